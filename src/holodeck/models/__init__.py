@@ -1,0 +1,1 @@
+"""Models: the port and what stands behind it."""

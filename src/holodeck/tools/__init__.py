@@ -1,0 +1,1 @@
+"""Tools: the port and what stands behind it."""

@@ -1,0 +1,214 @@
+"""The story of a run.
+
+A run emits events; readers (encoders, the terminal, telemetry) turn them into whatever their audience wants. The
+grammar, in words (the table that enforces it is `holodeck.core.grammar`):
+
+    run      = RunStarted  note*  step*  ending
+    step     = StepStarted  (note | reasoning | text | call | ToolFinished)*  StepFinished
+    reasoning = ReasoningStarted  ReasoningAdded*  ReasoningEnded
+    text     = TextStarted  TextAdded*  TextEnded
+    call     = ToolCallStarted  ToolArgumentsAdded*  ToolCallEnded
+    note     = StateReplaced | StatePatched | ActivityShown | ActivityPatched | CustomSent | RawReceived
+             | WarningRaised | MessagesReplaced
+    ending   = RunFinished | RunFailed
+
+At most one text and one reasoning are open at a time; calls may overlap; a result follows the end of its call.
+The ending is always there, always last, and nothing is open when it comes.
+
+Events hold no live objects and mention no wire: they can be stored, sent to another process, replayed.
+"""
+
+from collections.abc import Callable
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holodeck.core.messages import Content, Message
+from holodeck.core.usage import TokenUsage
+
+
+class Outcome(StrEnum):
+    """How a run ended that did not fail."""
+
+    COMPLETED = "completed"
+    MAX_ITERATIONS = "max_iterations"
+    INTERRUPTED = "interrupted"  # waits for a person's approval
+    CLIENT_TOOLS = "client_tools"  # waits for tools that the client carries out
+    CANCELLED = "cancelled"
+
+
+class Interrupt(msgspec.Struct, frozen=True, kw_only=True):
+    """A question to a person that has to be answered before the run can go on."""
+
+    id: str
+    call_id: str
+    tool: str
+    arguments: str
+    message: str
+    expires_at: datetime | None = None
+
+
+class Event(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
+    """Any event. `gc=False` on the frequent ones below: they hold only strings, the collector need not look at them."""
+
+
+class RunStarted(Event, frozen=True, tag=True):
+    run_id: str
+    session_id: str
+    parent_run_id: str | None = None
+    model: str | None = None
+
+
+class StepStarted(Event, frozen=True, tag=True):
+    """One iteration: a model call and the tool calls it asked for. Counts from 1."""
+
+    number: int
+
+
+class StepFinished(Event, frozen=True, tag=True):
+    number: int
+    usage: TokenUsage | None = None
+
+
+class ReasoningStarted(Event, frozen=True, tag=True):
+    message_id: str
+
+
+class ReasoningAdded(Event, frozen=True, tag=True, gc=False):
+    message_id: str
+    delta: str
+
+
+class ReasoningEnded(Event, frozen=True, tag=True):
+    message_id: str
+
+
+class TextStarted(Event, frozen=True, tag=True):
+    message_id: str
+
+
+class TextAdded(Event, frozen=True, tag=True, gc=False):
+    message_id: str
+    delta: str
+
+
+class TextEnded(Event, frozen=True, tag=True):
+    message_id: str
+
+
+class ToolCallStarted(Event, frozen=True, tag=True):
+    """The model began to ask for a tool. `message_id` is the assistant message that the call belongs to."""
+
+    call_id: str
+    name: str
+    message_id: str
+
+
+class ToolArgumentsAdded(Event, frozen=True, tag=True, gc=False):
+    call_id: str
+    delta: str
+
+
+class ToolCallEnded(Event, frozen=True, tag=True):
+    """The call is complete; `arguments` is its whole text. The tool itself starts now."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+class ToolFinished(Event, frozen=True, tag=True):
+    """The result of a call, as the model will read it. `message_id` is the tool message's."""
+
+    call_id: str
+    name: str
+    message_id: str
+    content: Content
+    failed: bool = False
+    seconds: float = 0.0
+
+
+class StateReplaced(Event, frozen=True, tag=True):
+    state: Any
+
+
+class StatePatched(Event, frozen=True, tag=True):
+    """RFC 6902 operations on the shared state."""
+
+    patch: list[dict[str, Any]]
+
+
+class ActivityShown(Event, frozen=True, tag=True):
+    """Long work that a person may watch: reading a file, restarting a tool server."""
+
+    message_id: str
+    kind: str
+    content: dict[str, Any]
+
+
+class ActivityPatched(Event, frozen=True, tag=True):
+    message_id: str
+    kind: str
+    patch: list[dict[str, Any]]
+
+
+class CustomSent(Event, frozen=True, tag=True):
+    name: str
+    value: Any
+
+
+class RawReceived(Event, frozen=True, tag=True):
+    """A provider's own event, for debugging only."""
+
+    event: Any
+    source: str | None = None
+
+
+class WarningRaised(Event, frozen=True, tag=True):
+    """Something a person should know that did not stop the run. `code` is from `holodeck.errors`' vocabulary."""
+
+    code: str
+    message: str
+
+
+class MessagesReplaced(Event, frozen=True, tag=True):
+    """The conversation as the server has it."""
+
+    messages: tuple[Message, ...]
+
+
+class RunFinished(Event, frozen=True, tag=True):
+    run_id: str
+    session_id: str
+    outcome: Outcome = Outcome.COMPLETED
+    finish_reason: str = "stop"  # the model's last one: stop, length, tool_calls, …
+    iterations: int = 0
+    usage: TokenUsage | None = None
+    interrupts: tuple[Interrupt, ...] = ()
+    pending_calls: tuple[str, ...] = ()
+    warning: str | None = None
+
+
+class RunFailed(Event, frozen=True, tag=True):
+    """`code` and `reason` as in `holodeck.errors`; `message` is safe to show to anybody."""
+
+    run_id: str
+    session_id: str
+    code: str
+    message: str
+    reason: str | None = None
+    retryable: bool = False
+    retry_after: float | None = None
+    usage: TokenUsage | None = None
+
+
+Emit: TypeAlias = Callable[[Event], None]
+"""The one way to tell the story: a plain call that never awaits and never fails."""
+
+Ending: TypeAlias = RunFinished | RunFailed
+
+
+def is_ending(event: Event) -> bool:
+    return isinstance(event, RunFinished | RunFailed)

@@ -1,0 +1,135 @@
+"""Which event may follow which: one table, and a checker that walks it.
+
+Rules, stated first:
+
+1. RunStarted is the first event, RunFinished or RunFailed the last; nothing follows.
+2. A part (step, reasoning, text, call) is opened before it is continued or closed, and an id is opened once.
+3. At most one step, one reasoning and one text are open at a time; calls may overlap.
+4. Reasoning, text and calls live inside a step; a step is finished when they are closed.
+5. A tool's result comes after the end of its call.
+6. At the ending nothing is open.
+
+The checker knows nothing about where events go. Tests run it over every story; encoders rely on it.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum, auto
+from typing import Any
+
+from holodeck.core import events as e
+
+
+class GrammarError(Exception):
+    """An event came where the table does not allow it: a defect in HoloDeck, never a user's mistake."""
+
+
+class Part(Enum):
+    STEP = auto()
+    REASONING = auto()
+    TEXT = auto()
+    CALL = auto()
+
+
+class Action(Enum):
+    BEGIN = auto()  # of the run
+    OPEN = auto()
+    CONTINUE = auto()
+    CLOSE = auto()
+    RESULT = auto()
+    NOTE = auto()
+    END = auto()  # of the run
+
+
+Key = Callable[[Any], str]
+
+MESSAGE: Key = lambda event: event.message_id  # noqa: E731  a column of the table below
+CALL: Key = lambda event: event.call_id  # noqa: E731  a column of the table below
+NUMBER: Key = lambda event: str(event.number)  # noqa: E731  a column of the table below
+
+TABLE: dict[type[e.Event], tuple[Action, Part | None, Key | None]] = {
+    e.RunStarted: (Action.BEGIN, None, None),
+    e.StepStarted: (Action.OPEN, Part.STEP, NUMBER),
+    e.StepFinished: (Action.CLOSE, Part.STEP, NUMBER),
+    e.ReasoningStarted: (Action.OPEN, Part.REASONING, MESSAGE),
+    e.ReasoningAdded: (Action.CONTINUE, Part.REASONING, MESSAGE),
+    e.ReasoningEnded: (Action.CLOSE, Part.REASONING, MESSAGE),
+    e.TextStarted: (Action.OPEN, Part.TEXT, MESSAGE),
+    e.TextAdded: (Action.CONTINUE, Part.TEXT, MESSAGE),
+    e.TextEnded: (Action.CLOSE, Part.TEXT, MESSAGE),
+    e.ToolCallStarted: (Action.OPEN, Part.CALL, CALL),
+    e.ToolArgumentsAdded: (Action.CONTINUE, Part.CALL, CALL),
+    e.ToolCallEnded: (Action.CLOSE, Part.CALL, CALL),
+    e.ToolFinished: (Action.RESULT, Part.CALL, CALL),
+    e.StateReplaced: (Action.NOTE, None, None),
+    e.StatePatched: (Action.NOTE, None, None),
+    e.ActivityShown: (Action.NOTE, None, None),
+    e.ActivityPatched: (Action.NOTE, None, None),
+    e.CustomSent: (Action.NOTE, None, None),
+    e.RawReceived: (Action.NOTE, None, None),
+    e.WarningRaised: (Action.NOTE, None, None),
+    e.MessagesReplaced: (Action.NOTE, None, None),
+    e.RunFinished: (Action.END, None, None),
+    e.RunFailed: (Action.END, None, None),
+}
+
+ONE_AT_A_TIME = frozenset({Part.STEP, Part.REASONING, Part.TEXT})
+
+
+@dataclass
+class Story:
+    """Follows one run; `tell` raises GrammarError at the first event that does not fit."""
+
+    started: bool = False
+    ended: bool = False
+    open: dict[Part, set[str]] = field(default_factory=lambda: {part: set() for part in Part})
+    seen: dict[Part, set[str]] = field(default_factory=lambda: {part: set() for part in Part})
+    awaiting: set[str] = field(default_factory=set)  # calls of earlier runs that may be answered in this one
+
+    def tell(self, event: e.Event) -> None:
+        action, part, key = TABLE[type(event)]
+        if self.ended or self.started == (action is Action.BEGIN):
+            raise self._misplaced(event)
+        if part is not None and key is not None:
+            self._move(event, action, part, key(event))
+        elif action is Action.END and self._anything_open():
+            raise self._misplaced(event)
+        self.started = True
+        self.ended = action is Action.END
+
+    def _move(self, event: e.Event, action: Action, part: Part, key: str) -> None:
+        opened = self.open[part]
+        fits = {
+            Action.OPEN: key not in self.seen[part] and not (part in ONE_AT_A_TIME and opened) and self._placed(part),
+            Action.CONTINUE: key in opened,
+            Action.CLOSE: key in opened and not (part is Part.STEP and self._anything_open(besides=Part.STEP)),
+            Action.RESULT: key not in opened and (key in self.seen[part] or key in self.awaiting),
+        }[action]
+        if not fits:
+            raise self._misplaced(event)
+        if action is Action.OPEN:
+            opened.add(key)
+            self.seen[part].add(key)
+        elif action is Action.CLOSE:
+            opened.remove(key)
+
+    def _placed(self, part: Part) -> bool:
+        return part is Part.STEP or bool(self.open[Part.STEP])
+
+    def _anything_open(self, besides: Part | None = None) -> bool:
+        return any(keys for part, keys in self.open.items() if part is not besides)
+
+    def _misplaced(self, event: e.Event) -> GrammarError:
+        open_parts = {part.name.lower(): sorted(keys) for part, keys in self.open.items() if keys}
+        return GrammarError(
+            f"{type(event).__name__} does not fit here: {event!r}; open: {open_parts}, ended: {self.ended}"
+        )
+
+
+def check(story: "list[e.Event]", awaiting: frozenset[str] = frozenset()) -> None:
+    """Raises GrammarError unless the events are one complete run."""
+    checker = Story(awaiting=set(awaiting))
+    for event in story:
+        checker.tell(event)
+    if not checker.ended:
+        raise GrammarError("the story has no ending")

@@ -1,0 +1,39 @@
+"""Identifiers: ULIDs for what we mint, and the shapes we accept from outside."""
+
+import re
+import secrets
+import time
+
+_ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE)
+_REQUEST_ID = re.compile(r"req_[0-9a-f]{12}")
+_RANDOM_BITS = 80
+MAX_FOREIGN_ID = 128
+
+
+def new_ulid() -> str:
+    """26 characters that sort by time of creation, 80 bits of them random."""
+    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
+
+
+def is_ulid(text: str) -> bool:
+    return _ULID.fullmatch(text) is not None
+
+
+def new_call_id() -> str:
+    """For tool calls of models that send none (Ollama)."""
+    return f"call_{new_ulid()}"
+
+
+def new_request_id() -> str:
+    return f"req_{secrets.token_hex(6)}"
+
+
+def is_request_id(text: str) -> bool:
+    return _REQUEST_ID.fullmatch(text) is not None
+
+
+def is_foreign_id(text: str) -> bool:
+    """Whether a thread, conversation or run id from a client is acceptable: 1 to 128 printable characters."""
+    return 0 < len(text) <= MAX_FOREIGN_ID and text.isprintable()

@@ -1,0 +1,131 @@
+"""Messages of a conversation, as they are kept and as models are shown them.
+
+The system prompt is not among them: it belongs to the agent, not to the conversation. Nothing here knows a
+provider's JSON; `holodeck.models.chat_format` does.
+"""
+
+from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holodeck.core.ids import new_ulid
+from holodeck.core.usage import TokenUsage
+
+
+class MessageRole(StrEnum):
+    USER = "user"
+    ASSISTANT = "assistant"
+    SYSTEM = "system"
+    TOOL = "tool"
+
+
+def now() -> datetime:
+    return datetime.now(UTC)
+
+
+class TextPart(msgspec.Struct, frozen=True, tag="text"):
+    text: str
+
+
+class MediaPart(msgspec.Struct, frozen=True, tag="media", kw_only=True, omit_defaults=True):
+    """An image or document. Exactly one of `data` (base64) and `url` is set."""
+
+    mime_type: str
+    data: str | None = None
+    url: str | None = None
+    filename: str | None = None
+
+
+Part: TypeAlias = TextPart | MediaPart
+Content: TypeAlias = str | tuple[Part, ...]
+
+
+def text_of(content: Content) -> str:
+    """The words of a content; media are named in brackets, so that nothing is dropped without a trace."""
+    if isinstance(content, str):
+        return content
+    return "\n".join(part.text if isinstance(part, TextPart) else _named(part) for part in content)
+
+
+def _named(part: MediaPart) -> str:
+    return f"[{part.mime_type}: {part.filename}]" if part.filename else f"[{part.mime_type}]"
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One call as the model asked for it.
+
+    `arguments` is the model's own text, JSON or not. `extra` holds every member that we do not understand (Gemini's
+    thought signatures): it goes back to the provider unchanged, or the next turn fails with 400.
+    """
+
+    id: str
+    name: str
+    arguments: str
+    extra: dict[str, Any] = {}
+
+
+class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user", kw_only=True, omit_defaults=True):
+    content: Content
+    id: str = msgspec.field(default_factory=new_ulid)
+    timestamp: datetime = msgspec.field(default_factory=now)
+
+
+class AssistantMessage(
+    msgspec.Struct, frozen=True, tag_field="role", tag="assistant", kw_only=True, omit_defaults=True
+):
+    """One reply of the model. `cut` says why it is not complete: the stream broke, a limit, a stop."""
+
+    content: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    reasoning: str = ""
+    tokens_used: TokenUsage | None = None
+    cut: str | None = None
+    extra: dict[str, Any] = {}
+    id: str = msgspec.field(default_factory=new_ulid)
+    timestamp: datetime = msgspec.field(default_factory=now)
+
+
+class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_only=True, omit_defaults=True):
+    """The answer to one tool call."""
+
+    call_id: str
+    name: str
+    content: Content
+    failed: bool = False
+    id: str = msgspec.field(default_factory=new_ulid)
+    timestamp: datetime = msgspec.field(default_factory=now)
+
+
+Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
+
+
+def unanswered(messages: Iterable[Message]) -> list[ToolCall]:
+    """Calls without a result. Providers refuse a history that has one, so a stored history never does."""
+    open_calls: dict[str, ToolCall] = {}
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            open_calls.update((call.id, call) for call in message.tool_calls)
+        elif isinstance(message, ToolMessage):
+            open_calls.pop(message.call_id, None)
+    return list(open_calls.values())
+
+
+class PendingStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step that waits for somebody: a person's approval, or a tool that the client carries out.
+
+    It is kept beside the history, not in it, until every call has its result; then it enters the history whole.
+    """
+
+    assistant: AssistantMessage
+    results: tuple[ToolMessage, ...] = ()
+    approvals: dict[str, str] = {}  # interrupt id → call id
+    client_calls: tuple[str, ...] = ()  # call ids
+    expires_at: datetime | None = None
+
+    @property
+    def waiting(self) -> Sequence[ToolCall]:
+        answered = {result.call_id for result in self.results}
+        return [call for call in self.assistant.tool_calls if call.id not in answered]

@@ -1,0 +1,36 @@
+"""What a client wants, whatever wire it came over. Wires decode into this; nothing behind them sees their JSON."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import Message
+from holodeck.core.tools import ToolSchema
+
+
+class Resume(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's answer to an interrupt. `payload` may carry edited arguments."""
+
+    interrupt_id: str
+    approved: bool
+    payload: Any = None
+
+
+class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One run to start.
+
+    `messages` is what the client says the conversation is, newest last; the session decides what of it is new.
+    """
+
+    session_id: str | None = None
+    run_id: str = msgspec.field(default_factory=new_ulid)
+    parent_run_id: str | None = None
+    user_id: str | None = None
+    messages: tuple[Message, ...] = ()
+    client_tools: tuple[ToolSchema, ...] = ()
+    context: tuple[tuple[str, str], ...] = ()  # (description, value) pairs that the model is shown
+    state: Any = None
+    properties: Mapping[str, Any] = {}
+    resume: tuple[Resume, ...] = ()

@@ -1,0 +1,55 @@
+"""Text from outside made safe: surrogates, control characters, terminal escapes, length.
+
+Every function is total: whatever goes in, text comes out.
+"""
+
+import re
+
+_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
+_BIDI_AND_INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\u061c]")
+_ESCAPE = re.compile(
+    r"""
+      (?:\x1b\[|\x9b) [0-?]* [ -/]* [@-~]?                       # CSI
+    | (?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f]) .*? (?:\x07|\x1b\\|\x9c|\Z)   # OSC, DCS, SOS, PM, APC
+    | \x1b [ -/]* [0-~]?                                         # two-character escapes
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+def scalar(text: str) -> str:
+    """Text that UTF-8 can carry: surrogate pairs joined, halves that are left alone become U+FFFD."""
+    if text.isascii() or not _LONE_SURROGATE.search(text):
+        return text
+    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _LONE_SURROGATE.sub("\ufffd", joined)
+
+
+def strip_controls(text: str) -> str:
+    r"""Drops control characters other than \n, \t and \r (ORC-01)."""
+    return _CONTROL.sub("", text)
+
+
+def clean(text: str) -> str:
+    """What comes from a client, a model or a tool and will be stored: valid Unicode, no NUL."""
+    return scalar(text).replace("\x00", "")
+
+
+def terminal_safe(text: str) -> str:
+    r"""What may reach a terminal: no escape sequences, no control characters but \n and \t, no bidi overrides."""
+    without_escapes = _ESCAPE.sub("", scalar(text))
+    return _BIDI_AND_INVISIBLE.sub("", _CONTROL.sub("", without_escapes).replace("\r", ""))
+
+
+def shorten(text: str, limit: int, *, note: str = "… [{cut} of {length} characters left out]") -> str:
+    """Text of about `limit` characters that says how much is missing."""
+    if len(text) <= limit:
+        return text
+    return text[:limit] + note.format(cut=len(text) - limit, length=len(text))
+
+
+def one_line(text: str, limit: int = 80) -> str:
+    """For lists and log lines: terminal-safe, one line, shortened with an ellipsis."""
+    flat = " ".join(terminal_safe(text).split())
+    return flat if len(flat) <= limit else flat[: limit - 1] + "…"

@@ -1,0 +1,65 @@
+"""Tools as values: what is offered to the model, what it asked for, what came of it."""
+
+from enum import StrEnum
+from typing import Any
+
+import msgspec
+
+from holodeck.core.messages import Content, text_of
+
+
+class Approval(StrEnum):
+    """Whether a person has to agree before a tool runs."""
+
+    NEVER = "never"
+    ALWAYS = "always"
+
+
+class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool as the model sees it. `parameters` is a JSON Schema of an object."""
+
+    name: str
+    description: str = ""
+    parameters: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
+    approval: Approval = Approval.NEVER
+    on_client: bool = False  # a frontend tool: offered to the model, carried out by the client
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """What a tool answered. `failed` is for the reader of the story; the model reads the text either way."""
+
+    content: Content
+    failed: bool = False
+    retryable: bool = False  # the tool could not be reached or broke; asking it again may help
+
+    @property
+    def text(self) -> str:
+        return text_of(self.content)
+
+    @classmethod
+    def failure(cls, text: str, *, retryable: bool = False) -> "ToolResult":
+        return cls(content=text, failed=True, retryable=retryable)
+
+
+class ToolStatus(StrEnum):
+    PENDING = "pending"
+    RUNNING = "running"
+    SUCCESS = "success"
+    FAILED = "failed"
+
+
+class ToolExecution(msgspec.Struct, frozen=True, kw_only=True):
+    """One tool call from the outside, for people and logs (CHT-05)."""
+
+    tool_name: str
+    parameters: dict[str, Any] = {}
+    status: ToolStatus = ToolStatus.PENDING
+    result: str | None = None
+    execution_time: float | None = None
+    error_message: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.status is ToolStatus.FAILED and not self.error_message:
+            raise ValueError("a failed ToolExecution needs its error_message")
+        if self.execution_time is not None and self.execution_time < 0:
+            raise ValueError("execution_time cannot be negative")

@@ -1,0 +1,211 @@
+"""Every exception of HoloDeck as one tree.
+
+    HoloDeckError
+    ├── ConfigError            the agent file is wrong                     (exit code 1)
+    ├── StartError             it is right, but cannot start               (exit code 2)
+    ├── RequestError           the client can do something about it        4xx
+    │   ├── InvalidRequest  Unauthorized  Forbidden  NotFound  AgentNotFound  SessionNotFound  RunNotFound
+    │   └── MethodNotAllowed  SessionBusy  PayloadTooLarge  UnsupportedMediaType  RateLimited
+    ├── ServerError            we, or somebody behind us, failed           5xx
+    │   ├── InternalError  NotReady  ShuttingDown  ToolUnavailable  RunTimeout
+    │   └── ModelError         the model endpoint failed; `reason` says how
+    │       ├── ModelUnreachable   ModelRejected (auth, bad request)  ContextOverflow
+    │       ├── ModelInterrupted   ModelTruncated   ModelProtocolError   ContentFiltered
+    │       └── ModelTimeout       ModelUnavailable (rate limit, overload, open breaker)
+    └── Cancelled              somebody stopped the run; not a failure
+
+`code` is the one vocabulary for problem `type`, RUN_ERROR.code, error_type and log lines. `reason` refines it.
+A message is safe to show to anybody: no secret, no stack trace, no path of the server.
+"""
+
+from typing import ClassVar
+
+PROBLEM_BASE = "https://holodeck.dev/errors/"
+
+
+class HoloDeckError(Exception):
+    code: ClassVar[str] = "internal-error"
+    status: int = 500
+    title: ClassVar[str] = "Something went wrong"
+    retryable: ClassVar[bool] = False
+    reason: str | None = None
+    retry_after: float | None = None
+
+    @property
+    def message(self) -> str:
+        return str(self) or self.title
+
+
+class ConfigError(HoloDeckError):
+    """A mistake in an agent file, with the place where it is."""
+
+    code = "invalid-config"
+    title = "The agent file is not valid"
+    exit_code: ClassVar[int] = 1
+
+
+class StartError(HoloDeckError):
+    """The configuration is right but something it needs is not there."""
+
+    code = "start-failed"
+    title = "The agent cannot start"
+    exit_code: ClassVar[int] = 2
+
+
+class RequestError(HoloDeckError):
+    status = 400
+    title = "The request cannot be served"
+
+
+class InvalidRequest(RequestError):
+    code = "invalid-request"
+    title = "The request is not valid"
+
+    def __init__(self, message: str, *, status: int = 422, field: str | None = None) -> None:
+        super().__init__(message)
+        self.status = status  # 400 for what is no JSON, 422 for what is no such request
+        self.field = field
+
+
+class Unauthorized(RequestError):
+    code, status, title = "unauthorized", 401, "Authentication is needed"
+
+
+class Forbidden(RequestError):
+    code, status, title = "forbidden", 403, "This is not allowed"
+
+
+class NotFound(RequestError):
+    code, status, title = "not-found", 404, "There is nothing here"
+
+
+class AgentNotFound(RequestError):
+    code, status, title = "agent-not-found", 404, "There is no such agent"
+
+
+class SessionNotFound(RequestError):
+    code, status, title = "session-not-found", 404, "There is no such session"
+
+
+class RunNotFound(RequestError):
+    code, status, title = "run-not-found", 404, "There is no such run"
+
+
+class MethodNotAllowed(RequestError):
+    code, status, title = "method-not-allowed", 405, "This method is not allowed here"
+
+
+class SessionBusy(RequestError):
+    code, status, title, retryable = "session-busy", 409, "The session has a run in progress", True
+
+
+class PayloadTooLarge(RequestError):
+    code, status, title = "payload-too-large", 413, "The request is too large"
+
+
+class UnsupportedMediaType(RequestError):
+    code, status, title = "unsupported-media-type", 415, "This content type is not supported"
+
+
+class RateLimited(RequestError):
+    code, status, title, retryable = "rate-limited", 429, "Too many requests", True
+
+
+class ServerError(HoloDeckError):
+    pass
+
+
+class InternalError(ServerError):
+    code, status, title = "internal-error", 500, "Something went wrong on our side"
+
+
+class ToolUnavailable(ServerError):
+    code, status, title, retryable = "tool-unavailable", 502, "A tool cannot be reached", True
+
+
+class NotReady(ServerError):
+    code, status, title, retryable = "not-ready", 503, "The agent is not ready yet", True
+    retry_after = 1.0
+
+
+class ShuttingDown(ServerError):
+    code, status, title, retryable = "shutting-down", 503, "The server is shutting down", True
+    retry_after = 5.0
+
+
+class RunTimeout(ServerError):
+    code, status, title, retryable = "timeout", 504, "It took too long", True
+
+
+class ModelError(ServerError):
+    """`started` says whether the model had begun to answer: if so, nobody may try again silently."""
+
+    code, status, title = "model-error", 502, "The model failed"
+    reason = "upstream_error"
+
+    def __init__(self, message: str = "", *, started: bool = False, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.started = started
+        self.retry_after = retry_after
+
+
+class ModelUnreachable(ModelError):
+    reason, retryable = "upstream_unavailable", True
+
+
+class ModelRejected(ModelError):
+    """The endpoint refused the request; asking again will not help."""
+
+    reason = "upstream_rejected"
+
+
+class ModelAuthFailed(ModelRejected):
+    reason = "upstream_auth"
+
+
+class ContextOverflow(ModelRejected):
+    reason = "context_overflow"
+
+
+class ModelInterrupted(ModelError):
+    """The connection broke after the answer had begun."""
+
+    reason, retryable = "upstream_interrupted", True
+
+
+class ModelTruncated(ModelError):
+    """The stream ended as if all were well, without a finish reason and without [DONE]."""
+
+    reason, retryable = "upstream_truncated", True
+
+
+class ModelProtocolError(ModelError):
+    """The endpoint sent what no OpenAI-compatible endpoint sends."""
+
+    reason = "upstream_protocol_error"
+
+
+class ContentFiltered(ModelError):
+    reason = "content_filter"
+
+
+class BadToolArguments(ModelError):
+    """The model kept sending tool arguments that cannot be used."""
+
+    reason = "bad_tool_arguments"
+
+
+class ModelTimeout(ModelError):
+    code, status, title, retryable = "timeout", 504, "The model took too long", True
+    reason = "upstream_timeout"
+
+
+class ModelUnavailable(ModelError):
+    """Overloaded, rate limited, or its circuit breaker is open."""
+
+    code, status, title, retryable = "model-unavailable", 503, "The model is not available at the moment", True
+    reason = "upstream_overloaded"
+
+
+class Cancelled(HoloDeckError):
+    code, title = "cancelled", "The run was stopped"

@@ -1,0 +1,78 @@
+"""The port: what the loop asks of a model, and how the model tells its answer while it comes.
+
+A model knows nothing of runs, tools' code or wires: it turns a Prompt into a ModelReply and says each piece to the
+Listener as soon as it has it, by plain calls that never await.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import msgspec
+
+from holodeck.core.messages import Message, ToolCall
+from holodeck.core.tools import ToolSchema
+from holodeck.core.usage import TokenUsage
+
+
+class Prompt(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a model gets to see."""
+
+    system: str = ""
+    messages: Sequence[Message] = ()
+    tools: Sequence[ToolSchema] = ()
+    timezone: str | None = None  # the user's, as an IANA name; for models that compute with dates themselves
+
+
+class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer. A reply with tool calls is a tool-call reply, whatever `finish_reason` says.
+
+    `finish_reason` is one of stop, length, tool_calls, content_filter, or what the endpoint said.
+    With `length`, the last call may be cut in the middle: nobody may carry it out.
+    """
+
+    text: str = ""
+    reasoning: str = ""
+    tool_calls: tuple[ToolCall, ...] = ()
+    finish_reason: str = "stop"
+    usage: TokenUsage | None = None
+    extra: dict[str, Any] = {}  # members of the message that we do not understand; they go back unchanged
+
+
+class Listener(Protocol):
+    """Hears the answer piece by piece. Calls are hot: no awaiting, no failing, no copying."""
+
+    def reasoning(self, delta: str) -> None: ...
+
+    def text(self, delta: str) -> None: ...
+
+    def call_started(self, call_id: str, name: str) -> None: ...
+
+    def call_arguments(self, call_id: str, delta: str) -> None: ...
+
+    def call_ended(self, call: ToolCall) -> None:
+        """The call is complete. Said for every call that was started and whose arguments are whole."""
+
+    def warning(self, code: str, message: str) -> None: ...
+
+    def raw(self, event: Any) -> None:
+        """A provider's own event; only models that were built with `debug` say it."""
+
+
+class Model(Protocol):
+    """One model behind one endpoint."""
+
+    @property
+    def name(self) -> str:
+        """For banners, logs and usage: provider and model, never a key."""
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        """Answers, or raises a ModelError.
+
+        Retries happen inside and only before the first piece was said. On a failure after that, `started` is true
+        and everything said so far stands. Cancellation closes the connection at once.
+        """
+
+    async def check(self) -> None:
+        """Raises a ModelError unless the endpoint answers and accepts the key. Costs no tokens."""
+
+    async def close(self) -> None: ...

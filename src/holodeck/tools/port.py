@@ -1,0 +1,63 @@
+"""The port: a set of tools that can be listed and called.
+
+A toolset knows nothing of models or runs. Failing is part of its work: whatever a tool does wrong comes back as a
+ToolResult with a text that the model can act on. Only cancellation travels as an exception.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holodeck.core.events import Emit, Event
+from holodeck.core.tools import ToolResult, ToolSchema
+
+
+def _to_nobody(_event: Event) -> None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolContext:
+    """Who asks, and on whose behalf. Bound arguments are filled from here, never from what the model said."""
+
+    user_id: str
+    session_id: str = ""
+    run_id: str = ""
+    call_id: str = ""
+    timezone: str | None = None
+    emit: Emit = field(default=_to_nobody)  # for activity and custom events of long-running tools
+
+    def values(self) -> Mapping[str, str]:
+        """What `bind:` templates may name."""
+        return {
+            "user_id": self.user_id,
+            "session_id": self.session_id,
+            "run_id": self.run_id,
+            "timezone": self.timezone or "UTC",
+        }
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolsetHealth:
+    """The state of one tool server, for /health and `holodeck check`."""
+
+    name: str
+    ready: bool
+    required: bool = False
+    detail: str = ""
+
+
+class Toolset(Protocol):
+    async def start(self) -> None:
+        """Makes the tools callable. Raises StartError when a required one cannot be had."""
+
+    async def close(self) -> None:
+        """Gives everything back; leaves no process, task or socket. May be called at any time, also twice."""
+
+    def schemas(self) -> Sequence[ToolSchema]:
+        """The tools that can be called now. Cheap: asked before every model call."""
+
+    async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """Carries out one call whose arguments fit the schema."""
+
+    def health(self) -> Sequence[ToolsetHealth]: ...
