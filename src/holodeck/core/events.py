@@ -12,7 +12,8 @@ grammar, in words (the table that enforces it is `holodeck.core.grammar`):
              | WarningRaised | MessagesReplaced
     ending   = RunFinished | RunFailed
 
-At most one text and one reasoning are open at a time; calls may overlap; a result follows the end of its call.
+At most one text and one reasoning are open at a time; calls may overlap; a result follows the end of its call. A text
+that was ended may be started again with the same id: what is added then belongs to the same message.
 The ending is always there, always last, and nothing is open when it comes.
 
 Events hold no live objects and mention no wire: they can be stored, sent to another process, replayed.

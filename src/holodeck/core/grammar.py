@@ -3,7 +3,8 @@
 Rules, stated first:
 
 1. RunStarted is the first event, RunFinished or RunFailed the last; nothing follows.
-2. A part (step, reasoning, text, call) is opened before it is continued or closed, and an id is opened once.
+2. A part (step, reasoning, text, call) is opened before it is continued or closed, and an id is opened once; only a
+   text may be opened again, since models go on talking after they asked for a tool.
 3. At most one step, one reasoning and one text are open at a time; calls may overlap.
 4. Reasoning, text and calls live inside a step; a step is finished when they are closed.
 5. A tool's result comes after the end of its call.
@@ -74,6 +75,7 @@ TABLE: dict[type[e.Event], tuple[Action, Part | None, Key | None]] = {
 }
 
 ONE_AT_A_TIME = frozenset({Part.STEP, Part.REASONING, Part.TEXT})
+REOPENED = frozenset({Part.TEXT})
 
 
 @dataclass
@@ -100,7 +102,7 @@ class Story:
     def _move(self, event: e.Event, action: Action, part: Part, key: str) -> None:
         opened = self.open[part]
         fits = {
-            Action.OPEN: key not in self.seen[part] and not (part in ONE_AT_A_TIME and opened) and self._placed(part),
+            Action.OPEN: self._may_open(part, key),
             Action.CONTINUE: key in opened,
             Action.CLOSE: key in opened and not (part is Part.STEP and self._anything_open(besides=Part.STEP)),
             Action.RESULT: key not in opened and (key in self.seen[part] or key in self.awaiting),
@@ -113,8 +115,11 @@ class Story:
         elif action is Action.CLOSE:
             opened.remove(key)
 
-    def _placed(self, part: Part) -> bool:
-        return part is Part.STEP or bool(self.open[Part.STEP])
+    def _may_open(self, part: Part, key: str) -> bool:
+        fresh = key not in self.seen[part] or part in REOPENED
+        alone = not (part in ONE_AT_A_TIME and self.open[part]) and key not in self.open[part]
+        inside_step = part is Part.STEP or bool(self.open[Part.STEP])
+        return fresh and alone and inside_step
 
     def _anything_open(self, besides: Part | None = None) -> bool:
         return any(keys for part, keys in self.open.items() if part is not besides)
