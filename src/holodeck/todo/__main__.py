@@ -1,0 +1,112 @@
+"""`holodeck-todo`: read the options, check the database, serve.
+
+The one place of the package that puts the parts together, and therefore the one place that imports late. MCP comes after
+the options are read, so that `--help` and a wrong option answer at once. SQLModel (half a second of CPU) comes with the
+first call of a tool, since a client that has just started this server asks for its list of tools only.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import os
+import socket
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from ipaddress import ip_address
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from holodeck.todo.database import DatabaseError, check_database, default_file, engine_url, file_url
+from holodeck.todo.dates import read_zone
+from holodeck.todo.values import TodoError
+
+if TYPE_CHECKING:
+    from holodeck.todo.store import TodoStore
+
+USAGE_ERROR = 2
+INTERRUPTED = 130
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    options = _parser().parse_args(argv)
+    try:
+        _serve(options)
+    except (DatabaseError, TodoError, OSError) as error:
+        _say(str(error))
+        return USAGE_ERROR
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(
+        prog="holodeck-todo", description="A todo list as an MCP server, on stdio unless --http is given."
+    )
+    place = parser.add_mutually_exclusive_group()
+    place.add_argument("--db", metavar="FILE", type=Path, help=f"SQLite file (default: {default_file(os.environ)})")
+    place.add_argument("--database-url", metavar="URL", help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE")
+    parser.add_argument("--http", action="store_true", help="serve streamable HTTP at /mcp instead of stdio")
+    parser.add_argument("--host", default="127.0.0.1", help="address for --http (default: %(default)s)")
+    parser.add_argument(
+        "--port", type=int, default=8765, help="port for --http, 0 for a free one (default: %(default)s)"
+    )
+    parser.add_argument("--user", metavar="NAME", help="the only user; the tools then take no user_id")
+    parser.add_argument("--timezone", metavar="ZONE", default="UTC", help="zone of calls that name none (default: UTC)")
+    return parser
+
+
+def _serve(options: argparse.Namespace) -> None:
+    url = engine_url(options.database_url or file_url(options.db or default_file(os.environ)))
+    zone = read_zone(options.timezone)
+    check_database(url)
+    listener = _listen(options.host, options.port) if options.http else None
+
+    gc.disable()  # importing makes much that stays and nothing to collect: a tenth of the start would be spent looking
+    from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415, see the module's docstring
+    from holodeck.todo.tools import Toolbox  # noqa: PLC0415
+
+    gc.freeze()
+    gc.enable()
+    server = build_server(Toolbox(_opened_once(url), user=options.user, zone=zone))
+    if listener:
+        _say(f"listening on http://{options.host}:{listener.getsockname()[1]}/mcp")
+        serve_http(server, listener, options.host)
+    else:
+        serve_stdio(server)
+
+
+def _opened_once(url: str) -> Callable[[], TodoStore]:
+    lock = threading.Lock()
+    opened: list[TodoStore] = []
+
+    def open_store() -> TodoStore:
+        with lock:  # the first calls may come together, each in its own thread
+            if not opened:
+                from holodeck.todo.store import TodoStore  # noqa: PLC0415, see the module's docstring
+
+                opened.append(TodoStore(url))
+        return opened[0]
+
+    return open_store
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    try:
+        listener = socket.create_server((host, port), family=family)
+    except (OSError, OverflowError) as error:
+        raise OSError(f"cannot listen on {host} port {port}: {error}") from error
+    if not ip_address(listener.getsockname()[0]).is_loopback:
+        _say("warning: there is no authentication; whoever reaches this address can name any user")
+    return listener
+
+
+def _say(sentence: str) -> None:
+    sys.stderr.write(f"holodeck-todo: {sentence}\n")  # stdout belongs to the protocol
+
+
+if __name__ == "__main__":
+    sys.exit(main())

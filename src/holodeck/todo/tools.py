@@ -1,0 +1,216 @@
+"""The two vocabularies over one store, as a table, and the toolbox that calls a tool by its name.
+
+Knows nothing of MCP: a call is a name and a JSON object, the answer is a JSON object or a `TodoError`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from holodeck.todo.arguments import (
+    USER_ID,
+    AddTask,
+    Arguments,
+    CompleteTask,
+    CreateTodo,
+    DeleteTask,
+    DeleteTodo,
+    ListTasks,
+    ListTodos,
+    UpdateTask,
+    UpdateTodo,
+    read_arguments,
+    schema_of,
+)
+from holodeck.todo.dates import read_due_date, read_period, read_zone, write_instant
+from holodeck.todo.values import Todo, TodoAttributes, TodoError, TodoFilter
+
+if TYPE_CHECKING:  # the store brings the database toolkit with it, which is loaded at the first call
+    from holodeck.todo.store import TodoStore
+
+LIST_LIMIT = 200
+
+A = TypeVar("A", bound=Arguments)
+Answer = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Desk:
+    """What a tool works with: the rows, the user's zone and the time of the call."""
+
+    store: TodoStore
+    zone: tzinfo
+    now: datetime
+
+    def show(self, todo: Todo) -> Answer:
+        return {
+            "id": todo.id,
+            "title": todo.title,
+            "description": todo.description or None,
+            "due_date": write_instant(todo.due_date, self.zone),
+            "priority": todo.priority,
+            "status": todo.status,
+            "tags": list(todo.tags),
+            "created_at": write_instant(todo.created_at, self.zone),
+            "updated_at": write_instant(todo.updated_at, self.zone),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Tool(Generic[A]):
+    name: str
+    description: str
+    arguments: type[A]
+    function: Callable[[A, Desk], Answer]
+    reads: bool = False
+    destroys: bool = False
+    idempotent: bool = False
+
+
+def create_todo(given: CreateTodo, desk: Desk) -> Answer:
+    attributes = TodoAttributes(
+        title=given.title,
+        description=given.description,
+        due_date=read_due_date(given.due_date, desk.zone) if given.due_date else None,
+        priority=given.priority,
+        tags=given.tags,
+    )
+    return desk.show(desk.store.add(given.user_id, attributes, desk.now))
+
+
+def add_task(given: AddTask, desk: Desk) -> Answer:
+    attributes = TodoAttributes(title=given.title, description=given.description)
+    return desk.show(desk.store.add(given.user_id, attributes, desk.now))
+
+
+def list_todos(given: ListTodos, desk: Desk) -> Answer:
+    status = None if given.status == "all" else given.status
+    due_from = due_before = None
+    if given.due_date_filter == "overdue":
+        if status == "completed":
+            raise TodoError("A completed todo is never overdue; leave out status or due_date_filter.")
+        status, due_before = "pending", desk.now
+    elif given.due_date_filter:
+        due_from, due_before = read_period(given.due_date_filter, desk.zone, desk.now)
+    wanted = TodoFilter(
+        status=status,
+        priority=given.priority,
+        due_from=due_from,
+        due_before=due_before,
+        tags=tuple(given.tags),
+        search=given.search,
+    )
+    return _list(given.user_id, wanted, desk)
+
+
+def list_tasks(given: ListTasks, desk: Desk) -> Answer:
+    return _list(given.user_id, TodoFilter(status=None if given.status == "all" else given.status), desk)
+
+
+def _list(user_id: str, wanted: TodoFilter, desk: Desk) -> Answer:
+    count, todos = desk.store.find(user_id, wanted, LIST_LIMIT)
+    answer: Answer = {"count": count, "todos": [desk.show(todo) for todo in todos]}
+    if count > len(todos):
+        answer["note"] = f"Only the first {len(todos)} are shown; narrow the question to see the others."
+    return answer
+
+
+def update_todo(given: UpdateTodo, desk: Desk) -> Answer:
+    attributes = TodoAttributes(**given.model_dump(exclude_unset=True, exclude={USER_ID, "timezone", "todo_id"}))  # type: ignore[typeddict-item]  # the model's fields are these keys
+    if given.due_date is not None:
+        attributes["due_date"] = read_due_date(given.due_date, desk.zone) if given.due_date else None
+    return _update(given.user_id, given.todo_id, attributes, desk)
+
+
+def update_task(given: UpdateTask, desk: Desk) -> Answer:
+    attributes = TodoAttributes(**given.model_dump(exclude_unset=True, exclude={USER_ID, "timezone", "task_id"}))  # type: ignore[typeddict-item]  # the model's fields are these keys
+    return _update(given.user_id, given.task_id, attributes, desk)
+
+
+def complete_task(given: CompleteTask, desk: Desk) -> Answer:
+    return _update(given.user_id, given.task_id, TodoAttributes(status="completed"), desk)
+
+
+def _update(user_id: str, todo_id: str, attributes: TodoAttributes, desk: Desk) -> Answer:
+    if not attributes:
+        raise TodoError("Nothing to change: give at least one attribute with its new value.")
+    return desk.show(desk.store.update(user_id, todo_id, attributes, desk.now))
+
+
+def delete_todo(given: DeleteTodo, desk: Desk) -> Answer:
+    if not given.confirmation:
+        raise TodoError("Nothing was deleted: ask the user, and call delete_todo with confirmation true if they agree.")
+    return _delete(given.user_id, given.todo_id, desk)
+
+
+def delete_task(given: DeleteTask, desk: Desk) -> Answer:
+    return _delete(given.user_id, given.task_id, desk)
+
+
+def _delete(user_id: str, todo_id: str, desk: Desk) -> Answer:
+    return {"deleted": desk.show(desk.store.delete(user_id, todo_id))}
+
+
+TOOLS: tuple[Tool[Any], ...] = (
+    Tool("create_todo", "Put a new todo on the user's list.", CreateTodo, create_todo),
+    Tool("list_todos", "List the user's todos, those that are due first first.", ListTodos, list_todos, reads=True),
+    Tool(
+        "update_todo",
+        "Change a todo; what is not given stays as it is. Set status to completed when it is done.",
+        UpdateTodo,
+        update_todo,
+        destroys=True,
+        idempotent=True,
+    ),
+    Tool("delete_todo", "Delete a todo for good. Ask the user first.", DeleteTodo, delete_todo, destroys=True),
+    Tool("add_task", "Add a new task to the user's list.", AddTask, add_task),
+    Tool("list_tasks", "List the user's tasks.", ListTasks, list_tasks, reads=True),
+    Tool("complete_task", "Mark a task as completed.", CompleteTask, complete_task, idempotent=True),
+    Tool(
+        "update_task",
+        "Change the title or the description of a task.",
+        UpdateTask,
+        update_task,
+        destroys=True,
+        idempotent=True,
+    ),
+    Tool("delete_task", "Delete a task for good.", DeleteTask, delete_task, destroys=True),
+)
+_BY_NAME = {tool.name: tool for tool in TOOLS}
+
+
+class UnknownToolError(Exception):
+    """No tool has this name."""
+
+
+class Toolbox:
+    """The tools as one server offers them: its store, its default zone, and perhaps its only user."""
+
+    def __init__(
+        self,
+        open_store: Callable[[], TodoStore],
+        *,
+        user: str | None = None,
+        zone: tzinfo = UTC,
+        now: Callable[[], datetime] = lambda: datetime.now(UTC),
+    ) -> None:
+        self._open_store = open_store
+        self._user = user
+        self._zone = zone
+        self._now = now
+
+    def schema_of(self, tool: Tool[Any]) -> dict[str, Any]:
+        return schema_of(tool.arguments, fixed_user=self._user is not None)
+
+    def call(self, name: str, values: Mapping[str, Any]) -> Answer:
+        tool = _BY_NAME.get(name)
+        if tool is None:
+            raise UnknownToolError(name)
+        # A fixed user overrides whatever the model sends, as a bound one does.
+        owner = {} if self._user is None else {USER_ID: self._user}
+        given = read_arguments(tool.arguments, {**values, **owner})
+        zone = read_zone(given.timezone) if given.timezone else self._zone
+        return tool.function(given, Desk(self._open_store(), zone, self._now()))

@@ -1,0 +1,53 @@
+"""The plain values of a todo list: what a todo is, what may be said about one, what may be asked for.
+
+Standard library only, so that describing the tools does not cost the import of a database toolkit.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal, TypedDict
+
+Priority = Literal["low", "medium", "high"]
+Status = Literal["pending", "completed"]
+
+
+class TodoError(Exception):
+    """Something the model, or the person behind it, can put right. The text says how and is sent to the client."""
+
+
+class TodoAttributes(TypedDict, total=False):
+    """The validated input of create and update. An absent key leaves the attribute as it is."""
+
+    title: str
+    description: str
+    due_date: datetime | None
+    priority: Priority
+    status: Status
+    tags: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Todo:
+    """One todo. All instants are aware and in UTC; the zone of a user is a matter of reading and writing them."""
+
+    id: str
+    title: str
+    description: str
+    due_date: datetime | None
+    priority: Priority
+    status: Status
+    tags: tuple[str, ...]
+    created_at: datetime
+    updated_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TodoFilter:
+    """Which todos to list. Every part that is given narrows the answer; several tags must all be there."""
+
+    status: Status | None = None
+    priority: Priority | None = None
+    due_from: datetime | None = None
+    due_before: datetime | None = None
+    tags: tuple[str, ...] = ()
+    search: str = ""
