@@ -1,0 +1,1 @@
+"""The loop: an agent, what it may do, and how a run of it goes."""

@@ -34,3 +34,4 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     state: Any = None
     properties: Mapping[str, Any] = {}
     resume: tuple[Resume, ...] = ()
+    keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs

@@ -1,0 +1,1 @@
+"""Runs: tasks that write a log, and the log that everybody else reads."""

@@ -1,0 +1,1 @@
+"""Sessions: the port and what stands behind it. They hold data only, so that any process can take one up."""

@@ -1,0 +1,93 @@
+"""An agent: a model, instructions and tools, ready to run. Built by `holodeck.config`, or by hand."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import datetime
+from types import TracebackType
+from typing import Any, Protocol, Self
+from zoneinfo import ZoneInfo
+
+from holodeck.agent.settings import AgentLoopConfig
+from holodeck.models.port import Model
+from holodeck.tools.port import Toolset
+
+MAX_RESULT_CHARACTERS = 50_000
+APPROVAL_SECONDS = 24 * 3600
+
+
+def local_now(timezone: str | None) -> datetime:
+    """The present in the user's zone, or in this machine's when theirs is not known."""
+    return datetime.now(ZoneInfo(timezone)) if timezone else datetime.now().astimezone()
+
+
+class Instructions(Protocol):
+    """Turns into the system prompt of one run."""
+
+    def render(self, *, user_id: str, timezone: str | None) -> str: ...
+
+
+@dataclass(frozen=True)
+class TextInstructions:
+    """A text in which {user_id}, {now} and {timezone} are filled in. Plain replacement: user data is never a template."""
+
+    text: str
+    clock: Callable[[str | None], datetime] = local_now
+
+    def render(self, *, user_id: str, timezone: str | None) -> str:
+        now = self.clock(timezone)
+        filled = self.text.replace("{now}", now.isoformat(timespec="minutes"))
+        filled = filled.replace("{timezone}", timezone or now.tzname() or "UTC")
+        return filled.replace("{user_id}", user_id)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prediction:
+    """While `tool`'s `argument` streams, the state shows it under `state_key` (SRV-22)."""
+
+    state_key: str
+    tool: str
+    argument: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class StateSettings:
+    """The state that the agent shares with a user interface."""
+
+    initial: Any = field(default_factory=dict)
+    predictions: tuple[Prediction, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Agent:
+    name: str
+    model: Model
+    tools: Toolset
+    instructions: Instructions = TextInstructions("")
+    description: str = ""
+    loop: AgentLoopConfig = field(default_factory=AgentLoopConfig)
+    state: StateSettings | None = None
+    max_messages: int = 200  # of the history, that the model is shown
+    max_result_characters: int = MAX_RESULT_CHARACTERS
+    approval_seconds: float = APPROVAL_SECONDS  # how long a person has to decide
+
+    async def start(self) -> None:
+        await self.tools.start()
+
+    async def close(self) -> None:
+        try:
+            await self.tools.close()
+        finally:
+            await self.model.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:  # nothing half-started stays behind, whatever stopped the start
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()

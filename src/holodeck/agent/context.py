@@ -1,0 +1,40 @@
+"""What one run is given: who asks, what is new, and the conversation it goes on with."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import ToolMessage, UserMessage
+from holodeck.core.request import Resume
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import HoloDeckError
+from holodeck.sessions.port import Conversation
+from holodeck.sessions.transcript import Transcript
+
+ANONYMOUS = "anonymous"
+
+
+def _nobody_said() -> HoloDeckError | None:
+    return None
+
+
+@dataclass(frozen=True, kw_only=True)
+class AgentContext:
+    """The whole world of one run."""
+
+    conversation: Conversation = field(default_factory=Transcript)
+    input: Sequence[UserMessage] = ()
+    client_results: Sequence[ToolMessage] = ()  # answers to frontend tools of the run before
+    resume: Sequence[Resume] = ()
+    client_tools: Sequence[ToolSchema] = ()
+    notes: Sequence[tuple[str, str]] = ()  # (description, value) from the application
+    state: Any = None  # the shared state as the client has it
+    run_id: str = field(default_factory=new_ulid)
+    session_id: str = field(default_factory=new_ulid)
+    parent_run_id: str | None = None
+    user_id: str = ANONYMOUS
+    timezone: str | None = None
+    client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
+    # After a cancellation: None if somebody wanted it, else the error that forced it and becomes the ending.
+    why_stopped: Callable[[], HoloDeckError | None] = _nobody_said

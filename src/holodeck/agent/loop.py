@@ -1,0 +1,398 @@
+"""The loop: ask the model, act on what it asks for, until it has answered.
+
+`run` is one coroutine that returns its answer and emits its story. Every limit is checked here, every ending is told
+here. It does not know who listens, over which wire the request came, or how messages are kept.
+"""
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+
+from holodeck.agent.agent import Agent
+from holodeck.agent.context import AgentContext
+from holodeck.agent.history import latest
+from holodeck.agent.narrator import Narrator, reason_for_cut
+from holodeck.agent.pending import Decision, decide
+from holodeck.agent.prediction import Predictor
+from holodeck.agent.response import AgentResponse, Status
+from holodeck.agent.tool_calls import Batch, ToolRunner
+from holodeck.core.events import CustomSent, Emit, Interrupt, MessagesReplaced, Outcome
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, now
+from holodeck.core.tools import ToolResult, ToolSchema
+from holodeck.core.usage import TokenUsage, total
+from holodeck.errors import (
+    BadToolArguments,
+    ContentFiltered,
+    HoloDeckError,
+    InternalError,
+    InvalidRequest,
+    RunTimeout,
+)
+from holodeck.models.port import ModelReply, Prompt
+from holodeck.tools.port import ToolContext
+from holodeck.tools.state import StateToolset
+
+log = logging.getLogger(__name__)
+
+REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be used
+
+
+async def run(agent: Agent, context: AgentContext, emit: Emit) -> AgentResponse:
+    """Runs the agent once. Raises nothing but CancelledError, and that only after the story has its ending."""
+    one = _Run(agent, context, emit)
+    try:
+        return await one.go()
+    except asyncio.CancelledError:
+        one.tell_cancelled()
+        raise
+    except HoloDeckError as error:
+        return one.tell_failed(error)
+    except Exception:  # the one place where a defect of ours becomes an ending instead of a dead stream
+        log.exception("run %s broke", context.run_id)
+        return one.tell_failed(InternalError("The run failed because of an internal error; the server's log has it."))
+
+
+@dataclass
+class _Run:
+    agent: Agent
+    context: AgentContext
+    emit: Emit
+    iterations: int = 0
+    text: str | None = None
+    usages: list[TokenUsage | None] = field(default_factory=list)
+    warnings: list[str] = field(default_factory=list)
+    unusable_turns: int = 0
+
+    def __post_init__(self) -> None:
+        context, conversation = self.context, self.context.conversation
+        self.narrator = Narrator(
+            self.emit,
+            run_id=context.run_id,
+            session_id=context.session_id,
+            used_call_ids=_call_ids(conversation.messages, conversation.pending),
+        )
+        self.state = StateToolset(self._initial_state(), self.emit) if self.agent.state else None
+        self.tools = ToolRunner(
+            toolsets=[self.agent.tools] if self.state is None else [self.agent.tools, self.state],
+            narrator=self.narrator,
+            context=ToolContext(
+                user_id=context.user_id,
+                session_id=context.session_id,
+                run_id=context.run_id,
+                timezone=context.timezone,
+                emit=self.emit,
+            ),
+            attempts=1 + self.agent.loop.retry_attempts if self.agent.loop.enable_retry else 1,
+            max_characters=self.agent.max_result_characters,
+        )
+
+    # the run, read aloud
+
+    async def go(self) -> AgentResponse:
+        self.narrator.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
+        self._tell_state()
+        await self._settle()
+        await self._accept()
+        self._tell_history(if_client_lacks_some=True)
+        for number in range(1, self.agent.loop.max_iterations + 1):
+            self.iterations = number
+            response = await self._step(number)
+            if response is not None:
+                return response
+        return self._out_of_iterations()
+
+    async def _step(self, number: int) -> AgentResponse | None:
+        """One model call and the tool calls it asks for. A response ends the run."""
+        self.narrator.step_started(number)
+        seconds = self.agent.loop.iteration_timeout
+        try:
+            async with asyncio.timeout(seconds):
+                batch, reply = await self._ask()
+                await self._act(batch)
+        except TimeoutError:
+            raise RunTimeout(f"Iteration {number} took longer than {seconds:g} s (loop.iteration_timeout).") from None
+        self.narrator.step_finished(reply.usage)
+        if batch.waits:
+            return await self._wait_for_somebody(batch, reply)
+        await self._keep(batch)
+        if not batch.assistant.tool_calls:
+            return self._completed(reply)
+        self._count_unusable(batch)
+        return None
+
+    async def _ask(self) -> tuple[Batch, ModelReply]:
+        """The model's reply as a batch of calls. What it said before it failed is kept, marked as cut."""
+        try:
+            reply = await self.agent.model.reply(self._prompt(), self._listener())
+        except (asyncio.CancelledError, HoloDeckError) as error:
+            await self._keep_partial(reason_for_cut(error))
+            raise
+        self.narrator.reply_ended()
+        self.usages.append(reply.usage)
+        if reply.finish_reason == "content_filter":
+            await self._keep_partial("content_filter")
+            raise ContentFiltered("The provider's content filter stopped the reply.", started=True)
+        cut = "length" if reply.finish_reason == "length" else None
+        self._warn_of(cut)
+        self.text = reply.text or self.text
+        message = AssistantMessage(
+            id=self.narrator.message_id,
+            content=reply.text,
+            reasoning=reply.reasoning,
+            tool_calls=() if cut else tuple(self.narrator.own(call) for call in reply.tool_calls),
+            tokens_used=reply.usage,
+            cut=cut,
+            extra=reply.extra,
+        )
+        return Batch(message), reply
+
+    async def _act(self, batch: Batch) -> None:
+        try:
+            await self.tools.run(batch, {schema.name: schema for schema in self._client_tools()})
+        except BaseException:  # cancelled or out of time: the step is stored whole, then the exception goes on
+            self.tools.abandon(batch)
+            await self._keep(batch)
+            raise
+        finally:
+            await self._keep_state()
+
+    # before the first step
+
+    async def _accept(self) -> None:
+        if self.context.input:
+            await self.context.conversation.commit(list(self.context.input))
+        if not self.context.conversation.messages:
+            raise InvalidRequest("There is no message to answer.", field="messages")
+
+    async def _settle(self) -> None:
+        """Brings a step that waited for somebody to its end, with what they answered."""
+        conversation = self.context.conversation
+        pending = conversation.pending
+        decision = decide(pending, self.context.resume, self.context.client_results)
+        if pending is None:
+            return
+        batch = Batch(pending.assistant, {result.call_id: result for result in pending.results})
+        # Taken before anything is carried out: a resume that comes twice finds nothing to approve.
+        await conversation.commit([], msgspec.structs.replace(pending, approvals={}, client_calls=()))
+        try:
+            async with asyncio.timeout(self.agent.loop.iteration_timeout):
+                await self._carry_out(batch, decision)
+        except TimeoutError:
+            log.warning("approved calls of run %s ran out of time", self.context.run_id)
+        finally:
+            self.tools.abandon(batch)
+            await self._keep(batch)
+            await self._keep_state()
+
+    async def _carry_out(self, batch: Batch, decision: Decision) -> None:
+        for message in decision.client_results:
+            batch.results[message.call_id] = message
+        for call, text in decision.refused:
+            self.tools.answer(batch, call, ToolResult.failure(text))
+        await self.tools.run_approved(batch, decision.approved)
+
+    # what the model is shown
+
+    def _prompt(self) -> Prompt:
+        messages = latest(self.context.conversation.messages, self.agent.max_messages)
+        server_tools = [schema for schema, _ in self.tools.offered().values()]
+        return Prompt(
+            system=self._system(),
+            messages=messages,
+            tools=[*server_tools, *self._client_tools()],
+            timezone=self.context.timezone,
+        )
+
+    def _system(self) -> str:
+        sections = [self.agent.instructions.render(user_id=self.context.user_id, timezone=self.context.timezone)]
+        if self.context.notes:
+            notes = "\n".join(f"- {description}: {value}" for description, value in self.context.notes)
+            sections.append(f"What the application says about the situation:\n{notes}")
+        if self.state is not None:
+            sections.append(f"The state that you share with the user interface (JSON):\n{self.state.as_json()}")
+        return "\n\n".join(section for section in sections if section)
+
+    def _client_tools(self) -> list[ToolSchema]:
+        """Frontend tools that do not take the name of one of ours."""
+        ours = self.tools.offered()
+        return [schema for schema in self.context.client_tools if schema.name not in ours]
+
+    def _listener(self) -> Narrator | Predictor:
+        if self.agent.state is None or not self.agent.state.predictions:
+            return self.narrator
+        return Predictor(self.narrator, self.agent.state.predictions)
+
+    # keeping
+
+    async def _keep(self, batch: Batch) -> None:
+        if batch.assistant.content or batch.assistant.tool_calls:
+            await self._commit(batch.messages())
+
+    async def _keep_partial(self, cut: str) -> None:
+        said = self.narrator.said()
+        self.narrator.reply_ended()
+        if said.strip():
+            await self._commit([AssistantMessage(id=self.narrator.message_id, content=said, cut=cut)])
+
+    async def _commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
+        """Shielded: a run that is cancelled while it stores a step still stores it whole."""
+        await asyncio.shield(asyncio.ensure_future(self.context.conversation.commit(messages, pending)))
+
+    def _initial_state(self) -> Any:
+        stored = self.context.conversation.state
+        from_client = self.context.state
+        if from_client is not None:
+            return from_client
+        return stored if stored is not None else self.agent.state and self.agent.state.initial
+
+    async def _keep_state(self) -> None:
+        if self.state is not None:
+            await self.context.conversation.put_state(self.state.value)
+
+    def _tell_state(self) -> None:
+        if self.state is None:
+            return
+        self.state.tell()
+        predictions = self.agent.state.predictions if self.agent.state else ()
+        if predictions:
+            self.emit(
+                CustomSent(
+                    "PredictState",
+                    [{"state_key": p.state_key, "tool": p.tool, "tool_argument": p.argument} for p in predictions],
+                )
+            )
+
+    def _tell_history(self, *, if_client_lacks_some: bool) -> None:
+        """Shows the client our history, unless that would take from it messages that we do not have."""
+        theirs = self.context.client_ids
+        if theirs is None:
+            return
+        history = tuple(self.context.conversation.messages)
+        ours = {message.id for message in history}
+        if theirs <= ours and not (if_client_lacks_some and ours == theirs):
+            self.emit(MessagesReplaced(history))
+
+    # limits and warnings
+
+    def _count_unusable(self, batch: Batch) -> None:
+        self.unusable_turns = self.unusable_turns + 1 if batch.all_unusable else 0
+        if self.unusable_turns > REPAIR_TURNS:
+            raise BadToolArguments(
+                f"The model sent unusable tool calls {self.unusable_turns} times in a row.", started=True
+            )
+
+    def _warn_of(self, cut: str | None) -> None:
+        if cut == "length":
+            self._warn("reply-cut", "The reply was cut off at the model's token limit (model.max_tokens).")
+
+    def _warn(self, code: str, message: str) -> None:
+        self.warnings.append(message)
+        self.narrator.warning(code, message)
+
+    # endings
+
+    def _completed(self, reply: ModelReply) -> AgentResponse:
+        self.text = reply.text
+        if not reply.text:
+            self.warnings.append("The model answered with nothing.")
+        if self.tools.executions:
+            self._tell_history(if_client_lacks_some=False)
+        self.narrator.run_finished(
+            finish_reason=reply.finish_reason,
+            iterations=self.iterations,
+            usage=total(self.usages),
+            warning=self._warning(),
+        )
+        return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
+
+    async def _wait_for_somebody(self, batch: Batch, reply: ModelReply) -> AgentResponse:
+        expires = now() + timedelta(seconds=self.agent.approval_seconds)
+        interrupts = tuple(_question(call, expires) for call in batch.approvals)
+        await self._commit(
+            [],
+            PendingStep(
+                assistant=batch.assistant,
+                results=tuple(batch.results.values()),
+                approvals={interrupt.id: interrupt.call_id for interrupt in interrupts},
+                client_calls=tuple(call.id for call in batch.on_client),
+                expires_at=expires,
+            ),
+        )
+        outcome = Outcome.INTERRUPTED if interrupts else Outcome.CLIENT_TOOLS
+        self.narrator.run_finished(
+            outcome=outcome,
+            finish_reason=reply.finish_reason,
+            iterations=self.iterations,
+            usage=total(self.usages),
+            interrupts=interrupts,
+            pending_calls=tuple(call.id for call in batch.on_client),
+            warning=self._warning(),
+        )
+        return self._response("completed", finish_reason=outcome.value, outcome=outcome)
+
+    def _out_of_iterations(self) -> AgentResponse:
+        limit = self.agent.loop.max_iterations
+        self._warn("max-iterations", f"Stopped after {limit} iterations (loop.max_iterations) without a final answer.")
+        self.narrator.run_finished(
+            outcome=Outcome.MAX_ITERATIONS,
+            finish_reason="max_iterations",
+            iterations=self.iterations,
+            usage=total(self.usages),
+            warning=self._warning(),
+        )
+        return self._response("max_iterations_reached", finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS)
+
+    def tell_failed(self, error: HoloDeckError) -> AgentResponse:
+        self.narrator.run_failed(error, total(self.usages))
+        self.text = None
+        return self._response("error", finish_reason="error", error=error.message, error_code=error.code)
+
+    def tell_cancelled(self) -> None:
+        forced_by = self.context.why_stopped()
+        if forced_by is not None:
+            self.narrator.run_failed(forced_by, total(self.usages))
+        else:
+            self.narrator.run_finished(
+                outcome=Outcome.CANCELLED,
+                finish_reason="cancelled",
+                iterations=self.iterations,
+                usage=total(self.usages),
+            )
+
+    def _warning(self) -> str | None:
+        return " ".join(self.warnings) or None
+
+    def _response(self, status: Status, **fields: Any) -> AgentResponse:
+        return AgentResponse(
+            status=status,
+            final_response=self.text,
+            history=tuple(self.context.conversation.messages),
+            iterations=self.iterations,
+            warning=self._warning(),
+            usage=total(self.usages),
+            executions=tuple(self.tools.executions),
+            **fields,
+        )
+
+
+def _question(call: ToolCall, expires: Any) -> Interrupt:
+    return Interrupt(
+        id=new_ulid(),
+        call_id=call.id,
+        tool=call.name,
+        arguments=call.arguments,
+        message=f"Allow {call.name} with {call.arguments or '{}'}?",
+        expires_at=expires,
+    )
+
+
+def _call_ids(messages: Sequence[Message], pending: PendingStep | None) -> set[str]:
+    waiting = [pending.assistant] if pending else []
+    replies = [message for message in messages if isinstance(message, AssistantMessage)]
+    return {call.id for message in [*replies, *waiting] for call in message.tool_calls}

@@ -1,0 +1,180 @@
+"""Tells the story of one run and keeps its grammar: every part that is opened is closed, one ending comes last.
+
+It listens to the model, so that a token becomes an event with one call and no task switch. It decides nothing: when to
+stop, what to store and which tool to call is the loop's business.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holodeck.core import events as e
+from holodeck.core.ids import new_call_id, new_ulid
+from holodeck.core.messages import ToolCall, ToolMessage
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import HoloDeckError, ModelError
+
+
+class Narrator:
+    """The listener of the model during a step, and the only one who emits."""
+
+    def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:
+        self.emit = emit
+        self.message_id = new_ulid()
+        self._run_id = run_id
+        self._session_id = session_id
+        self._step: int | None = None
+        self._text_open = False
+        self._said: list[str] = []
+        self._reasoning_id: str | None = None
+        self._open_calls: dict[str, list[str]] = {}  # call id → pieces of its arguments
+        self._names: dict[str, str] = {}
+        self._renamed: dict[str, str] = {}
+        self._used_call_ids = set(used_call_ids)
+
+    # the run
+
+    def run_started(self, *, parent_run_id: str | None, model: str) -> None:
+        self.emit(e.RunStarted(self._run_id, self._session_id, parent_run_id, model))
+
+    def run_finished(self, **fields: Any) -> None:
+        self._close_step()
+        self.emit(e.RunFinished(self._run_id, self._session_id, **fields))
+
+    def run_failed(self, error: HoloDeckError, usage: TokenUsage | None = None) -> None:
+        self._close_step()
+        self.emit(
+            e.RunFailed(
+                self._run_id,
+                self._session_id,
+                code=error.code,
+                message=error.message,
+                reason=error.reason,
+                retryable=error.retryable,
+                retry_after=error.retry_after,
+                usage=usage,
+            )
+        )
+
+    # the step
+
+    def step_started(self, number: int) -> None:
+        self._step = number
+        self.message_id = new_ulid()
+        self._renamed.clear()
+        self._said.clear()
+        self.emit(e.StepStarted(number))
+
+    def step_finished(self, usage: TokenUsage | None) -> None:
+        self._close_parts()
+        if self._step is not None:
+            self.emit(e.StepFinished(self._step, usage))
+            self._step = None
+
+    def reply_ended(self) -> None:
+        """The model has said all it will say in this step."""
+        self._close_parts()
+
+    def said(self) -> str:
+        """The text of this step so far: all that is left of it when the model fails."""
+        return "".join(self._said)
+
+    # the model's listener
+
+    def text(self, delta: str) -> None:
+        if not self._text_open:
+            self._open_text()
+        self._said.append(delta)
+        self.emit(e.TextAdded(self.message_id, delta))
+
+    def reasoning(self, delta: str) -> None:
+        if self._reasoning_id is None:
+            self._reasoning_id = new_ulid()
+            self.emit(e.ReasoningStarted(self._reasoning_id))
+        self.emit(e.ReasoningAdded(self._reasoning_id, delta))
+
+    def call_started(self, call_id: str, name: str) -> None:
+        self._close_reasoning()
+        self._close_text()
+        own_id = self._unused(call_id)
+        self._open_calls[own_id] = []
+        self._names[own_id] = name
+        self.emit(e.ToolCallStarted(own_id, name, self.message_id))
+
+    def call_arguments(self, call_id: str, delta: str) -> None:
+        own_id = self._renamed.get(call_id, call_id)
+        self._open_calls[own_id].append(delta)
+        self.emit(e.ToolArgumentsAdded(own_id, delta))
+
+    def call_ended(self, call: ToolCall) -> None:
+        own_id = self._renamed.get(call.id, call.id)
+        self._open_calls.pop(own_id, None)
+        self.emit(e.ToolCallEnded(own_id, call.name, call.arguments))
+
+    def warning(self, code: str, message: str) -> None:
+        self.emit(e.WarningRaised(code, message))
+
+    def raw(self, event: Any) -> None:
+        self.emit(e.RawReceived(event))
+
+    # tools
+
+    def own(self, call: ToolCall) -> ToolCall:
+        """The call under the id that the story knows it by."""
+        own_id = self._renamed.get(call.id, call.id)
+        return call if own_id == call.id else msgspec.structs.replace(call, id=own_id)
+
+    def tool_finished(self, message: ToolMessage, seconds: float) -> None:
+        self.emit(
+            e.ToolFinished(
+                message.call_id, message.name, message.id, message.content, message.failed, round(seconds, 6)
+            )
+        )
+
+    # keeping the grammar
+
+    def _unused(self, call_id: str) -> str:
+        """Some gateways number their calls from zero in every reply; an id of the story is used once."""
+        own_id = call_id if call_id not in self._used_call_ids else new_call_id()
+        self._used_call_ids.add(own_id)
+        if own_id != call_id:
+            self._renamed[call_id] = own_id
+        return own_id
+
+    def _open_text(self) -> None:
+        self._close_reasoning()
+        self._text_open = True
+        self.emit(e.TextStarted(self.message_id))
+
+    def _close_text(self) -> None:
+        if self._text_open:
+            self._text_open = False
+            self.emit(e.TextEnded(self.message_id))
+
+    def _close_reasoning(self) -> None:
+        if self._reasoning_id is not None:
+            self.emit(e.ReasoningEnded(self._reasoning_id))
+            self._reasoning_id = None
+
+    def _close_parts(self) -> None:
+        self._close_reasoning()
+        self._close_text()
+        for call_id, pieces in self._open_calls.items():
+            name = self._names[call_id]
+            self.emit(e.ToolCallEnded(call_id, name, "".join(pieces)))
+            self.emit(e.ToolFinished(call_id, name, new_ulid(), CUT_CALL, failed=True))
+        self._open_calls.clear()
+
+    def _close_step(self) -> None:
+        self.step_finished(None)
+
+
+CUT_CALL = "Not carried out: the model's reply was cut off before the call was complete."
+
+
+def reason_for_cut(error: BaseException) -> str:
+    """Why a message that is stored is not complete, in the vocabulary of `holodeck.errors`."""
+    if isinstance(error, ModelError) and error.reason:
+        return error.reason
+    return error.code if isinstance(error, HoloDeckError) else "stopped"

@@ -1,0 +1,80 @@
+"""What becomes of a step that waited: pure decisions on what people and clients answered.
+
+A resume counts once, in time, and only for the session that asked. Tool results from a client count only for calls
+that were given to it: whatever else it claims is ignored (forged history, T27).
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holodeck.core.messages import PendingStep, ToolCall, ToolMessage, now
+from holodeck.core.request import Resume
+from holodeck.errors import InvalidRequest
+
+REFUSED = "The user refused this call. Do not try it again unless they ask for it."
+UNDECIDED = "Not carried out: the user went on without approving it."
+NO_ANSWER = "The application gave no result for this call."
+
+
+@dataclass(frozen=True)
+class Decision:
+    approved: list[ToolCall] = field(default_factory=list)
+    refused: list[tuple[ToolCall, str]] = field(default_factory=list)
+    client_results: list[ToolMessage] = field(default_factory=list)
+
+
+def decide(
+    pending: PendingStep | None,
+    resume: Sequence[Resume],
+    client_results: Sequence[ToolMessage],
+    at: datetime | None = None,
+) -> Decision:
+    """Sorts the waiting calls; InvalidRequest for a resume that is foreign, used up, doubled or too late."""
+    answers = _answers(pending, resume, at or now())
+    decision = Decision()
+    if pending is None:
+        return decision
+    from_client = {message.call_id: message for message in client_results}
+    interrupts = {call_id: interrupt_id for interrupt_id, call_id in pending.approvals.items()}
+    for call in pending.waiting:
+        if call.id in pending.client_calls:
+            _take_result(decision, call, from_client.get(call.id))
+        elif (answer := answers.get(interrupts.get(call.id, ""))) is None:
+            decision.refused.append((call, UNDECIDED))
+        elif answer.approved:
+            decision.approved.append(_edited(call, answer.payload))
+        else:
+            decision.refused.append((call, REFUSED))
+    return decision
+
+
+def _answers(pending: PendingStep | None, resume: Sequence[Resume], at: datetime) -> dict[str, Resume]:
+    answers: dict[str, Resume] = {}
+    for entry in resume:
+        if pending is None or entry.interrupt_id not in pending.approvals:
+            raise InvalidRequest(f"There is no open interrupt {entry.interrupt_id!r} in this session.", field="resume")
+        if entry.interrupt_id in answers:
+            raise InvalidRequest(f"Interrupt {entry.interrupt_id!r} is answered twice.", field="resume")
+        if entry.approved and pending.expires_at is not None and at > pending.expires_at:
+            raise InvalidRequest(f"Interrupt {entry.interrupt_id!r} has expired.", field="resume")
+        answers[entry.interrupt_id] = entry
+    return answers
+
+
+def _take_result(decision: Decision, call: ToolCall, message: ToolMessage | None) -> None:
+    if message is None:
+        decision.refused.append((call, NO_ANSWER))
+    else:
+        decision.client_results.append(msgspec.structs.replace(message, name=call.name))
+
+
+def _edited(call: ToolCall, payload: Any) -> ToolCall:
+    """The call with the arguments that the person put in place of the model's, if they did."""
+    arguments = payload.get("arguments") if isinstance(payload, dict) else None
+    if not isinstance(arguments, dict):
+        return call
+    return msgspec.structs.replace(call, arguments=msgspec.json.encode(arguments).decode())

@@ -1,0 +1,88 @@
+"""Predictive state: shows a tool's argument in the shared state while the model is still writing it (SRV-22).
+
+Stands between the model and the narrator. The tool itself is not involved; its real effect follows when it runs.
+"""
+
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holodeck.agent.agent import Prediction
+from holodeck.agent.narrator import Narrator
+from holodeck.core.events import StatePatched
+from holodeck.core.messages import ToolCall
+
+GROWTH = 20  # a new state is told when the text grew by a twentieth, so that the cost stays linear
+
+
+def argument_so_far(text: str, argument: str) -> Any:
+    """The value of a top-level argument in JSON text that may stop anywhere; None while there is nothing to show.
+
+    A string is shown as far as it has come, any other value when it is complete.
+    """
+    key = re.search(rf"[{{,]\s*{re.escape(json.dumps(argument))}\s*:\s*", text)
+    if key is None:
+        return None
+    rest = text[key.end() :]
+    try:
+        return json.JSONDecoder().raw_decode(rest)[0]
+    except ValueError:
+        return _open_string(rest)
+
+
+def _open_string(text: str) -> str | None:
+    if not text.startswith('"'):
+        return None
+    for cut in range(len(text), max(len(text) - 12, 0), -1):  # an escape at the end may be up to 12 characters long
+        try:
+            return str(json.loads(text[:cut] + '"'))
+        except ValueError:
+            continue
+    return None
+
+
+@dataclass
+class _Watched:
+    prediction: Prediction
+    text: str = ""
+    told: int = -1
+
+
+@dataclass
+class Predictor:
+    """A listener that passes everything on, and tells the state what it sees coming."""
+
+    narrator: Narrator
+    predictions: Sequence[Prediction]
+    watched: dict[str, list[_Watched]] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        self.text = self.narrator.text
+        self.reasoning = self.narrator.reasoning
+        self.warning = self.narrator.warning
+        self.raw = self.narrator.raw
+
+    def call_started(self, call_id: str, name: str) -> None:
+        self.watched[call_id] = [_Watched(p) for p in self.predictions if p.tool == name]
+        self.narrator.call_started(call_id, name)
+
+    def call_arguments(self, call_id: str, delta: str) -> None:
+        self.narrator.call_arguments(call_id, delta)
+        for watched in self.watched.get(call_id, ()):
+            watched.text += delta
+            if len(watched.text) - watched.told > watched.told // GROWTH:
+                self._tell(watched, argument_so_far(watched.text, watched.prediction.argument))
+
+    def call_ended(self, call: ToolCall) -> None:
+        for watched in self.watched.pop(call.id, ()):
+            self._tell(watched, argument_so_far(call.arguments, watched.prediction.argument))
+        self.narrator.call_ended(call)
+
+    def _tell(self, watched: _Watched, value: Any) -> None:
+        if value is None:
+            return
+        watched.told = len(watched.text)
+        path = "/" + watched.prediction.state_key.replace("~", "~0").replace("/", "~1")
+        self.narrator.emit(StatePatched([{"op": "add", "path": path, "value": value}]))

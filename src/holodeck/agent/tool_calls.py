@@ -1,0 +1,171 @@
+"""Carries out the tool calls of one step, all at once, and brings each to exactly one result.
+
+Nothing a tool does ends the run: bad arguments, unknown names, failures and time-outs become text that the model reads.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from holodeck.agent.narrator import Narrator
+from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from holodeck.core.text import clean, shorten
+from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus
+from holodeck.tools.arguments import BadArguments, read_arguments
+from holodeck.tools.port import ToolContext, Toolset
+
+log = logging.getLogger(__name__)
+
+ABANDONED = "Stopped before it finished; whether it took effect is not known."
+
+
+@dataclass
+class Batch:
+    """The calls of one step. `results` fills up; `waiting` are for a person or for the client."""
+
+    assistant: AssistantMessage
+    results: dict[str, ToolMessage] = field(default_factory=dict)
+    approvals: list[ToolCall] = field(default_factory=list)
+    on_client: list[ToolCall] = field(default_factory=list)
+    all_unusable: bool = False  # every call was refused because of its arguments
+
+    @property
+    def waits(self) -> bool:
+        return bool(self.approvals or self.on_client)
+
+    def messages(self) -> list[Message]:
+        """The step as it enters the history: the reply, then its results in the order of the calls."""
+        return [self.assistant, *(self.results[call.id] for call in self.assistant.tool_calls)]
+
+
+@dataclass(kw_only=True)
+class ToolRunner:
+    """Runs calls for one run of an agent."""
+
+    toolsets: Sequence[Toolset]
+    narrator: Narrator
+    context: ToolContext
+    attempts: int = 1
+    max_characters: int
+    executions: list[ToolExecution] = field(default_factory=list)
+
+    def offered(self) -> dict[str, tuple[ToolSchema, Toolset]]:
+        """The tools that can be called now, with who carries them out."""
+        return {schema.name: (schema, toolset) for toolset in self.toolsets for schema in toolset.schemas()}
+
+    async def run(self, batch: Batch, client_tools: Mapping[str, ToolSchema]) -> None:
+        """Carries out what can be carried out; what needs somebody else is put aside in the batch."""
+        offered = self.offered()
+        ready: list[tuple[ToolCall, dict[str, Any], Toolset]] = []
+        refused = 0
+        for call in batch.assistant.tool_calls:
+            schema, toolset = offered.get(call.name, (client_tools.get(call.name), None))
+            try:
+                arguments = _arguments_of(call, schema, offered)
+            except BadArguments as problem:
+                refused += 1
+                self._finish(batch, call, {}, ToolResult.failure(str(problem)), 0.0)
+                continue
+            if toolset is None:
+                batch.on_client.append(call)
+            elif schema is not None and schema.approval is Approval.ALWAYS:
+                batch.approvals.append(call)
+            else:
+                ready.append((call, arguments, toolset))
+        batch.all_unusable = refused > 0 and refused == len(batch.assistant.tool_calls)
+        await self._run_ready(batch, ready)
+
+    async def run_approved(self, batch: Batch, calls: Sequence[ToolCall]) -> None:
+        """Carries out calls that a person has agreed to."""
+        offered = self.offered()
+        ready: list[tuple[ToolCall, dict[str, Any], Toolset]] = []
+        for call in calls:
+            schema, toolset = offered.get(call.name, (None, None))
+            try:
+                arguments = _arguments_of(call, schema, offered)
+            except BadArguments as problem:
+                self._finish(batch, call, {}, ToolResult.failure(str(problem)), 0.0)
+            else:
+                assert toolset is not None  # noqa: S101  _arguments_of refused it otherwise
+                ready.append((call, arguments, toolset))
+        await self._run_ready(batch, ready)
+
+    def answer(self, batch: Batch, call: ToolCall, result: ToolResult) -> None:
+        """Gives a call a result without carrying it out."""
+        self._finish(batch, call, {}, result, 0.0)
+
+    def abandon(self, batch: Batch, text: str = ABANDONED) -> None:
+        """Gives every call that has no result one that says why. A history must not hold an unanswered call."""
+        for call in batch.assistant.tool_calls:
+            if call.id not in batch.results:
+                self._finish(batch, call, {}, ToolResult.failure(text), 0.0)
+
+    async def _run_ready(self, batch: Batch, ready: Sequence[tuple[ToolCall, dict[str, Any], Toolset]]) -> None:
+        async with asyncio.TaskGroup() as group:
+            for call, arguments, toolset in ready:
+                group.create_task(self._run_one(batch, call, arguments, toolset))
+
+    async def _run_one(self, batch: Batch, call: ToolCall, arguments: dict[str, Any], toolset: Toolset) -> None:
+        context = ToolContext(
+            user_id=self.context.user_id,
+            session_id=self.context.session_id,
+            run_id=self.context.run_id,
+            call_id=call.id,
+            timezone=self.context.timezone,
+            emit=self.context.emit,
+        )
+        started = time.monotonic()
+        result = ToolResult.failure("not tried")
+        for _attempt in range(self.attempts):
+            result = await _call(toolset, call.name, arguments, context)
+            if not (result.failed and result.retryable):
+                break
+        self._finish(batch, call, arguments, result, time.monotonic() - started)
+
+    def _finish(
+        self, batch: Batch, call: ToolCall, arguments: dict[str, Any], result: ToolResult, seconds: float
+    ) -> None:
+        content = result.content
+        if isinstance(content, str):
+            content = shorten(clean(content), self.max_characters)
+        message = ToolMessage(call_id=call.id, name=call.name, content=content, failed=result.failed)
+        batch.results[call.id] = message
+        self.executions.append(
+            ToolExecution(
+                tool_name=call.name,
+                parameters=arguments or _loosely(call.arguments),
+                status=ToolStatus.FAILED if result.failed else ToolStatus.SUCCESS,
+                result=None if result.failed else result.text,
+                execution_time=seconds,
+                error_message=(result.text or "failed") if result.failed else None,
+            )
+        )
+        self.narrator.tool_finished(message, seconds)
+
+
+async def _call(toolset: Toolset, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+    try:
+        return await toolset.call(name, arguments, context)
+    except Exception:  # a toolset must not raise; if it does, the run goes on and the operator reads why
+        log.exception("tool %s broke", name)
+        return ToolResult.failure(f"{name} failed because of an internal error; it may work if tried again.")
+
+
+def _arguments_of(call: ToolCall, schema: ToolSchema | None, offered: Mapping[str, object]) -> dict[str, Any]:
+    if schema is None:
+        known = ", ".join(sorted(offered)) or "none"
+        raise BadArguments(f"There is no tool {call.name!r}. The tools are: {known}.")
+    return read_arguments(call.arguments, schema)
+
+
+def _loosely(arguments: str) -> dict[str, Any]:
+    """For people who read what was asked: the arguments if they are an object, else the text itself."""
+    try:
+        value = json.loads(arguments or "{}")
+    except (ValueError, RecursionError):
+        return {"arguments": arguments}
+    return value if isinstance(value, dict) else {"arguments": value}

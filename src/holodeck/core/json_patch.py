@@ -1,0 +1,112 @@
+"""JSON Patch (RFC 6902) on plain values: applied whole or not at all, the document itself is never changed."""
+
+import copy
+from collections.abc import Sequence
+from typing import Any
+
+
+class PatchError(ValueError):
+    """The patch does not fit the document; the text says which operation and why."""
+
+
+def apply_patch(document: Any, patch: Sequence[dict[str, Any]]) -> Any:
+    """The patched document. Raises PatchError, and then nothing has happened."""
+    result = copy.deepcopy(document)
+    for number, operation in enumerate(patch):
+        try:
+            result = _apply(result, operation)
+        except (KeyError, IndexError, TypeError, ValueError) as problem:
+            raise PatchError(
+                f"operation {number} ({operation.get('op')!r} at {operation.get('path')!r}): {problem}"
+            ) from None
+    return result
+
+
+def _apply(document: Any, operation: dict[str, Any]) -> Any:
+    kind, path = operation["op"], _tokens(operation["path"])
+    if kind == "add":
+        return _add(document, path, copy.deepcopy(operation["value"]))
+    if kind == "remove":
+        return _remove(document, path)
+    if kind == "replace":
+        _get(document, path)
+        return _replace(document, path, copy.deepcopy(operation["value"]))
+    if kind == "test":
+        if not _equal(_get(document, path), operation["value"]):
+            raise ValueError("the value is another one")
+        return document
+    source = _tokens(operation["from"])
+    value = copy.deepcopy(_get(document, source))
+    if kind == "copy":
+        return _add(document, path, value)
+    if kind == "move":
+        if path[: len(source)] == source and path != source:
+            raise ValueError("a value cannot be moved into itself")
+        return _add(_remove(document, source), path, value)
+    raise ValueError("no such operation; there are add, remove, replace, move, copy and test")
+
+
+def _tokens(pointer: str) -> list[str]:
+    if pointer and not pointer.startswith("/"):
+        raise ValueError("a path starts with '/' or is empty")
+    return [token.replace("~1", "/").replace("~0", "~") for token in pointer.split("/")[1:]]
+
+
+def _get(document: Any, path: list[str]) -> Any:
+    for token in path:
+        document = document[_index(document, token)]
+    return document
+
+
+def _index(container: Any, token: str) -> Any:
+    if isinstance(container, dict):
+        if token not in container:
+            raise ValueError(f"there is no member {token!r}")
+        return token
+    if not isinstance(container, list):
+        raise ValueError(f"{token!r} leads into a value that is no object or array")  # noqa: TRY004  one error for all
+    if not (token.isdecimal() and token.isascii() and (len(token) == 1 or token[0] != "0")):
+        raise ValueError(f"{token!r} is no array index")
+    if int(token) >= len(container):
+        raise ValueError(f"index {token} is past the end")
+    return int(token)
+
+
+def _add(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent, last = _get(document, path[:-1]), path[-1]
+    if isinstance(parent, list):
+        parent.insert(len(parent) if last in ("-", str(len(parent))) else _index(parent, last), value)
+    elif isinstance(parent, dict):
+        parent[last] = value
+    else:
+        raise ValueError(f"{last!r} leads into a value that is no object or array")  # noqa: TRY004  one error for all
+    return document
+
+
+def _replace(document: Any, path: list[str], value: Any) -> Any:
+    if not path:
+        return value
+    parent = _get(document, path[:-1])
+    parent[_index(parent, path[-1])] = value
+    return document
+
+
+def _remove(document: Any, path: list[str]) -> Any:
+    if not path:
+        return None
+    parent = _get(document, path[:-1])
+    del parent[_index(parent, path[-1])]
+    return document
+
+
+def _equal(left: Any, right: Any) -> bool:
+    """JSON equality: true is not 1, as it is in Python."""
+    if isinstance(left, bool) or isinstance(right, bool):
+        return left is right
+    if isinstance(left, dict) and isinstance(right, dict):
+        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
+    if isinstance(left, list) and isinstance(right, list):
+        return len(left) == len(right) and all(map(_equal, left, right))
+    return bool(left == right)

@@ -1,0 +1,243 @@
+"""Runs belong to the server, not to a connection: started here, followed by whoever attaches, stopped on request.
+
+A run without readers goes on for `detach_grace` seconds, in which any of them may come back; then it is cancelled.
+A finished run can be read again for `replay_window` seconds. Nothing here knows a wire: readers get events.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+
+from holodeck.agent.agent import Agent
+from holodeck.agent.context import ANONYMOUS
+from holodeck.agent.loop import run as run_loop
+from holodeck.agent.pending import decide
+from holodeck.agent.response import AgentResponse
+from holodeck.core.events import Event, Outcome, RunFailed, RunFinished, RunStarted
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import now
+from holodeck.core.request import RunRequest
+from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
+from holodeck.runs.intake import context_of
+from holodeck.runs.log import MAX_EVENTS, RunLog
+from holodeck.runs.turns import Turns
+from holodeck.sessions.port import SessionStore
+
+log = logging.getLogger(__name__)
+
+
+class RunState(StrEnum):
+    QUEUED = "queued"
+    RUNNING = "running"
+    FINISHED = "finished"
+    FAILED = "failed"
+    CANCELLED = "cancelled"
+
+
+class WhenBusy(StrEnum):
+    """What a second request on a session gets while a run is in progress."""
+
+    QUEUE = "queue"
+    REJECT = "reject"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunSettings:
+    detach_grace: float = 30.0
+    replay_window: float = 120.0
+    when_busy: WhenBusy = WhenBusy.QUEUE
+    max_log_events: int = MAX_EVENTS
+
+
+@dataclass(kw_only=True, eq=False)
+class Run:
+    """One run of the agent: data about it, its log, and the task that writes it."""
+
+    request: RunRequest
+    run_id: str
+    session_id: str
+    user_id: str
+    log: RunLog
+    created_at: datetime = field(default_factory=now)
+    finished_at: datetime | None = None
+    state: RunState = RunState.QUEUED
+    response: AgentResponse | None = None
+    readers: int = 0
+    stopped_by: HoloDeckError | None = None
+    task: "asyncio.Task[None] | None" = None
+    grace: asyncio.TimerHandle | None = None
+
+    def emit(self, event: Event) -> None:
+        if isinstance(event, RunFinished | RunFailed):
+            self.state = _state_after(event)
+            self.finished_at = now()
+        self.log.append(event)
+
+    async def done(self) -> None:
+        """Waits for the run's end; a waiter that is cancelled does not take the run with it."""
+        if self.task is not None:
+            await asyncio.wait({self.task})
+
+
+class Runs:
+    """All runs of one agent in this process."""
+
+    def __init__(self, agent: Agent, store: SessionStore, settings: RunSettings | None = None) -> None:
+        self._agent = agent
+        self._store = store
+        self._settings = settings or RunSettings()
+        self._runs: dict[str, Run] = {}
+        self._by_session: dict[str, list[Run]] = {}
+        self._turns = Turns()
+        self._closing = False
+
+    @property
+    def active(self) -> list[Run]:
+        return [run for run in self._runs.values() if not run.log.ended]
+
+    async def start(self, request: RunRequest) -> Run:
+        """Starts a run, or joins the one that the same request started before (a client that posts twice)."""
+        if self._closing:
+            raise ShuttingDown("The server is shutting down; try again in a moment.")
+        user_id = request.user_id or ANONYMOUS
+        known = self._runs.get(request.run_id)
+        if known is not None:
+            return self._joined(known, request, user_id)
+        session_id = request.session_id or new_ulid()
+        await self._check(request, session_id, user_id)
+        run = Run(
+            request=request,
+            run_id=request.run_id,
+            session_id=session_id,
+            user_id=user_id,
+            log=RunLog(self._settings.max_log_events),
+        )
+        self._runs[run.run_id] = run
+        self._by_session.setdefault(session_id, []).append(run)
+        run.task = asyncio.create_task(self._execute(run), name=f"run {run.run_id}")
+        return run
+
+    def get(self, run_id: str, *, user_id: str | None = None) -> Run:
+        run = self._runs.get(run_id)
+        if run is None or run.user_id != (user_id or ANONYMOUS):
+            raise RunNotFound(f"There is no run {run_id!r}, or it ended too long ago.")
+        return run
+
+    def of_session(self, session_id: str, *, user_id: str | None = None) -> list[Run]:
+        """The runs of a session that can still be read, oldest first."""
+        return [run for run in self._by_session.get(session_id, ()) if run.user_id == (user_id or ANONYMOUS)]
+
+    @contextmanager
+    def attached(self, run: Run) -> Iterator[RunLog]:
+        """Follows a run. While anybody does, it is not cancelled for want of readers."""
+        run.readers += 1
+        if run.grace is not None:
+            run.grace.cancel()
+            run.grace = None
+        try:
+            yield run.log
+        finally:
+            run.readers -= 1
+            if run.readers == 0 and not run.log.ended:
+                loop = asyncio.get_running_loop()
+                run.grace = loop.call_later(self._settings.detach_grace, self.stop, run)
+
+    def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
+        """Cancels a run at once; whether there was something to cancel. Without `why`, somebody wanted it."""
+        if run.log.ended or run.task is None or run.task.done():
+            return False
+        run.stopped_by = run.stopped_by or why
+        return run.task.cancel()
+
+    async def close(self, drain: float) -> None:
+        """Lets running streams finish for `drain` seconds, then ends the rest with a proper ending."""
+        self._closing = True
+        tasks = {run.task for run in self.active if run.task is not None}
+        if tasks:
+            await asyncio.wait(tasks, timeout=drain)
+        self.stop_all(ShuttingDown("The server is shutting down."))
+        remaining = {run.task for run in self._runs.values() if run.task is not None and not run.task.done()}
+        if remaining:
+            await asyncio.wait(remaining)
+
+    def stop_all(self, why: HoloDeckError) -> None:
+        for run in self.active:
+            self.stop(run, why)
+
+    def _joined(self, run: Run, request: RunRequest, user_id: str) -> Run:
+        if run.user_id != user_id or request.session_id not in (None, run.session_id):
+            raise InvalidRequest(f"Run id {request.run_id!r} is taken.", field="runId")
+        return run
+
+    async def _check(self, request: RunRequest, session_id: str, user_id: str) -> None:
+        """Refuses before the first byte what can be refused by then."""
+        busy = self._turns.busy(session_id)
+        if busy and self._settings.when_busy is WhenBusy.REJECT:
+            raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
+        session = await self._store.get(session_id, user_id=user_id)
+        if not busy and request.resume:
+            pending = None
+            if session is not None:
+                pending = (await self._store.open(session_id, user_id=user_id)).pending
+            decide(pending, request.resume, ())
+
+    async def _execute(self, run: Run) -> None:
+        """The task of a run. Whatever happens in it, the log gets its ending."""
+        try:
+            async with self._turns.take(run.session_id)():
+                run.state = RunState.RUNNING
+                await self._store.create(run.session_id, user_id=run.user_id)
+                conversation = await self._store.open(run.session_id, user_id=run.user_id)
+                context = context_of(run.request, conversation, run.session_id, run.user_id, lambda: run.stopped_by)
+                run.response = await run_loop(self._agent, context, run.emit)
+        except asyncio.CancelledError:
+            self._tell_ending(run, run.stopped_by)
+        except HoloDeckError as error:
+            self._tell_ending(run, error)
+        except Exception:  # a store that breaks must not leave readers waiting for ever
+            log.exception("run %s broke", run.run_id)
+            self._tell_ending(
+                run, InternalError("The run failed because of an internal error; the server's log has it.")
+            )
+        finally:
+            asyncio.get_running_loop().call_later(self._settings.replay_window, self._forget, run)
+
+    def _tell_ending(self, run: Run, error: HoloDeckError | None) -> None:
+        """For a run that ended before, or beside, its own story."""
+        if run.log.ended:
+            return
+        if len(run.log) == 0:
+            run.emit(RunStarted(run.run_id, run.session_id))
+        if error is None:
+            run.emit(RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled"))
+        else:
+            run.emit(
+                RunFailed(
+                    run.run_id,
+                    run.session_id,
+                    code=error.code,
+                    message=error.message,
+                    reason=error.reason,
+                    retryable=error.retryable,
+                    retry_after=error.retry_after,
+                )
+            )
+
+    def _forget(self, run: Run) -> None:
+        self._runs.pop(run.run_id, None)
+        remaining = [other for other in self._by_session.get(run.session_id, ()) if other is not run]
+        if remaining:
+            self._by_session[run.session_id] = remaining
+        else:
+            self._by_session.pop(run.session_id, None)
+
+
+def _state_after(ending: Event) -> RunState:
+    if isinstance(ending, RunFailed):
+        return RunState.FAILED
+    cancelled = isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED
+    return RunState.CANCELLED if cancelled else RunState.FINISHED

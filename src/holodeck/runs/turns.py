@@ -1,0 +1,49 @@
+"""One run at a time per session, in the order in which they came (SRV-16)."""
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+
+class Turns:
+    """Queues by key. A key that nobody waits for takes no memory."""
+
+    def __init__(self) -> None:
+        self._queues: dict[str, deque[asyncio.Future[None]]] = {}
+
+    def busy(self, key: str) -> bool:
+        return key in self._queues
+
+    def take(self, key: str) -> "Turn":
+        """A place in the queue, taken at once and in the order of the calls."""
+        queue = self._queues.setdefault(key, deque())
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not queue:
+            ticket.set_result(None)
+        queue.append(ticket)
+        return Turn(self, key, ticket)
+
+    def give_back(self, key: str, ticket: "asyncio.Future[None]") -> None:
+        queue = self._queues[key]
+        was_first = queue[0] is ticket
+        queue.remove(ticket)
+        if not queue:
+            del self._queues[key]
+        elif was_first and not queue[0].done():
+            queue[0].set_result(None)
+
+
+class Turn:
+    """A place in one queue. Entering waits for it; leaving lets the next one go, whatever happened."""
+
+    def __init__(self, turns: Turns, key: str, ticket: "asyncio.Future[None]") -> None:
+        self._turns, self._key, self._ticket = turns, key, ticket
+
+    @asynccontextmanager
+    async def __call__(self) -> AsyncIterator[None]:
+        try:
+            await asyncio.shield(self._ticket)  # the ticket itself must survive a cancelled wait
+            yield
+        finally:
+            self._turns.give_back(self._key, self._ticket)

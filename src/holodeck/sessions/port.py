@@ -1,0 +1,73 @@
+"""The ports: a conversation as the loop sees it, and the store that keeps sessions.
+
+Neither knows models, wires or who is connected. A session is data: whatever runs on it lives elsewhere.
+"""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+import msgspec
+
+from holodeck.core.messages import Message, PendingStep
+
+
+class Conversation(Protocol):
+    """What one run reads and writes. Only one run at a time has it."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        """All that was said and done, oldest first; no tool call in it is unanswered."""
+
+    @property
+    def pending(self) -> PendingStep | None:
+        """A step that waits for an approval or for the client's tools."""
+
+    @property
+    def state(self) -> Any:
+        """The state that agent and user interface share (JSON), None if there is none."""
+
+    async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
+        """Adds the messages of one step together, and replaces what is pending."""
+
+    async def put_state(self, state: Any) -> None: ...
+
+
+class ServerSession(msgspec.Struct, frozen=True, kw_only=True):
+    """One session, without its messages: small enough to list thousands."""
+
+    session_id: str
+    user_id: str | None
+    created_at: datetime
+    last_activity: datetime
+    message_count: int = 0
+
+
+class SessionStore(Protocol):
+    """Keeps sessions for their time to live, which starts anew with every touch.
+
+    Every call names the user: another user's session answers exactly as one that does not exist.
+    """
+
+    async def start(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+    async def create(self, session_id: str | None = None, *, user_id: str | None = None) -> ServerSession:
+        """A new, empty session; with a ULID unless an id is given. An id that exists is returned as it is."""
+
+    async def get(self, session_id: str, *, user_id: str | None = None) -> ServerSession | None:
+        """The session, unless it is unknown, expired or somebody else's."""
+
+    async def touch(self, session_id: str, *, user_id: str | None = None) -> None: ...
+
+    async def delete(self, session_id: str, *, user_id: str | None = None) -> bool:
+        """Whether there was something to delete."""
+
+    async def cleanup_expired(self) -> int:
+        """Forgets what is past its time; returns how many."""
+
+    async def count(self) -> int: ...
+
+    async def open(self, session_id: str, *, user_id: str | None = None) -> Conversation:
+        """The conversation of a session, to run on; SessionNotFound if there is none."""

@@ -1,0 +1,36 @@
+"""A conversation in a plain list: for the terminal and for `run_agent`, which keep nothing beyond the process."""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from holodeck.core.messages import Message, PendingStep
+
+
+class Transcript:
+    def __init__(self, messages: Iterable[Message] = (), *, state: Any = None) -> None:
+        self._messages = list(messages)
+        self._pending: PendingStep | None = None
+        self._state = state
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        return self._messages
+
+    @property
+    def pending(self) -> PendingStep | None:
+        return self._pending
+
+    @property
+    def state(self) -> Any:
+        return self._state
+
+    async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
+        self._messages.extend(messages)
+        self._pending = pending
+
+    async def put_state(self, state: Any) -> None:
+        self._state = state
+
+    def clear(self) -> None:
+        self._messages.clear()
+        self._pending = None

@@ -1,0 +1,81 @@
+"""The tool with which a model changes the state that it shares with a user interface.
+
+Made for one run; the loop keeps the value afterwards. Changes go out as patches, and as the whole state when a patch
+does not fit, so that whoever follows is right again.
+"""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holodeck.core.events import Emit, StatePatched, StateReplaced
+from holodeck.core.json_patch import PatchError, apply_patch
+from holodeck.core.tools import ToolResult, ToolSchema
+from holodeck.tools.port import ToolContext, ToolsetHealth
+
+MAX_STATE_BYTES = 256 * 1024
+MAX_OPERATIONS = 100
+
+UPDATE_STATE = ToolSchema(
+    name="update_state",
+    description="Changes the state that you share with the user interface, by JSON Patch operations (RFC 6902).",
+    parameters={
+        "type": "object",
+        "properties": {
+            "patch": {
+                "type": "array",
+                "minItems": 1,
+                "maxItems": MAX_OPERATIONS,
+                "items": {
+                    "type": "object",
+                    "properties": {
+                        "op": {"enum": ["add", "remove", "replace", "move", "copy", "test"]},
+                        "path": {"type": "string", "description": "JSON Pointer, for example /steps/0/status"},
+                        "from": {"type": "string"},
+                        "value": {},
+                    },
+                    "required": ["op", "path"],
+                },
+            }
+        },
+        "required": ["patch"],
+        "additionalProperties": False,
+    },
+)
+
+
+class StateToolset:
+    def __init__(self, value: Any, emit: Emit) -> None:
+        self.value = value
+        self._emit = emit
+
+    def tell(self) -> None:
+        self._emit(StateReplaced(self.value))
+
+    def as_json(self) -> str:
+        return msgspec.json.encode(self.value).decode()
+
+    async def start(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None
+
+    def schemas(self) -> Sequence[ToolSchema]:
+        return [UPDATE_STATE]
+
+    def health(self) -> Sequence[ToolsetHealth]:
+        return []
+
+    async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG002  the port's
+        try:
+            changed = apply_patch(self.value, arguments["patch"])
+        except PatchError as problem:
+            self.tell()
+            return ToolResult.failure(f"The state is unchanged: {problem}. It is {self.as_json()}")
+        if len(msgspec.json.encode(changed)) > MAX_STATE_BYTES:
+            return ToolResult.failure(f"The state is unchanged: it would be larger than {MAX_STATE_BYTES} bytes.")
+        self.value = changed
+        self._emit(StatePatched(arguments["patch"]))
+        return ToolResult(content="The state is changed.")
