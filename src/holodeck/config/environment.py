@@ -1,0 +1,125 @@
+"""Where `${NAME}` comes from, and how it is filled in.
+
+The process environment, then `.env` beside the agent file. Read into a mapping; `os.environ` is left as it is, so
+nothing of `.env` leaks into child processes. Replacement is plain text: a value is never read a second time.
+"""
+
+import os
+import re
+from collections import ChainMap
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from dotenv import dotenv_values
+
+from holodeck.config.yaml_source import Entry, Fields, Items, Mark, Node, Scalar, located
+from holodeck.errors import ConfigError
+
+Keys: TypeAlias = tuple[str | int, ...]
+"""A place in the data: ("tools", 0, "command")."""
+
+_PLACEHOLDER = re.compile(r"\$\$\{|\$\{(?P<name>[A-Za-z_][A-Za-z0-9_]*)(?::-(?P<default>[^}]*))?\}|\$\{[^}]{0,40}\}?")
+
+
+def read_environment(folder: Path, process: Mapping[str, str] = os.environ) -> Mapping[str, str]:
+    """The process environment over `.env`. Values of `.env` are taken as written: `$` in a password is no variable."""
+    file = folder / ".env"
+    if not file.is_file():
+        return process
+    try:
+        values = dotenv_values(file, interpolate=False)
+    except (OSError, UnicodeDecodeError) as error:
+        raise ConfigError(f".env beside the agent file cannot be read: {error.__class__.__name__}") from error
+    return ChainMap(dict(process), {name: value for name, value in values.items() if value is not None})
+
+
+@dataclass
+class Document:
+    """The data of a file with its places: `marks` of values, `keys` of the keys they stand under."""
+
+    file: str
+    data: Any = None
+    marks: dict[Keys, Mark] = field(default_factory=dict)
+    keys: dict[Keys, Mark] = field(default_factory=dict)
+    substituted: set[Keys] = field(default_factory=set)  # may hold secrets: never shown in messages
+
+    def where(self, keys: Keys, *, key: bool = False) -> Mark:
+        """The nearest place that the file has for these keys: a missing one is reported at its parent."""
+        tables = (self.keys, self.marks) if key else (self.marks, self.keys)
+        for end in range(len(keys), 0, -1):
+            for table in tables if end == len(keys) else (self.keys, self.marks):
+                if keys[:end] in table:
+                    return table[keys[:end]]
+        return Mark(1, 1)
+
+    def error(self, keys: Keys, text: str, *, key: bool = False) -> ConfigError:
+        return located(self.file, self.where(keys, key=key), f"{dotted(keys)}: {text}")
+
+
+def dotted(keys: Keys) -> str:
+    """`tools[0].command`, as people write it."""
+    return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".") or "the file"
+
+
+def expand(root: Fields, file: str, environment: Mapping[str, str]) -> Document:
+    """Plain data with every `${…}` filled in; all unset names are reported together."""
+    document = Document(file)
+    problems: list[str] = []
+    document.data = _expand(root, (), _Filling(document, environment, problems))
+    if problems:
+        raise ConfigError("\n".join(problems))
+    return document
+
+
+@dataclass
+class _Filling:
+    document: Document
+    environment: Mapping[str, str]
+    problems: list[str]
+
+    def text(self, text: str, keys: Keys) -> str:
+        if "${" not in text:
+            return text
+        filled = _PLACEHOLDER.sub(lambda match: self.value(match, keys), text)
+        if filled != text.replace("$${", "${"):
+            self.document.substituted.add(keys)
+        return filled
+
+    def value(self, match: re.Match[str], keys: Keys) -> str:
+        if match[0] == "$${":
+            return "${"
+        name, default = match["name"], match["default"]
+        if name is None:
+            self.problem(
+                keys, f"{match[0]} is no placeholder; write ${{NAME}}, ${{NAME:-default}}, or $${{ for a plain ${{"
+            )
+            return ""
+        value = self.environment.get(name)
+        if value or (value is not None and default is None):
+            return value
+        if default is not None:
+            return str(default)
+        self.problem(
+            keys,
+            f"{name} is not set; export it, or write {name}=… into .env beside the file, or use ${{{name}:-default}}",
+        )
+        return ""
+
+    def problem(self, keys: Keys, text: str) -> None:
+        self.problems.append(str(self.document.error(keys, text)))
+
+
+def _expand(node: Node, keys: Keys, filling: _Filling) -> Any:
+    filling.document.marks[keys] = node.mark
+    if isinstance(node, Scalar):
+        return filling.text(node.value, keys) if isinstance(node.value, str) else node.value
+    if isinstance(node, Items):
+        return [_expand(item, (*keys, i), filling) for i, item in enumerate(node.items)]
+    return {key: _expand_entry(entry, (*keys, key), filling) for key, entry in node.entries.items()}
+
+
+def _expand_entry(entry: Entry, keys: Keys, filling: _Filling) -> Any:
+    filling.document.keys[keys] = entry.mark
+    return _expand(entry.node, keys, filling)

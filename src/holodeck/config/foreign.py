@@ -1,0 +1,124 @@
+"""Blocks of HoloDeck's own format that are not served here: left out with one warning each, so such files run unchanged.
+
+Works on the tree before placeholders are filled in: a variable that only an evaluation needs is nobody's problem here.
+A key that looks like a slip of one that we know stays in, so that validation can point at it.
+"""
+
+from collections.abc import Iterable, Mapping
+from difflib import get_close_matches
+
+from holodeck.config.schema import AgentFile
+from holodeck.config.yaml_source import Entry, Fields, Items, Mark, Node, Scalar
+
+KNOWN_BLOCKS = frozenset(AgentFile.model_fields)
+FOREIGN_BLOCKS = frozenset(
+    {
+        "author",
+        "claude",
+        "deployment",
+        "embedding_provider",
+        "evaluations",
+        "execution",
+        "openai",
+        "response_format",
+        "test_cases",
+        "test_cases_file",
+        "tool_filtering",
+    }
+)
+SLIPS = {  # what other formats call it
+    "agents": "name",
+    "functions": "tools",
+    "llm": "model",
+    "mcp_servers": "tools",
+    "mcpServers": "tools",
+    "prompt": "instructions",
+    "system": "instructions",
+    "system_prompt": "instructions",
+    "toolsets": "tools",
+}
+FOREIGN_TOOLS = frozenset({"vectorstore", "hierarchical_document", "prompt", "plugin", "skill", "hosted"})
+FOREIGN_KEYS: Mapping[str, Mapping[str, str]] = {  # block → key → what to do instead
+    "model": {"auth_provider": ""},
+    "observability": {"traces": "", "metrics": "", "logs": "", "exporters": "set otlp_endpoint instead"},
+    "mcp": {
+        "config": "use include: to choose tools, args: and env: to configure the server",
+        "env_file": "name the variables in env:",
+        **dict.fromkeys(("server", "encoding", "load_tools", "load_prompts", "sse_read_timeout"), ""),
+        **dict.fromkeys(("terminate_on_close", "is_retrieval", "registry_name", "defer_loading"), ""),
+    },
+    "function": {"parameters": "the schema comes from the function's signature", "defer_loading": ""},
+}
+RENAMED = {"mcp": {"request_timeout": "timeout"}}  # same meaning, other name
+
+
+def nearest(word: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
+    """The right word for a wrong one, if there is one that is near enough to be meant."""
+    close = get_close_matches(word.lower(), list(known), n=1, cutoff=cutoff)
+    return close[0] if close else None
+
+
+class ForeignParts:
+    """Takes the foreign parts out of one file and says so."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.warnings: list[str] = []
+
+    def taken_out_of(self, root: Fields) -> Fields:
+        for key, entry in root.entries.items():
+            if key not in KNOWN_BLOCKS and is_foreign(key):
+                self._warn(entry.mark, key, "is not used here; ignored")
+                root = root.without(key)
+        for block in ("model", "observability"):
+            if block in root.entries:
+                root = root.replacing(block, self._block(root.entries[block].node, block, block))
+        tools = root.entries.get("tools")
+        if tools and isinstance(tools.node, Items):
+            root = root.replacing("tools", self._tools(tools.node))
+        return root
+
+    def _tools(self, tools: Items) -> Items:
+        kept: list[Node] = []
+        for number, tool in enumerate(tools.items):
+            kind = _text(tool, "type")
+            if kind in FOREIGN_TOOLS:
+                name = _text(tool, "name") or f"tools[{number}]"
+                self._warn(tool.mark, name, f"tools of type {kind} are not served here; the agent runs without it")
+            else:
+                kept.append(self._block(tool, kind, f"tools[{number}]"))
+        return Items(tools.mark, tuple(kept), tools.size)
+
+    def _block(self, node: Node, kind: str, path: str) -> Node:
+        if not isinstance(node, Fields):
+            return node
+        for key, hint in FOREIGN_KEYS.get(kind, {}).items():
+            if key in node.entries:
+                self._warn(
+                    node.entries[key].mark, f"{path}.{key}", f"is not used here{'; ' * bool(hint)}{hint}; ignored"
+                )
+                node = node.without(key)
+        return _renamed(node, RENAMED.get(kind, {}))
+
+    def _warn(self, mark: Mark, path: str, text: str) -> None:
+        self.warnings.append(f"{self.file}:{mark.line}:{mark.column}: {path}: {text}")
+
+
+def is_foreign(key: str) -> bool:
+    """Whether a top-level key belongs to somebody else, rather than being a slip of one of ours."""
+    return key in FOREIGN_BLOCKS or (key not in SLIPS and nearest(key, KNOWN_BLOCKS) is None)
+
+
+def _renamed(node: Fields, names: Mapping[str, str]) -> Fields:
+    entries: dict[str, Entry] = {}
+    for key, entry in node.entries.items():
+        if key in names and names[key] in node.entries:
+            continue
+        entries[names.get(key, key)] = entry
+    return Fields(node.mark, entries, node.size)
+
+
+def _text(node: Node, key: str) -> str:
+    entry = node.entries.get(key) if isinstance(node, Fields) else None
+    value = entry.node.value if entry and isinstance(entry.node, Scalar) else ""
+    return value if isinstance(value, str) else ""

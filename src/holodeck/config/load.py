@@ -1,0 +1,73 @@
+"""A path → a validated AgentFile, with the folder, the environment and the warnings that belong to it.
+
+Reads two files, the agent's and `.env` beside it, and connects to nothing: `holodeck.config.build` makes things of it.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from holodeck.config.environment import Document, Keys, expand, read_environment
+from holodeck.config.foreign import ForeignParts
+from holodeck.config.problems import explain
+from holodeck.config.schema import AgentFile
+from holodeck.config.yaml_source import MAX_BYTES, parse
+from holodeck.errors import ConfigError
+
+DEFAULT_NAME = "agent.yaml"
+
+
+@dataclass(frozen=True, kw_only=True)
+class LoadedConfig:
+    """An agent file that is right. `folder` is what its relative paths are relative to."""
+
+    agent: AgentFile
+    folder: Path
+    environment: Mapping[str, str]
+    document: Document
+    warnings: tuple[str, ...] = ()
+
+    def error(self, keys: Keys, text: str) -> ConfigError:
+        """A mistake that only shows when things are built, at its place in the file."""
+        return self.document.error(keys, text)
+
+
+def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, str] | None = None) -> LoadedConfig:
+    """Everything wrong with the file is in one ConfigError, a line for each problem.
+
+    Args:
+        path: The file, or the folder that holds an agent.yaml.
+        environment: Instead of the process environment and `.env`.
+    """
+    file = Path(path)
+    if file.is_dir():
+        file /= DEFAULT_NAME
+    shown = str(file)
+    root = parse(_read(file), shown)
+    foreign = ForeignParts(shown)
+    root = foreign.taken_out_of(root)
+    folder = file.resolve().parent
+    environment = read_environment(folder) if environment is None else environment
+    document = expand(root, shown, environment)
+    try:
+        agent = AgentFile.model_validate(document.data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, document)) from None  # pydantic's own text may repeat a secret
+    return LoadedConfig(
+        agent=agent, folder=folder, environment=environment, document=document, warnings=tuple(foreign.warnings)
+    )
+
+
+def _read(file: Path) -> bytes:
+    """At most a little more than is allowed: a device or a huge file is refused without being read whole."""
+    try:
+        with file.open("rb") as stream:
+            return stream.read(MAX_BYTES + 1)
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{file}: there is no such file; `holodeck init` writes one, and --demo runs the bundled agent"
+        ) from None
+    except OSError as error:
+        raise ConfigError(f"{file}: cannot be read: {error.strerror or error.__class__.__name__}") from error

@@ -1,0 +1,157 @@
+"""Validation errors → one line each: file:line:column, the field's path, what is wrong, what would be right.
+
+The value itself is repeated only when the file spells it out: what came from a variable, or stands where secrets stand,
+is never shown.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, get_args
+
+from pydantic import BaseModel, Tag, ValidationError
+from pydantic_core import ErrorDetails
+
+from holodeck.config.environment import Document, Keys, dotted
+from holodeck.config.foreign import SLIPS, nearest
+from holodeck.config.schema import AgentFile
+from holodeck.core.text import one_line
+
+MAX_PROBLEMS = 10
+SECRET_PLACES = frozenset({"api_key", "headers", "env"})
+
+_BARE = {
+    "missing": "is required",
+    "string_type": "has to be text; put it in quotes",
+    "int_type": "has to be a whole number",
+    "int_parsing": "has to be a whole number",
+    "int_from_float": "has to be a whole number",
+    "float_type": "has to be a number",
+    "float_parsing": "has to be a number",
+    "finite_number": "has to be a number",
+    "bool_type": "has to be true or false",
+    "bool_parsing": "has to be true or false",
+    "list_type": "has to be a list (lines that start with -)",
+    "tuple_type": "has to be a list (lines that start with -)",
+    "dict_type": "has to be a block of keys",
+    "model_type": "has to be a block of keys",
+    "model_attributes_type": "has to be a block of keys",
+    "string_too_short": "must not be empty",
+    "too_short": "must not be empty",
+}
+_BOUNDED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
+    "greater_than": lambda ctx: f"has to be more than {ctx['gt']:g}",
+    "greater_than_equal": lambda ctx: f"has to be at least {ctx['ge']:g}",
+    "less_than": lambda ctx: f"has to be less than {ctx['lt']:g}",
+    "less_than_equal": lambda ctx: f"has to be at most {ctx['le']:g}",
+    "string_too_long": lambda ctx: f"is too long (at most {ctx['max_length']} characters)",
+    "too_long": lambda ctx: f"has too many entries (at most {ctx['max_length']})",
+    "value_error": lambda ctx: str(ctx["error"]),
+}
+_PATTERNS = {
+    "name": "may hold letters, digits, - and _ only, e.g. todo-assistant",
+    "endpoint": "has to be a URL that starts with http:// or https://",
+    "url": "has to be a URL that starts with http:// or https://",
+    "otlp_endpoint": "has to be a URL that starts with http:// or https://",
+}
+
+
+def explain(error: ValidationError, document: Document) -> str:
+    """All problems in the order of the file, at most ten of them."""
+    found = sorted({_problem(details, document) for details in error.errors(include_url=False)})
+    lines = [f"{document.file}:{mark.line}:{mark.column}: {text}" for mark, text in found[:MAX_PROBLEMS]]
+    if len(found) > MAX_PROBLEMS:
+        lines.append(f"{document.file}: and {len(found) - MAX_PROBLEMS} more")
+    return "\n".join(lines)
+
+
+def _problem(details: ErrorDetails, document: Document) -> tuple[Any, str]:
+    kind = details["type"]
+    keys = keys_in(document.data, details["loc"], keep_last=kind in ("missing", "extra_forbidden"))
+    if kind.startswith("union_tag"):
+        keys = (*keys, "type")
+    mark = document.where(keys, key=kind == "extra_forbidden")
+    return mark, f"{dotted(keys)}: {_wording(details, keys, document)}"
+
+
+def keys_in(data: Any, loc: tuple[str | int, ...], *, keep_last: bool) -> Keys:
+    """Pydantic's location without the names of union members, which the file does not have."""
+    keys: list[str | int] = []
+    for number, part in enumerate(loc, 1):
+        here = (isinstance(data, dict) and part in data) or (isinstance(data, list) and isinstance(part, int))
+        if here:
+            data = data[part]
+        if here or (keep_last and number == len(loc)):
+            keys.append(part)
+    return tuple(keys)
+
+
+def _wording(details: ErrorDetails, keys: Keys, document: Document) -> str:
+    kind, context = details["type"], details.get("ctx", {})
+    if kind == "extra_forbidden":
+        return _unknown_key(str(keys[-1]), known_keys(details["loc"][:-1]), top=len(keys) == 1)
+    if kind in ("literal_error", "enum"):
+        return _not_one_of(_shown(details, keys, document), _options(context["expected"]))
+    if kind == "union_tag_invalid":
+        return _not_one_of(repr(context["tag"]), _options(context["expected_tags"]))
+    if kind == "union_tag_not_found":
+        return f"is required: {' or '.join(tags_at(details['loc']))}"
+    if kind == "string_pattern_mismatch":
+        return _PATTERNS.get(str(keys[-1]), "has a character that is not allowed here")
+    text = _BARE.get(kind) or (_BOUNDED[kind](context) if kind in _BOUNDED else details["msg"])
+    shown = _shown(details, keys, document)
+    return f"{text}, not {shown}" if shown and text.startswith("has to be") else text
+
+
+def _shown(details: ErrorDetails, keys: Keys, document: Document) -> str:
+    value = details["input"]
+    if keys in document.substituted or SECRET_PLACES.intersection(keys):
+        return "" if details["type"] != "literal_error" else "its value"
+    if isinstance(value, str | int | float | bool):
+        return repr(one_line(value, 40)) if isinstance(value, str) else str(value).lower()
+    return {dict: "a block", list: "a list", type(None): "empty"}.get(type(value), "")
+
+
+def _options(text: str) -> list[str]:
+    return [option.strip().strip("'") for option in text.replace(" or ", ", ").split(",")]
+
+
+def _not_one_of(value: str, options: Iterable[str]) -> str:
+    options = [option for option in options if option != "own"]  # the member of a union that has no type
+    close = nearest(value.strip("'"), options, cutoff=0.6)  # few and short: `mpc` for mcp
+    return f"{value} is not one of {', '.join(options)}" + (f"; did you mean {close}?" if close else "")
+
+
+def _unknown_key(key: str, known: list[str], *, top: bool) -> str:
+    close = (SLIPS.get(key) if top else None) or nearest(key, known)
+    return f"unknown key; did you mean {close}?" if close else f"unknown key; known here: {', '.join(known)}"
+
+
+def known_keys(loc: tuple[str | int, ...]) -> list[str]:
+    """The keys that may stand at a location; where a union is not decided, those of all its members."""
+    return [field.alias or name for _, block in _blocks_at(loc) for name, field in block.model_fields.items()]
+
+
+def tags_at(loc: tuple[str | int, ...]) -> list[str]:
+    return [tag for tag, _ in _blocks_at(loc) if tag != "own"]
+
+
+def _blocks_at(loc: tuple[str | int, ...]) -> list[tuple[str, type[BaseModel]]]:
+    blocks: list[tuple[str, type[BaseModel]]] = [("", AgentFile)]
+    for part in loc:
+        if isinstance(part, int):
+            continue
+        tagged = [(tag, block) for tag, block in blocks if tag == part]
+        blocks = tagged or [found for _, block in blocks for found in _blocks_under(block, part)] or blocks
+    return blocks
+
+
+def _blocks_under(block: type[BaseModel], key: str) -> list[tuple[str, type[BaseModel]]]:
+    field = block.model_fields.get(key)
+    return _blocks_of(field.annotation) if field else []
+
+
+def _blocks_of(annotation: Any, tag: str = "") -> list[tuple[str, type[BaseModel]]]:
+    if isinstance(annotation, type) and issubclass(annotation, BaseModel):
+        return [(tag, annotation)]
+    arguments = get_args(annotation)
+    tag = next((argument.tag for argument in arguments if isinstance(argument, Tag)), tag)
+    return [block for argument in arguments for block in _blocks_of(argument, tag)]

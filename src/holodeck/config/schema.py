@@ -1,0 +1,286 @@
+"""agent.yaml as data: every block, key, default and bound. The JSON Schema that editors use is made from here.
+
+Says what may be written, not what it leads to: `holodeck.config.build` turns it into a model, tools and limits.
+Every number, text and list is bounded (threat T18).
+"""
+
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    Tag,
+    field_validator,
+    model_validator,
+)
+
+from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
+from holodeck.config.tool_schema import Block, FilePath, FunctionToolSettings, Identifier, McpToolSettings, Url
+
+Provider: TypeAlias = Literal["openai", "gemini", "azure_openai", "ollama", "openai_compatible", "demo"]
+AgentName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\W_][\w .-]*$")]
+Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100_000)]
+ShortText = Annotated[str, StringConstraints(max_length=2000)]
+
+
+def _secret_of_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_secret_of_text), Field(max_length=4096)]
+
+
+class ModelChoice(Block):
+    """One model behind one endpoint."""
+
+    provider: Provider = Field(description="Who serves the model; demo needs no key and no network")
+    name: ShortText = Field("", description="The provider's name of the model, e.g. gemini-2.5-flash")
+    endpoint: Url | None = Field(
+        None, description="An OpenAI-compatible URL; every provider but openai_compatible has a default"
+    )
+    api_key: Secret | None = Field(None, description="Default: the provider's usual variable, e.g. GEMINI_API_KEY")
+    api_version: ShortText | None = Field(None, description="Azure only: the dated API, e.g. 2024-10-21")
+    temperature: float = Field(1.0, ge=0, le=2, description="0 is steady, higher is livelier")
+    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; set this or temperature, not both")
+    max_tokens: int = Field(1000, ge=1, le=1_000_000, description="Longest answer of one model call")
+    timeout: float = Field(30, gt=0, le=3600, description="Seconds without anything new before the call is given up")
+
+    @field_validator("provider", mode="before")
+    @classmethod
+    def _not_yet(cls, provider: object) -> object:
+        if provider == "anthropic":
+            raise ValueError(
+                "anthropic has no own client here yet; its OpenAI-compatible endpoint works: provider: openai_compatible, "
+                "endpoint: https://api.anthropic.com/v1, api_key: ${ANTHROPIC_API_KEY}"
+            )
+        return provider
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if not self.name and self.provider != "demo":
+            raise ValueError(f"name is required: which model of {self.provider}?")
+        if self.endpoint is None and self.provider in ("openai_compatible", "azure_openai"):
+            raise ValueError(f"endpoint is required with provider: {self.provider}")
+        return self
+
+
+class ModelSettings(ModelChoice):
+    """The agent's model, and what to try when it cannot be had."""
+
+    fallback: list[ModelChoice] = Field(
+        default=[], max_length=5, description="Tried in order when a call fails before its first token"
+    )
+
+
+class InstructionsFile(Block):
+    """Instructions kept in a file of their own."""
+
+    file: FilePath = Field(description="A text file, relative to agent.yaml")
+
+
+class InlineInstructions(Block):
+    """Instructions in place, as HoloDeck's own files write them."""
+
+    inline: Prose = Field(description="The system prompt")
+
+
+def _kind_of_instructions(value: object) -> str:
+    if not isinstance(value, dict):
+        return "file" if isinstance(value, InstructionsFile) else "text"
+    return next((kind for kind in ("file", "inline") if kind in value), "prompt")
+
+
+Instructions: TypeAlias = Annotated[
+    Annotated[Prose, Tag("text")]
+    | Annotated[InstructionsFile, Tag("file")]
+    | Annotated[InlineInstructions, Tag("inline")]
+    | Annotated[SystemPrompt, Tag("prompt")],
+    Discriminator(_kind_of_instructions),
+]
+
+
+def _kind_of_tool(value: object) -> str | None:
+    kind = value.get("type") if isinstance(value, dict) else getattr(value, "type", None)
+    return str(kind) if kind is not None else None
+
+
+ToolSettings: TypeAlias = Annotated[
+    Annotated[McpToolSettings, Tag("mcp")] | Annotated[FunctionToolSettings, Tag("function")],
+    Discriminator(_kind_of_tool),
+]
+
+
+class SessionSettings(Block):
+    """Memory of conversations."""
+
+    store: Literal["memory"] = Field("memory", description="Where conversations are kept")
+    ttl_seconds: float = Field(1800, ge=1, le=31_536_000, description="Forgotten after this long without a message")
+    max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
+    busy: Literal["queue", "reject"] = Field(
+        "queue", description="A second message while a run is going on: wait, or 409"
+    )
+
+
+class RunSettings(Block):
+    """How long a run outlives its readers."""
+
+    detach_grace: float = Field(30, ge=0, le=3600, description="Seconds without any reader before a run is cancelled")
+    replay_window: float = Field(120, ge=0, le=3600, description="Seconds that a finished run can still be read")
+    stall_timeout: float = Field(30, gt=0, le=3600, description="Seconds before a reader that takes nothing is dropped")
+    max_concurrent: int = Field(1000, ge=1, le=100_000, description="Runs at a time; more are answered 503")
+    max_log_mb: float = Field(16, gt=0, le=1024, description="Largest story of one run")
+
+
+class ServerSettings(Block):
+    """What `holodeck serve` may take its time for."""
+
+    runs: RunSettings = Field(RunSettings(), description="How long a run outlives its readers")
+    shutdown_timeout: float = Field(
+        5, ge=0, le=600, description="Seconds that running streams get to finish at the end"
+    )
+    keepalive: float = Field(15, ge=1, le=300, description="Seconds of silence before a keep-alive")
+
+
+class BreakerSettings(Block):
+    """When to stop asking somebody who does not answer."""
+
+    failure_threshold: int = Field(3, ge=1, le=1000, description="Failures in a row that open the breaker")
+    recovery_timeout: float = Field(60, gt=0, le=3600, description="Seconds before trial calls")
+    half_open_max_calls: int = Field(3, ge=1, le=100, description="Trial calls that have to succeed")
+
+
+class BreakersSettings(Block):
+    """One breaker for each dependency."""
+
+    model: BreakerSettings = Field(BreakerSettings(), description="For the model endpoint")
+    mcp: BreakerSettings = Field(
+        BreakerSettings(failure_threshold=5, recovery_timeout=30), description="For each MCP server"
+    )
+
+
+class FileSettings(Block):
+    """Uploads."""
+
+    max_files: int = Field(10, ge=0, le=100, description="Files in one request")
+    max_file_mb: float = Field(50, gt=0, le=1024, description="One file, sent as multipart")
+    max_request_mb: float = Field(100, gt=0, le=4096, description="A whole request")
+
+
+class ObservabilitySettings(Block):
+    """OpenTelemetry."""
+
+    enabled: bool = Field(False, description="Send traces and metrics")
+    otlp_endpoint: Url = Field("http://localhost:4317", description="A collector")
+    service_name: ShortText | None = Field(None, description="Default: the agent's name")
+
+
+class Prediction(Block):
+    """A tool argument that is shown as state while the model still writes it."""
+
+    state_key: Identifier = Field(description="The member of the state that changes")
+    tool: Identifier = Field(description="The tool whose call predicts it")
+    tool_argument: Identifier = Field(description="The argument that holds the new value")
+
+
+class StateSettings(Block):
+    """State that agent and client share."""
+
+    initial: dict[str, Any] = Field(default={}, max_length=1000, description="The state of a new session")
+    json_schema: dict[str, Any] | None = Field(
+        None, alias="schema", max_length=1000, description="A JSON Schema that every change has to keep"
+    )
+    predict: list[Prediction] = Field(
+        default=[], max_length=50, description="Arguments shown as state while they stream"
+    )
+
+
+class LogMiddleware(Block):
+    """Writes every event to the log."""
+
+    type: Literal["log"]
+
+
+class FilterMiddleware(Block):
+    """Hides parts of the story from clients."""
+
+    type: Literal["filter"]
+    tools: list[Identifier] = Field(default=[], max_length=128, description="Tools whose calls are hidden")
+    events: list[Identifier] = Field(default=[], max_length=64, description="Events that are hidden, e.g. RawReceived")
+    reasoning: bool = Field(False, description="Hide the model's reasoning")
+
+
+class ThrottleMiddleware(Block):
+    """Joins small pieces of text."""
+
+    type: Literal["throttle"]
+    max_chars: int = Field(200, ge=1, le=100_000, description="Largest joined piece")
+
+
+class AnnotateMiddleware(Block):
+    """Adds facts for the client at the start of a run."""
+
+    type: Literal["annotate"]
+    values: dict[Identifier, Any] = Field(max_length=50, description="What to add")
+
+
+class FunctionMiddleware(Block):
+    """An own function: event in; event, events or nothing out."""
+
+    file: FilePath = Field(description="A Python file in the agent's folder")
+    function: Identifier = Field(description="The function's name")
+
+
+def _kind_of_middleware(value: object) -> str | None:
+    if isinstance(value, FunctionMiddleware) or (isinstance(value, dict) and value.keys() & {"file", "function"}):
+        return "own"
+    return _kind_of_tool(value)
+
+
+Middleware: TypeAlias = Annotated[
+    Annotated[LogMiddleware, Tag("log")]
+    | Annotated[FilterMiddleware, Tag("filter")]
+    | Annotated[ThrottleMiddleware, Tag("throttle")]
+    | Annotated[AnnotateMiddleware, Tag("annotate")]
+    | Annotated[FunctionMiddleware, Tag("own")],
+    Discriminator(_kind_of_middleware),
+]
+
+
+class AgentFile(Block):
+    """One agent."""
+
+    model_config = ConfigDict(title="HoloDeck agent")
+
+    name: AgentName = Field(description="Letters, digits, - and _; part of the REST address")
+    description: ShortText = Field("", description="What the agent is for, in a sentence")
+    model: ModelSettings = Field(description="Which model answers")
+    instructions: Instructions | None = Field(
+        None, description="The system prompt: text, {file: …}, {inline: …} or the four parts of SystemPrompt"
+    )
+    loop: AgentLoopConfig = Field(AgentLoopConfig(), description="When a run has done enough")
+    tools: list[ToolSettings] = Field(default=[], max_length=128, description="What the agent can do")
+    sessions: SessionSettings = Field(SessionSettings(), description="Memory of conversations")
+    server: ServerSettings = Field(ServerSettings(), description="Times and limits of the server")
+    circuit_breakers: BreakersSettings = Field(
+        BreakersSettings(), description="When to stop asking who does not answer"
+    )
+    files: FileSettings = Field(FileSettings(), description="Limits of uploads")
+    observability: ObservabilitySettings = Field(ObservabilitySettings(), description="OpenTelemetry")
+    state: StateSettings | None = Field(None, description="State that agent and client share")
+    middleware: list[Middleware] = Field(
+        default=[], max_length=20, description="What happens to events on their way out"
+    )
+
+    @field_validator("tools")
+    @classmethod
+    def _names_are_unique(cls, tools: list[Any]) -> list[Any]:
+        seen: set[str] = set()
+        for tool in tools:
+            if tool.name in seen:
+                raise ValueError(f"two tools are called {tool.name}; give each its own name")
+            seen.add(tool.name)
+        return tools

@@ -1,0 +1,88 @@
+"""The `tools:` blocks of agent.yaml, and the shapes of text that all blocks share."""
+
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StringConstraints, model_validator
+
+from holodeck.core.tools import Approval
+
+
+class Block(BaseModel):
+    """A block of keys. A key that is not known is a mistake, never ignored."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, use_attribute_docstrings=False)
+
+
+def _as_written(value: object) -> object:
+    """`env: {PORT: 8080, DEBUG: true}` means text, though YAML reads a number and a boolean."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    return str(value) if isinstance(value, int | float) else value
+
+
+Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s\x00-\x1f]+$")]
+ToolName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
+FilePath = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
+Url = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2048, pattern=r"^https?://[^\s/]+")]
+Text = Annotated[str, BeforeValidator(_as_written), StringConstraints(max_length=16_384)]
+Seconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+class ToolBlock(Block):
+    """What all tools have in common."""
+
+    name: ToolName = Field(description="Letters, digits, - and _; how messages name it")
+    description: str = Field("", max_length=4000, description="For people; the model reads what the tool itself says")
+    bind: dict[Identifier, Any] = Field(
+        default={}, max_length=20, description="Arguments filled in by the runtime and hidden from the model"
+    )
+    timeout: Seconds = Field(30, description="Seconds for one call")
+
+
+class McpToolSettings(ToolBlock):
+    """The tools of an MCP server: a command that speaks it on stdin and stdout, or a URL."""
+
+    type: Literal["mcp"]
+    transport: Literal["stdio", "http"] | None = Field(None, description="Follows from command or url")
+    command: FilePath | None = Field(None, description="The program to run; no shell is involved")
+    args: list[Text] = Field(default=[], max_length=100, description="Its arguments")
+    env: dict[Identifier, Text] = Field(
+        default={}, max_length=100, description="Variables that it gets besides PATH, HOME, …"
+    )
+    cwd: FilePath | None = Field(
+        None, description="Its working folder, relative to agent.yaml; default: the agent's folder"
+    )
+    url: Url | None = Field(None, description="A streamable HTTP endpoint")
+    headers: dict[Identifier, Text] = Field(default={}, max_length=50, description="Sent with every request to url")
+    include: list[ToolName] | None = Field(None, max_length=128, description="Only these tools are offered")
+    exclude: list[ToolName] = Field(default=[], max_length=128, description="These tools are not offered")
+    approval: dict[ToolName, Approval] = Field(
+        default={}, max_length=128, description="Tools that wait for a person's yes"
+    )
+    start_timeout: Seconds = Field(10, description="Seconds for the server to come up")
+    required: bool = Field(True, description="Whether the agent is not ready without it")
+    max_result_chars: int = Field(50_000, ge=100, le=1_000_000, description="Longest result the model is shown")
+
+    @model_validator(mode="after")
+    def _one_way_to_reach_it(self) -> Self:
+        if (self.command is None) == (self.url is None):
+            raise ValueError("give it either a command (a program) or a url (an HTTP endpoint)")
+        if self.transport and (self.transport == "stdio") != (self.command is not None):
+            raise ValueError(f"transport {self.transport} needs {'command' if self.transport == 'stdio' else 'url'}")
+        for key, value, needs in (
+            ("args", self.args, "command"),
+            ("env", self.env, "command"),
+            ("headers", self.headers, "url"),
+        ):
+            if value and getattr(self, needs) is None:
+                raise ValueError(f"{key} goes with {needs}, which is not there")
+        return self
+
+
+class FunctionToolSettings(ToolBlock):
+    """A Python function; its schema comes from its signature and docstring."""
+
+    type: Literal["function"]
+    file: FilePath = Field(description="A Python file in the agent's folder")
+    function: Identifier | None = Field(None, description="The function's name; default: the tool's name")
+    approval: Approval = Field(Approval.NEVER, description="Whether a person has to say yes to each call")

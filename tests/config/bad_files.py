@@ -1,0 +1,186 @@
+"""Agent files with one mistake each: the text, and the message that has to come (without the file's name)."""
+
+START = "name: a\nmodel: {provider: demo}\n"
+
+BAD = {
+    # not YAML
+    "empty": ("", ": the file is empty; `holodeck init` writes one to start from"),
+    "only a comment": ("# todo\n", ": the file is empty; `holodeck init` writes one to start from"),
+    "tab": ("name: a\nmodel:\n\tprovider: demo\n", ":3:1: a tab indents this line; YAML wants spaces"),
+    "tab after spaces": ("name: a\nmodel:\n  \tprovider: demo\n", ":3:3: a tab indents this line; YAML wants spaces"),
+    "colon in a value": (
+        "name: a\ndescription: note: this\n",
+        ":2:18: a ':' is out of place; put the value in quotes, or check the indentation",
+    ),
+    "no colon": ("name: a\nmodel\nloop: {}\n", ":3:1: this line is no 'key: value'; is a ':' missing?"),
+    "indentation": (
+        "name: a\n  model: 1\n",
+        ":2:8: a ':' is out of place; put the value in quotes, or check the indentation",
+    ),
+    "open bracket": ("name: a\ntools: [a, b\n", ":3:1: a list in [ ] is not closed here"),
+    "open brace": ("name: a\nmodel: {provider: demo\nloop: {}\n", ":3:5: a block in { } is not closed here"),
+    "open quote": ('name: "a\n', ":2:1: a quote is not closed"),
+    "percent": ("name: %a\n", ":1:7: this character cannot start a value; put the value in quotes"),
+    "unknown alias": ("name: *a\n", ":1:7: *a has no anchor &a that ends before it"),
+    "alias of itself": ("name: a\ntools: &t [*t]\n", ":2:12: *t has no anchor &t that ends before it"),
+    "two documents": (START + "---\nname: b\n", ":3:1: a second document starts here; a file describes one agent"),
+    "a list": ("- name: a\n", ":1:1: an agent file is a block of 'key: value' lines, starting with name:"),
+    "a word": ("hello\n", ":1:1: an agent file is a block of 'key: value' lines, starting with name:"),
+    "duplicate key": ("name: a\nname: b\n", ":2:1: name: given twice; the first is in line 1"),
+    "duplicate deep": (
+        "name: a\nmodel:\n  provider: demo\n  provider: openai\n",
+        ":4:3: provider: given twice; the first is in line 3",
+    ),
+    "number as key": ("name: a\n1: b\n", ":2:1: the key 1 is not text; put it in quotes"),
+    "null as key": ("name: a\n~: b\n", ":2:1: the key ~ is not text; put it in quotes"),
+    "list as key": ("name: a\n[b]: c\n", ":2:1: a key has to be text; was a list or block meant to be quoted?"),
+    "python tag": (
+        "name: !!python/object/apply:os.system ['id']\n",
+        ":1:7: the tag tag:yaml.org,2002:python/object/apply:os.system is not allowed; an agent file holds plain values",
+    ),
+    "own tag": ("name: !env HOME\n", ":1:7: the tag !env is not allowed; an agent file holds plain values"),
+    "merge of a word": (START + "loop:\n  <<: word\n", ":4:7: <<: takes an alias of a block"),
+    # keys
+    "near miss": (START + "instuctions: x\n", ":3:1: instuctions: unknown key; did you mean instructions?"),
+    "singular": (START + "tool: []\n", ":3:1: tool: unknown key; did you mean tools?"),
+    "plural": (START + "models: {}\n", ":3:1: models: unknown key; did you mean model?"),
+    "other name": (START + "system_prompt: x\n", ":3:1: system_prompt: unknown key; did you mean instructions?"),
+    "wrong case": (START + "Loop: {}\n", ":3:1: Loop: unknown key; did you mean loop?"),
+    "near miss deep": (
+        "name: a\nmodel:\n  provider: demo\n  temprature: 1\n",
+        ":4:3: model.temprature: unknown key; did you mean temperature?",
+    ),
+    "unknown deep": (
+        START + "files:\n  colour: red\n",
+        ":4:3: files.colour: unknown key; known here: max_files, max_file_mb, max_request_mb",
+    ),
+    "key of a tool": (
+        START + "tools:\n  - name: t\n    type: mcp\n    comand: x\n    url: http://localhost:1/\n",
+        ":6:5: tools[0].comand: unknown key; did you mean command?",
+    ),
+    "key of the other tool": (
+        START + "tools:\n  - name: t\n    type: function\n    file: a.py\n    functoin: f\n",
+        ":7:5: tools[0].functoin: unknown key; did you mean function?",
+    ),
+    "key of a fallback": (
+        "name: a\nmodel:\n  provider: demo\n  fallback:\n    - {provider: demo, nmae: x}\n",
+        ":5:24: model.fallback[0].nmae: unknown key; did you mean name?",
+    ),
+    "key of the prompt": (
+        START + "instructions:\n  role_definiton: x\n",
+        ":4:3: instructions.role_definiton: unknown key; did you mean role_definition?",
+    ),
+    "key with an alias": (START + "state: {schma: {}}\n", ":3:9: state.schma: unknown key; did you mean schema?"),
+    # values
+    "missing name": ("model: {provider: demo}\n", ":1:1: name: is required"),
+    "missing model": ("name: a\n", ":1:1: model: is required"),
+    "missing provider": ("name: a\nmodel: {name: x}\n", ":2:1: model.provider: is required"),
+    "empty block": ("name: a\nmodel:\n", ":2:7: model: has to be a block of keys, not empty"),
+    "block expected": ("name: a\nmodel: demo\n", ":2:8: model: has to be a block of keys, not 'demo'"),
+    "list expected": (
+        START + "tools: {a: b}\n",
+        ":3:8: tools: has to be a list (lines that start with -), not a block",
+    ),
+    "provider": (
+        "name: a\nmodel:\n  provider: gemni\n  name: x\n",
+        (
+            ":3:13: model.provider: 'gemni' is not one of openai, gemini, azure_openai, ollama, openai_compatible, demo; "
+            "did you mean gemini?"
+        ),
+    ),
+    "anthropic": (
+        "name: a\nmodel: {provider: anthropic, name: claude}\n",
+        (
+            ":2:19: model.provider: anthropic has no own client here yet; its OpenAI-compatible endpoint works: provider: "
+            "openai_compatible, endpoint: https://api.anthropic.com/v1, api_key: ${ANTHROPIC_API_KEY}"
+        ),
+    ),
+    "model without name": (
+        "name: a\nmodel: {provider: openai}\n",
+        ":2:8: model: name is required: which model of openai?",
+    ),
+    "no endpoint": (
+        "name: a\nmodel: {provider: openai_compatible, name: x}\n",
+        ":2:8: model: endpoint is required with provider: openai_compatible",
+    ),
+    "endpoint without scheme": (
+        "name: a\nmodel: {provider: ollama, name: x, endpoint: localhost:11434}\n",
+        ":2:46: model.endpoint: has to be a URL that starts with http:// or https://",
+    ),
+    "too hot": (
+        "name: a\nmodel:\n  provider: demo\n  temperature: 3\n",
+        ":4:16: model.temperature: has to be at most 2, not 3",
+    ),
+    "warm": (
+        "name: a\nmodel:\n  provider: demo\n  temperature: warm\n",
+        ":4:16: model.temperature: has to be a number, not 'warm'",
+    ),
+    "not a number": (
+        "name: a\nmodel: {provider: demo, temperature: .nan}\n",
+        ":2:38: model.temperature: has to be a number, not '.nan'",
+    ),
+    "no iterations": (START + "loop: {max_iterations: 0}\n", ":3:24: loop.max_iterations: has to be at least 1, not 0"),
+    "51 iterations": (
+        START + "loop: {max_iterations: 51}\n",
+        ":3:24: loop.max_iterations: has to be at most 50, not 51",
+    ),
+    "half an iteration": (
+        START + "loop: {max_iterations: 1.5}\n",
+        ":3:24: loop.max_iterations: has to be a whole number, not 1.5",
+    ),
+    "no time": (
+        START + "loop: {iteration_timeout: 0}\n",
+        ":3:27: loop.iteration_timeout: has to be more than 0, not 0",
+    ),
+    "name is a number": ("name: 12\nmodel: {provider: demo}\n", ":1:7: name: has to be text; put it in quotes, not 12"),
+    "name with a slash": (
+        "name: a/b\nmodel: {provider: demo}\n",
+        ":1:7: name: may hold letters, digits, - and _ only, e.g. todo-assistant",
+    ),
+    "boolean": (
+        START + "observability: {enabled: maybe}\n",
+        ":3:26: observability.enabled: has to be true or false, not 'maybe'",
+    ),
+    "store": (START + "sessions: {store: redis}\n", ":3:19: sessions.store: 'redis' is not one of memory"),
+    "type of a tool": (
+        START + "tools:\n  - name: t\n    type: mpc\n",
+        ":5:11: tools[0].type: 'mpc' is not one of mcp, function; did you mean mcp?",
+    ),
+    "tool without type": (START + "tools:\n  - name: t\n", ":4:5: tools[0].type: is required: mcp or function"),
+    "tool without a way": (
+        START + "tools:\n  - name: t\n    type: mcp\n",
+        ":4:5: tools[0]: give it either a command (a program) or a url (an HTTP endpoint)",
+    ),
+    "tool with two ways": (
+        START + "tools:\n  - {name: t, type: mcp, command: x, url: 'http://localhost/'}\n",
+        ":4:5: tools[0]: give it either a command (a program) or a url (an HTTP endpoint)",
+    ),
+    "args without command": (
+        START + "tools:\n  - {name: t, type: mcp, url: 'http://localhost/', args: [a]}\n",
+        ":4:5: tools[0]: args goes with command, which is not there",
+    ),
+    "two tools of one name": (
+        START + "tools:\n  - &t {name: t, type: function, file: a.py}\n  - *t\n",
+        ":4:3: tools: two tools are called t; give each its own name",
+    ),
+    "approval": (
+        START + "tools:\n  - {name: t, type: mcp, command: x, approval: {y: alway}}\n",
+        ":4:52: tools[0].approval.y: 'alway' is not one of never, always; did you mean always?",
+    ),
+    "no isolation": (
+        START + "instructions:\n  operational_rules: [be nice]\n",
+        (
+            ":4:22: instructions.operational_rules: needs a rule that keeps users apart, for example: Never read or change "
+            "what belongs to another user."
+        ),
+    ),
+    "no brevity": (
+        START + "instructions:\n  response_guidelines: [be nice]\n",
+        ":4:24: instructions.response_guidelines: needs a guideline that asks for brevity, for example: Keep answers short.",
+    ),
+    "empty instructions": (START + "instructions: ''\n", ":3:15: instructions: must not be empty"),
+    "middleware": (
+        START + "middleware: [{type: lgo}]\n",
+        ":3:21: middleware[0].type: 'lgo' is not one of log, filter, throttle, annotate; did you mean log?",
+    ),
+}
