@@ -20,13 +20,14 @@ from typing import TYPE_CHECKING
 
 from holodeck.todo.database import DatabaseError, check_database, default_file, engine_url, file_url
 from holodeck.todo.dates import read_zone
-from holodeck.todo.values import TodoError
+from holodeck.todo.values import TodoError, checked_user
 
 if TYPE_CHECKING:
     from holodeck.todo.store import TodoStore
 
 USAGE_ERROR = 2
 INTERRUPTED = 130
+HIGHEST_PORT = 65535
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -51,16 +52,27 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP at /mcp instead of stdio")
     parser.add_argument("--host", default="127.0.0.1", help="address for --http (default: %(default)s)")
     parser.add_argument(
-        "--port", type=int, default=8765, help="port for --http, 0 for a free one (default: %(default)s)"
+        "--port", type=_port, default=8765, help="port for --http, 0 for a free one (default: %(default)s)"
     )
     parser.add_argument("--user", metavar="NAME", help="the only user; the tools then take no user_id")
     parser.add_argument("--timezone", metavar="ZONE", default="UTC", help="zone of calls that name none (default: UTC)")
     return parser
 
 
+def _port(text: str) -> int:
+    port = int(text)
+    if not 0 <= port <= HIGHEST_PORT:
+        raise argparse.ArgumentTypeError(f"{port} is not between 0 and {HIGHEST_PORT}")
+    return port
+
+
 def _serve(options: argparse.Namespace) -> None:
-    url = engine_url(options.database_url or file_url(options.db or default_file(os.environ)))
+    url = options.database_url
+    if url is None:
+        url = file_url(options.db or default_file(os.environ))
+    url = engine_url(url)
     zone = read_zone(options.timezone)
+    user = None if options.user is None else checked_user(options.user)
     check_database(url)
     listener = _listen(options.host, options.port) if options.http else None
 
@@ -70,9 +82,10 @@ def _serve(options: argparse.Namespace) -> None:
 
     gc.freeze()
     gc.enable()
-    server = build_server(Toolbox(_opened_once(url), user=options.user, zone=zone))
+    server = build_server(Toolbox(_opened_once(url), user=user, zone=zone))
     if listener:
-        _say(f"listening on http://{options.host}:{listener.getsockname()[1]}/mcp")
+        host = f"[{options.host}]" if ":" in options.host else options.host
+        _say(f"listening on http://{host}:{listener.getsockname()[1]}/mcp")
         serve_http(server, listener, options.host)
     else:
         serve_stdio(server)
@@ -97,7 +110,7 @@ def _listen(host: str, port: int) -> socket.socket:
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     try:
         listener = socket.create_server((host, port), family=family)
-    except (OSError, OverflowError) as error:
+    except OSError as error:
         raise OSError(f"cannot listen on {host} port {port}: {error}") from error
     if not ip_address(listener.getsockname()[0]).is_loopback:
         _say("warning: there is no authentication; whoever reaches this address can name any user")

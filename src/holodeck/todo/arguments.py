@@ -14,7 +14,7 @@ from pydantic.json_schema import GenerateJsonSchema, JsonSchemaValue
 from pydantic_core import ErrorDetails, core_schema
 
 from holodeck.todo.dates import shorten
-from holodeck.todo.values import Priority, Status, TodoError
+from holodeck.todo.values import Priority, Status, TodoError, checked_user
 
 USER_ID = "user_id"
 
@@ -39,13 +39,6 @@ def _without_repeats(tags: list[str]) -> list[str]:
     return list(dict.fromkeys(tags))
 
 
-def _printable(user_id: str) -> str:
-    # Refused rather than cleaned: cleaning could turn one user into another.
-    if not user_id.isprintable() or not user_id.strip():
-        raise ValueError("user_id must be printable text")
-    return user_id
-
-
 def _id(value: object) -> object:
     return _visible(value).strip().lower() if isinstance(value, str) else value
 
@@ -57,7 +50,7 @@ Tag = Annotated[str, Field(min_length=1, max_length=40), BeforeValidator(_tag)]
 Tags = Annotated[list[Tag], Field(max_length=20), AfterValidator(_without_repeats)]
 Line = Annotated[str, Field(max_length=200), BeforeValidator(_one_line)]
 Identifier = Annotated[str, Field(max_length=64), BeforeValidator(_id)]
-UserId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(_printable)]
+UserId = Annotated[str, Field(min_length=1, max_length=200), AfterValidator(checked_user)]
 
 TodoId = Annotated[Identifier, Field(description="The id of the todo, as list_todos shows it.")]
 TaskId = Annotated[Identifier, Field(description="The id of the task, as list_tasks shows it.")]

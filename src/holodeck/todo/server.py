@@ -6,6 +6,7 @@ second of start for what is here one table. Knows neither databases nor the mean
 
 import json
 import logging
+import signal
 import socket
 from importlib.metadata import version
 from typing import Any
@@ -83,7 +84,13 @@ def serve_stdio(server: Server[Any]) -> None:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
-    anyio.run(serve)
+    # The SDK reads stdin in a thread, which Ctrl-C cannot wake. To die at once loses nothing: every answer that was sent is
+    # about a transaction that was committed.
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    try:
+        anyio.run(serve)
+    except* BrokenPipeError:
+        logger.info("the client left before its answer")
 
 
 def serve_http(server: Server[Any], listener: socket.socket, host: str) -> None:

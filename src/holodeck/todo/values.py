@@ -11,8 +11,15 @@ Priority = Literal["low", "medium", "high"]
 Status = Literal["pending", "completed"]
 
 
-class TodoError(Exception):
+class TodoError(ValueError):
     """Something the model, or the person behind it, can put right. The text says how and is sent to the client."""
+
+
+def checked_user(user_id: str) -> str:
+    # Refused rather than cleaned: cleaning could turn one user into another.
+    if not user_id.isprintable() or not user_id.strip():
+        raise TodoError("user_id must be printable text")
+    return user_id
 
 
 class TodoAttributes(TypedDict, total=False):
