@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime, tzinfo
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, cast
 
 from holodeck.todo.arguments import (
     USER_ID,
@@ -119,15 +119,19 @@ def _list(user_id: str, wanted: TodoFilter, desk: Desk) -> Answer:
 
 
 def update_todo(given: UpdateTodo, desk: Desk) -> Answer:
-    attributes = TodoAttributes(**given.model_dump(exclude_unset=True, exclude={USER_ID, "timezone", "todo_id"}))  # type: ignore[typeddict-item]  # the model's fields are these keys
+    attributes = _given_attributes(given)
     if given.due_date is not None:
         attributes["due_date"] = read_due_date(given.due_date, desk.zone) if given.due_date else None
     return _update(given.user_id, given.todo_id, attributes, desk)
 
 
 def update_task(given: UpdateTask, desk: Desk) -> Answer:
-    attributes = TodoAttributes(**given.model_dump(exclude_unset=True, exclude={USER_ID, "timezone", "task_id"}))  # type: ignore[typeddict-item]  # the model's fields are these keys
-    return _update(given.user_id, given.task_id, attributes, desk)
+    return _update(given.user_id, given.task_id, _given_attributes(given), desk)
+
+
+def _given_attributes(given: Arguments) -> TodoAttributes:
+    attributes = given.model_dump(include=set(TodoAttributes.__annotations__), exclude_unset=True)
+    return cast("TodoAttributes", attributes)
 
 
 def complete_task(given: CompleteTask, desk: Desk) -> Answer:
