@@ -200,7 +200,7 @@ class _Run:
     # what the model is shown
 
     def _prompt(self) -> Prompt:
-        messages = latest(self.context.conversation.messages, self.agent.max_messages)
+        messages = tuple(latest(self.context.conversation.messages, self.agent.max_messages))
         server_tools = [schema for schema, _ in self.tools.offered().values()]
         return Prompt(
             system=self._system(),

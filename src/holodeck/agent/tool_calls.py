@@ -64,13 +64,11 @@ class ToolRunner:
         refused = 0
         for call in batch.assistant.tool_calls:
             schema, toolset = offered.get(call.name, (client_tools.get(call.name), None))
-            try:
-                arguments = _arguments_of(call, schema, offered)
-            except BadArguments as problem:
+            arguments = _arguments_of(call, schema, offered)
+            if isinstance(arguments, BadArguments):
                 refused += 1
-                self._finish(batch, call, {}, ToolResult.failure(str(problem)), 0.0)
-                continue
-            if toolset is None:
+                self.answer(batch, call, ToolResult.failure(arguments.text))
+            elif toolset is None:
                 batch.on_client.append(call)
             elif schema is not None and schema.approval is Approval.ALWAYS:
                 batch.approvals.append(call)
@@ -85,12 +83,10 @@ class ToolRunner:
         ready: list[tuple[ToolCall, dict[str, Any], Toolset]] = []
         for call in calls:
             schema, toolset = offered.get(call.name, (None, None))
-            try:
-                arguments = _arguments_of(call, schema, offered)
-            except BadArguments as problem:
-                self._finish(batch, call, {}, ToolResult.failure(str(problem)), 0.0)
-            else:
-                assert toolset is not None  # noqa: S101  _arguments_of refused it otherwise
+            arguments = _arguments_of(call, schema, offered)
+            if isinstance(arguments, BadArguments):
+                self.answer(batch, call, ToolResult.failure(arguments.text))
+            elif toolset is not None:
                 ready.append((call, arguments, toolset))
         await self._run_ready(batch, ready)
 
@@ -102,7 +98,7 @@ class ToolRunner:
         """Gives every call that has no result one that says why. A history must not hold an unanswered call."""
         for call in batch.assistant.tool_calls:
             if call.id not in batch.results:
-                self._finish(batch, call, {}, ToolResult.failure(text), 0.0)
+                self.answer(batch, call, ToolResult.failure(text))
 
     async def _run_ready(self, batch: Batch, ready: Sequence[tuple[ToolCall, dict[str, Any], Toolset]]) -> None:
         async with asyncio.TaskGroup() as group:
@@ -155,10 +151,12 @@ async def _call(toolset: Toolset, name: str, arguments: dict[str, Any], context:
         return ToolResult.failure(f"{name} failed because of an internal error; it may work if tried again.")
 
 
-def _arguments_of(call: ToolCall, schema: ToolSchema | None, offered: Mapping[str, object]) -> dict[str, Any]:
+def _arguments_of(
+    call: ToolCall, schema: ToolSchema | None, offered: Mapping[str, object]
+) -> dict[str, Any] | BadArguments:
     if schema is None:
         known = ", ".join(sorted(offered)) or "none"
-        raise BadArguments(f"There is no tool {call.name!r}. The tools are: {known}.")
+        return BadArguments(f"There is no tool {call.name!r}. The tools are: {known}.")
     return read_arguments(call.arguments, schema)
 
 

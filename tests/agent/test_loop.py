@@ -1,0 +1,314 @@
+"""The loop, with a scripted model: limits, tools, failures, endings."""
+
+import asyncio
+
+import pytest
+
+from holodeck.core import events as e
+from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.tools import ToolResult, ToolStatus
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import ModelInterrupted, ModelUnreachable, ShuttingDown
+from holodeck.models.scripted import Turn, calls, says
+from tests.agent.parts import PlainTools, Scene, echo
+
+
+@pytest.mark.req("AGT-01")
+async def test_a_plain_answer_is_told_word_by_word_and_returned():
+    scene = Scene(says("Hello there friend", usage=TokenUsage(prompt_tokens=3, completion_tokens=4)))
+    response = await scene.play("hi")
+    assert (response.status, response.final_response) == ("completed", "Hello there friend")
+    assert [event.delta for event in scene.told(e.TextAdded)] == ["Hello", " there", " friend"]
+    assert [type(event) for event in scene.story] == [
+        e.RunStarted, e.StepStarted, e.TextStarted, *[e.TextAdded] * 3, e.TextEnded, e.StepFinished, e.RunFinished,
+    ]  # fmt: skip
+    assert response.usage is not None
+    assert response.usage.total_tokens == 7
+    assert [message["role"] for message in response.messages] == ["user", "assistant"]
+    text_id = scene.told(e.TextStarted)[0].message_id
+    assert scene.conversation.messages[-1].id == text_id, "the stream and the history name the message alike"
+
+
+@pytest.mark.req("AGT-08")
+async def test_tool_calls_of_one_step_run_at_the_same_time():
+    both_started = asyncio.Barrier(2)
+
+    async def meet(arguments, context):
+        await both_started.wait()  # passes only if the two run side by side
+        return ToolResult(content="met")
+
+    scene = Scene(calls(("meet", "{}"), ("meet", "{}")), says("done"), tools=PlainTools(meet=meet))
+    async with asyncio.timeout(5):
+        response = await scene.play("go")
+    assert response.status == "completed"
+    assert [result.content for result in scene.told(e.ToolFinished)] == ["met", "met"]
+    assert [type(message) for message in scene.conversation.messages] == [
+        UserMessage, AssistantMessage, ToolMessage, ToolMessage, AssistantMessage,
+    ]  # fmt: skip
+
+
+@pytest.mark.req("AGT-08", "A26", "A27")
+@pytest.mark.parametrize(
+    ("call", "expected"),
+    [
+        (("echo", "{not json"), "JSON"),
+        (("echo", "[1]"), "object"),
+        (("nothing", "{}"), "There is no tool 'nothing'. The tools are: broken, echo, stuck."),
+        (("broken", "{}"), "internal error"),
+    ],
+)
+async def test_what_a_tool_call_does_wrong_goes_back_to_the_model_as_text(call, expected):
+    scene = Scene(calls(call), says("I see"))
+    response = await scene.play("go")
+    assert response.status == "completed"
+    shown = scene.model.prompts[1].messages[-1]
+    assert isinstance(shown, ToolMessage)
+    assert shown.failed
+    assert expected in shown.content
+    assert "secret" not in shown.content
+    assert response.executions[0].status is ToolStatus.FAILED
+
+
+@pytest.mark.req("AGT-08")
+async def test_a_result_is_bounded_and_says_so():
+    async def long(arguments, context):
+        return ToolResult(content="x" * 10_000)
+
+    scene = Scene(calls(("long", "{}")), says("ok"), tools=PlainTools(long=long), max_result_characters=100)
+    await scene.play("go")
+    content = scene.told(e.ToolFinished)[0].content
+    assert len(content) < 200
+    assert "9900 of 10000 characters left out" in content
+
+
+@pytest.mark.req("AGT-04", "A28")
+@pytest.mark.parametrize("limit", [1, 3])
+async def test_max_iterations_stops_the_loop_after_exactly_that_many_calls(limit):
+    scene = Scene(calls(("echo", "{}")), max_iterations=limit)
+    response = await scene.play("go")
+    assert response.status == "max_iterations_reached"
+    assert response.finish_reason == "max_iterations"
+    assert f"{limit} iterations" in (response.warning or "")
+    assert len(scene.tools.called) == len(scene.model.prompts) == response.iterations == limit
+    assert scene.ending.outcome is e.Outcome.MAX_ITERATIONS
+    ids = [event.call_id for event in scene.told(e.ToolCallStarted)]
+    assert len(set(ids)) == limit, "a model that repeats its ids gets new ones"
+
+
+@pytest.mark.req("AGT-04")
+async def test_iteration_timeout_stops_a_tool_that_hangs_and_leaves_a_whole_history():
+    scene = Scene(calls(("stuck", "{}"), ("echo", "{}")), iteration_timeout=0.05)
+    response = await scene.play("go")
+    assert (response.status, response.error_code) == ("error", "timeout")
+    assert "0.05 s" in (response.error or "")
+    results = [message for message in scene.conversation.messages if isinstance(message, ToolMessage)]
+    assert [result.failed for result in results] == [True, False]
+    assert scene.ending.code == "timeout"
+
+
+@pytest.mark.req("AGT-04")
+async def test_iteration_timeout_stops_a_model_that_hangs_and_keeps_what_it_said():
+    forever = asyncio.Event()
+    scene = Scene(Turn(text=["so far"], pause=forever.wait), iteration_timeout=0.05)
+    response = await scene.play("go")
+    assert (response.status, response.error_code) == ("error", "timeout")
+    assert scene.conversation.messages[-1].content == "so far"
+    assert scene.conversation.messages[-1].cut
+
+
+@pytest.mark.req("AGT-04")
+@pytest.mark.parametrize(("enabled", "tries"), [(False, 1), (True, 3)])
+async def test_failed_calls_are_repeated_only_when_asked_for(enabled, tries):
+    attempts = []
+
+    async def flaky(arguments, context):
+        attempts.append(1)
+        return ToolResult.failure("no connection", retryable=True)
+
+    scene = Scene(
+        calls(("flaky", "{}")), says("pity"), tools=PlainTools(flaky=flaky), enable_retry=enabled, retry_attempts=2
+    )
+    await scene.play("go")
+    assert len(attempts) == tries
+
+
+@pytest.mark.req("A26")
+async def test_a_model_that_keeps_sending_unusable_calls_is_given_up():
+    scene = Scene(calls(("echo", "not json")))
+    response = await scene.play("go")
+    assert response.status == "error"
+    assert response.iterations == 3
+    assert scene.ending.reason == "bad_tool_arguments"
+
+
+@pytest.mark.req("A23")
+async def test_a_reply_cut_by_length_is_finished_with_a_warning_and_its_call_is_not_carried_out():
+    half = ToolCall(id="h", name="echo", arguments='{"a": ')
+    scene = Scene(Turn(text=["partial"], calls=[half], finish_reason="length"))
+    response = await scene.play("go")
+    assert response.status == "completed"
+    assert "max_tokens" in (response.warning or "")
+    assert scene.tools.called == []
+    assert scene.conversation.messages[-1].cut == "length"
+    assert scene.ending.finish_reason == "length"
+
+
+@pytest.mark.req("A03")
+async def test_a_model_that_breaks_keeps_what_it_said_marked_as_cut():
+    scene = Scene(says("half an ans", error=ModelInterrupted("broken off", started=True)))
+    response = await scene.play("go")
+    assert (response.status, response.error_code) == ("error", "model-error")
+    assert scene.conversation.messages[-1].content == "half an ans"
+    assert scene.conversation.messages[-1].cut == "upstream_interrupted"
+    assert scene.ending.reason == "upstream_interrupted"
+
+
+async def test_a_call_that_the_model_began_and_never_finished_is_told_as_failed():
+    class Stops:
+        name = "stops"
+
+        async def reply(self, prompt, listener):
+            listener.call_started("c1", "echo")
+            listener.call_arguments("c1", '{"a"')
+            raise ModelInterrupted("gone", started=True)
+
+        async def close(self):
+            return None
+
+    scene = Scene(says("unused"))
+    object.__setattr__(scene.agent, "model", Stops())
+    await scene.play("go")
+    assert scene.told(e.ToolFinished)[0].failed
+    assert scene.tools.called == []
+
+
+async def test_the_user_message_is_kept_when_the_model_cannot_be_reached():
+    scene = Scene(Turn(error=ModelUnreachable("refused")))
+    response = await scene.play("remember this")
+    assert response.status == "error"
+    assert [message.content for message in scene.conversation.messages] == ["remember this"]
+
+
+@pytest.mark.req("A24")
+async def test_a_filtered_reply_ends_as_a_failure_with_its_reason():
+    scene = Scene(says("I will", finish_reason="content_filter"))
+    await scene.play("go")
+    assert scene.ending.reason == "content_filter"
+    assert scene.conversation.messages[-1].cut == "content_filter"
+
+
+async def test_an_empty_reply_is_never_a_silent_success():
+    scene = Scene(Turn())
+    response = await scene.play("go")
+    assert response.final_response == ""
+    assert response.warning == "The model answered with nothing."
+    assert isinstance(scene.conversation.messages[-1], UserMessage), "an empty message would break the next turn"
+
+
+async def test_a_defect_of_ours_becomes_an_ending_and_not_a_dead_stream(caplog):
+    scene = Scene(says("x"))
+    object.__setattr__(scene.agent, "max_messages", "not a number")
+    response = await scene.play("go")
+    assert response.error_code == scene.ending.code == "internal-error"
+    assert "not a number" not in scene.ending.message
+    assert "broke" in caplog.text
+
+
+async def test_nothing_to_answer_is_refused():
+    scene = Scene(says("x"))
+    response = await scene.play()
+    assert response.error_code == "invalid-request"
+
+
+class TestCancellation:
+    @pytest.mark.parametrize("point", range(14))
+    async def test_at_any_event_it_leaves_one_ending_and_a_whole_history(self, point):
+        """The checks are in Scene.play: grammar, one ending, no unanswered call."""
+        scene = Scene(
+            Turn(reasoning=["hm"], text=["let", " me"], calls=[ToolCall(id="a", name="echo", arguments="{}")]),
+            says("all done"),
+        )
+        task = None
+        seen = 0
+
+        def cancel_at_point(event):
+            nonlocal seen
+            if seen == point:
+                task.cancel()
+            seen += 1
+
+        task = asyncio.create_task(scene.play("go", on=cancel_at_point))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert scene.ending.outcome is e.Outcome.CANCELLED
+        assert scene.conversation.messages[:1]
+
+    async def test_during_a_tool_call_the_history_says_that_its_effect_is_unknown(self):
+        scene = Scene(calls(("stuck", "{}"), ("echo", "{}")))
+        task = None
+
+        def cancel_after_echo(event):
+            if isinstance(event, e.ToolFinished) and event.name == "echo":
+                task.cancel()
+
+        task = asyncio.create_task(scene.play("go", on=cancel_after_echo))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        stuck, finished = scene.conversation.messages[-2:]
+        assert "not known" in stuck.content
+        assert not finished.failed
+
+    async def test_forced_from_outside_it_ends_with_that_error(self):
+        scene = Scene(calls(("stuck", "{}")))
+        task = None
+
+        def cancel_at_call(event):
+            if isinstance(event, e.ToolCallEnded):
+                task.cancel()
+
+        task = asyncio.create_task(scene.play("go", on=cancel_at_call, why_stopped=lambda: ShuttingDown("going down")))
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert (scene.ending.code, scene.ending.message) == ("shutting-down", "going down")
+
+
+async def test_a_text_after_a_tool_call_goes_on_in_the_same_message():
+    class Talkative:
+        name = "talkative"
+
+        async def reply(self, prompt, listener):
+            from holodeck.models.port import ModelReply
+
+            if len(prompt.messages) > 1:
+                listener.text("end")
+                return ModelReply(text="end")
+            call = ToolCall(id="c", name="echo", arguments="{}")
+            listener.text("before")
+            listener.call_started("c", "echo")
+            listener.call_ended(call)
+            listener.text(" after")
+            return ModelReply(text="before after", tool_calls=(call,))
+
+        async def close(self):
+            return None
+
+    scene = Scene(says("unused"))
+    object.__setattr__(scene.agent, "model", Talkative())
+    await scene.play("go")
+    first, second = scene.told(e.TextStarted)[:2]
+    assert first.message_id == second.message_id
+    assert scene.conversation.messages[1].content == "before after"
+
+
+async def test_the_model_sees_the_conversation_so_far():
+    scene = Scene(says("one"), says("two"))
+    await scene.play("first")
+    await scene.play("second")
+    assert [message.content for message in scene.model.prompts[1].messages] == ["first", "one", "second"]
+
+
+@pytest.mark.req("AGT-07")
+async def test_tools_get_the_user_of_the_run():
+    scene = Scene(calls(("echo", '{"user_id": "eve"}')), says("ok"), tools=PlainTools(echo=echo))
+    await scene.play("go", user_id="ada")
+    assert scene.tools.called[0][2] == "ada"

@@ -1,0 +1,127 @@
+"""Shared state: snapshots, patches by the model, and prediction while an argument streams."""
+
+import pytest
+
+from holodeck.agent.agent import Prediction, StateSettings
+from holodeck.agent.prediction import argument_so_far
+from holodeck.core import events as e
+from holodeck.core.json_patch import PatchError, apply_patch
+from holodeck.core.messages import ToolCall
+from holodeck.models.port import ModelReply
+from holodeck.models.scripted import calls, says
+from tests.agent.parts import PlainTools, Scene, echo
+
+PATCH = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
+
+
+@pytest.mark.req("SRV-05")
+async def test_the_state_is_shown_at_the_start_and_changes_go_out_as_patches():
+    scene = Scene(calls(("update_state", PATCH)), says("changed"), state=StateSettings(initial={"count": 1}))
+    await scene.play("count")
+    assert scene.told(e.StateReplaced)[0].state == {"count": 1}
+    assert scene.told(e.StatePatched)[0].patch == [{"op": "replace", "path": "/count", "value": 2}]
+    assert scene.conversation.state == {"count": 2}
+    assert '{"count":1}' in scene.model.prompts[0].system
+
+
+async def test_a_patch_that_does_not_fit_changes_nothing_and_shows_the_whole_state_again():
+    bad = '{"patch": [{"op": "replace", "path": "/count", "value": 5}, {"op": "remove", "path": "/none"}]}'
+    scene = Scene(calls(("update_state", bad)), says("sorry"), state=StateSettings(initial={"count": 1}))
+    await scene.play("count")
+    assert [event.state for event in scene.told(e.StateReplaced)] == [{"count": 1}, {"count": 1}]
+    assert scene.told(e.StatePatched) == []
+    assert scene.told(e.ToolFinished)[0].failed
+
+
+async def test_the_clients_state_is_taken_up():
+    scene = Scene(says("ok"), state=StateSettings(initial={"count": 1}))
+    await scene.play("count", state={"count": 40})
+    assert scene.told(e.StateReplaced)[0].state == {"count": 40}
+
+
+@pytest.mark.req("SRV-22")
+async def test_an_argument_is_predicted_while_it_streams():
+    class Writer:
+        name = "writer"
+
+        async def reply(self, prompt, listener):
+            if prompt.messages[-1].content != "write":
+                return ModelReply(text="")
+            whole = '{"document": "Once upon a time\\nthere was", "title": "T"}'
+            listener.call_started("w", "write")
+            for i in range(0, len(whole), 3):
+                listener.call_arguments("w", whole[i : i + 3])
+            call = ToolCall(id="w", name="write", arguments=whole)
+            listener.call_ended(call)
+            return ModelReply(tool_calls=(call,))
+
+        async def close(self):
+            return None
+
+    state = StateSettings(predictions=(Prediction(state_key="document", tool="write", argument="document"),))
+    scene = Scene(says("unused"), tools=PlainTools(write=echo), state=state)
+    object.__setattr__(scene.agent, "model", Writer())
+    await scene.play("write")
+    predicted = scene.told(e.CustomSent)[0]
+    assert (predicted.name, predicted.value[0]["tool_argument"]) == ("PredictState", "document")
+    values = [event.patch[0]["value"] for event in scene.told(e.StatePatched)]
+    assert values[-1] == "Once upon a time\nthere was"
+    assert len(values) > 5
+    assert all(values[-1].startswith(value) for value in values)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('{"doc": "ab', "ab"),
+        ('{"doc": "ab\\', "ab"),
+        ('{"doc": "a\\u00e', "a"),
+        ('{"doc": "a\\ud83d\\ude0', "a\ud83d"),
+        ('{"other": 1, "doc" : "x"}', "x"),
+        ('{"doc": [1, 2', None),
+        ('{"doc": [1, 2]', [1, 2]),
+        ('{"do', None),
+        ("", None),
+    ],
+)
+def test_argument_so_far(text, expected):
+    assert argument_so_far(text, "doc") == expected
+
+
+@pytest.mark.parametrize(
+    ("document", "patch", "expected"),
+    [
+        ({}, [{"op": "add", "path": "/a", "value": 1}], {"a": 1}),
+        ({"a": [1, 3]}, [{"op": "add", "path": "/a/1", "value": 2}], {"a": [1, 2, 3]}),
+        ({"a": [1]}, [{"op": "add", "path": "/a/-", "value": 2}], {"a": [1, 2]}),
+        ({"a": {"b": 1}}, [{"op": "move", "from": "/a/b", "path": "/c"}], {"a": {}, "c": 1}),
+        ({"a": 1}, [{"op": "copy", "from": "/a", "path": "/b"}], {"a": 1, "b": 1}),
+        ({"a/b": 1, "c~d": 2}, [{"op": "remove", "path": "/a~1b"}, {"op": "remove", "path": "/c~0d"}], {}),
+        ({"a": 1}, [{"op": "replace", "path": "", "value": [1]}], [1]),
+        ({"a": 1}, [{"op": "test", "path": "/a", "value": 1}], {"a": 1}),
+    ],
+)
+def test_patches_that_fit(document, patch, expected):
+    assert apply_patch(document, patch) == expected
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        [{"op": "remove", "path": "/x"}],
+        [{"op": "replace", "path": "/x", "value": 1}],
+        [{"op": "add", "path": "/a/5", "value": 1}],
+        [{"op": "add", "path": "/a/01", "value": 1}],
+        [{"op": "add", "path": "a", "value": 1}],
+        [{"op": "add", "path": "/a"}],
+        [{"op": "explode", "path": "/a"}],
+        [{"op": "test", "path": "/t", "value": 1}],
+        [{"op": "move", "from": "/o", "path": "/o/p"}],
+        [{"op": "add", "path": "/t/x", "value": 1}],
+    ],
+)
+def test_patches_that_do_not_fit_change_nothing(patch):
+    document = {"a": [1], "t": True, "o": {"p": 1}}
+    with pytest.raises(PatchError):
+        apply_patch(document, [{"op": "add", "path": "/new", "value": 1}, *patch])
+    assert document == {"a": [1], "t": True, "o": {"p": 1}}

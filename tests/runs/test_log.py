@@ -1,0 +1,80 @@
+"""The run log: any number of readers from anywhere, none of them felt by the writer."""
+
+import asyncio
+
+import pytest
+
+from holodeck.core.events import RunFinished, TextAdded
+from holodeck.runs.log import ReplayGone, RunLog
+
+END = RunFinished("r", "s")
+
+
+def word(number):
+    return TextAdded("m", str(number))
+
+
+async def read_all(log, start=0):
+    seen = []
+    while await log.more(start + len(seen)):
+        seen.extend(log.since(start + len(seen)))
+    return seen
+
+
+async def test_readers_from_any_offset_see_the_same_story():
+    log = RunLog()
+    readers = [asyncio.create_task(read_all(log, start)) for start in range(5)]
+    written = [word(number) for number in range(20)]
+    for event in written:
+        log.append(event)
+        await asyncio.sleep(0)
+    log.append(END)
+    story = [*written, END]
+    assert [await reader for reader in readers] == [story[start:] for start in range(5)]
+    assert await read_all(log, 3) == story[3:], "a reader that comes after the end is served too"
+
+
+async def test_a_burst_wakes_a_reader_once():
+    log = RunLog()
+    batches = []
+
+    async def read():
+        number = 0
+        while await log.more(number):
+            batches.append(new := log.since(number))
+            number += len(new)
+
+    reader = asyncio.create_task(read())
+    await asyncio.sleep(0)
+    for number in range(100):
+        log.append(word(number))
+    log.append(END)
+    await reader
+    assert [len(batch) for batch in batches] == [101]
+
+
+async def test_a_reader_that_leaves_leaves_nothing_behind():
+    log = RunLog()
+    reader = asyncio.create_task(log.more(0))
+    await asyncio.sleep(0)
+    reader.cancel()
+    await asyncio.wait({reader})
+    assert log._waiters == []
+
+
+async def test_the_log_is_bounded_and_says_what_it_does_not_have():
+    log = RunLog(limit=100)
+    for number in range(1000):
+        log.append(word(number))
+    assert len(log) == 1000
+    assert len(log._events) <= 100
+    assert log.since(999)[0].delta == "999"
+    with pytest.raises(ReplayGone, match="from 9"):
+        log.since(0)
+
+
+async def test_nothing_more_comes_after_the_end():
+    log = RunLog()
+    log.append(END)
+    assert await log.more(0) is True
+    assert await log.more(1) is False

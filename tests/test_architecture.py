@@ -1,0 +1,146 @@
+"""The layers, read from the imports: lower ones never know upper ones."""
+
+import ast
+from collections import defaultdict
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).parent.parent / "src" / "holodeck"
+
+# What each room may import of holodeck, besides itself. The straight line of ARCHITECTURE.md, as a table.
+CORE = {"core", "errors"}
+PORTS = CORE | {"models", "tools", "sessions", "resilience"}
+ALLOWED = {
+    "errors": set(),
+    "core": set(),
+    "resilience": CORE,
+    "models": CORE | {"resilience"},
+    "tools": CORE | {"resilience"},
+    "sessions": CORE,
+    "files": CORE,
+    "agent": PORTS,
+    "runs": PORTS | {"agent"},
+    "wires": CORE,
+    "telemetry": CORE,
+    "config": PORTS | {"agent", "runs", "files", "wires", "_version"},
+    "server": PORTS | {"agent", "runs", "wires", "config", "files", "telemetry", "_version"},
+    "cli": PORTS | {"agent", "runs", "config", "server", "telemetry", "_version"},
+    "todo": set(),
+    "_version": set(),
+    "__init__": CORE | {"agent", "config", "tools", "_version"},
+    "__main__": {"cli"},
+}
+THIRD_PARTY_OF_CORE = {"msgspec"}
+IMPLEMENTATIONS = {  # named only where everything is put together
+    "holodeck.models.openai_chat", "holodeck.models.fallback", "holodeck.tools.mcp",
+    "holodeck.tools.functions", "holodeck.sessions.memory",
+}  # fmt: skip
+
+
+def modules():
+    return sorted(SOURCE.rglob("*.py"))
+
+
+def imports_of(path: Path) -> list[tuple[int, str]]:
+    found = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            found += [(node.lineno, alias.name) for alias in node.names]
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            module = node.module or ""
+            found += [(node.lineno, f"{module}.{alias.name}") for alias in node.names]
+    return found
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(SOURCE).parts[0].removesuffix(".py")
+
+
+@pytest.mark.parametrize("path", modules(), ids=lambda path: str(path.relative_to(SOURCE)))
+def test_a_module_imports_only_what_is_below_it(path):
+    room = room_of(path)
+    assert room in ALLOWED, f"{room} is not a room of the house"
+    for line, name in imports_of(path):
+        if name.startswith("holodeck."):
+            other = name.split(".")[1]
+            assert other == room or other in ALLOWED[room], f"{path.name}:{line} ({room}) imports {name}"
+
+
+def test_core_needs_nothing_but_msgspec():
+    used = defaultdict(set)
+    for path in modules():
+        if room_of(path) == "core":
+            for _, name in imports_of(path):
+                used[name.split(".")[0]].add(path.name)
+    import sys
+
+    foreign = {name for name in used if name not in sys.stdlib_module_names and name != "holodeck"}
+    assert foreign <= THIRD_PARTY_OF_CORE
+
+
+def test_implementations_are_named_only_where_agents_are_put_together():
+    for path in modules():
+        own = "holodeck." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        for line, name in imports_of(path):
+            named = {implementation for implementation in IMPLEMENTATIONS if name.startswith(implementation + ".")}
+            if named and room_of(path) not in {"config", "server", "cli"}:
+                same_port = own.split(".")[1] == next(iter(named)).split(".")[1]
+                assert same_port, f"{path.name}:{line} names {name}"
+
+
+def test_packages_hold_no_code_in_their_init():
+    for path in SOURCE.rglob("__init__.py"):
+        if path.parent == SOURCE:
+            continue
+        body = [node for node in ast.parse(path.read_text()).body if not _is_docstring(node)]
+        assert body == [], f"{path} holds code"
+
+
+def _is_docstring(node):
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def test_wires_do_not_wait():
+    """Translators are pure and sync: event in, bytes out."""
+    for path in modules():
+        if room_of(path) == "wires":
+            waits = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.AsyncFunctionDef | ast.Await)]
+            assert waits == [], f"{path} awaits"
+
+
+@pytest.mark.req("T03")
+def test_nothing_evaluates_text():
+    forbidden = {"eval", "exec", "compile", "__import__"}
+    for path in modules():
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call):
+                name = node.func.id if isinstance(node.func, ast.Name) else ""
+                assert name not in forbidden, f"{path}:{node.lineno} calls {name}"
+                shell = [k for k in node.keywords if k.arg == "shell" and getattr(k.value, "value", None) is True]
+                assert not shell, f"{path}:{node.lineno} uses a shell"
+        for line, name in imports_of(path):
+            assert name.split(".")[0] not in {"pickle", "marshal", "shelve", "jinja2"}, f"{path}:{line}"
+
+
+FORBIDDEN_NAMES = ("Manager", "Handler", "Helper", "Util")
+
+
+def test_names_say_what_things_are():
+    for path in modules():
+        assert path.stem not in {"utils", "helpers", "common", "misc"}, path
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef):
+                assert not node.name.endswith((*FORBIDDEN_NAMES, "Impl")), f"{path}: {node.name}"
+                assert not node.name.startswith(("Base", "Abstract")), f"{path}: {node.name}"
+
+
+def test_files_and_functions_stay_readable():
+    for path in modules():
+        text = path.read_text()
+        assert text.count("\n") <= 400, f"{path} has {text.count(chr(10))} lines: does it hold two things?"
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                length = (node.end_lineno or 0) - node.lineno
+                assert length <= 60, f"{path}:{node.lineno} {node.name} is {length} lines long"
