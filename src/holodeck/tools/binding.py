@@ -1,0 +1,91 @@
+"""ToolBinding: a tool's name, its function schema and the coroutine behind it, put together by hand (AGT-05).
+
+For programs that use `run_agent` without an agent file. `user_id` is the runtime's business here too (AGT-07): the
+model neither sees it nor sets it.
+"""
+
+import inspect
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+
+from holodeck.core.tools import ToolSchema
+from holodeck.tools.bound import declared_arguments, hide, without_bound
+from holodeck.tools.functions import FunctionTool, FunctionToolset
+from holodeck.tools.port import ToolContext, Toolset
+
+_BOUND = ("user_id",)
+
+
+class _Function(BaseModel):
+    model_config = ConfigDict(extra="allow")  # `strict` and whatever else an endpoint understands
+
+    name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
+    description: str = ""
+    parameters: dict[str, Any] = Field(default_factory=lambda: {"type": "object", "properties": {}})
+
+    @field_validator("parameters")
+    @classmethod
+    def _of_an_object(cls, parameters: dict[str, Any]) -> dict[str, Any]:
+        if parameters.get("type", "object") != "object":
+            raise ValueError("parameters has to be the JSON Schema of an object")
+        return parameters
+
+
+class ToolBinding(BaseModel):
+    """`openai_function_schema` is {"type": "function", "function": {name, description, parameters}}."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
+
+    tool_name: str
+    openai_function_schema: dict[str, Any]
+    mcp_tool_reference: Callable[..., Any]
+
+    @field_validator("openai_function_schema")
+    @classmethod
+    def _a_function_schema(cls, schema: dict[str, Any]) -> dict[str, Any]:
+        if schema.get("type") != "function":
+            raise ValueError('the schema has to start with {"type": "function"}')
+        _Function.model_validate(schema.get("function"))
+        return schema
+
+    @field_validator("mcp_tool_reference")
+    @classmethod
+    def _a_coroutine_function(cls, reference: Callable[..., Any]) -> Callable[..., Any]:
+        if not inspect.iscoroutinefunction(reference) and not inspect.iscoroutinefunction(type(reference).__call__):
+            raise ValueError("mcp_tool_reference has to be an async function; write 'async def'")
+        return reference
+
+    @model_validator(mode="after")
+    def _one_name(self) -> "ToolBinding":
+        described = self.openai_function_schema["function"]["name"]
+        if described != self.tool_name:
+            raise ValueError(f"the schema is of '{described}', the binding of '{self.tool_name}'")
+        return self
+
+
+def toolset_of(bindings: Sequence[ToolBinding], *, name: str = "bindings") -> Toolset:
+    return FunctionToolset([_tool(binding) for binding in bindings], name=name)
+
+
+def _tool(binding: ToolBinding) -> FunctionTool:
+    function = _Function.model_validate(binding.openai_function_schema["function"])
+    declared = declared_arguments(function.parameters)
+    takes_user = _takes_user(binding.mcp_tool_reference, declared)
+
+    def keywords(arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        from_model = without_bound(arguments, _BOUND, declared)
+        return {**from_model, "user_id": context.user_id} if takes_user else from_model
+
+    schema = ToolSchema(
+        name=function.name, description=function.description, parameters=hide(function.parameters, _BOUND)
+    )
+    return FunctionTool(schema=schema, function=binding.mcp_tool_reference, keywords=keywords)
+
+
+def _takes_user(reference: Callable[..., Any], declared: set[str]) -> bool:
+    """`**kwargs` alone does not ask for a user; together with a schema that has one it does."""
+    parameters = inspect.signature(reference).parameters
+    open_ended = any(each.kind is inspect.Parameter.VAR_KEYWORD for each in parameters.values())
+    return "user_id" in parameters or (open_ended and "user_id" in declared)

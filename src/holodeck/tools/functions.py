@@ -1,0 +1,241 @@
+"""Python functions as tools.
+
+Functions are written by the agent's author and run in this process. Whatever they do (fail, hang, return odd things),
+the caller gets a result in time. Where functions come from is the business of `holodeck.tools.function_files`.
+"""
+
+import asyncio
+import contextvars
+import inspect
+import logging
+import re
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import msgspec
+from pydantic_core import PydanticSerializationError, to_json
+
+from holodeck.core.events import Emit, Event
+from holodeck.core.text import clean, shorten
+from holodeck.core.tools import ToolResult, ToolSchema
+from holodeck.errors import ConfigError
+from holodeck.tools.names import unknown_tool
+from holodeck.tools.port import ToolContext, ToolsetHealth
+from holodeck.tools.signature import ArgumentsMismatch, read_signature
+
+logger = logging.getLogger(__name__)
+
+DEFAULT_TIMEOUT = 30.0
+MAX_RESULT_CHARS = 50_000
+MAX_THREADS = 32  # of one toolset; functions that never return must not fill the process with threads
+_GRACE = 1.0  # what a cancelled coroutine gets for its clean-up
+_MAX_MESSAGE = 500
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_FOLDERS = re.compile(
+    r"(?<![\w:/.\\])(?:/|[A-Za-z]:\\)(?:[^\s'\"/\\:]+[/\\])+"
+)  # of an absolute path, but not of a URL
+
+Keywords: TypeAlias = Callable[[Mapping[str, Any], ToolContext], dict[str, Any]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FunctionTool:
+    """One function and how to call it. `keywords` turns JSON arguments into the function's own."""
+
+    schema: ToolSchema
+    function: Callable[..., Any]
+    keywords: Keywords
+    timeout: float = DEFAULT_TIMEOUT
+    max_result_chars: int = MAX_RESULT_CHARS
+
+    @classmethod
+    def of(
+        cls,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        timeout: float = DEFAULT_TIMEOUT,
+        max_result_chars: int = MAX_RESULT_CHARS,
+    ) -> "FunctionTool":
+        """Schema from the signature and the docstring; ConfigError where that is not possible."""
+        signature = read_signature(function)
+        tool_name = name or str(getattr(function, "__name__", type(function).__name__))
+        if not _NAME.fullmatch(tool_name):
+            raise ConfigError(f"a tool cannot be called {tool_name!r}; use 1 to 64 letters, digits, _ and -")
+        schema = ToolSchema(
+            name=tool_name,
+            description=signature.description if description is None else description,
+            parameters=signature.parameters,
+        )
+        return cls(
+            schema=schema,
+            function=function,
+            keywords=signature.keywords,
+            timeout=timeout,
+            max_result_chars=max_result_chars,
+        )
+
+    @property
+    def in_thread(self) -> bool:
+        call = getattr(self.function, "__call__", None)  # noqa: B004  an object with an async __call__ is meant
+        return not (inspect.iscoroutinefunction(self.function) or inspect.iscoroutinefunction(call))
+
+
+class FunctionToolset:
+    def __init__(self, functions: Sequence[FunctionTool], *, name: str = "functions") -> None:
+        self._name = name
+        self._tools = {tool.schema.name: tool for tool in functions}
+        self._schemas = tuple(tool.schema for tool in functions)
+        self._running: set[asyncio.Task[Any]] = set()
+        self._threads = threading.BoundedSemaphore(MAX_THREADS)
+        if len(self._tools) != len(functions):
+            names = [schema.name for schema in self._schemas]
+            twice = next(each for each in names if names.count(each) > 1)
+            raise ConfigError(f"two functions are called '{twice}'; give one of them another name")
+
+    async def start(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        running = list(self._running)
+        for task in running:
+            task.cancel()
+        if running:
+            await asyncio.wait(running, timeout=_GRACE)
+
+    def schemas(self) -> Sequence[ToolSchema]:
+        return self._schemas
+
+    def health(self) -> Sequence[ToolsetHealth]:
+        return (ToolsetHealth(name=self._name, ready=True),)
+
+    async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        tool = self._tools.get(name)
+        if tool is None:
+            return unknown_tool(name, self._tools)
+        line = _Line(context.emit)
+        try:
+            emit = line.threadsafe if tool.in_thread else line.emit
+            return await self._result(tool, tool.keywords(arguments, replace(context, emit=emit)))
+        except ArgumentsMismatch as error:
+            return ToolResult.failure(f"The arguments do not fit {name}:{error}")
+        finally:
+            line.cut()
+
+    async def _result(self, tool: FunctionTool, keywords: dict[str, Any]) -> ToolResult:
+        """Waits for the work in a task of its own: a coroutine that ignores cancellation can be left behind."""
+        work = asyncio.create_task(self._work(tool, keywords))
+        self._running.add(work)
+        work.add_done_callback(self._running.discard)
+        try:
+            await asyncio.wait({work}, timeout=tool.timeout)
+            finished = work.done()
+        finally:
+            if not work.done():
+                work.cancel()
+                await asyncio.wait({work}, timeout=_GRACE)
+        if not finished:
+            return _too_late(tool)
+        if work.cancelled():
+            return ToolResult.failure(f"{tool.schema.name} failed: it was cancelled from within")
+        return work.result()
+
+    async def _work(self, tool: FunctionTool, keywords: dict[str, Any]) -> ToolResult:
+        try:
+            value = await (self._in_thread(tool, keywords) if tool.in_thread else tool.function(**keywords))
+            if inspect.isawaitable(value):  # a plain decorator around an async function
+                value = await value
+            return _rendered(tool, value)
+        except (Exception, SystemExit) as error:
+            logger.warning("the function tool %s failed", tool.schema.name, exc_info=error)
+            return ToolResult.failure(f"{tool.schema.name} failed: {_safe(error)}")
+
+    async def _in_thread(self, tool: FunctionTool, keywords: dict[str, Any]) -> Any:
+        """A daemon thread a call: a pool would be used up by functions that hang and hold up the end of the process."""
+        if not self._threads.acquire(blocking=False):
+            return ToolResult.failure(f"{tool.schema.name} is busy: too many calls have not returned", retryable=True)
+        loop = asyncio.get_running_loop()
+        outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
+        variables = contextvars.copy_context()
+
+        def deliver(value: Any, error: BaseException | None) -> None:
+            if not outcome.done():
+                outcome.set_result((value, error))
+
+        def run() -> None:
+            value, error = None, None
+            try:
+                value = variables.run(tool.function, **keywords)
+                value = value if inspect.isawaitable(value) else _rendered(tool, value)
+            except BaseException as caught:  # noqa: BLE001  travels to the waiting task, whatever it is
+                error = caught if isinstance(caught, Exception) else RuntimeError(f"it raised {type(caught).__name__}")
+            finally:
+                self._threads.release()
+            if not loop.is_closed():
+                loop.call_soon_threadsafe(deliver, value, error)
+
+        threading.Thread(target=run, name=f"tool-{tool.schema.name}", daemon=True).start()
+        value, error = await outcome
+        if error is not None:
+            raise error
+        return value
+
+
+class _Line:
+    """Carries a function's events to the run, and nothing after its call has ended: the story may be over by then."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit = emit
+        self._open = True
+        self._loop = asyncio.get_running_loop()
+
+    def emit(self, event: Event) -> None:
+        if self._open:
+            self._emit(event)
+
+    def threadsafe(self, event: Event) -> None:
+        if self._open:
+            self._loop.call_soon_threadsafe(self.emit, event)
+
+    def cut(self) -> None:
+        self._open = False
+
+
+def _too_late(tool: FunctionTool) -> ToolResult:
+    text = f"{tool.schema.name} did not answer in {tool.timeout:g} s"
+    if tool.in_thread:
+        text += "; it may still be running, its result will not be used"
+    return ToolResult.failure(text)  # not retryable: nobody knows how far it came
+
+
+def _rendered(tool: FunctionTool, value: Any) -> ToolResult:
+    if isinstance(value, ToolResult):
+        return value
+    return ToolResult(content=shorten(clean(_text(value)), tool.max_result_chars))
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if value is None:
+        return "done"
+    try:
+        return to_json(value, fallback=_plain).decode()
+    except (PydanticSerializationError, ValueError) as error:
+        raise TypeError(f"it returned a {type(value).__name__} that cannot be written as JSON") from error
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, msgspec.Struct):
+        return msgspec.to_builtins(value)
+    raise TypeError(f"a {type(value).__name__} is no JSON")
+
+
+def _safe(error: BaseException) -> str:
+    """Type and message, without the folders of this machine."""
+    message = _FOLDERS.sub("", clean(str(error))).strip()
+    name = type(error).__name__
+    return shorten(f"{name}: {message}" if message else name, _MAX_MESSAGE)

@@ -1,0 +1,23 @@
+"""What to say when a name does not exist: one wording for every toolset."""
+
+from collections.abc import Iterable
+from difflib import get_close_matches
+
+from holodeck.core.text import one_line
+from holodeck.core.tools import ToolResult
+
+_SHOWN = 20
+
+
+def suggestion(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence for a near miss: `; did you mean …?`, else nothing."""
+    near = get_close_matches(name, list(known), n=1)
+    return f"; did you mean {near[0]}?" if near else ""
+
+
+def unknown_tool(name: str, known: Iterable[str]) -> ToolResult:
+    """The answer to a call of a tool that is not offered (A27)."""
+    names = sorted(known)
+    more = ", …" if len(names) > _SHOWN else ""
+    offered = f"the tools are {', '.join(names[:_SHOWN])}{more}" if names else "there are no tools"
+    return ToolResult.failure(f"There is no tool {one_line(name)!r}{suggestion(name, names) or f'; {offered}'}")

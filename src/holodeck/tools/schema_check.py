@@ -1,0 +1,200 @@
+"""Whether a tool call's arguments fit the tool's JSON Schema, and if not, what a model should change.
+
+Schemas come from strangers, so checking one is bounded: nothing is fetched, no regular expression of theirs is run
+(Python's can be made to hang; whoever wrote the pattern checks it again), the work is counted. A schema that cannot be
+used is reported once and then lets everything pass: the check spares the model a detour, it is not what keeps anybody
+safe. It knows nothing of tools beyond their name.
+"""
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from difflib import get_close_matches
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import msgspec
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, ValidationError, best_match
+from jsonschema.validators import extend, validator_for
+from referencing import Registry
+
+from holodeck.core.text import one_line
+
+logger = logging.getLogger(__name__)
+
+MAX_PROBLEMS = 5
+MAX_WORK = 30_000  # keywords looked at in one check: under half a second; honest arguments need a few dozen
+_UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties")  # the ones that run foreign expressions
+
+Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
+
+
+class _TooMuchWork(Exception):
+    """The schema multiplies: `$ref`s that double at every level, or a huge array."""
+
+
+class SchemaCheck:
+    """One schema, prepared once. `problems` is empty when the arguments fit."""
+
+    def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
+        self._tool = tool
+        self._work = 0
+        self._warned = False
+        self._validator = self._prepare(schema)
+
+    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
+        if self._validator is None:
+            return []
+        self._work = 0
+        try:
+            found = islice(self._validator.iter_errors(arguments), 4 * MAX_PROBLEMS)
+            return list(dict.fromkeys(sentence for error in found for sentence in _sentences(error)))
+        except Exception as error:  # noqa: BLE001  a foreign schema breaks the library in ways nobody listed
+            self._warn(error)
+            return []
+
+    def _prepare(self, schema: Mapping[str, Any]) -> Any:
+        try:
+            dialect: Any = validator_for({"$schema": schema.get("$schema")}, default=Draft202012Validator)
+            bare = _without_dialects(schema)
+            dialect.check_schema(bare, format_checker=None)
+            keywords = {name: self._counted(name, dialect) for name in dialect.VALIDATORS}
+            bounded = extend(dialect, keywords)  # type: ignore[no-untyped-call]  # so in the library's stubs
+            return bounded(bare, registry=Registry())
+        except SchemaError as error:
+            self._warn(error.message)
+        except Exception as error:  # noqa: BLE001  see `problems`
+            self._warn(error)
+        return None
+
+    def _warn(self, reason: object) -> None:
+        if not self._warned:
+            self._warned = True
+            why = one_line(str(reason), 200)
+            logger.warning("arguments of %s go to the tool unchecked, its schema does not work: %s", self._tool, why)
+
+    def _counted(self, name: str, dialect: Any) -> Keyword:
+        check = _OWN_KEYWORDS.get(name) or dialect.VALIDATORS[name]
+
+        def counted(validator: Any, value: Any, instance: Any, schema: Any) -> Iterator[ValidationError] | None:
+            self._work += 1
+            if self._work > MAX_WORK:
+                raise _TooMuchWork(f"more than {MAX_WORK} steps")
+            if name == "additionalProperties" and "patternProperties" in schema:
+                return None
+            return check(validator, value, instance, schema)
+
+        return counted
+
+
+def _unchecked(_validator: Any, _value: Any, _instance: Any, _schema: Any) -> None:
+    return None
+
+
+def _unique_items(_validator: Any, wanted: Any, instance: Any, _schema: Any) -> Iterator[ValidationError]:
+    """The library compares every pair where items cannot be sorted: hours for a megabyte of `{}`."""
+    if not wanted or not isinstance(instance, list):
+        return
+    if len({msgspec.json.encode(item, order="deterministic") for item in instance}) != len(instance):
+        yield ValidationError("has an item twice")
+
+
+_OWN_KEYWORDS: Mapping[str, Keyword] = {"uniqueItems": _unique_items, **dict.fromkeys(_UNCHECKED, _unchecked)}
+
+
+def _without_dialects(schema: Any) -> Any:
+    """A copy without `$schema`: one in a subschema would bring back the library's own, unbounded keywords."""
+    if isinstance(schema, Mapping):
+        return {
+            key: _without_dialects(value)
+            for key, value in schema.items()
+            if key != "$schema" or not isinstance(value, str)
+        }
+    return [_without_dialects(item) for item in schema] if isinstance(schema, list) else schema
+
+
+@lru_cache(maxsize=512)
+def _check_of(tool: str, encoded_schema: bytes) -> SchemaCheck:
+    return SchemaCheck(tool, msgspec.json.decode(encoded_schema, type=dict[str, Any]))
+
+
+def problems_of(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
+    """What is wrong with the arguments, one sentence each; prepared schemas are kept."""
+    return _check_of(tool, msgspec.json.encode(schema)).problems(arguments)
+
+
+def _sentences(error: ValidationError) -> Iterator[str]:
+    deepest = error if _simple_alternatives(error) else best_match([error]) or error
+    path = _path(deepest)
+    speak = _WORDS.get(str(deepest.validator))
+    if speak is None:
+        yield f"{path or 'arguments'}: {one_line(deepest.message, 200)}"
+        return
+    for name, words in speak(deepest):
+        where = f"{path}.{name}" if path and name else path or name or "arguments"
+        yield f"{where}: {words}"
+
+
+def _path(error: ValidationError) -> str:
+    steps = (f"[{step}]" if isinstance(step, int) else f".{step}" for step in error.absolute_path)
+    return one_line("".join(steps).removeprefix("."))
+
+
+Words = Iterator[tuple[str, str]]
+
+
+def _choices(error: Any) -> str:
+    return ", ".join(one_line(str(choice), 40) for choice in islice(error.validator_value, 30))
+
+
+def _types(error: Any) -> str:
+    return error.validator_value if isinstance(error.validator_value, str) else " or ".join(error.validator_value)
+
+
+def _simple_alternatives(error: Any) -> bool:
+    """`int | None` and the like, whose alternatives can be said in one breath."""
+    return bool(error.context) and all(each.validator in {"type", "enum"} and not each.path for each in error.context)
+
+
+def _no_alternative(error: Any) -> Words:
+    if not _simple_alternatives(error):
+        yield "", one_line(error.message, 200)
+        return
+    wanted = (_types(each) if each.validator == "type" else f"one of {_choices(each)}" for each in error.context)
+    yield "", f"expected {' or '.join(dict.fromkeys(wanted))}, got {_shown(error.instance)}"
+
+
+def _not_one_of(error: Any) -> Words:
+    yield "", f"{_shown(error.instance)} is not one of {_choices(error)}"
+
+
+def _wrong_type(error: Any) -> Words:
+    yield "", f"expected {_types(error)}, got {_shown(error.instance)}"
+
+
+def _missing(error: Any) -> Words:
+    for name in error.validator_value:
+        if name not in error.instance:
+            yield name, "is required and missing"
+
+
+def _superfluous(error: Any) -> Words:
+    known = list(error.schema.get("properties", {}))
+    for name in error.instance:
+        if name not in known:
+            near = get_close_matches(name, known, n=1)
+            yield one_line(name), "there is no such argument" + (f"; did you mean {near[0]}?" if near else "")
+
+
+def _shown(value: Any) -> str:
+    return one_line(repr(value), 60)
+
+
+_WORDS: Mapping[str, Callable[[Any], Words]] = {
+    "anyOf": _no_alternative,
+    "enum": _not_one_of,
+    "type": _wrong_type,
+    "required": _missing,
+    "additionalProperties": _superfluous,
+}

@@ -1,0 +1,127 @@
+"""A Python function seen as a tool: its JSON Schema, and the way from JSON arguments to annotated types.
+
+Types are pydantic's business, so whatever pydantic can read may be a parameter. Calling the function is not done here.
+"""
+
+import inspect
+import re
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
+from pydantic.errors import PydanticUserError
+from pydantic.json_schema import GenerateJsonSchema
+
+from holodeck.core.text import one_line
+from holodeck.errors import ConfigError
+from holodeck.tools.port import ToolContext
+
+_NAMED = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+_MAX_PROBLEMS = 5
+
+
+class ArgumentsMismatch(ValueError):
+    """JSON arguments that do not become the annotated types. The message is for the model."""
+
+
+class _LeanSchema(GenerateJsonSchema):
+    """Without a title for every field, which only repeats its name, and without defaults that are no JSON."""
+
+    ignored_warning_kinds = GenerateJsonSchema.ignored_warning_kinds | {"non-serializable-default"}
+
+    def field_title_should_be_set(self, schema: Any) -> bool:  # noqa: ARG002  pydantic's signature
+        return False
+
+
+@dataclass(frozen=True)
+class Signature:
+    description: str
+    parameters: dict[str, Any]
+    model: type[BaseModel]
+    names: tuple[
+        str, ...
+    ]  # of the model's fields f0, f1, …: a parameter may be called `schema` or `_x`, a field may not
+    context_name: str | None = None
+
+    def keywords(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        """What the function is called with: only what was given, so that its own defaults apply."""
+        try:
+            made = self.model.model_validate(dict(arguments))
+        except ValidationError as error:
+            raise ArgumentsMismatch(_problems(error)) from None
+        given = {name: getattr(made, f"f{i}") for i, name in enumerate(self.names) if f"f{i}" in made.model_fields_set}
+        return {**given, self.context_name: context} if self.context_name else given
+
+
+def read_signature(function: Callable[..., Any]) -> Signature:
+    """Raises ConfigError with a sentence where a function cannot be offered to a model."""
+    name = getattr(function, "__name__", type(function).__name__)
+    parameters = _parameters(name, function)
+    context_name = next((p.name for p in parameters if p.annotation is ToolContext), None)
+    offered = [p for p in parameters if p.annotation is not ToolContext]
+    documented = _documented_parameters(inspect.getdoc(function) or "")
+    fields: dict[str, Any] = {f"f{i}": _field(p, documented.get(p.name)) for i, p in enumerate(offered)}
+    try:
+        model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
+        schema = model.model_json_schema(schema_generator=_LeanSchema)
+    except (PydanticUserError, TypeError) as error:
+        raise ConfigError(f"{name}: a parameter's type cannot be offered to a model: {_first_line(error)}") from None
+    schema.pop("title")
+    schema.setdefault("properties", {})
+    return Signature(_first_paragraph(function), schema, model, tuple(p.name for p in offered), context_name)
+
+
+def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
+    try:
+        parameters = list(inspect.signature(function, eval_str=True).parameters.values())
+    except (NameError, AttributeError, SyntaxError, TypeError, ValueError) as error:
+        raise ConfigError(f"{name}: its signature cannot be read: {_first_line(error)}") from None
+    for parameter in parameters:
+        if parameter.kind not in _NAMED:
+            raise ConfigError(f"{name}: the parameter '{parameter}' has no fixed name; a model gives arguments by name")
+        if parameter.annotation is inspect.Parameter.empty:
+            raise ConfigError(f"{name}: the parameter '{parameter.name}' has no type; write '{parameter.name}: str'")
+    return parameters
+
+
+def _field(parameter: inspect.Parameter, description: str | None) -> tuple[Any, Any]:
+    default = ... if parameter.default is inspect.Parameter.empty else parameter.default
+    details = {"description": description} if description else {}
+    return parameter.annotation, Field(default, alias=parameter.name, **details)  # type: ignore[call-overload]
+
+
+def _problems(error: ValidationError) -> str:
+    found = error.errors(include_url=False, include_context=False, include_input=False)
+    lines = [f"{'.'.join(map(str, each['loc'])) or 'arguments'}: {each['msg']}" for each in found[:_MAX_PROBLEMS]]
+    return "\n- ".join(["", *lines, *(["and more"] if len(found) > _MAX_PROBLEMS else [])])
+
+
+def _first_line(error: Exception) -> str:
+    return one_line(str(error).partition("\n")[0], 200)
+
+
+def _first_paragraph(function: Callable[..., Any]) -> str:
+    paragraph = (inspect.getdoc(function) or "").partition("\n\n")[0]
+    return " ".join(paragraph.split())
+
+
+_SECTION = re.compile(r"^(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
+_ENTRY = re.compile(r"^(?P<indent>\s+)\*{0,2}(?P<name>\w+)\s*(?:\([^)]*\))?:\s*(?P<text>.*)$")
+
+
+def _documented_parameters(doc: str) -> dict[str, str]:
+    """Google's `Args:` section: an entry a parameter, continued by lines that are indented deeper."""
+    section = _SECTION.search(doc)
+    found: dict[str, str] = {}
+    indent, current = "", ""
+    for line in doc[section.end() :].splitlines()[1:] if section else ():
+        if not line.startswith((" ", "\t")):
+            break  # the end of the section, be it a blank line or the next heading
+        entry = _ENTRY.match(line)
+        if entry and (not indent or entry["indent"] == indent):
+            indent, current = entry["indent"], entry["name"]
+            found[current] = entry["text"].strip()
+        elif current:
+            found[current] = f"{found[current]} {line.strip()}".strip()
+    return found
