@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 USAGE_ERROR = 2
 INTERRUPTED = 130
 HIGHEST_PORT = 65535
+DEFAULT_FILE = "$HOLODECK_TODO_DB, else holodeck/todo.sqlite3 in $XDG_DATA_HOME or ~/.local/share"
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -47,7 +48,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="holodeck-todo", description="A todo list as an MCP server, on stdio unless --http is given."
     )
     place = parser.add_mutually_exclusive_group()
-    place.add_argument("--db", metavar="FILE", type=Path, help=f"SQLite file (default: {default_file(os.environ)})")
+    place.add_argument("--db", metavar="FILE", type=Path, help=f"SQLite file (default: {DEFAULT_FILE})")
     place.add_argument("--database-url", metavar="URL", help="postgresql://USER:PASSWORD@HOST/NAME or sqlite:///FILE")
     parser.add_argument("--http", action="store_true", help="serve streamable HTTP at /mcp instead of stdio")
     parser.add_argument("--host", default="127.0.0.1", help="address for --http (default: %(default)s)")
