@@ -15,13 +15,13 @@ import msgspec
 
 from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
-from holodeck.agent.history import latest
 from holodeck.agent.narrator import Narrator, reason_for_cut
 from holodeck.agent.pending import Decision, decide
-from holodeck.agent.prediction import Predictor
+from holodeck.agent.prediction import Predictor, announcement
+from holodeck.agent.prompting import initial_state, prompt_for
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.tool_calls import Batch, ToolRunner
-from holodeck.core.events import CustomSent, Emit, Interrupt, MessagesReplaced, Outcome
+from holodeck.core.events import Emit, Interrupt, MessagesReplaced, Outcome
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, now
 from holodeck.core.tools import ToolResult, ToolSchema
@@ -77,7 +77,7 @@ class _Run:
             session_id=context.session_id,
             used_call_ids=_call_ids(conversation.messages, conversation.pending),
         )
-        self.state = StateToolset(self._initial_state(), self.emit) if self.agent.state else None
+        self.state = StateToolset(initial_state(self.agent.state, context), self.emit) if self.agent.state else None
         self.tools = ToolRunner(
             toolsets=[self.agent.tools] if self.state is None else [self.agent.tools, self.state],
             narrator=self.narrator,
@@ -197,26 +197,11 @@ class _Run:
             self.tools.answer(batch, call, ToolResult.failure(text))
         await self.tools.run_approved(batch, decision.approved)
 
-    # what the model is shown
+    # what the model is shown, and who hears it
 
     def _prompt(self) -> Prompt:
-        messages = tuple(latest(self.context.conversation.messages, self.agent.max_messages))
         server_tools = [schema for schema, _ in self.tools.offered().values()]
-        return Prompt(
-            system=self._system(),
-            messages=messages,
-            tools=[*server_tools, *self._client_tools()],
-            timezone=self.context.timezone,
-        )
-
-    def _system(self) -> str:
-        sections = [self.agent.instructions.render(user_id=self.context.user_id, timezone=self.context.timezone)]
-        if self.context.notes:
-            notes = "\n".join(f"- {description}: {value}" for description, value in self.context.notes)
-            sections.append(f"What the application says about the situation:\n{notes}")
-        if self.state is not None:
-            sections.append(f"The state that you share with the user interface (JSON):\n{self.state.as_json()}")
-        return "\n\n".join(section for section in sections if section)
+        return prompt_for(self.agent, self.context, [*server_tools, *self._client_tools()], self.state)
 
     def _client_tools(self) -> list[ToolSchema]:
         """Frontend tools that do not take the name of one of ours."""
@@ -244,13 +229,6 @@ class _Run:
         """Shielded: a run that is cancelled while it stores a step still stores it whole."""
         await asyncio.shield(asyncio.ensure_future(self.context.conversation.commit(messages, pending)))
 
-    def _initial_state(self) -> Any:
-        stored = self.context.conversation.state
-        from_client = self.context.state
-        if from_client is not None:
-            return from_client
-        return stored if stored is not None else self.agent.state and self.agent.state.initial
-
     async def _keep_state(self) -> None:
         if self.state is not None:
             await self.context.conversation.put_state(self.state.value)
@@ -259,14 +237,8 @@ class _Run:
         if self.state is None:
             return
         self.state.tell()
-        predictions = self.agent.state.predictions if self.agent.state else ()
-        if predictions:
-            self.emit(
-                CustomSent(
-                    "PredictState",
-                    [{"state_key": p.state_key, "tool": p.tool, "tool_argument": p.argument} for p in predictions],
-                )
-            )
+        if self.agent.state is not None and self.agent.state.predictions:
+            self.emit(announcement(self.agent.state.predictions))
 
     def _tell_history(self, *, if_client_lacks_some: bool) -> None:
         """Shows the client our history, unless that would take from it messages that we do not have."""

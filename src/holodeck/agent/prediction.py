@@ -11,10 +11,18 @@ from typing import Any
 
 from holodeck.agent.agent import Prediction
 from holodeck.agent.narrator import Narrator
-from holodeck.core.events import StatePatched
+from holodeck.core.events import CustomSent, StatePatched
 from holodeck.core.messages import ToolCall
 
 GROWTH = 20  # a new state is told when the text grew by a twentieth, so that the cost stays linear
+
+
+def announcement(predictions: Sequence[Prediction]) -> CustomSent:
+    """Tells a user interface which argument will show up where, under the name that AG-UI clients know."""
+    return CustomSent(
+        "PredictState",
+        [{"state_key": p.state_key, "tool": p.tool, "tool_argument": p.argument} for p in predictions],
+    )
 
 
 def argument_so_far(text: str, argument: str) -> Any:
