@@ -7,7 +7,7 @@ Rules, stated first:
    text may be opened again, since models go on talking after they asked for a tool.
 3. At most one step, one reasoning and one text are open at a time; calls may overlap.
 4. Reasoning, text and calls live inside a step; a step is finished when they are closed.
-5. A tool's result comes after the end of its call.
+5. A tool's result comes after the end of its call, and once.
 6. At the ending nothing is open.
 
 The checker knows nothing about where events go. Tests run it over every story; encoders rely on it.
@@ -87,6 +87,7 @@ class Story:
     open: dict[Part, set[str]] = field(default_factory=lambda: {part: set() for part in Part})
     seen: dict[Part, set[str]] = field(default_factory=lambda: {part: set() for part in Part})
     awaiting: set[str] = field(default_factory=set)  # calls of earlier runs that may be answered in this one
+    answered: set[str] = field(default_factory=set)
 
     def tell(self, event: e.Event) -> None:
         action, part, key = TABLE[type(event)]
@@ -105,7 +106,7 @@ class Story:
             Action.OPEN: self._may_open(part, key),
             Action.CONTINUE: key in opened,
             Action.CLOSE: key in opened and not (part is Part.STEP and self._anything_open(besides=Part.STEP)),
-            Action.RESULT: key not in opened and (key in self.seen[part] or key in self.awaiting),
+            Action.RESULT: key not in opened | self.answered and key in self.seen[part] | self.awaiting,
         }[action]
         if not fits:
             raise self._misplaced(event)
@@ -114,6 +115,8 @@ class Story:
             self.seen[part].add(key)
         elif action is Action.CLOSE:
             opened.remove(key)
+        elif action is Action.RESULT:
+            self.answered.add(key)
 
     def _may_open(self, part: Part, key: str) -> bool:
         fresh = key not in self.seen[part] or part in REOPENED

@@ -5,7 +5,7 @@ import secrets
 import time
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U
-_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE)
+_ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE | re.ASCII)  # else the Kelvin sign is a K
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{12}")
 _RANDOM_BITS = 80
 MAX_FOREIGN_ID = 128
