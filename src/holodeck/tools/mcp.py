@@ -1,0 +1,126 @@
+"""The tools of one MCP server, as a Toolset.
+
+Whatever the server does wrong comes back as a ToolResult with a sentence. What keeps the server running is
+`holodeck.tools.mcp_server`; what makes its tools trustworthy `mcp_catalog`; what is made of its answers `mcp_values`.
+"""
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any
+
+from mcp_types import CONNECTION_CLOSED, CallToolResult
+from pydantic import ValidationError
+
+from holodeck.core.events import ActivityPatched, ActivityShown
+from holodeck.core.ids import new_ulid
+from holodeck.core.text import clean, shorten
+from holodeck.core.tools import ToolResult, ToolSchema
+from holodeck.errors import ToolUnavailable
+from holodeck.tools.mcp_catalog import Catalog
+from holodeck.tools.mcp_link import Link, Refusal
+from holodeck.tools.mcp_sdk import MCPError
+from holodeck.tools.mcp_server import McpServer, McpState
+from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_values import MAX_DEPTH, clean_json, depth_exceeds, tool_result
+from holodeck.tools.port import ToolContext, ToolsetHealth
+from holodeck.tools.stdio import open_stdio
+
+__all__ = ["McpSettings", "McpToolset"]
+
+IN_FLIGHT = 8
+MAX_ERROR = 2_000
+FAILURES = (
+    TimeoutError,
+    ToolUnavailable,
+    MCPError,
+    ValidationError,  # no MCP result
+    RuntimeError,  # the SDK's word for a result against the tool's own output schema
+)
+
+
+class McpToolset:
+    """One per server; `start` them side by side, each has its own start timeout."""
+
+    def __init__(self, settings: McpSettings) -> None:
+        self._settings = settings
+        self._catalog = Catalog(settings.name)
+        self._server = McpServer(settings, _open_link, self._catalog.update)
+        self._slots = asyncio.Semaphore(IN_FLIGHT)  # first come, first served
+
+    async def start(self) -> None:
+        await self._server.start()
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    def schemas(self) -> Sequence[ToolSchema]:
+        callable_now = self._server.state in {McpState.READY, McpState.RESTARTING}
+        return tuple(self._catalog.tools.values()) if callable_now else ()
+
+    def health(self) -> Sequence[ToolsetHealth]:
+        ready = self._server.ready
+        detail = f"{len(self._catalog.tools)} tools" if ready else f"{self._server.state}: {self._server.detail}"
+        name, required = self._settings.name, self._settings.required
+        return [ToolsetHealth(name=name, ready=ready, required=required, detail=detail)]
+
+    async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        if name not in self._catalog.tools:
+            return ToolResult.failure(f"The tool server '{self._settings.name}' no longer offers a tool '{name}'.")
+        if depth_exceeds(arguments, MAX_DEPTH):
+            return ToolResult.failure(f"The arguments are nested deeper than {MAX_DEPTH} levels.")
+        try:
+            async with asyncio.timeout(self._settings.timeout):
+                answer = await self._answer(name, clean_json(arguments), context)
+        except FAILURES as error:
+            sentence = shorten(clean(self._explain(name, error)), MAX_ERROR)
+            return ToolResult.failure(sentence, retryable=_is_passing(error))
+        return tool_result(answer, self._settings.max_result_chars)
+
+    async def _answer(self, name: str, arguments: dict[str, Any], context: ToolContext) -> CallToolResult:
+        async with self._slots:
+            if not self._server.ready:
+                await self._restarted(context)
+            return await self._server.call(name, arguments)
+
+    async def _restarted(self, context: ToolContext) -> None:
+        """Waits for a server that is being restarted, where people can see it."""
+        message_id, kind = new_ulid(), "tool_server"
+        content = {"server": self._settings.name, "status": "restarting"}
+        context.emit(ActivityShown(message_id=message_id, kind=kind, content=content))
+        try:
+            await self._server.until_ready()
+        finally:
+            status = "ready" if self._server.ready else "not available"
+            patch = [{"op": "replace", "path": "/status", "value": status}]
+            context.emit(ActivityPatched(message_id=message_id, kind=kind, patch=patch))
+
+    def _explain(self, name: str, error: Exception) -> str:
+        match error:
+            case TimeoutError():
+                return f"{name} did not answer in {self._settings.timeout:g} s; the call was cancelled."
+            case ValidationError():
+                return f"{name} sent an answer that breaks the MCP schema."
+            case MCPError(code=code) if code == CONNECTION_CLOSED:
+                return f"The tool server '{self._settings.name}' stopped during {name}, which may have taken effect."
+            case MCPError(code=code) if code in list(Refusal):
+                return f"{name} failed: the tool server '{self._settings.name}' {error.message}."
+            case MCPError():
+                return f"{name} failed: {error.message}"
+            case _:
+                return str(error)
+
+
+def _is_passing(error: Exception) -> bool:
+    """Whether to ask again may help."""
+    if isinstance(error, MCPError):
+        return error.code in {CONNECTION_CLOSED, Refusal.UNREACHABLE}
+    return isinstance(error, TimeoutError | ToolUnavailable)
+
+
+def _open_link(settings: McpSettings) -> AbstractAsyncContextManager[Link]:
+    if settings.url is None:
+        return open_stdio(settings)
+    from holodeck.tools.mcp_http import open_http  # noqa: PLC0415  an HTTP library (3 MiB) that local tools do not need
+
+    return open_http(settings)

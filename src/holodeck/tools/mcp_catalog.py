@@ -1,0 +1,69 @@
+"""The tools of one server, pinned: what was once shown to the model under a name stays what it was.
+
+A server that changes a tool's description or schema after people have come to trust it (a "rug pull") loses that tool
+until HoloDeck is started anew. Pins outlive the server's restarts, not ours. Nothing here talks to the server.
+"""
+
+import hashlib
+import logging
+import re
+from collections.abc import Iterable
+
+import msgspec
+from mcp_types import Tool
+
+from holodeck.core.text import clean, one_line, shorten
+from holodeck.core.tools import ToolSchema
+from holodeck.tools.mcp_values import MAX_DEPTH, depth_exceeds
+
+MAX_DESCRIPTION = 10_000
+
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider accepts
+_log = logging.getLogger(__name__)
+
+
+class Catalog:
+    """`tools` is what may be offered now."""
+
+    def __init__(self, server: str) -> None:
+        self._server = server
+        self._pins: dict[str, str] = {}
+        self._withdrawn: set[str] = set()
+        self.tools: dict[str, ToolSchema] = {}
+
+    def update(self, listed: Iterable[Tool]) -> None:
+        """Takes a complete listing in place of the one before."""
+        offered: dict[str, ToolSchema] = {}
+        for tool in listed:
+            if refusal := self._refusal(tool, offered):
+                details = {"server": self._server, "tool": one_line(tool.name), "reason": refusal}
+                _log.warning("tool_refused", extra={"details": details})
+            elif self._unchanged(tool):
+                offered[tool.name] = ToolSchema(
+                    name=tool.name,
+                    description=shorten(clean(tool.description or ""), MAX_DESCRIPTION),
+                    parameters=tool.input_schema,
+                )
+        self.tools = offered
+
+    def _refusal(self, tool: Tool, offered: dict[str, ToolSchema]) -> str | None:
+        if not _NAME.fullmatch(tool.name):
+            return "a tool's name is 1 to 64 of A-Z, a-z, 0-9, _ and -"
+        if tool.name in offered:
+            return "there are two tools of this name"
+        if depth_exceeds(tool.input_schema, MAX_DEPTH):
+            return f"its schema is nested deeper than {MAX_DEPTH} levels"
+        return None
+
+    def _unchanged(self, tool: Tool) -> bool:
+        fingerprint = _fingerprint(tool)
+        pinned = self._pins.setdefault(tool.name, fingerprint)
+        if pinned != fingerprint and tool.name not in self._withdrawn:
+            self._withdrawn.add(tool.name)
+            _log.warning("tool_changed", extra={"details": {"server": self._server, "tool": tool.name}})
+        return tool.name not in self._withdrawn
+
+
+def _fingerprint(tool: Tool) -> str:
+    seen_by_model = [tool.name, tool.description, tool.input_schema]
+    return hashlib.sha256(msgspec.json.encode(seen_by_model, order="deterministic")).hexdigest()

@@ -1,0 +1,158 @@
+"""MCP over streamable HTTP: the SDK's client behind a guard that turns network trouble into JSON-RPC errors.
+
+The SDK ends the whole session when a request fails on the network, and buffers a JSON answer of any size. The guard
+sits below it, where requests meet the network: what goes wrong there becomes an error with a sentence, for that one
+request. It keeps answers within the limit and takes no compressed ones, since a bomb is small on the wire.
+
+Credentials come from the agent file only and go to its URL only: no proxy or netrc of the environment, no redirect to
+another origin (the SDK sees to that), and nothing of the client that the agent serves.
+"""
+
+import asyncio
+import ipaddress
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from urllib.parse import urlsplit
+
+import httpx2
+import msgspec
+from mcp.client.streamable_http import streamable_http_client  # lean when holodeck.tools.mcp_sdk came first
+
+from holodeck.tools.mcp_link import CannotConnect, Link, Refusal
+from holodeck.tools.mcp_settings import McpSettings
+
+CONNECT_TIMEOUT = 5.0
+GOODBYE_TIMEOUT = 2.0
+LISTEN_PAUSE = 1.0  # between two GETs: the server says how soon we shall come back, within reason
+READ_SLACK = 5.0  # a call's own timeout comes first; this one frees what it leaves behind
+
+
+@asynccontextmanager
+async def open_http(settings: McpSettings) -> AsyncGenerator[Link]:
+    """Raises CannotConnect for a URL that we do not talk to."""
+    url = settings.url or ""
+    _check_scheme(url)
+    async with (
+        httpx2.AsyncClient(
+            headers={**settings.headers, "accept-encoding": "identity"},
+            timeout=httpx2.Timeout(settings.timeout + READ_SLACK, connect=CONNECT_TIMEOUT),
+            transport=_Guard(httpx2.AsyncHTTPTransport(), settings.max_line_bytes),
+            trust_env=False,
+        ) as client,
+        streamable_http_client(url, http_client=client, max_sse_event_size=settings.max_line_bytes) as (read, write),
+    ):
+        yield Link(read, write, lambda: "closed the connection", "Check its `url`.")
+
+
+def _check_scheme(url: str) -> None:
+    parts = urlsplit(url)
+    if parts.scheme == "https" and parts.hostname:
+        return
+    if parts.scheme != "http" or not parts.hostname:
+        raise CannotConnect(f"'{url}' is no http address", "Give a `url` that begins with https://.")
+    if not _is_loopback(parts.hostname):
+        raise CannotConnect("plain http is for this machine only", "Give a `url` that begins with https://.")
+
+
+def _is_loopback(host: str) -> bool:
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+class _Guard(httpx2.AsyncBaseTransport):
+    """Between the SDK and the network."""
+
+    def __init__(self, network: httpx2.AsyncBaseTransport, limit: int) -> None:
+        self._network = network
+        self._limit = limit
+        self._last_listen = float("-inf")
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        if request.method == "POST":
+            return await self._post(request)
+        if request.method == "GET":
+            await self._wait_to_listen()
+            return await self._network.handle_async_request(request)
+        try:
+            async with asyncio.timeout(GOODBYE_TIMEOUT):
+                return await self._network.handle_async_request(request)
+        except TimeoutError as error:
+            raise httpx2.ReadTimeout("no answer to our goodbye") from error
+
+    async def aclose(self) -> None:
+        await self._network.aclose()
+
+    async def _post(self, request: httpx2.Request) -> httpx2.Response:
+        try:
+            response = await self._network.handle_async_request(request)
+        except (httpx2.ConnectError, httpx2.ConnectTimeout):
+            return _error(Refusal.UNREACHABLE, "cannot be reached")
+        except httpx2.TransportError as error:
+            return _error(Refusal.UNUSABLE, f"broke the connection ({type(error).__name__})")
+        if refusal := _refusal(request, response):
+            await response.aclose()
+            return refusal
+        if "text/event-stream" in response.headers.get("content-type", "").lower():
+            return response  # the SDK bounds each event
+        return httpx2.Response(
+            response.status_code,
+            headers=response.headers,
+            stream=_Bounded(response.stream, self._limit),
+            extensions=response.extensions,
+        )
+
+    async def _wait_to_listen(self) -> None:
+        now = asyncio.get_running_loop().time()
+        due = max(now, self._last_listen + LISTEN_PAUSE)
+        self._last_listen = due
+        await asyncio.sleep(due - now)
+
+
+def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:
+    if response.headers.get("content-encoding", "identity") != "identity":
+        return _error(Refusal.UNUSABLE, "sent a compressed answer, though asked not to")
+    match response.status_code:
+        case 401 | 403 as status:
+            return _error(Refusal.UNAUTHORIZED, f"does not accept our credentials (HTTP {status})")
+        case 404 if "mcp-session-id" in request.headers:
+            return _error(Refusal.UNKNOWN_SESSION, "forgot our session (HTTP 404)")
+        case status if status >= 400 and not _is_json(response):  # noqa: PLR2004  HTTP's errors
+            return _error(Refusal.UNUSABLE, f"answered with HTTP {status}")
+    return None
+
+
+def _is_json(response: httpx2.Response) -> bool:
+    return response.headers.get("content-type", "").lower().startswith("application/json")
+
+
+def _error(code: Refusal, message: str) -> httpx2.Response:
+    """What the SDK takes for the server's own answer to the request at hand."""
+    body = {"jsonrpc": "2.0", "id": None, "error": {"code": int(code), "message": message}}
+    headers = {"content-type": "application/json"}
+    return httpx2.Response(502, headers=headers, content=msgspec.json.encode(body))
+
+
+class _Bounded(httpx2.AsyncByteStream):
+    """A body that ends with the one kind of exception that the SDK answers a call with."""
+
+    def __init__(self, stream: httpx2.AsyncByteStream | httpx2.SyncByteStream, limit: int) -> None:
+        if not isinstance(stream, httpx2.AsyncByteStream):
+            raise TypeError("an asynchronous transport gives asynchronous bodies")
+        self._stream = stream
+        self._limit = limit
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        size = 0
+        try:
+            async for chunk in self._stream:
+                size += len(chunk)
+                if size > self._limit:
+                    raise httpx2.StreamError(f"the answer is over {self._limit / 1_000_000:g} MB (too_large)")
+                yield chunk
+        except httpx2.TransportError as error:
+            raise httpx2.StreamError(f"the connection broke ({type(error).__name__})") from error
+
+    async def aclose(self) -> None:
+        await self._stream.aclose()

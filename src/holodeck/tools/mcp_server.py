@@ -1,0 +1,271 @@
+"""One MCP server kept alive: one task owns its connection, makes it anew when it breaks, and says how things are.
+
+The SDK's task groups have to be entered and left in the same task, so nothing but the owner task touches them. Calls
+run in their callers' tasks, on whatever session is there; a call is never repeated here, except when the server said
+that it had forgotten the session before it looked at the request.
+
+It does not know what tools are for: whoever made it gets every listing.
+"""
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+import anyio
+from mcp_types import CallToolResult, Implementation, PaginatedRequestParams, Tool, ToolListChangedNotification
+from pydantic import ValidationError
+
+from holodeck._version import __version__
+from holodeck.core.text import one_line
+from holodeck.errors import StartError, ToolUnavailable
+from holodeck.tools.mcp_link import CannotConnect, Link, Refusal
+from holodeck.tools.mcp_sdk import ClientSession, MCPError
+from holodeck.tools.mcp_settings import McpSettings
+
+MAX_PAUSE = 30.0
+RELIST_PAUSE = 1.0  # a server that keeps crying list_changed is heard once a second
+PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next attempt
+MAX_PAGES = 50
+
+_log = logging.getLogger(__name__)
+
+OpenLink = Callable[[McpSettings], AbstractAsyncContextManager[Link]]
+Listing = Callable[[list[Tool]], None]
+
+
+class McpState(StrEnum):
+    STARTING = "starting"
+    READY = "ready"
+    RESTARTING = "restarting"  # was ready and soon will be: calls wait
+    FAILED = "failed"  # attempts go on, but calls do not wait for them
+    CLOSED = "closed"
+
+
+def pause_before_attempt(setbacks: int, *, was_ready: bool) -> float:
+    """Seconds: at once after the first crash, then 1, 2, 4 … 30; a start that failed begins with 1."""
+    step = setbacks - was_ready
+    return 0.0 if step <= 0 else min(MAX_PAUSE, 2.0 ** min(step - 1, 10))
+
+
+@dataclass(frozen=True)
+class _End:
+    """How a connection ended, and what a person can do about it."""
+
+    reason: str
+    advice: str = ""
+    was_ready: bool = False
+
+
+class McpServer:
+    """The actor. Public methods may be called from any task of its event loop."""
+
+    def __init__(self, settings: McpSettings, open_link: OpenLink, on_listing: Listing) -> None:
+        self._settings = settings
+        self._open_link = open_link
+        self._on_listing = on_listing
+        self._owner: asyncio.Task[None] | None = None
+        self._attempt: anyio.CancelScope | None = None
+        self._session: ClientSession | None = None
+        self._link: Link | None = None
+        self._setbacks = 0
+        self._closing = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._relist = asyncio.Event()
+        self.state = McpState.STARTING
+        self.detail = ""
+        self._advice = ""
+
+    # what others ask for
+
+    async def start(self) -> None:
+        """Returns when the first attempt is over. Raises StartError when it failed and the server is required."""
+        self._owner = asyncio.create_task(self._own(), name=f"mcp server {self._settings.name}")
+        try:
+            while self.state is McpState.STARTING:
+                await self._changed.wait()
+        except asyncio.CancelledError:
+            await self.close()
+            raise
+        if self.state is McpState.FAILED and self._settings.required:
+            reason = f"The tool server '{self._settings.name}' cannot be started: {self.detail}. {self._advice}"
+            await self.close()
+            raise StartError(reason.strip())
+
+    async def close(self) -> None:
+        self._closing.set()
+        if self._attempt is not None:
+            self._attempt.cancel()
+        if self._link is not None:
+            self._link.end("is being closed")
+        if self._owner is not None:
+            await asyncio.wait([self._owner])
+        self._change(McpState.CLOSED, "is closed")
+
+    @property
+    def ready(self) -> bool:
+        return self.state is McpState.READY and self._link is not None and not self._link.ended.is_set()
+
+    async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
+        """One call, as soon as there is a session for it.
+
+        Raises ToolUnavailable, MCPError, ValidationError (no MCP result) and RuntimeError (against its output schema).
+        """
+        try:
+            answer = await self._call_once(tool, arguments)
+        except MCPError as error:
+            if error.code != Refusal.UNKNOWN_SESSION:
+                raise
+            answer = await self._call_once(tool, arguments)
+        self._setbacks = 0  # it works: the next crash is the first one again
+        if not isinstance(answer, CallToolResult):
+            raise RuntimeError("the tool server answered with something that is no result")  # noqa: TRY004  like the SDK
+        return answer
+
+    async def _call_once(self, tool: str, arguments: dict[str, Any]) -> object:
+        session, link = await self.until_ready()
+        try:
+            return await session.call_tool(tool, arguments)
+        except MCPError as error:
+            if error.code in {Refusal.UNKNOWN_SESSION, Refusal.UNREACHABLE}:
+                link.end(error.message)
+            raise
+
+    async def until_ready(self) -> tuple[ClientSession, Link]:
+        """The connection to use. Raises ToolUnavailable when there will be none soon."""
+        while True:
+            if self.ready and self._session and self._link:
+                return self._session, self._link
+            if self.state in {McpState.FAILED, McpState.CLOSED}:
+                raise ToolUnavailable(f"The tool server '{self._settings.name}' is not available: {self.detail}.")
+            await self._changed.wait()
+
+    # the owner task
+
+    async def _own(self) -> None:
+        try:
+            while not self._closing.is_set():
+                end = await self._supervised()
+                self._session, self._link = None, None
+                if not self._closing.is_set():
+                    await self._recover(end)
+        finally:
+            self._change(McpState.CLOSED, "is closed")
+
+    async def _supervised(self) -> "_End":
+        try:
+            return await self._one_connection()
+        except Exception as error:  # noqa: BLE001  a supervisor: whatever broke, the next attempt is the answer
+            _log.exception("mcp_connection_broke", extra={"details": {"server": self._settings.name}})
+            return _End(f"broke: {_innermost(error)}", was_ready=self.state is McpState.READY)
+
+    async def _recover(self, end: "_End") -> None:
+        self._setbacks += 1
+        hopeful = (end.was_ready or self.state is McpState.RESTARTING) and self._setbacks <= PATIENCE
+        pause = pause_before_attempt(self._setbacks, was_ready=end.was_ready)
+        self._advice = end.advice
+        self._change(McpState.RESTARTING if hopeful else McpState.FAILED, one_line(end.reason, 300))
+        details = {"server": self._settings.name, "reason": self.detail, "next_attempt_in": pause}
+        _log.warning("mcp_server_lost" if end.was_ready else "mcp_server_not_started", extra={"details": details})
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(pause):
+                await self._closing.wait()
+
+    async def _one_connection(self) -> "_End":
+        """Connects and stays until it is over. Its end is returned: the task groups on the way out wrap exceptions."""
+        try:
+            async with self._open_link(self._settings) as link, self._new_session(link) as session:
+                problem = await self._introduce(session, link)
+                if problem is None:
+                    await self._serve(session, link)
+        except CannotConnect as error:
+            problem = error
+        if problem is None:
+            return _End(link.how_it_ended(), was_ready=True)
+        return _End(problem.reason or link.how_it_ended(), problem.advice)
+
+    def _new_session(self, link: Link) -> ClientSession:
+        about_us = Implementation(name="holodeck", version=__version__)
+        return ClientSession(link.read, link.write, message_handler=self._hear, client_info=about_us)
+
+    async def _hear(self, message: object) -> None:
+        if isinstance(message, ToolListChangedNotification):
+            self._relist.set()
+
+    async def _introduce(self, session: ClientSession, link: Link) -> CannotConnect | None:
+        """The handshake and the first listing. A reason of "" means that the link itself knows it."""
+        if self._closing.is_set():
+            return CannotConnect("is being closed")
+        limit = self._settings.start_timeout
+        with anyio.move_on_after(limit) as self._attempt:
+            try:
+                await session.initialize()
+                self._on_listing(await _list_tools(session))
+            except MCPError as error:
+                return _refused(error, link)
+            except ValidationError:
+                return CannotConnect("does not speak MCP as the specification has it")
+            except RuntimeError as error:  # the SDK's word for a protocol version it does not know
+                return CannotConnect(f"cannot be talked to: {error}")
+        if self._attempt.cancelled_caught:
+            return CannotConnect(f"did not answer in {limit:g} s", "If it needs longer, raise its `start_timeout`.")
+        return None
+
+    async def _serve(self, session: ClientSession, link: Link) -> None:
+        self._session, self._link, self._attempt = session, link, None
+        if self._closing.is_set():
+            link.end("is being closed")
+        self._change(McpState.READY, "")
+        async with anyio.create_task_group() as tasks:
+            tasks.start_soon(self._keep_listed, session)
+            await link.ended.wait()
+            tasks.cancel_scope.cancel()
+
+    async def _keep_listed(self, session: ClientSession) -> None:
+        while True:
+            await self._relist.wait()
+            self._relist.clear()
+            try:
+                with anyio.fail_after(self._settings.start_timeout):
+                    self._on_listing(await _list_tools(session))
+            except (MCPError, ValidationError, TimeoutError) as error:
+                details = {"server": self._settings.name, "reason": one_line(str(error), 200)}
+                _log.warning("mcp_listing_failed", extra={"details": details})
+            await anyio.sleep(RELIST_PAUSE)
+
+    def _change(self, state: McpState, detail: str) -> None:
+        self.state, self.detail = state, detail
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+async def _list_tools(session: ClientSession) -> list[Tool]:
+    tools: list[Tool] = []
+    cursor: str | None = None
+    for _ in range(MAX_PAGES):
+        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
+        tools += page.tools
+        cursor = page.next_cursor
+        if not cursor:
+            break
+    return tools
+
+
+def _refused(error: MCPError, link: Link) -> CannotConnect:
+    if link.ended.is_set():
+        return CannotConnect("", link.advice)
+    if error.code == Refusal.UNREACHABLE:
+        return CannotConnect(error.message, "Is it running? Check its `url`.")
+    if error.code == Refusal.UNAUTHORIZED:
+        return CannotConnect(error.message, "Check its `headers`.")
+    return CannotConnect(f"refused to start: {error.message}", link.advice)
+
+
+def _innermost(error: BaseException) -> str:
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return str(error) or type(error).__name__

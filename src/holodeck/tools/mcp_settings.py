@@ -1,0 +1,34 @@
+"""What the agent file says about one MCP server, checked elsewhere. No live object, no I/O."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+MAX_LINE_BYTES = 1_000_000
+MAX_RESULT_CHARS = 50_000
+
+
+@dataclass(frozen=True, kw_only=True)
+class McpSettings:
+    """One server: a `command` that speaks MCP on its standard streams, or the `url` of one that speaks it over HTTP.
+
+    Times are seconds. `timeout` bounds one call from the moment it is asked for, whatever it waits for;
+    `max_line_bytes` bounds one message of the server, over HTTP as well.
+    """
+
+    name: str
+    command: str | None = None
+    args: tuple[str, ...] = ()
+    env: Mapping[str, str] = field(default_factory=dict)  # besides the allow-list in holodeck.tools.stdio_process
+    cwd: Path | None = None
+    url: str | None = None
+    headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # credentials are here
+    timeout: float = 30.0
+    start_timeout: float = 10.0
+    required: bool = False
+    max_result_chars: int = MAX_RESULT_CHARS
+    max_line_bytes: int = MAX_LINE_BYTES
+
+    def __post_init__(self) -> None:
+        if (self.command is None) == (self.url is None):
+            raise ValueError(f"the tool server '{self.name}' needs either a command or a url")

@@ -1,0 +1,116 @@
+"""Translation of values between the model's side and MCP's: arguments going out, results coming in.
+
+Pure. A result is hostile data: it is cleaned, capped, and what the model cannot read is named instead.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+from mcp_types import (
+    AudioContent,
+    BlobResourceContents,
+    CallToolResult,
+    ContentBlock,
+    EmbeddedResource,
+    ImageContent,
+    ResourceLink,
+    TextContent,
+    TextResourceContents,
+)
+
+from holodeck.core.messages import MediaPart, Part, TextPart
+from holodeck.core.text import clean, one_line, shorten
+from holodeck.core.tools import ToolResult
+
+MAX_DEPTH = 64
+NOTHING = "(the tool returned nothing)"
+
+_MIME = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
+
+
+def depth_exceeds(value: Any, limit: int) -> bool:
+    """Whether JSON is nested deeper than `limit`. Level by level, since recursion is what such JSON is after."""
+    level = [value]
+    for _ in range(limit + 1):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: Any) -> Iterator[Any]:
+    if isinstance(node, dict):
+        yield from node.values()
+    elif isinstance(node, list | tuple):
+        yield from node
+
+
+def clean_json(value: Any) -> Any:
+    """The same JSON with every string fit for UTF-8. Only for values that `depth_exceeds` has let pass."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(key): clean_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean_json(item) for item in value]
+    return value
+
+
+def tool_result(answer: CallToolResult, limit: int) -> ToolResult:
+    """What the model is told: texts joined, media named (and kept when small), about `limit` characters in all."""
+    lines: list[str] = []
+    media: list[Part] = []
+    room = limit
+    for block in answer.content:
+        line, part = _read(block)
+        lines.append(line)
+        if part is not None and part.data is not None and len(part.data) < room:
+            room -= len(part.data)
+            media.append(part)
+    text = "\n".join(line for line in lines if line) or _structured(answer.structured_content) or NOTHING
+    text = shorten(text, limit)
+    return ToolResult(content=(TextPart(text), *media) if media else text, failed=answer.is_error)
+
+
+def _structured(value: Any) -> str:
+    if value is None:
+        return ""
+    if depth_exceeds(value, MAX_DEPTH):
+        return f"(the tool's answer is nested deeper than {MAX_DEPTH} levels and was left out)"
+    return msgspec.json.encode(clean_json(value)).decode()
+
+
+def _read(block: ContentBlock) -> tuple[str, MediaPart | None]:
+    match block:
+        case TextContent():
+            return clean(block.text), None
+        case ImageContent() | AudioContent():
+            return _media(block.mime_type, block.data)
+        case ResourceLink():
+            return f"[resource {one_line(block.name)}: {one_line(str(block.uri), 200)}]", None
+        case EmbeddedResource():
+            return _resource(block.resource)
+
+
+def _resource(resource: TextResourceContents | BlobResourceContents) -> tuple[str, MediaPart | None]:
+    if isinstance(resource, TextResourceContents):
+        return clean(resource.text), None
+    return _media(resource.mime_type or "", resource.blob, one_line(str(resource.uri), 200))
+
+
+def _media(declared: str, data: str, name: str = "") -> tuple[str, MediaPart | None]:
+    mime = declared if _MIME.fullmatch(declared) else "application/octet-stream"
+    try:
+        size = len(base64.b64decode(data, validate=True))
+    except (binascii.Error, ValueError):
+        return f"[{mime}, damaged]", None
+    label = f"{name}: {mime}" if name else mime
+    return f"[{label}, {_readable(size)}]", MediaPart(mime_type=mime, data=data)
+
+
+def _readable(size: int) -> str:
+    return f"{size} bytes" if size < 1_000 else f"{size / 1_000:.0f} kB"  # noqa: PLR2004  a kilobyte

@@ -1,0 +1,38 @@
+"""Becomes the command it is given, after asking the kernel to end it when its parent ends.
+
+    python -I -S stdio_launcher.py <pid of the parent> <path of the command> [arguments …]
+
+A server killed with SIGKILL cannot clean up, so its children must not need it to. `preexec_fn` could do this too, but
+runs Python between fork and exec, which can deadlock in a process with threads. Standard library only, and little of
+it: this costs about 20 ms before every tool server. Linux only; elsewhere it just runs the command.
+"""
+
+import os
+import signal
+import sys
+
+PR_SET_PDEATHSIG = 1  # linux/prctl.h
+CANNOT_RUN = 127  # what shells say
+
+
+def die_with(parent: int) -> None:
+    import ctypes  # noqa: PLC0415  a third of the start-up time, and only Linux needs it
+
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:  # it ended before the kernel knew
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+def main() -> None:
+    parent, *argv = sys.argv[1:]
+    if sys.platform == "linux":
+        die_with(int(parent))
+    try:
+        os.execv(argv[0], argv)  # noqa: S606  no shell is the point; the command comes from the agent file
+    except OSError as error:
+        sys.stderr.write(f"{argv[0]}: {error.strerror}\n")
+        sys.exit(CANNOT_RUN)
+
+
+if __name__ == "__main__":
+    main()
