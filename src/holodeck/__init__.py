@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from holodeck.agent.loop import run
     from holodeck.agent.response import AgentResponse
     from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
-    from holodeck.config.load import load_agent
+    from holodeck.config.build import load_agent
     from holodeck.config.service import AgentConfiguration, run_agent
     from holodeck.core import events
     from holodeck.tools.binding import ToolBinding
@@ -29,7 +29,7 @@ _HOMES = {
     "AgentResponse": "holodeck.agent.response",
     "SystemPrompt": "holodeck.agent.settings",
     "ToolBinding": "holodeck.tools.binding",
-    "load_agent": "holodeck.config.load",
+    "load_agent": "holodeck.config.build",
     "run": "holodeck.agent.loop",
     "run_agent": "holodeck.config.service",
 }

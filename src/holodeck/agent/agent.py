@@ -15,15 +15,14 @@ MAX_RESULT_CHARACTERS = 50_000
 APPROVAL_SECONDS = 24 * 3600
 
 
-def local_now(timezone: str | None) -> datetime:
-    """The present in the user's zone, or in this machine's when theirs is not known."""
-    return datetime.now(ZoneInfo(timezone)) if timezone else datetime.now().astimezone()
+def now_in(timezone: str) -> datetime:
+    return datetime.now(ZoneInfo(timezone))
 
 
 class Instructions(Protocol):
     """Turns into the system prompt of one run."""
 
-    def render(self, *, user_id: str, timezone: str | None) -> str: ...
+    def render(self, *, user_id: str, timezone: str) -> str: ...
 
 
 @dataclass(frozen=True)
@@ -31,12 +30,12 @@ class TextInstructions:
     """A text in which {user_id}, {now} and {timezone} are filled in. Plain replacement: user data is never a template."""
 
     text: str
-    clock: Callable[[str | None], datetime] = local_now
+    clock: Callable[[str], datetime] = now_in
 
-    def render(self, *, user_id: str, timezone: str | None) -> str:
+    def render(self, *, user_id: str, timezone: str) -> str:
         now = self.clock(timezone)
         filled = self.text.replace("{now}", now.isoformat(timespec="minutes"))
-        filled = filled.replace("{timezone}", timezone or now.tzname() or "UTC")
+        filled = filled.replace("{timezone}", timezone)
         return filled.replace("{user_id}", user_id)
 
 

@@ -8,6 +8,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import ToolMessage, UserMessage
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolSchema
+from holodeck.core.zones import local_zone
 from holodeck.errors import HoloDeckError
 from holodeck.sessions.port import Conversation
 from holodeck.sessions.transcript import Transcript
@@ -34,7 +35,7 @@ class AgentContext:
     session_id: str = field(default_factory=new_ulid)
     parent_run_id: str | None = None
     user_id: str = ANONYMOUS
-    timezone: str | None = None
+    timezone: str = field(default_factory=local_zone)  # the user's, as an IANA name
     client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
     # After a cancellation: None if somebody wanted it, else the error that forced it and becomes the ending.
     why_stopped: Callable[[], HoloDeckError | None] = _nobody_said

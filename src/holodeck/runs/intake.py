@@ -4,12 +4,13 @@ What the server has stored wins. From the client come only the user's new messag
 that were given to it: it cannot put words into the assistant's mouth (T27).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holodeck.agent.context import AgentContext
 from holodeck.core.messages import Message, ToolMessage, UserMessage
 from holodeck.core.request import RunRequest
+from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import HoloDeckError
 from holodeck.sessions.port import Conversation
 
@@ -49,6 +50,7 @@ def new_messages(sent: Sequence[Message], stored: Sequence[Message]) -> Sequence
     return sent[start:]
 
 
-def _timezone_of(properties: Any) -> str | None:
+def _timezone_of(properties: Mapping[str, Any]) -> str:
+    """The zone that the client says its user is in, unless it is none."""
     value = properties.get("timezone")
-    return value if isinstance(value, str) else None
+    return value if isinstance(value, str) and is_zone(value) else local_zone()

@@ -50,14 +50,19 @@ class RunLog:
         while number >= len(self):
             if self.ended:
                 return False
-            waiter = asyncio.get_running_loop().create_future()
-            self._waiters.append(waiter)
+            waiter = self.waiter()
             try:
                 await waiter
             finally:
                 if waiter in self._waiters:  # cancelled before the wake-up came
                     self._waiters.remove(waiter)
         return True
+
+    def waiter(self) -> asyncio.Future[None]:
+        """Done with the next event. For readers that also wait for other things: they may set it themselves."""
+        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._waiters.append(waiter)
+        return waiter
 
     def _appended(self, event: Event) -> None:
         self.ended = self.ended or is_ending(event)

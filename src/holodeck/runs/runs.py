@@ -6,7 +6,7 @@ A finished run can be read again for `replay_window` seconds. Nothing here knows
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -17,17 +17,29 @@ from holodeck.agent.context import ANONYMOUS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
 from holodeck.agent.response import AgentResponse
-from holodeck.core.events import Event, Outcome, RunFailed, RunFinished, RunStarted
+from holodeck.core.events import (
+    Emit,
+    Event,
+    Outcome,
+    ReasoningAdded,
+    RunFailed,
+    RunFinished,
+    RunStarted,
+    TextAdded,
+    ToolArgumentsAdded,
+)
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
 from holodeck.runs.intake import context_of
 from holodeck.runs.log import MAX_EVENTS, RunLog
-from holodeck.runs.turns import Turns
+from holodeck.runs.turns import Turn, Turns
 from holodeck.sessions.port import SessionStore
 
 log = logging.getLogger(__name__)
+
+_DELTAS = frozenset({TextAdded, ReasoningAdded, ToolArgumentsAdded})
 
 
 class RunState(StrEnum):
@@ -70,12 +82,19 @@ class Run:
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
+    watch: Emit | None = None  # told of everything but deltas
 
     def emit(self, event: Event) -> None:
+        self.log.append(event)
+        if type(event) not in _DELTAS:
+            self._note(event)
+
+    def _note(self, event: Event) -> None:
         if isinstance(event, RunFinished | RunFailed):
             self.state = _state_after(event)
             self.finished_at = now()
-        self.log.append(event)
+        if self.watch is not None:
+            self.watch(event)
 
     async def done(self) -> None:
         """Waits for the run's end; a waiter that is cancelled does not take the run with it."""
@@ -84,20 +103,37 @@ class Run:
 
 
 class Runs:
-    """All runs of one agent in this process."""
+    """All runs of one agent in this process.
 
-    def __init__(self, agent: Agent, store: SessionStore, settings: RunSettings | None = None) -> None:
+    `watch` is asked once for each run who wants to be told of its events: telemetry, which must not wake for each token.
+    """
+
+    def __init__(
+        self,
+        agent: Agent,
+        store: SessionStore,
+        settings: RunSettings | None = None,
+        *,
+        watch: Callable[[Run], Emit] | None = None,
+    ) -> None:
         self._agent = agent
         self._store = store
         self._settings = settings or RunSettings()
+        self._watch = watch
         self._runs: dict[str, Run] = {}
+        self._live: dict[str, Run] = {}
         self._by_session: dict[str, list[Run]] = {}
         self._turns = Turns()
         self._closing = False
 
     @property
     def active(self) -> list[Run]:
-        return [run for run in self._runs.values() if not run.log.ended]
+        return [run for run in self._live.values() if not run.log.ended]
+
+    @property
+    def busy(self) -> int:
+        """How many runs are queued or going on. Cheap: asked for every request."""
+        return len(self._live)
 
     async def start(self, request: RunRequest) -> Run:
         """Starts a run, or joins the one that the same request started before (a client that posts twice)."""
@@ -109,6 +145,10 @@ class Runs:
             return self._joined(known, request, user_id)
         session_id = request.session_id or new_ulid()
         await self._check(request, session_id, user_id)
+        known = self._runs.get(request.run_id)
+        if known is not None:  # its twin came while we looked
+            return self._joined(known, request, user_id)
+        self._refuse_if_busy(session_id)
         run = Run(
             request=request,
             run_id=request.run_id,
@@ -116,9 +156,12 @@ class Runs:
             user_id=user_id,
             log=RunLog(self._settings.max_log_events),
         )
-        self._runs[run.run_id] = run
+        run.watch = self._watch(run) if self._watch else None
+        self._runs[run.run_id] = self._live[run.run_id] = run
         self._by_session.setdefault(session_id, []).append(run)
-        run.task = asyncio.create_task(self._execute(run), name=f"run {run.run_id}")
+        turn = self._turns.take(session_id)
+        run.task = asyncio.create_task(self._execute(run, turn), name=f"run {run.run_id}")
+        run.task.add_done_callback(lambda _: self._ended(run, turn))
         return run
 
     def get(self, run_id: str, *, user_id: str | None = None) -> Run:
@@ -175,9 +218,8 @@ class Runs:
 
     async def _check(self, request: RunRequest, session_id: str, user_id: str) -> None:
         """Refuses before the first byte what can be refused by then."""
+        self._refuse_if_busy(session_id)
         busy = self._turns.busy(session_id)
-        if busy and self._settings.when_busy is WhenBusy.REJECT:
-            raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
         session = await self._store.get(session_id, user_id=user_id)
         if not busy and request.resume:
             pending = None
@@ -185,10 +227,14 @@ class Runs:
                 pending = (await self._store.open(session_id, user_id=user_id)).pending
             decide(pending, request.resume, ())
 
-    async def _execute(self, run: Run) -> None:
+    def _refuse_if_busy(self, session_id: str) -> None:
+        if self._settings.when_busy is WhenBusy.REJECT and self._turns.busy(session_id):
+            raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
+
+    async def _execute(self, run: Run, turn: Turn) -> None:
         """The task of a run. Whatever happens in it, the log gets its ending."""
         try:
-            async with self._turns.take(run.session_id)():
+            async with turn():
                 run.state = RunState.RUNNING
                 await self._store.create(run.session_id, user_id=run.user_id)
                 conversation = await self._store.open(run.session_id, user_id=run.user_id)
@@ -203,8 +249,13 @@ class Runs:
             self._tell_ending(
                 run, InternalError("The run failed because of an internal error; the server's log has it.")
             )
-        finally:
-            asyncio.get_running_loop().call_later(self._settings.replay_window, self._forget, run)
+
+    def _ended(self, run: Run, turn: Turn) -> None:
+        """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
+        turn.give_back()
+        self._tell_ending(run, run.stopped_by)
+        self._live.pop(run.run_id, None)
+        asyncio.get_running_loop().call_later(self._settings.replay_window, self._forget, run)
 
     def _tell_ending(self, run: Run, error: HoloDeckError | None) -> None:
         """For a run that ended before, or beside, its own story."""
@@ -226,6 +277,12 @@ class Runs:
                     retry_after=error.retry_after,
                 )
             )
+
+    def forget_session(self, session_id: str, *, user_id: str | None = None) -> None:
+        """Stops what runs on a session, and lets nobody read it any more."""
+        for run in self.of_session(session_id, user_id=user_id):
+            self.stop(run)
+            self._forget(run)
 
     def _forget(self, run: Run) -> None:
         self._runs.pop(run.run_id, None)

@@ -25,7 +25,10 @@ class Turns:
         return Turn(self, key, ticket)
 
     def give_back(self, key: str, ticket: "asyncio.Future[None]") -> None:
-        queue = self._queues[key]
+        """Done twice, it is done once."""
+        queue = self._queues.get(key)
+        if queue is None or ticket not in queue:
+            return
         was_first = queue[0] is ticket
         queue.remove(ticket)
         if not queue:
@@ -46,4 +49,8 @@ class Turn:
             await asyncio.shield(self._ticket)  # the ticket itself must survive a cancelled wait
             yield
         finally:
-            self._turns.give_back(self._key, self._ticket)
+            self.give_back()
+
+    def give_back(self) -> None:
+        """For a place that nobody will enter."""
+        self._turns.give_back(self._key, self._ticket)

@@ -24,7 +24,7 @@ class ToolContext:
     session_id: str = ""
     run_id: str = ""
     call_id: str = ""
-    timezone: str | None = None
+    timezone: str = "UTC"
     emit: Emit = field(default=_to_nobody)  # for activity and custom events of long-running tools
 
     def values(self) -> Mapping[str, str]:
@@ -33,7 +33,7 @@ class ToolContext:
             "user_id": self.user_id,
             "session_id": self.session_id,
             "run_id": self.run_id,
-            "timezone": self.timezone or "UTC",
+            "timezone": self.timezone,
         }
 
 

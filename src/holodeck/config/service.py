@@ -1,0 +1,110 @@
+"""`run_agent`: an agent in one call, for programs that have no agent file (seed 004).
+
+It puts together what `build.py` puts together from YAML, and runs the same loop. Nothing is kept between two calls.
+"""
+
+import os
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
+
+from holodeck.agent.agent import Agent, TextInstructions
+from holodeck.agent.context import AgentContext
+from holodeck.agent.loop import run
+from holodeck.agent.response import AgentResponse
+from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
+from holodeck.core.events import Emit, Event
+from holodeck.core.messages import unanswered
+from holodeck.core.zones import is_zone, local_zone
+from holodeck.errors import InvalidRequest
+from holodeck.models.chat_format import from_chat, system_of
+from holodeck.models.openai_chat import OpenAIChatModel
+from holodeck.models.port import Model
+from holodeck.models.settings import ChatSettings, Deadlines
+from holodeck.sessions.transcript import Transcript
+from holodeck.tools.binding import ToolBinding, toolset_of
+
+GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai/"
+
+
+def _key_from_environment() -> SecretStr:
+    return SecretStr(os.environ.get("GEMINI_API_KEY", ""))
+
+
+class AgentConfiguration(BaseModel):
+    """Which model answers, and how. Any OpenAI-compatible endpoint works; Gemini's is the default (AGT-02)."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
+
+    api_base_url: str = Field(GEMINI, pattern=r"^https?://[^\s/]+", max_length=2048)
+    api_key: SecretStr = Field(default_factory=_key_from_environment, description="Default: GEMINI_API_KEY")
+    model_name: str = Field("gemini-2.5-flash", min_length=1, max_length=200)
+    temperature: float = Field(1.0, ge=0.0, le=1.0)
+    max_tokens: int = Field(1000, gt=0, le=1_000_000)
+    timeout: float = Field(30, gt=0, le=3600, description="Seconds without anything new from the endpoint")
+
+    @field_validator("api_key")
+    @classmethod
+    def _given(cls, key: SecretStr) -> SecretStr:
+        if not key.get_secret_value().strip():
+            raise ValueError("no API key: set GEMINI_API_KEY, or pass api_key")
+        return key
+
+    def model(self) -> Model:
+        return OpenAIChatModel(
+            ChatSettings(
+                provider="gemini" if self.api_base_url == GEMINI else "openai_compatible",
+                endpoint=self.api_base_url,
+                model=self.model_name,
+                api_key=self.api_key.get_secret_value(),
+                temperature=self.temperature,
+                max_tokens=self.max_tokens,
+                deadlines=Deadlines(connect=min(10.0, self.timeout), first_token=self.timeout, idle=self.timeout),
+            )
+        )
+
+
+async def run_agent(
+    message_history: Sequence[Mapping[str, Any]],
+    user_id: str,
+    config: AgentConfiguration | None = None,
+    *,
+    tools: Sequence[ToolBinding] = (),
+    prompt: SystemPrompt | None = None,
+    loop: AgentLoopConfig | None = None,
+    timezone: str | None = None,
+    emit: Emit | None = None,
+) -> AgentResponse:
+    """Answers a conversation in the chat-completions format; `emit` hears the story as it happens.
+
+    Raises for misuse only (InvalidRequest, or pydantic's ValidationError for a bad configuration): whatever a model,
+    an endpoint or a tool does wrong is in the response.
+    """
+    if not user_id.strip():
+        raise InvalidRequest("user_id must not be empty.", field="user_id")
+    if timezone is not None and not is_zone(timezone):
+        raise InvalidRequest(f"{timezone!r} is no time zone; write e.g. Europe/Berlin.", field="timezone")
+    messages = from_chat(message_history)
+    if not messages:
+        raise InvalidRequest("message_history holds no message to answer.", field="message_history")
+    if unanswered(messages):
+        raise InvalidRequest("message_history holds a tool call without its result.", field="message_history")
+    agent = Agent(
+        name="agent",
+        model=(config or AgentConfiguration()).model(),
+        tools=toolset_of(tools),
+        instructions=TextInstructions(_system(prompt or SystemPrompt(), user_id, system_of(message_history))),
+        loop=loop or AgentLoopConfig(),
+    )
+    context = AgentContext(conversation=Transcript(messages), user_id=user_id, timezone=timezone or local_zone())
+    async with agent:
+        return await run(agent, context, emit or _to_nobody)
+
+
+def _system(prompt: SystemPrompt, user_id: str, of_history: str) -> str:
+    return "\n\n".join(part for part in (prompt.to_prompt_string(user_id), of_history, "It is {now}.") if part)
+
+
+def _to_nobody(_event: Event) -> None:
+    return None
