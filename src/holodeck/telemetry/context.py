@@ -1,0 +1,29 @@
+"""Who is being served right now: the facts that every log line of a request carries (ORC-09).
+
+A task that a request starts inherits them, so the lines of a run name the request that asked for it.
+"""
+
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class RequestContext:
+    """Filled in as they become known: the id first, the conversation when the body was read."""
+
+    request_id: str | None = None
+    user_id: str | None = None
+    conversation_id: str | None = None
+
+
+_NOBODY = RequestContext()
+_current: ContextVar[RequestContext] = ContextVar("holodeck request", default=_NOBODY)
+
+
+def current() -> RequestContext:
+    return _current.get()
+
+
+def enter(context: RequestContext) -> None:
+    """For the rest of this task, and for those it starts."""
+    _current.set(context)

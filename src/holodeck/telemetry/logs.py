@@ -1,0 +1,128 @@
+"""JSON lines, one for each thing worth knowing (SRV-18, ORC-08): structlog in front, one writer thread behind.
+
+Every line has the same eight members. Lines are ASCII, so no control character, escape sequence or line separator that
+a client sent can act on whoever reads them (T29), and at most 16 kB long. What the standard library logs comes out the
+same way. Which lines are written, and when, is decided elsewhere.
+"""
+
+import json
+import logging
+import traceback
+from collections.abc import Iterable, MutableMapping
+from datetime import UTC, datetime
+from typing import Any
+
+import structlog
+
+from holodeck.telemetry.context import current
+from holodeck.telemetry.redact import Redactor
+from holodeck.telemetry.writer import LineWriter
+
+MAX_LINE = 16 * 1024
+STDOUT = 1
+_ROOM_FOR_THE_REST = 2048
+_encode = json.JSONEncoder(ensure_ascii=True, default=str, skipkeys=True).encode
+
+
+class LineFormat:
+    """Turns what somebody logs into one line of bytes. The last of structlog's processors."""
+
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        self._redact = Redactor(secrets)
+
+    def __call__(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
+        context = current()
+        event.pop("exc_info", None)  # added by .exception(); the traceback comes through the standard library's logging
+        line = {
+            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": level,
+            "request_id": event.pop("request_id", context.request_id),
+            "event": event.pop("event"),
+            "duration_ms": _milliseconds(event.pop("duration_ms", None)),
+            "details": event.pop("details", None) or {},
+            "user_id": event.pop("user_id", context.user_id),
+            "conversation_id": event.pop("conversation_id", context.conversation_id),
+        }
+        if event:  # what has no member of its own is a detail
+            line["details"] = {**line["details"], **event}
+        return self._written(line)
+
+    def dropped(self, count: int) -> bytes:
+        return self(None, "warning", {"event": "log_lines_dropped", "details": {"count": count}})
+
+    def _written(self, line: dict[str, Any]) -> bytes:
+        text = self._redact(_text(line))
+        if len(text) > MAX_LINE:
+            kept = self._redact(_text(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # escaped once more
+            members = {key: value[:200] if isinstance(value, str) else value for key, value in line.items()}
+            text = self._redact(_text(members | {"details": {"cut": len(text), "start": kept}}))
+        return text.encode("ascii") + b"\n"
+
+
+def _text(value: Any) -> str:
+    try:
+        text = _encode(value)
+    except (ValueError, RecursionError):  # it holds itself, or is nested without end
+        text = _encode({"unprintable": type(value).__name__})
+    return text.replace("\x7f", "\\u007f")
+
+
+def _milliseconds(value: float | None) -> float | None:
+    return None if value is None else round(value, 3)
+
+
+class _Outlet:
+    """What structlog calls a logger: takes finished lines."""
+
+    def __init__(self, writer: LineWriter) -> None:
+        self.msg = self.debug = self.info = self.warning = self.error = self.critical = writer.put
+
+
+class StandardBridge(logging.Handler):
+    """The standard library's records as lines like all others."""
+
+    def __init__(self, line_format: LineFormat, writer: LineWriter) -> None:
+        super().__init__()
+        self._format, self._writer = line_format, writer
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            details = {"logger": record.name, "message": record.getMessage()}
+        except (TypeError, ValueError) as error:  # arguments that do not fit their text
+            details = {"logger": record.name, "message": str(record.msg), "unprintable": str(error)}
+        if record.exc_info:
+            details["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+        event = "error_occurred" if record.levelno >= logging.ERROR else "log"
+        self._writer.put(self._format(None, record.levelname.lower(), {"event": event, "details": details}))
+
+
+class Logging:
+    """The configured output. Close it to write what is left and to give the standard library its own back."""
+
+    def __init__(self, writer: LineWriter, bridge: StandardBridge) -> None:
+        self.writer = writer
+        self._bridge = bridge
+
+    def close(self, timeout: float = 1.0) -> None:
+        logging.getLogger().removeHandler(self._bridge)
+        structlog.reset_defaults()
+        self.writer.close(timeout)
+
+
+def configure(*, debug: bool = False, secrets: Iterable[str] = (), fd: int = STDOUT) -> Logging:
+    """Sends structlog and the standard library's logging to `fd`. `debug` also lets through what is only for debugging."""
+    level = logging.DEBUG if debug else logging.INFO
+    line_format = LineFormat(secrets)
+    writer = LineWriter(fd, line_format.dropped)
+    structlog.configure(
+        processors=[line_format],
+        wrapper_class=structlog.make_filtering_bound_logger(level),
+        logger_factory=lambda *_: _Outlet(writer),
+        cache_logger_on_first_use=False,
+    )
+    bridge = StandardBridge(line_format, writer)
+    root = logging.getLogger()
+    root.addHandler(bridge)
+    root.setLevel(logging.WARNING)
+    logging.getLogger("holodeck").setLevel(level)
+    return Logging(writer, bridge)

@@ -1,0 +1,44 @@
+"""Secrets out of text: the values that are known, and whatever looks like one (T28).
+
+Works on text that is already JSON, so that nothing can hide in a nested value; what it writes keeps the JSON valid.
+"""
+
+import base64
+import json
+import re
+from collections.abc import Iterable
+from urllib.parse import quote
+
+MASK = "***"
+MIN_SECRET = 6  # shorter values are words: masking "demo" everywhere would hide more than it protects
+
+_LOOKS_SECRET = (
+    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{12,}",  # OpenAI and those who copied its form
+    r"\bAIza[0-9A-Za-z_-]{20,}",  # Google
+    r"\bgh[pousr]_[A-Za-z0-9]{20,}",  # GitHub
+    r"\bxox[abprs]-[A-Za-z0-9-]{10,}",  # Slack
+    r"\bAKIA[0-9A-Z]{16}\b",  # AWS
+    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # JSON web tokens
+)
+_NAMED = re.compile(
+    r"""((?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passwd|password|authorization|cookie)"""
+    r"""\w*(?:\\?["'])?\s*[:=]\s*(?:\\?["'])?\s*(?:(?:bearer|basic)\s+)?)([^\s"'\\,;&}\]]+)""",
+    re.IGNORECASE,
+)
+_BEARER = re.compile(r"\b(bearer\s+)([^\s\"'\\,;]{6,})", re.IGNORECASE)
+
+
+class Redactor:
+    def __init__(self, secrets: Iterable[str] = ()) -> None:
+        known = sorted({form for secret in secrets if len(secret) >= MIN_SECRET for form in _forms(secret)}, key=len)
+        self._anywhere = re.compile("|".join([*map(re.escape, reversed(known)), *_LOOKS_SECRET]))
+
+    def __call__(self, text: str) -> str:
+        text = self._anywhere.sub(MASK, text)
+        return _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
+
+
+def _forms(secret: str) -> set[str]:
+    """A value as it may show up: plain, inside JSON, in a URL, in base64."""
+    encoded = base64.b64encode(secret.encode("utf-8", "replace")).decode().rstrip("=")
+    return {secret, json.dumps(secret)[1:-1], quote(secret, safe=""), encoded}

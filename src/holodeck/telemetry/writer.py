@@ -1,0 +1,76 @@
+"""Lines to a file descriptor, by a thread of their own: whoever has something to say never waits for it (D13).
+
+A pipe that nobody reads fills up; then lines are dropped and counted, and the count is written once there is room again.
+What the lines say is not known here.
+"""
+
+import os
+import threading
+from collections.abc import Callable
+
+MAX_LINES = 10_000
+MAX_BYTES = 4 * 1024 * 1024
+
+
+class LineWriter:
+    def __init__(
+        self,
+        fd: int,
+        report: Callable[[int], bytes],
+        *,
+        max_lines: int = MAX_LINES,
+        max_bytes: int = MAX_BYTES,
+    ) -> None:
+        """`report` makes a line of the number of lines that were dropped."""
+        self.dropped = 0
+        self._fd = fd
+        self._report = report
+        self._max_lines, self._max_bytes = max_lines, max_bytes
+        self._lines: list[bytes] = []
+        self._size = 0
+        self._closing = False
+        self._filled = threading.Condition()
+        self._thread = threading.Thread(target=self._write_all, name="log writer", daemon=True)
+        self._thread.start()
+
+    def put(self, line: bytes) -> None:
+        with self._filled:
+            if len(self._lines) >= self._max_lines or self._size + len(line) > self._max_bytes or self._closing:
+                self.dropped += 1
+                return
+            self._lines.append(line)
+            self._size += len(line)
+            self._filled.notify()
+
+    def close(self, timeout: float = 1.0) -> None:
+        """Writes what is left; gives up after `timeout` seconds, because the pipe may be blocked for ever."""
+        with self._filled:
+            self._closing = True
+            self._filled.notify()
+        self._thread.join(timeout)
+
+    def _write_all(self) -> None:
+        reported = 0
+        while lines := self._take():
+            if self.dropped > reported:
+                lines.append(self._report(self.dropped - reported))
+                reported = self.dropped
+            try:
+                _write(self._fd, b"".join(lines))
+            except OSError:  # nobody is there to read, nor to be told of it
+                self.dropped += len(lines)
+                reported = self.dropped
+
+    def _take(self) -> list[bytes]:
+        """All lines that wait; none at the end."""
+        with self._filled:
+            self._filled.wait_for(lambda: self._lines or self._closing)
+            lines, self._lines = self._lines, []
+            self._size = 0
+            return lines
+
+
+def _write(fd: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(fd, view) :]

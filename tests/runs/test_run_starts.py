@@ -1,0 +1,74 @@
+"""The first moments of a run: cancelled before its first step, twins, and two requests in the same instant."""
+
+import asyncio
+
+import pytest
+
+from holodeck.agent.agent import Agent
+from holodeck.core import events as e
+from holodeck.core import grammar
+from holodeck.core.messages import UserMessage
+from holodeck.core.request import RunRequest
+from holodeck.errors import RunNotFound, SessionBusy
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs.runs import Runs, RunSettings, RunState, WhenBusy
+from holodeck.sessions.memory import MemorySessionStore
+from tests.agent.parts import PlainTools
+
+
+def make_runs(watch=None, **settings):
+    agent = Agent(name="a", model=ScriptedModel([says("one two three")]), tools=PlainTools())
+    return Runs(agent, MemorySessionStore(), RunSettings(**settings), watch=watch)
+
+
+def ask(**fields):
+    return RunRequest(messages=(UserMessage(content="hi"),), **fields)
+
+
+async def test_a_run_that_is_stopped_before_its_first_step_still_has_an_ending():
+    runs = make_runs()
+    run = await runs.start(ask(session_id="s"))
+    assert runs.stop(run)
+    await run.done()
+    await asyncio.sleep(0)
+    assert run.state is RunState.CANCELLED
+    grammar.check(run.log.since(0))
+    assert runs.busy == 0
+    after = await runs.start(ask(session_id="s"))  # the session is not blocked by the one that never began
+    await after.done()
+    assert after.state is RunState.FINISHED
+
+
+async def test_of_two_requests_in_one_instant_the_second_is_refused():
+    runs = make_runs(when_busy=WhenBusy.REJECT)
+    answers = await asyncio.gather(
+        runs.start(ask(session_id="s")), runs.start(ask(session_id="s")), return_exceptions=True
+    )
+    assert [isinstance(answer, SessionBusy) for answer in answers] == [False, True]
+
+
+async def test_twins_in_one_instant_join_one_run():
+    runs = make_runs()
+    one, two = await asyncio.gather(*(runs.start(ask(session_id="s", run_id="r")) for _ in range(2)))
+    assert one is two
+
+
+async def test_a_watcher_is_told_of_everything_but_deltas():
+    seen = []
+    runs = make_runs(watch=lambda _run: seen.append)
+    run = await runs.start(ask())
+    await run.done()
+    assert [type(event) for event in seen] == [
+        type(event) for event in run.log.since(0) if not isinstance(event, e.TextAdded)
+    ]
+    assert isinstance(seen[-1], e.RunFinished)
+
+
+async def test_a_session_that_is_forgotten_takes_its_runs_with_it():
+    runs = make_runs()
+    run = await runs.start(ask(session_id="s"))
+    runs.forget_session("s")
+    await run.done()
+    assert runs.of_session("s") == []
+    with pytest.raises(RunNotFound):
+        runs.get(run.run_id)
