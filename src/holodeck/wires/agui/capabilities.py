@@ -1,0 +1,71 @@
+"""What an agent can do, as AG-UI's AgentCapabilities: the answer of `GET /awp/capabilities`.
+
+The specification defines the object but not how to get it. Only what holds is claimed; what is not known is left out.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+from holodeck.core.tools import Approval, ToolSchema
+
+_FRAMEWORK = "holodeck"
+
+
+def capabilities(
+    *,
+    name: str,
+    description: str = "",
+    version: str | None = None,
+    tools: Iterable[ToolSchema] = (),
+    max_iterations: int | None = None,
+    timeout_seconds: float | None = None,
+    state: bool = False,
+    reasoning: bool = False,
+    images: bool = False,
+    documents: bool = False,
+) -> dict[str, Any]:
+    """`state`: the agent shares state with its client. `images`, `documents`: such parts reach the model."""
+    offered = [tool for tool in tools if not tool.on_client]
+    approvals = any(tool.approval is Approval.ALWAYS for tool in offered)
+    execution = {
+        "codeExecution": False,
+        "maxIterations": max_iterations,
+        "maxExecutionTime": None if timeout_seconds is None else round(timeout_seconds * 1000),
+    }
+    return {
+        "identity": _known({"name": name, "type": _FRAMEWORK, "description": description or None, "version": version}),
+        "transport": {
+            "streaming": True,
+            "websocket": False,
+            "httpBinary": True,
+            "pushNotifications": False,
+            "resumable": True,
+        },
+        "tools": {
+            "supported": True,
+            "items": [_tool(tool) for tool in offered],
+            "parallelCalls": True,
+            "clientProvided": True,
+        },
+        "state": {"snapshots": state, "deltas": state, "memory": False, "persistentState": state},
+        "reasoning": {"supported": reasoning, "streaming": reasoning, "encrypted": False},
+        "multimodal": {
+            "input": {"image": images, "audio": False, "video": False, "pdf": documents, "file": documents},
+            "output": {"image": False, "audio": False},
+        },
+        "execution": _known(execution),
+        "humanInTheLoop": {
+            "supported": True,
+            "approvals": approvals,
+            "interrupts": approvals,
+            "approveWithEdits": approvals,
+        },
+    }
+
+
+def _tool(tool: ToolSchema) -> dict[str, Any]:
+    return {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+
+
+def _known(members: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in members.items() if value is not None}

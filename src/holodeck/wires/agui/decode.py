@@ -1,0 +1,244 @@
+"""RunAgentInput → RunRequest (SRV-07).
+
+Lenient where the 1.0 specification asks for it: what is not known is dropped, with a line for the log, and the run goes
+on. Strict where a guess would be dangerous: ids, names, sizes. Instructions come from the agent's file alone, so system
+and developer messages of a client never get past here, and neither do reasoning and activities (T27). Which of the
+other messages are new, and which tool results were asked for, is decided by whoever owns the history.
+"""
+
+import re
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
+from holodeck.core.messages import AssistantMessage, Content, Message, Part, ToolCall, ToolMessage, UserMessage, text_of
+from holodeck.core.request import Resume, RunRequest
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import InvalidRequest, PayloadTooLarge
+from holodeck.wires.agui.body import name, opaque, parse, rows, table, text
+from holodeck.wires.agui.content import read_part
+from holodeck.wires.agui.profile import Profile, profile_of
+from holodeck.wires.sse import json_bytes
+
+MAX_MESSAGES = 10_000
+MAX_CALLS = 256  # in one assistant message
+MAX_PARTS = 256  # in one message
+MAX_TOOLS = 128
+MAX_CONTEXT = 1_000
+MAX_RESUMES = 128
+MAX_STATE_BYTES = 256_000
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
+
+Warn = Callable[[str], None]
+
+
+class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, and what the answer has to know about the client."""
+
+    request: RunRequest
+    profile: Profile
+    thread_id: str
+    run_id: str
+    warnings: tuple[str, ...] = ()  # for the log: what was dropped
+
+
+def decode(body: bytes) -> AguiInput:
+    """Reads the body of a POST; raises InvalidRequest (400 no JSON, 422 no RunAgentInput) or PayloadTooLarge."""
+    raw = parse(body)
+    warnings: list[str] = []
+    warn = warnings.append
+    thread_id, run_id = _id(raw.get("threadId"), "threadId"), _id(raw.get("runId"), "runId")
+    context = _context(raw.get("context"), warn)
+    request = RunRequest(
+        session_id=thread_id,
+        run_id=run_id,
+        parent_run_id=None if raw.get("parentRunId") is None else _id(raw["parentRunId"], "parentRunId"),
+        messages=_messages(raw.get("messages"), warn),
+        client_tools=_tools(raw.get("tools"), warn),
+        context=context,
+        state=_state(raw.get("state")),
+        properties=_properties(raw.get("forwardedProps"), context, warn),
+        resume=_resumes(raw.get("resume")),
+    )
+    profile = profile_of(raw.get("protocolVersion"))
+    return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
+
+
+def _id(value: Any, path: str) -> str:
+    read = text(value, path)
+    if not is_foreign_id(read):
+        raise InvalidRequest(f"{path} has to have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
+    return read
+
+
+def _messages(value: Any, warn: Warn) -> tuple[Message, ...]:
+    if value is None:
+        raise InvalidRequest("messages is missing", field="messages")
+    read: dict[str, Message] = {}
+    tool_names: dict[str, str] = {}
+    for i, item in enumerate(rows(value, "messages", MAX_MESSAGES)):
+        path = f"messages[{i}]"
+        message = _message(table(item, path), path, tool_names, warn)
+        if message is None:
+            continue
+        if message.id in read:
+            warn(f"{path} dropped: its id was used before")
+            continue
+        read[message.id] = message
+        if isinstance(message, AssistantMessage):
+            tool_names.update((call.id, call.name) for call in message.tool_calls)
+    return tuple(read.values())
+
+
+def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> Message | None:
+    role = text(raw.get("role"), f"{path}.role")
+    if role == "user":
+        return UserMessage(id=name(raw.get("id"), f"{path}.id"), content=_content(raw.get("content"), path, warn))
+    if role == "assistant":
+        return _assistant(raw, path, warn)
+    if role == "tool":
+        return _tool_message(raw, path, tool_names, warn)
+    if role not in {"reasoning", "activity"}:  # those two are our own, sent back: nothing worth a line
+        refused = role in {"system", "developer"}
+        warn(f"{path} dropped: {role} messages are not taken from clients" if refused else f"{path} dropped: its role")
+    return None
+
+
+def _assistant(raw: dict[str, Any], path: str, warn: Warn) -> AssistantMessage:
+    content, calls = raw.get("content"), rows(raw.get("toolCalls"), f"{path}.toolCalls", MAX_CALLS)
+    return AssistantMessage(
+        id=name(raw.get("id"), f"{path}.id"),
+        content="" if content is None else text_of(_content(content, path, warn)),
+        tool_calls=tuple(_call(table(call, where), where) for where, call in _places(f"{path}.toolCalls", calls)),
+    )
+
+
+def _call(raw: dict[str, Any], path: str) -> ToolCall:
+    function = table(raw.get("function"), f"{path}.function")
+    return ToolCall(
+        id=name(raw.get("id"), f"{path}.id"),
+        name=name(function.get("name"), f"{path}.function.name"),
+        arguments=text(function.get("arguments"), f"{path}.function.arguments"),
+    )
+
+
+def _tool_message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> ToolMessage:
+    call_id = name(raw.get("toolCallId"), f"{path}.toolCallId")
+    content, error = _content(raw.get("content"), path, warn), raw.get("error")
+    failure = "" if error is None else text(error, f"{path}.error")
+    return ToolMessage(
+        id=name(raw.get("id"), f"{path}.id"),
+        call_id=call_id,
+        name=tool_names.get(call_id, ""),
+        content=content or failure,
+        failed=bool(failure),
+    )
+
+
+def _content(value: Any, path: str, warn: Warn) -> Content:
+    path = f"{path}.content"
+    if not isinstance(value, list):
+        return text(value, path)
+    parts: list[Part] = []
+    for where, item in _places(path, rows(value, path, MAX_PARTS)):
+        part = read_part(item)
+        if part is None:
+            warn(f"{where} dropped: no part that can be used")
+        else:
+            parts.append(part)
+    return tuple(parts)
+
+
+def _tools(value: Any, warn: Warn) -> tuple[ToolSchema, ...]:
+    read: dict[str, ToolSchema] = {}
+    for path, item in _places("tools", rows(value, "tools", MAX_TOOLS)):
+        tool = _tool(table(item, path), path, warn)
+        if tool.name in read:
+            warn(f"{path} dropped: there is another tool of this name")
+        read.setdefault(tool.name, tool)
+    return tuple(read.values())
+
+
+def _tool(raw: dict[str, Any], path: str, warn: Warn) -> ToolSchema:
+    called = text(raw.get("name"), f"{path}.name")
+    if not _TOOL_NAME.fullmatch(called):
+        raise InvalidRequest(f"{path}.name has to be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
+    description, parameters = raw.get("description"), raw.get("parameters")
+    if not isinstance(parameters, dict | None):
+        warn(f"{path}.parameters dropped: no JSON Schema of an object")
+        parameters = None
+    return ToolSchema(
+        name=called,
+        description="" if description is None else text(description, f"{path}.description"),
+        parameters=opaque(parameters, f"{path}.parameters") if parameters else _NO_PARAMETERS,
+        on_client=True,
+    )
+
+
+def _context(value: Any, warn: Warn) -> tuple[tuple[str, str], ...]:
+    read = []
+    for path, item in _places("context", rows(value, "context", MAX_CONTEXT)):
+        if isinstance(item, dict):
+            read.append((_said(item.get("description"), path), _said(item.get("value"), path)))
+        else:
+            warn(f"{path} dropped: no object")
+    return tuple(read)
+
+
+def _said(value: Any, path: str) -> str:
+    """Context is text; clients that send other JSON mean its text."""
+    value = opaque(value, path)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json_bytes(value).decode()
+
+
+def _state(value: Any) -> Any:
+    state = opaque(value, "state")
+    if len(json_bytes(state)) > MAX_STATE_BYTES:
+        raise PayloadTooLarge(f"state is larger than {MAX_STATE_BYTES // 1000} kB")
+    return state
+
+
+def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) -> dict[str, Any]:
+    """The client's own settings. A zone that it told as context is put among them, so that there is one place to look."""
+    properties = opaque(value, "forwardedProps")
+    if not isinstance(properties, dict):
+        if properties is not None:
+            warn("forwardedProps dropped: no object")
+        properties = {}
+    zone = next((said for described, said in context if described == "timezone"), None)
+    return {"timezone": zone, **properties} if zone else properties
+
+
+def _resumes(value: Any) -> tuple[Resume, ...]:
+    return tuple(
+        _resume(table(item, path), path) for path, item in _places("resume", rows(value, "resume", MAX_RESUMES))
+    )
+
+
+def _resume(raw: dict[str, Any], path: str) -> Resume:
+    status = text(raw.get("status"), f"{path}.status")
+    if status not in {"resolved", "cancelled"}:
+        raise InvalidRequest(f"{path}.status has to be resolved or cancelled", field=f"{path}.status")
+    payload = opaque(raw.get("payload"), f"{path}.payload")
+    return Resume(
+        interrupt_id=name(raw.get("interruptId"), f"{path}.interruptId"),
+        approved=status == "resolved" and _agrees(payload),
+        payload=payload,
+    )
+
+
+def _agrees(payload: Any) -> bool:
+    """Only a plain true is a yes where the client answers the question; without an answer, `resolved` is one."""
+    if isinstance(payload, dict):
+        return payload.get("approved", True) is True
+    return payload is not False
+
+
+def _places(path: str, items: list[Any]) -> list[tuple[str, Any]]:
+    return [(f"{path}[{i}]", item) for i, item in enumerate(items)]

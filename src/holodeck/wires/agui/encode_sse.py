@@ -1,0 +1,67 @@
+"""AG-UI events as server-sent events: what clients ask for by default.
+
+Each frame is one JSON object on one `data:` line. Its `id` line is `<run>:<n>`, n being the event's place in the run's
+log; of two frames that tell one event only the second has it, so that a client which comes back never misses half.
+Deltas, nearly all of a stream, are written behind a prefix that is made once for each message or call.
+"""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar
+
+import msgspec
+
+from holodeck.core.events import Event
+from holodeck.wires import sse
+from holodeck.wires.agui.profile import Profile
+from holodeck.wires.agui.translate import DELTAS, MAX_FRAME_BYTES, left_out, translate
+
+_encode_text = msgspec.json.Encoder().encode
+_fields = msgspec.structs.astuple
+_EMPTY_DELTA_END = len(b'""}')
+
+
+class SseEncoder:
+    """Writes one run for one reader."""
+
+    content_type: ClassVar[str] = sse.CONTENT_TYPE
+    keepalive: ClassVar[bytes] = sse.KEEPALIVE
+
+    def __init__(self, run_id: str, profile: Profile = Profile.FULL) -> None:
+        self._profile = profile
+        self._id = sse.id_prefix(run_id)
+        self._heads: dict[type[Event], dict[str, bytes]] = {kind: {} for kind in DELTAS}
+
+    def encode(self, event: Event, n: int | None = None) -> bytes:
+        return self.encode_many(((n, event),))
+
+    def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
+        """One buffer for all that waits. `enumerate(events, first)` is a batch; without a number there is no id line."""
+        out: list[bytes] = []
+        for n, event in batch:
+            heads = self._heads.get(type(event))
+            if heads is None or n is None:
+                out.append(self._whole(event, n))
+                continue
+            key, delta = _fields(event)
+            head = heads.get(key) or self._head(heads, event, key)
+            try:
+                out.append(b"%b%d%b%b}\n\n" % (self._id, n, head, _encode_text(delta)))
+            except UnicodeEncodeError:  # half a surrogate pair: the slow way mends it
+                out.append(self._whole(event, n))
+        return b"".join(out)
+
+    def _head(self, heads: dict[str, bytes], event: Any, key: str) -> bytes:
+        """Everything between the number and the delta of such a frame."""
+        (wire,) = translate(type(event)(key, ""), self._profile)
+        heads[key] = head = b"\ndata: " + sse.json_bytes(wire)[:-_EMPTY_DELTA_END]
+        return head
+
+    def _whole(self, event: Event, n: int | None) -> bytes:
+        frames = [self._frame(wire) for wire in translate(event, self._profile)]
+        if n is not None:
+            frames[-1] = b"%b%d\n%b" % (self._id, n, frames[-1])
+        return b"".join(frames)
+
+    def _frame(self, wire: dict[str, Any]) -> bytes:
+        frame = sse.frame(wire)
+        return frame if len(frame) <= MAX_FRAME_BYTES else sse.frame(left_out(wire))

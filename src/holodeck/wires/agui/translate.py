@@ -1,0 +1,294 @@
+"""Core event → AG-UI events, as the objects that both encoders write. One place decides what an event means.
+
+An object here is JSON in the shape of the wire: camelCase keys, and no member at all for what is not known, since a null
+in an optional field ends a client's run. A core event becomes one AG-UI event, or two that belong together.
+
+The grammar of the core allows a reasoning and a text of one message to share its id. AG-UI does not: the client keeps
+reasoning as a message of its own. So reasoning gets ids derived from the message's.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, TypeVar
+
+from holodeck.core import events as e
+from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, text_of
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import PayloadTooLarge
+from holodeck.wires.agui.content import write_content, write_result
+from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile
+
+Wire: TypeAlias = dict[str, Any]
+WARNING = "holodeck.warning"
+MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
+DELTAS = (e.TextAdded, e.ReasoningAdded, e.ToolArgumentsAdded)  # each has two fields: whose, and what is added
+
+_PATCH_MEMBERS = ("op", "path", "from", "value")
+_APPROVAL_SCHEMA: Wire = {
+    "type": "object",
+    "properties": {"approved": {"type": "boolean"}, "arguments": {"type": "object"}},
+    "required": ["approved"],
+}
+
+
+class Annotated(e.Event, frozen=True, tag=True):
+    """An event with metadata for the client, put on by a middleware. It has the place of the event it holds."""
+
+    event: e.Event
+    metadata: dict[str, Any]
+
+
+def reasoning_id(message_id: str) -> str:
+    return f"{message_id}-reasoning"
+
+
+def translate(event: e.Event, profile: Profile) -> tuple[Wire, ...]:
+    """The AG-UI events that tell this one, in order."""
+    return _TABLE[type(event)](event, profile)
+
+
+def left_out(wire: Wire) -> Wire:
+    """What is sent instead of an event that no client would take."""
+    message = f"{wire['type']} was left out: it is too large to send"
+    return {"type": "CUSTOM", "name": WARNING, "value": {"code": PayloadTooLarge.code, "message": message}}
+
+
+_Teller = Callable[[Any, Profile], tuple[Wire, ...]]
+_TABLE: dict[type[e.Event], _Teller] = {}
+_F = TypeVar("_F", bound=_Teller)
+
+
+def _tells(kind: type[e.Event]) -> Callable[[_F], _F]:
+    def register(teller: _F) -> _F:
+        _TABLE[kind] = teller
+        return teller
+
+    return register
+
+
+@_tells(Annotated)
+def _annotated(event: Annotated, profile: Profile) -> tuple[Wire, ...]:
+    told = translate(event.event, profile)
+    return tuple({**wire, "metadata": {**wire.get("metadata", {}), **event.metadata}} for wire in told)
+
+
+@_tells(e.RunStarted)
+def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
+    full = profile is Profile.FULL
+    wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
+    parent = {"parentRunId": event.parent_run_id} if event.parent_run_id else {}
+    version = {"protocolVersion": PROTOCOL_VERSION} if full else {}
+    model = {"metadata": {"model": event.model}} if full and event.model else {}
+    return (wire | parent | version | model,)
+
+
+@_tells(e.StepStarted)
+def _step_started(event: e.StepStarted, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "STEP_STARTED", "stepName": f"step-{event.number}"},)
+
+
+@_tells(e.StepFinished)
+def _step_finished(event: e.StepFinished, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "STEP_FINISHED", "stepName": f"step-{event.number}"},)
+
+
+@_tells(e.ReasoningStarted)
+def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[Wire, ...]:
+    message_id = reasoning_id(event.message_id)
+    return (
+        {"type": "REASONING_START", "messageId": _span(message_id)},
+        {"type": "REASONING_MESSAGE_START", "messageId": message_id, "role": "reasoning"},
+    )
+
+
+@_tells(e.ReasoningAdded)
+def _reasoning_added(event: e.ReasoningAdded, _: Profile) -> tuple[Wire, ...]:
+    message_id = reasoning_id(event.message_id)
+    return ({"type": "REASONING_MESSAGE_CONTENT", "messageId": message_id, "delta": event.delta},)
+
+
+@_tells(e.ReasoningEnded)
+def _reasoning_ended(event: e.ReasoningEnded, _: Profile) -> tuple[Wire, ...]:
+    message_id = reasoning_id(event.message_id)
+    return (
+        {"type": "REASONING_MESSAGE_END", "messageId": message_id},
+        {"type": "REASONING_END", "messageId": _span(message_id)},
+    )
+
+
+def _span(message_id: str) -> str:
+    return f"{message_id}-span"
+
+
+@_tells(e.TextStarted)
+def _text_started(event: e.TextStarted, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TEXT_MESSAGE_START", "messageId": event.message_id, "role": "assistant"},)
+
+
+@_tells(e.TextAdded)
+def _text_added(event: e.TextAdded, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TEXT_MESSAGE_CONTENT", "messageId": event.message_id, "delta": event.delta},)
+
+
+@_tells(e.TextEnded)
+def _text_ended(event: e.TextEnded, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TEXT_MESSAGE_END", "messageId": event.message_id},)
+
+
+@_tells(e.ToolCallStarted)
+def _call_started(event: e.ToolCallStarted, _: Profile) -> tuple[Wire, ...]:
+    wire = {"type": "TOOL_CALL_START", "toolCallId": event.call_id, "toolCallName": event.name}
+    return (wire | {"parentMessageId": event.message_id},)
+
+
+@_tells(e.ToolArgumentsAdded)
+def _arguments_added(event: e.ToolArgumentsAdded, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TOOL_CALL_ARGS", "toolCallId": event.call_id, "delta": event.delta},)
+
+
+@_tells(e.ToolCallEnded)
+def _call_ended(event: e.ToolCallEnded, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TOOL_CALL_END", "toolCallId": event.call_id},)
+
+
+@_tells(e.ToolFinished)
+def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[Wire, ...]:
+    wire: Wire = {
+        "type": "TOOL_CALL_RESULT",
+        "messageId": event.message_id,
+        "toolCallId": event.call_id,
+        "content": write_result(event.content, profile),
+        "role": "tool",
+    }
+    return (wire | {"metadata": {"failed": True}} if event.failed else wire,)
+
+
+@_tells(e.StateReplaced)
+def _state_replaced(event: e.StateReplaced, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "STATE_SNAPSHOT", "snapshot": event.state},)
+
+
+@_tells(e.StatePatched)
+def _state_patched(event: e.StatePatched, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "STATE_DELTA", "delta": _operations(event.patch)},)
+
+
+@_tells(e.ActivityShown)
+def _activity_shown(event: e.ActivityShown, _: Profile) -> tuple[Wire, ...]:
+    wire = {"type": "ACTIVITY_SNAPSHOT", "messageId": event.message_id, "activityType": event.kind}
+    return (wire | {"content": event.content, "replace": True},)
+
+
+@_tells(e.ActivityPatched)
+def _activity_patched(event: e.ActivityPatched, _: Profile) -> tuple[Wire, ...]:
+    wire = {"type": "ACTIVITY_DELTA", "messageId": event.message_id, "activityType": event.kind}
+    return (wire | {"patch": _operations(event.patch)},)
+
+
+def _operations(patch: list[dict[str, Any]]) -> list[Wire]:
+    """Only the members of RFC 6902: protobuf has no room for others, and both wires shall mean the same."""
+    return [{key: operation[key] for key in _PATCH_MEMBERS if key in operation} for operation in patch]
+
+
+@_tells(e.CustomSent)
+def _custom_sent(event: e.CustomSent, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "CUSTOM", "name": event.name, "value": event.value},)
+
+
+@_tells(e.WarningRaised)
+def _warning_raised(event: e.WarningRaised, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "CUSTOM", "name": WARNING, "value": {"code": event.code, "message": event.message}},)
+
+
+@_tells(e.RawReceived)
+def _raw_received(event: e.RawReceived, _: Profile) -> tuple[Wire, ...]:
+    source = {} if event.source is None else {"source": event.source}
+    return ({"type": "RAW", "event": event.event} | source,)
+
+
+@_tells(e.MessagesReplaced)
+def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wire, ...]:
+    return ({"type": "MESSAGES_SNAPSHOT", "messages": [_message(message, profile) for message in event.messages]},)
+
+
+def _message(message: Message, profile: Profile) -> Wire:
+    if isinstance(message, AssistantMessage):
+        return _assistant(message)
+    if isinstance(message, ToolMessage):
+        wire = {"id": message.id, "role": "tool", "toolCallId": message.call_id}
+        failure = {"error": text_of(message.content)} if message.failed else {}
+        return wire | {"content": write_result(message.content, profile)} | failure
+    return {"id": message.id, "role": "user", "content": write_content(message.content, profile)}
+
+
+def _assistant(message: AssistantMessage) -> Wire:
+    """Reasoning is left out: a client keeps what it has of it as long as a snapshot shows none."""
+    wire: Wire = {"id": message.id, "role": "assistant"}
+    if message.content or not message.tool_calls:
+        wire["content"] = message.content
+    if message.tool_calls:
+        wire["toolCalls"] = [_call(call) for call in message.tool_calls]
+    return wire
+
+
+def _call(call: ToolCall) -> Wire:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+@_tells(e.RunFinished)
+def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[Wire, ...]:
+    result: Wire = {
+        "status": event.outcome.value,
+        "finishReason": event.finish_reason,
+        "iterations": event.iterations,
+    } | ({"warning": event.warning} if event.warning else {})
+    wire = {"type": "RUN_FINISHED", "threadId": event.session_id, "runId": event.run_id, "result": result}
+    outcome = _outcome(event, profile)
+    return (wire | ({"outcome": outcome} if outcome else {}) | _usage(event.usage),)
+
+
+def _outcome(event: e.RunFinished, profile: Profile) -> Wire | None:
+    """A client before 1.0 sees a stopped run as a plain end: stopping is no error, and `cancelled` would be one to it."""
+    if event.outcome is e.Outcome.INTERRUPTED and event.interrupts:
+        return {"type": "interrupt", "interrupts": [_interrupt(each) for each in event.interrupts]}
+    if profile is Profile.LEGACY:
+        return None
+    if event.outcome is e.Outcome.CANCELLED:
+        return {"type": "cancelled"}
+    pending = {"pendingToolCallIds": list(event.pending_calls)} if event.pending_calls else {}
+    return {"type": "success"} | pending
+
+
+def _interrupt(interrupt: e.Interrupt) -> Wire:
+    expiry = {} if interrupt.expires_at is None else {"expiresAt": interrupt.expires_at.isoformat()}
+    return {
+        "id": interrupt.id,
+        "reason": "tool_call",
+        "message": interrupt.message,
+        "toolCallId": interrupt.call_id,
+        "responseSchema": _APPROVAL_SCHEMA,
+        "metadata": {"tool": interrupt.tool, "arguments": interrupt.arguments},
+    } | expiry
+
+
+@_tells(e.RunFailed)
+def _run_failed(event: e.RunFailed, _: Profile) -> tuple[Wire, ...]:
+    metadata: Wire = {"retryable": event.retryable}
+    if event.reason is not None:
+        metadata["reason"] = event.reason
+    if event.retry_after is not None:
+        metadata["retryAfter"] = event.retry_after
+    wire = {"type": "RUN_ERROR", "message": event.message, "code": event.code, "metadata": metadata}
+    return (wire | _usage(event.usage),)
+
+
+def _usage(usage: TokenUsage | None) -> Wire:
+    if usage is None:
+        return {}
+    counts = {
+        "inputTokens": usage.prompt_tokens,
+        "outputTokens": usage.completion_tokens,
+        "totalTokens": usage.total_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+        "cachedInputTokens": usage.cached_tokens,
+    }
+    return {"usage": [{key: count for key, count in counts.items() if count is not None}]}

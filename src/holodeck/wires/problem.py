@@ -1,0 +1,61 @@
+"""Errors before the first byte of an answer: RFC 9457 problem details (SRV-17).
+
+Knows the shape of a problem and its headers, not routes: whoever catches an error asks here what to say.
+"""
+
+import math
+from collections.abc import Sequence
+
+import msgspec
+
+from holodeck.core.text import clean
+from holodeck.errors import PROBLEM_BASE, HoloDeckError, InvalidRequest
+
+CONTENT_TYPE = "application/problem+json"
+
+
+class FieldError(msgspec.Struct, frozen=True):
+    """One of several mistakes in a request: where, and what."""
+
+    field: str
+    message: str
+
+
+class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """The body. The members after `instance` are extensions; what is not known is left out."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    reason: str | None = None
+    retry_after: float | None = None
+    field: str | None = None
+    errors: tuple[FieldError, ...] = ()
+
+    def to_json(self) -> bytes:
+        return msgspec.json.encode(self)
+
+    @property
+    def headers(self) -> dict[str, str]:
+        headers = {"Content-Type": CONTENT_TYPE}
+        if self.retry_after is not None:
+            headers["Retry-After"] = str(max(0, math.ceil(self.retry_after)))  # whole seconds: RFC 9110, 10.2.3
+        return headers
+
+
+def problem(error: HoloDeckError, instance: str | None = None, errors: Sequence[FieldError] = ()) -> ProblemDetail:
+    """The problem that tells this error; `instance` is the id of the request."""
+    field = error.field if isinstance(error, InvalidRequest) else None
+    return ProblemDetail(
+        type=PROBLEM_BASE + error.code,
+        title=error.title,
+        status=error.status,
+        detail=clean(error.message),  # may quote the client, and the client may have sent half a surrogate pair
+        instance=instance,
+        reason=error.reason,
+        retry_after=error.retry_after,
+        field=None if field is None else clean(field),
+        errors=tuple(FieldError(clean(each.field), clean(each.message)) for each in errors),
+    )

@@ -1,0 +1,220 @@
+"""Every story the grammar allows, over both encoders and both profiles: accepted by the SDK's models, equal in meaning."""
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ag_ui.core import Event as SdkEvent
+from hypothesis import HealthCheck, given, settings
+from pydantic import BaseModel, TypeAdapter
+
+from holodeck.core import events as e
+from holodeck.core.grammar import TABLE, check
+from holodeck.core.messages import MediaPart, UserMessage
+from holodeck.wires.agui.encode_proto import ProtoEncoder
+from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.profile import Profile
+from holodeck.wires.agui.translate import WARNING, Annotated, translate
+from tests.wires.agui.client_rules import Refused, verify
+from tests.wires.agui.protobuf_reader import read_event, read_stream
+from tests.wires.sse_parsers import agui_client, whatwg
+from tests.wires.stories import NAMED, RUN, SESSION, finished, stories
+
+GOLDEN = Path(__file__).parent.parent / "golden"
+SDK = TypeAdapter[Any](SdkEvent)
+RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+BOTH = pytest.mark.parametrize("profile", Profile)
+
+
+def over_sse(story: list[e.Event], profile: Profile) -> list[dict[str, Any]]:
+    stream = SseEncoder(RUN, profile).encode_many(enumerate(story))
+    data = [frame.data for frame in whatwg(stream)]
+    assert data == agui_client(stream)
+    return [json.loads(each) for each in data]
+
+
+def over_protobuf(story: list[e.Event], profile: Profile) -> list[dict[str, Any]]:
+    return read_stream(ProtoEncoder(RUN, profile).encode_many(enumerate(story)))
+
+
+def exact(value: Any) -> Any:
+    """JSON with its types: protobuf knows only doubles, but true is not 1."""
+    if isinstance(value, dict):
+        return {key: exact(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [exact(item) for item in value]
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return ("number", float(value)) if is_number else (type(value).__name__, value)
+
+
+def unknown_members(model: Any) -> list[str]:
+    """Members that the SDK's models keep but do not know."""
+    if isinstance(model, list):
+        return [name for item in model for name in unknown_members(item)]
+    if not isinstance(model, BaseModel):
+        return []
+    inner = [name for field in type(model).model_fields for name in unknown_members(getattr(model, field))]
+    return [*(model.model_extra or {}), *inner]
+
+
+def assert_accepted(wire: dict[str, Any]) -> None:
+    model = SDK.validate_python(wire)
+    assert unknown_members(model) == []
+    assert SDK.dump_python(model, mode="json", by_alias=True) == wire, "the SDK would have written it differently"
+
+
+@pytest.mark.req("SRV-05", "SRV-06")
+@BOTH
+@given(story=stories())
+@RELAXED
+def test_any_story_is_accepted_and_means_the_same_on_both_wires(profile: Profile, story: list[e.Event]) -> None:
+    check(story)
+    told = over_sse(story, profile)
+    for wire in told:
+        assert_accepted(wire)
+    verify(told)
+    assert [exact(wire) for wire in over_protobuf(story, profile)] == [exact(wire) for wire in told]
+
+
+@given(story=stories())
+@RELAXED
+def test_a_client_before_1_0_gets_nothing_that_ends_its_run(story: list[e.Event]) -> None:
+    for wire in over_sse(story, Profile.LEGACY):
+        assert "protocolVersion" not in wire
+        assert wire.get("outcome", {}).get("type") in {None, "interrupt"}
+        assert isinstance(wire.get("content", ""), str) or wire["type"] != "TOOL_CALL_RESULT"
+        assert not any(m["role"] == "tool" and isinstance(m["content"], list) for m in wire.get("messages", []))
+        assert '"type": "file"' not in json.dumps(wire.get("messages", []))
+
+
+@given(story=stories())
+@RELAXED
+def test_a_story_in_batches_is_the_same_stream(story: list[e.Event]) -> None:
+    for make in (SseEncoder, ProtoEncoder):
+        one, many = make(RUN), make(RUN)
+        assert b"".join(one.encode(event, n) for n, event in enumerate(story)) == many.encode_many(enumerate(story))
+
+
+@given(story=stories())
+@RELAXED
+def test_every_event_has_one_frame_with_its_number_and_it_is_the_last_of_its_frames(story: list[e.Event]) -> None:
+    encoder = SseEncoder(RUN)
+    for n, event in enumerate(story):
+        blocks = encoder.encode(event, n).split(b"\n\n")[:-1]
+        assert blocks[-1].startswith(b"id: run-1:%d\ndata: {" % n)
+        assert all(block.startswith(b"data: {") for block in blocks[:-1])
+
+
+@pytest.mark.req("SRV-05")
+@pytest.mark.parametrize("name", NAMED)
+@BOTH
+def test_golden(name: str, profile: Profile) -> None:
+    """The streams as files, to be read by people. HOLODECK_GOLDEN=write makes them anew."""
+    check(NAMED[name], awaiting=frozenset({"c1"} if name == "resumed" else ()))
+    stream = SseEncoder(RUN, profile).encode_many(enumerate(NAMED[name]))
+    file = GOLDEN / f"{name}.{profile.name.lower()}.txt"
+    if os.environ.get("HOLODECK_GOLDEN") == "write":
+        file.write_bytes(stream)
+    assert stream == file.read_bytes()
+    told = over_sse(NAMED[name], profile)
+    verify(told)
+    for wire in told:
+        assert_accepted(wire)
+
+
+def test_every_event_of_the_grammar_can_be_told() -> None:
+    examples = {type(event): event for story in NAMED.values() for event in story}
+    assert set(examples) == set(TABLE), "each type of event is in a named story"
+    assert all(translate(event, profile) for event in examples.values() for profile in Profile)
+
+
+def test_a_null_is_only_where_json_of_others_has_one() -> None:
+    for story in NAMED.values():
+        for profile in Profile:
+            for wire in over_sse(story, profile):
+                open_members = {"snapshot", "value", "event", "content", "delta", "patch"}
+                assert None not in [item for key, item in wire.items() if key not in open_members]
+
+
+@pytest.mark.parametrize(
+    ("wire", "data"),
+    [
+        # written out by hand from the wire's definition
+        ({"type": "TEXT_MESSAGE_START", "messageId": "m"}, "0a 05 0a 00 12 01 6d"),
+        ({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "hi"}, "12 0b 0a 02 08 01 12 01 6d 1a 02 68 69"),
+        ({"type": "REASONING_END", "messageId": "m"}, "f2 01 07 0a 02 08 1d 1a 01 6d"),
+        ({"type": "STATE_SNAPSHOT", "snapshot": None}, "3a 08 0a 02 08 06 12 02 08 00"),
+        (
+            {"type": "STATE_SNAPSHOT", "snapshot": {"a": True}},
+            "3a 11 0a 02 08 06 12 0b 2a 09 0a 07 0a 01 61 12 02 20 01",
+        ),
+        ({"type": "CUSTOM", "name": "n", "value": 1}, "5a 12 0a 02 08 0a 12 01 6e 1a 09 11 00 00 00 00 00 00 f0 3f"),
+    ],
+)
+def test_protobuf_bytes(wire: dict[str, Any], data: str) -> None:
+    from holodeck.wires.agui.protobuf import write_event
+
+    assert write_event(wire).hex(" ") == data
+    assert read_event(bytes.fromhex(data)).items() >= wire.items()
+
+
+def test_long_lengths_take_more_than_one_byte() -> None:
+    for size in (0, 1, 127, 128, 511, 512, 16_383, 16_384, 2_100_000):
+        (wire,) = read_stream(ProtoEncoder(RUN).encode(e.TextAdded("m", "x" * size)))
+        assert wire == {"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "x" * size}
+
+
+def test_metadata_of_a_middleware_is_on_every_frame_of_its_event() -> None:
+    told = translate(Annotated(e.ReasoningStarted("m"), {"a": 1}), Profile.FULL)
+    assert [wire["metadata"] for wire in told] == [{"a": 1}, {"a": 1}]
+    failed = Annotated(e.ToolFinished("c", "t", "m", "no", failed=True), {"a": 1})
+    assert translate(failed, Profile.FULL)[0]["metadata"] == {"failed": True, "a": 1}
+    assert read_stream(ProtoEncoder(RUN).encode(failed))[0]["metadata"] == {"failed": True, "a": 1.0}
+
+
+@pytest.mark.parametrize("make", [SseEncoder, ProtoEncoder])
+def test_what_no_client_would_take_is_left_out_with_a_warning(make: type[SseEncoder | ProtoEncoder]) -> None:
+    huge = e.MessagesReplaced((UserMessage(content=(MediaPart(mime_type="image/png", data="A" * 9_100_000),)),))
+    encoder = make(RUN)
+    stream = encoder.encode(huge, 1)
+    assert len(stream) < 300
+    told = json.loads(agui_client(stream)[0]) if make is SseEncoder else read_stream(stream)[0]
+    assert told["name"] == WARNING
+    assert told["value"]["code"] == "payload-too-large"
+
+
+def test_values_that_json_cannot_say_become_null_on_both_wires() -> None:
+    story = [e.RunStarted(RUN, SESSION), e.StateReplaced({"n": float("nan"), "when": (1, 2)}), finished()]
+    sse, proto = over_sse(story, Profile.FULL), over_protobuf(story, Profile.FULL)
+    assert sse[1]["snapshot"] == proto[1]["snapshot"] == {"n": None, "when": [1, 2]}
+
+
+def test_integers_beyond_doubles_do_not_break_protobuf() -> None:
+    (told,) = read_stream(ProtoEncoder(RUN).encode(e.StateReplaced([10**400, -(10**400), 2**60])))
+    assert told["snapshot"] == [float("inf"), float("-inf"), float(2**60)]
+
+
+@pytest.mark.parametrize(
+    "kinds",
+    [
+        [],
+        ["CUSTOM"],
+        ["RUN_STARTED"],
+        ["RUN_STARTED", "RUN_STARTED", "RUN_FINISHED"],
+        ["RUN_STARTED", "RUN_FINISHED", "CUSTOM"],
+        ["RUN_STARTED", "RUN_ERROR", "RUN_FINISHED"],
+        ["RUN_STARTED", "TEXT_MESSAGE_CONTENT", "RUN_FINISHED"],
+        ["RUN_STARTED", "TEXT_MESSAGE_START", "RUN_FINISHED"],
+        ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "RUN_FINISHED"],
+        ["RUN_STARTED", "TOOL_CALL_END", "RUN_FINISHED"],
+        ["RUN_STARTED", "STEP_FINISHED", "RUN_FINISHED"],
+        ["RUN_STARTED", "REASONING_START", "RUN_FINISHED"],
+        ["RUN_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_END", "REASONING_MESSAGE_START", "REASONING_MESSAGE_END", "RUN_FINISHED"],
+    ],
+)  # fmt: skip
+def test_the_verifier_itself_refuses(kinds: list[str]) -> None:
+    ids = {"threadId": "t", "runId": "r", "messageId": "m", "toolCallId": "c", "stepName": "s"}
+    with pytest.raises(Refused):
+        verify([{"type": kind, **ids} for kind in kinds])
