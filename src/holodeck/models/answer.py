@@ -1,0 +1,348 @@
+"""A whole answer put together from the events of a stream, told to the listener while it grows.
+
+`AnswerStream` takes bytes and decides what they are (SSE, or one JSON body); `Answer` takes events. Both are pure and
+synchronous: every way in which a stream can be cut or lie is decided here and can be tested without a socket. Neither
+knows of HTTP, retries or time.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+from holodeck.core.text import clean
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import ContentFiltered, ModelProtocolError, ModelTruncated
+from holodeck.models.assembly import CallAssembly
+from holodeck.models.chunks import (
+    DECODE_ERRORS,
+    Choice,
+    Chunk,
+    InBandError,
+    Malformed,
+    cleaned,
+    decode,
+    decode_leniently,
+    merged,
+    present,
+    usage_of,
+)
+from holodeck.models.pieces import Pieces
+from holodeck.models.port import Listener, ModelReply
+from holodeck.models.sse import MAX_EVENT, SseReader
+
+PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
+
+FINISH_REASONS = {
+    "eos": "stop",
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "function_call": "tool_calls",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_length": "length",  # Mistral
+    "safety": "content_filter",  # this and the next three: Gemini
+    "prohibited_content": "content_filter",
+    "blocklist": "content_filter",
+    "spii": "content_filter",
+    "sensitive": "content_filter",  # Z.ai
+    "refusal": "content_filter",
+}
+BROKEN_OFF = frozenset({"error", "network_error", "insufficient_system_resource"})  # OpenRouter, Z.ai, DeepSeek
+NOT_FINISHED = frozenset({"", "null", "none"})
+
+_REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
+_KNOWN = frozenset({"role", "content", "tool_calls", "function_call", "refusal", *_REASONING})
+
+
+class Answer:
+    """One reply. `progress` grows with every delta that carries content; comments and roles are none."""
+
+    def __init__(self, listener: Listener, *, taken_ids: Callable[[], set[str]] = set, debug: bool = False) -> None:
+        self.progress = 0
+        self.done = False
+        self.finish_reason: str | None = None
+        self._listener = listener
+        self._debug = debug
+        self._text = Pieces()
+        self._reasoning = Pieces()
+        self._calls = CallAssembly(listener, taken_ids)
+        self._usage: TokenUsage | None = None
+        self._extra: dict[str, Any] = {}
+        self._reasoning_member: str | None = None
+        self._refused = False
+        self._choice: Any = None  # the index of the one choice that we follow
+        self._saw_delta = False
+        self._warned: set[str] = set()
+
+    @property
+    def started(self) -> bool:
+        """Whether the listener heard a piece of the answer."""
+        return bool(self._text or self._reasoning or self._calls.started)
+
+    def take(self, name: bytes, data: bytes) -> None:
+        """One event. Raises Malformed or InBandError."""
+        try:
+            chunk = decode(data)
+        except DECODE_ERRORS:
+            self._take_unusual(name, data)
+            return
+        if self._debug or name == b"error" or chunk.choices is None:
+            self._take_unusual(name, data)
+        else:
+            self._take_chunk(chunk)
+
+    def reply(self) -> ModelReply:
+        """The whole answer. Raises when it is not whole, or is not one."""
+        if self.finish_reason is None and not self.done:
+            raise ModelTruncated("The model's answer ended in the middle: the endpoint closed the stream early.")
+        if self.finish_reason in BROKEN_OFF:
+            raise InBandError({"message": f"the model stopped with {self.finish_reason!r}"})
+        reason = self.finish_reason or "stop"
+        self._end_texts()
+        if reason == "content_filter" or self._refused:
+            raise ContentFiltered("The model's provider refused to answer this (content filter).")
+        calls = self._calls.finish(cut=reason == "length")
+        if calls and reason == "stop":
+            reason = "tool_calls"  # Gemini says stop
+        if calls and self._reasoning_member == "reasoning_content":
+            # DeepSeek and Kimi answer 400 when the thinking before a tool call does not come back.
+            self._extra["reasoning_content"] = str(self._reasoning)
+        if not (calls or self._text or self._calls):
+            self._warn("empty-reply", "The model answered with nothing.")
+        return ModelReply(
+            text=str(self._text),
+            reasoning=str(self._reasoning),
+            tool_calls=calls,
+            finish_reason=reason,
+            usage=self._usage,
+            extra=self._extra,
+        )
+
+    def _end_texts(self) -> None:
+        if rest := self._reasoning.end():
+            self._listener.reasoning(rest)
+        if rest := self._text.end():
+            self._listener.text(rest)
+
+    def _take_unusual(self, name: bytes, data: bytes) -> None:
+        stripped = data.strip()
+        if stripped == b"[DONE]":
+            self.done = True
+            return
+        if not stripped or name in PINGS:
+            return
+        if name == b"error":
+            raise InBandError(_error_event(data))
+        chunks, replaced = decode_leniently(data)
+        if replaced:
+            self._warn("invalid-utf8", "The model endpoint sent bytes that are no UTF-8; they are shown as \ufffd.")
+        for chunk in chunks:
+            if self._debug:
+                self._listener.raw(cleaned(_plain(chunk)))
+            self._take_chunk(chunk)
+
+    def _take_chunk(self, chunk: Chunk) -> None:
+        if present(chunk.error):
+            raise InBandError(chunk.error)
+        choices = chunk.choices
+        if choices:
+            choice: Choice | None = choices[0]
+            if len(choices) > 1 or choices[0].index != self._choice:
+                choice = self._own_choice(choices)
+            if choice is not None:
+                self._take_choice(choice)
+        if chunk.usage is not None:
+            self._usage = usage_of(chunk.usage) or self._usage
+        elif isinstance(chunk.x_groq, dict):
+            self._usage = usage_of(chunk.x_groq.get("usage")) or self._usage
+
+    def _own_choice(self, choices: list[Choice]) -> Choice | None:
+        """The one that we follow, if it is among them: the first that ever came."""
+        if self._choice is None:
+            self._choice = choices[0].index
+        own = next((choice for choice in choices if choice.index in (None, self._choice)), None)
+        if own is None or len(choices) > 1:
+            self._warn("extra-choices", "The model endpoint sent several answers; only the first one is used.")
+        return own
+
+    def _take_choice(self, choice: Choice) -> None:
+        delta = choice.delta
+        if isinstance(delta, dict):
+            self._saw_delta = True
+            content = delta.get("content")
+            if type(content) is str and len(delta) == 1:  # what nearly every chunk is
+                if content:
+                    self._say(content)
+            elif delta:
+                self._take_delta(delta)
+        elif isinstance(choice.message, dict) and not self._saw_delta:
+            self._take_delta(choice.message)
+        if choice.finish_reason is not None:
+            self._finish(choice.finish_reason)
+        if present(choice.error):
+            raise InBandError(choice.error)
+        if choice.usage is not None:
+            self._usage = usage_of(choice.usage) or self._usage
+
+    def _finish(self, said: Any) -> None:
+        reason = clean(str(said)).lower()
+        if reason not in NOT_FINISHED:
+            self.finish_reason = FINISH_REASONS.get(reason, reason)
+
+    def _take_delta(self, delta: dict[str, Any]) -> None:
+        for member in _REASONING:
+            if present(delta.get(member)):
+                self._reasoning_member = member
+                self._take_content(delta[member], self._think)
+                break  # some endpoints say the same under two names
+        thought = _is_thought(delta)
+        if present(delta.get("content")):
+            self._take_content(delta["content"], self._think if thought else self._say)
+        if present(delta.get("refusal")):
+            self._refused = True
+            self._take_content(delta["refusal"], self._say)
+        self._take_calls(delta)
+        if not (delta.keys() <= _KNOWN or thought):
+            self._keep(delta)
+
+    def _take_calls(self, delta: dict[str, Any]) -> None:
+        calls = delta.get("tool_calls")
+        legacy = delta.get("function_call")
+        if isinstance(calls, dict):
+            calls = [calls]
+        if not present(calls) and isinstance(legacy, dict):
+            calls = [{"index": 0, "function": legacy}]
+        if isinstance(calls, list):
+            for position, member in enumerate(calls):
+                if isinstance(member, dict):
+                    self.progress += 1
+                    self._calls.add(member, position)
+
+    def _take_content(self, content: Any, say: Callable[[str], None]) -> None:
+        """Text, or Mistral's list of parts with the thinking among them."""
+        if isinstance(content, str):
+            say(content)
+        elif isinstance(content, list):
+            for part in content:
+                self._take_content(part, say)
+        elif isinstance(content, dict):
+            if present(content.get("thinking")):
+                self._take_content(content["thinking"], self._think)
+            elif isinstance(content.get("text"), str):
+                say(content["text"])
+        elif isinstance(content, int | float) and not isinstance(content, bool):
+            say(str(content))
+
+    def _say(self, delta: str) -> None:
+        self.progress += 1
+        if said := self._text.add(delta):
+            self._listener.text(said)
+
+    def _think(self, delta: str) -> None:
+        self.progress += 1
+        if said := self._reasoning.add(delta):
+            self._listener.reasoning(said)
+
+    def _keep(self, delta: dict[str, Any]) -> None:
+        """Members that we do not understand go back with the message. Figures (token ids) describe the delta only."""
+        kept = {
+            name: cleaned(value)
+            for name, value in delta.items()
+            if name not in _KNOWN and isinstance(value, str | dict | list) and present(value)
+        }
+        if kept:
+            self._extra = merged(self._extra, kept)
+
+    def _warn(self, code: str, message: str) -> None:
+        if code not in self._warned:
+            self._warned.add(code)
+            self._listener.warning(code, message)
+
+
+class AnswerStream:
+    """Bytes of a response body into an Answer. `content_type` is a hint only: endpoints get it wrong."""
+
+    def __init__(self, answer: Answer, *, content_type: str = "text/event-stream", limit: int = MAX_EVENT) -> None:
+        self.answer = answer
+        self.content_type = content_type
+        self._limit = limit
+        self._reader: SseReader | None = None
+        self._body = bytearray()  # while nothing is decided, or when it is one JSON body
+        self._saw_event = False
+
+    def feed(self, data: bytes) -> None:
+        if self._reader is None:
+            data = self._sniff(data)
+        if self._reader is not None:
+            take = self.answer.take
+            for name, event in self._reader.feed(data):
+                self._saw_event = True
+                take(name, event)
+
+    def end(self) -> ModelReply:
+        """The stream is over. Raises when the answer is not whole."""
+        if self._reader is None:
+            self._end_body()
+        else:
+            for name, event in self._reader.end():
+                try:
+                    self.answer.take(name, event)
+                except Malformed:
+                    break  # the event was cut, like the stream
+                self._saw_event = True
+            if not self._saw_event and self.content_type != "text/event-stream":
+                raise self._no_stream()
+        return self.answer.reply()
+
+    def _sniff(self, data: bytes) -> bytes:
+        """Decides by the first character what the body is; gives back the bytes that the SSE reader must see."""
+        self._body += data
+        if len(self._body) > self._limit:
+            raise ModelProtocolError("The model endpoint answered with one huge body instead of a stream.")
+        first = bytes(self._body[:64]).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        if first == b"<":
+            raise self._no_stream()
+        if not first or first in b"{[":
+            return b""
+        self._reader = SseReader(self._limit)
+        data = bytes(self._body)
+        self._body.clear()
+        return data
+
+    def _end_body(self) -> None:
+        body = bytes(self._body).removeprefix(b"\xef\xbb\xbf").strip()
+        if not body and self.content_type == "text/event-stream":
+            return
+        if not body:
+            raise self._no_stream()
+        self.answer.take(b"", body)
+        if not (self.answer.progress or self.answer.finish_reason):
+            raise self._no_stream()
+        self.answer.done = True  # a body that parses is whole
+
+    def _no_stream(self) -> ModelProtocolError:
+        return ModelProtocolError(
+            f"The model endpoint answered with {self.content_type or 'something'} that is no chat completion. "
+            "Probably the URL is not that of an OpenAI-compatible API: is a /v1 missing at its end?"
+        )
+
+
+def _is_thought(delta: dict[str, Any]) -> bool:
+    """Gemini marks thoughts inside the content by extra_content.google.thought."""
+    extra = delta.get("extra_content")
+    google = extra.get("google") if isinstance(extra, dict) else None
+    return isinstance(google, dict) and google.get("thought") is True
+
+
+def _plain(chunk: Chunk) -> dict[str, Any]:
+    choices = [{name: getattr(choice, name) for name in Choice.__struct_fields__} for choice in chunk.choices or ()]
+    return {"choices": choices, "usage": chunk.usage}
+
+
+def _error_event(data: bytes) -> Any:
+    try:
+        chunks, _ = decode_leniently(data)
+    except Malformed:
+        return {"message": data.decode(errors="replace")}
+    except InBandError as error:
+        return error.value
+    return next((chunk.error for chunk in chunks if present(chunk.error)), {"message": data.decode(errors="replace")})

@@ -1,0 +1,212 @@
+"""Tool calls put together from deltas, whatever dialect they come in.
+
+A call is known by its index and its id together, because endpoints get one of the two wrong: Gemini sends no index,
+gateways in front of it send index 0 for every call, Ollama sends no id. The rules, in order:
+
+1. An id that is known continues its call, unless a name comes with another index: that is a second call.
+2. An id that is new is a new call. Two ids are never merged, whatever their index.
+3. Without an id, the index finds the latest call that has it; without either, the latest call is meant.
+4. A name that comes when the call found by rule 3 has its arguments, and either is another name or finds the arguments
+   complete, begins a new call.
+
+Members that are not understood are kept on the call. Nothing here knows of HTTP, SSE or the rest of the reply.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from holodeck.core.ids import new_call_id
+from holodeck.core.messages import ToolCall
+from holodeck.core.text import clean
+from holodeck.errors import ModelProtocolError
+from holodeck.models.chunks import cleaned, merged, present
+from holodeck.models.pieces import Pieces
+from holodeck.models.port import Listener
+
+
+class _Call:
+    """A call that is being put together. `id` is settled when the listener first hears of the call."""
+
+    __slots__ = ("arguments", "extra", "given_id", "id", "index", "name", "saw_arguments", "started")
+
+    def __init__(self, index: int | None, given_id: str | None) -> None:
+        self.index = index
+        self.given_id = given_id
+        self.id = ""
+        self.name = ""
+        self.arguments = Pieces()
+        self.extra: dict[str, Any] = {}
+        self.saw_arguments = False
+        self.started = False
+
+    def add_name(self, piece: str) -> None:
+        # Many endpoints repeat the whole name with every delta; a few send it in pieces.
+        if not self.started and piece != self.name:
+            self.name += piece
+
+    def has_whole_arguments(self) -> bool:
+        return is_object(str(self.arguments))
+
+
+class CallAssembly:
+    """Takes tool-call deltas, tells the listener, and gives the calls at the end of the reply."""
+
+    def __init__(self, listener: Listener, taken_ids: Callable[[], set[str]] = set) -> None:
+        self._listener = listener
+        self._taken_ids = taken_ids  # ids of earlier turns: some endpoints start again at call_0 with every reply
+        self._taken: set[str] | None = None
+        self._calls: list[_Call] = []
+        self._by_index: dict[int, _Call] = {}
+        self._by_id: dict[str, _Call] = {}
+
+    def __bool__(self) -> bool:
+        return bool(self._calls)
+
+    @property
+    def started(self) -> bool:
+        return any(call.started for call in self._calls)
+
+    def add(self, member: dict[str, Any], position: int = 0) -> None:
+        """One entry of `delta.tool_calls`; `position` is its place in that list."""
+        function = member.get("function")
+        if not isinstance(function, dict):
+            function = member  # seen in the wild: name and arguments beside the id
+        name = _text(function.get("name"))
+        call = self._find(_index(member.get("index")), _text(member.get("id")), name, position)
+        if name:
+            call.add_name(name)
+        if extra := extra_members(member):
+            call.extra = merged(call.extra, extra)
+        arguments = function.get("arguments")
+        if arguments is not None:
+            call.saw_arguments = True
+            self._add_arguments(call, arguments)
+
+    def finish(self, *, cut: bool) -> tuple[ToolCall, ...]:
+        """Ends every call that is whole. With `cut` (finish_reason length) the others are dropped with a warning."""
+        return tuple(made for call in self._calls if (made := self._finish(call, cut=cut)))
+
+    def _finish(self, call: _Call, *, cut: bool) -> ToolCall | None:
+        if rest := call.arguments.end():
+            self._say_arguments(call, rest)
+        if cut and not (call.name and call.has_whole_arguments()):
+            self._listener.warning(
+                "tool-call-cut",
+                f"The model's answer reached its length limit inside a call of {call.name or 'a tool'}.",
+            )
+            return None
+        if not call.name and not call.arguments:
+            return None  # an entry that says nothing: some endpoints close the list with one
+        if not call.name:
+            raise ModelProtocolError("The model endpoint sent a tool call without the tool's name.")
+        self._start(call)
+        made = ToolCall(id=call.id, name=call.name, arguments=str(call.arguments), extra=call.extra)
+        self._listener.call_ended(made)
+        return made
+
+    def _find(self, index: int | None, given_id: str | None, name: str | None, position: int) -> _Call:
+        if given_id is not None and (known := self._by_id.get(given_id)):
+            other_index = index is not None and known.index is not None and index != known.index
+            return self._new(index, None) if other_index and name else known
+        latest = self._by_index.get(index) if index is not None else self._latest()
+        if latest is None:
+            return self._new(index, given_id)
+        if given_id is not None:
+            return self._with_id(latest, index, given_id, name)
+        return self._new(index, None) if self._begins_another(latest, index, name, position) else latest
+
+    def _with_id(self, latest: _Call, index: int | None, given_id: str, name: str | None) -> _Call:
+        """An unknown id: a new call, unless the latest one only waited for its id."""
+        named_twice = bool(name and latest.name) and (latest.saw_arguments or name != latest.name)
+        if latest.given_id is not None or named_twice:
+            return self._new(index, given_id)
+        latest.given_id = given_id
+        self._by_id[given_id] = latest
+        return latest
+
+    def _begins_another(self, latest: _Call, index: int | None, name: str | None, position: int) -> bool:
+        if not (name and latest.name):
+            return False
+        if index is None and (position or (latest.saw_arguments and name != latest.name)):
+            return True
+        return bool(latest.arguments) and (name != latest.name or latest.has_whole_arguments())
+
+    def _latest(self) -> _Call | None:
+        return self._calls[-1] if self._calls else None
+
+    def _new(self, index: int | None, given_id: str | None) -> _Call:
+        call = _Call(index, given_id)
+        self._calls.append(call)
+        if index is not None:
+            self._by_index[index] = call
+        if given_id is not None:
+            self._by_id[given_id] = call
+        return call
+
+    def _add_arguments(self, call: _Call, arguments: Any) -> None:
+        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
+        if said := call.arguments.add(text):
+            self._say_arguments(call, said)
+
+    def _say_arguments(self, call: _Call, said: str) -> None:
+        # The name may come in pieces, so the call is announced when its arguments begin; a call whose name
+        # comes late hears them all at once.
+        if call.started:
+            self._listener.call_arguments(call.id, said)
+        elif call.name:
+            self._start(call)
+
+    def _start(self, call: _Call) -> None:
+        if call.started:
+            return
+        call.started = True
+        call.id = self._settle_id(call.given_id)
+        self._listener.call_started(call.id, call.name)
+        if call.arguments:
+            self._listener.call_arguments(call.id, str(call.arguments))
+
+    def _settle_id(self, given_id: str | None) -> str:
+        if self._taken is None:
+            self._taken = self._taken_ids()
+        settled = given_id if given_id is not None and given_id not in self._taken else new_call_id()
+        self._taken.add(settled)
+        return settled
+
+
+def is_object(arguments: str) -> bool:
+    """Whether the text is one whole JSON object."""
+    try:
+        msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return False
+    return True
+
+
+def extra_members(member: dict[str, Any]) -> dict[str, Any]:
+    """The members of a tool call that we do not understand; those inside `function` are kept under that name."""
+    known = ("id", "index", "function", "type", "name", "arguments")
+    extra = {name: cleaned(value) for name, value in member.items() if name not in known and value is not None}
+    if member.get("type") not in (None, "", "function"):
+        extra["type"] = cleaned(member["type"])
+    function = member.get("function")
+    if isinstance(function, dict) and len(function) > len(function.keys() & {"name", "arguments"}):
+        inner = {key: cleaned(value) for key, value in function.items() if key not in ("name", "arguments")}
+        extra |= {"function": {key: value for key, value in inner.items() if value is not None}}
+    return {name: value for name, value in extra.items() if present(value) or name != "function"}
+
+
+def _text(value: Any) -> str | None:
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        value = str(value)
+    return clean(value) or None if isinstance(value, str) else None
+
+
+def _index(value: Any) -> int | None:
+    if isinstance(value, str) and value.strip().isdecimal():
+        return int(value)
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, int) and not isinstance(value, bool) else None

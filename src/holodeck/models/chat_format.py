@@ -1,0 +1,186 @@
+"""Messages in OpenAI's chat form, there and back.
+
+Members of a message or a tool call that we do not understand travel in `extra` and come back in the place where they
+were. Ids, timestamps and `failed` are ours and do not travel.
+"""
+
+import json
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from holodeck.core.messages import (
+    AssistantMessage,
+    Content,
+    MediaPart,
+    Message,
+    Part,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
+from holodeck.core.text import clean
+from holodeck.errors import InvalidRequest
+from holodeck.models.assembly import extra_members
+from holodeck.models.chunks import cleaned, present
+from holodeck.models.port import Prompt
+
+_SYSTEM_ROLES = frozenset({"system", "developer"})
+_ASSISTANT_MEMBERS = frozenset({"role", "content", "tool_calls", "function_call", "reasoning"})
+_AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
+
+Chat = dict[str, Any]
+
+
+def to_chat(prompt: Prompt) -> list[Chat]:
+    """The `messages` of a request, the system prompt first."""
+    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    return system + [message_to_chat(message) for message in prompt.messages if not _is_empty(message)]
+
+
+def message_to_chat(message: Message) -> Chat:
+    if isinstance(message, UserMessage):
+        return {"role": "user", "content": _content_to_chat(message.content)}
+    if isinstance(message, ToolMessage):
+        # Gemini refuses a result without the tool's name, and the others take it.
+        text = text_of(message.content)
+        return {"role": "tool", "tool_call_id": message.call_id, "name": message.name, "content": text}
+    chat: Chat = {**message.extra, "role": "assistant", "content": message.content or None}
+    if message.tool_calls:
+        chat["tool_calls"] = [_call_to_chat(call) for call in message.tool_calls]
+    elif chat["content"] is None:
+        chat["content"] = ""
+    return chat
+
+
+def from_chat(chats: Iterable[Mapping[str, Any]]) -> list[Message]:
+    """The messages of a conversation; system messages are left out (`system_of` reads them)."""
+    messages: list[Message] = []
+    names: dict[str, str] = {}  # of tools, by call id: a tool message need not repeat it
+    for place, chat in enumerate(chats):
+        role = chat.get("role")
+        if role in _SYSTEM_ROLES:
+            continue
+        if role == "user":
+            messages.append(UserMessage(content=_content_from_chat(chat.get("content"), place)))
+        elif role == "assistant":
+            message = _assistant_from_chat(chat, place)
+            names |= {call.id: call.name for call in message.tool_calls}
+            messages.append(message)
+        elif role == "tool":
+            messages.append(_tool_from_chat(chat, names, place))
+        else:
+            raise InvalidRequest(f"messages[{place}] has the role {role!r}", field=f"messages[{place}].role")
+    return messages
+
+
+def system_of(chats: Iterable[Mapping[str, Any]]) -> str:
+    """The system prompt of a conversation, empty when it has none."""
+    texts = (
+        text_of(_content_from_chat(chat.get("content"), place))
+        for place, chat in enumerate(chats)
+        if chat.get("role") in _SYSTEM_ROLES
+    )
+    return "\n\n".join(text for text in texts if text)
+
+
+def _is_empty(message: Message) -> bool:
+    """Whether an assistant said nothing at all; several providers refuse a history that has such a message."""
+    return isinstance(message, AssistantMessage) and not message.content and not message.tool_calls
+
+
+def _content_to_chat(content: Content) -> str | list[Chat]:
+    return content if isinstance(content, str) else [_part_to_chat(part) for part in content]
+
+
+def _part_to_chat(part: Part) -> Chat:
+    if isinstance(part, TextPart):
+        return {"type": "text", "text": part.text}
+    if part.mime_type.startswith("image/"):
+        return {"type": "image_url", "image_url": {"url": part.url or _data_url(part)}}
+    if part.data and part.mime_type in _AUDIO_FORMATS:
+        return {"type": "input_audio", "input_audio": {"data": part.data, "format": _AUDIO_FORMATS[part.mime_type]}}
+    if part.data:
+        return {"type": "file", "file": {"filename": part.filename or "file", "file_data": _data_url(part)}}
+    return {"type": "text", "text": " ".join(filter(None, [text_of((part,)), part.url]))}
+
+
+def _data_url(part: MediaPart) -> str:
+    return f"data:{part.mime_type};base64,{part.data or ''}"
+
+
+def _call_to_chat(call: ToolCall) -> Chat:
+    inside = call.extra.get("function", {})
+    function = {**inside, "name": call.name, "arguments": call.arguments or "{}"}
+    return {"type": "function", **call.extra, "id": call.id, "function": function}
+
+
+def _assistant_from_chat(chat: Mapping[str, Any], place: int) -> AssistantMessage:
+    calls = chat.get("tool_calls") or ()
+    if not isinstance(calls, Sequence) or not all(isinstance(call, Mapping) for call in calls):
+        raise InvalidRequest(f"messages[{place}].tool_calls has to be a list of objects", field="tool_calls")
+    reasoning = chat.get("reasoning_content") or chat.get("reasoning")
+    return AssistantMessage(
+        content=text_of(_content_from_chat(chat.get("content"), place)),
+        tool_calls=tuple(_call_from_chat(dict(call), place) for call in calls),
+        reasoning=clean(reasoning) if isinstance(reasoning, str) else "",
+        extra={
+            name: cleaned(value) for name, value in chat.items() if name not in _ASSISTANT_MEMBERS and present(value)
+        },
+    )
+
+
+def _call_from_chat(call: Chat, place: int) -> ToolCall:
+    function = call.get("function")
+    name = function.get("name") if isinstance(function, dict) else None
+    if not isinstance(function, dict) or not (isinstance(name, str) and isinstance(call.get("id"), str)):
+        raise InvalidRequest(f"messages[{place}] has a tool call without id or function name", field="tool_calls")
+    arguments = function.get("arguments") or ""
+    if not isinstance(arguments, str):
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return ToolCall(id=call["id"], name=name, arguments=clean(arguments), extra=extra_members(call))
+
+
+def _tool_from_chat(chat: Mapping[str, Any], names: Mapping[str, str], place: int) -> ToolMessage:
+    call_id = chat.get("tool_call_id")
+    if not isinstance(call_id, str) or not call_id:
+        raise InvalidRequest(f"messages[{place}] is a tool message without tool_call_id", field="tool_call_id")
+    name = chat.get("name") or names.get(call_id, "")
+    return ToolMessage(call_id=call_id, name=str(name), content=_content_from_chat(chat.get("content"), place))
+
+
+def _content_from_chat(content: Any, place: int) -> Content:
+    if content is None:
+        return ""
+    if isinstance(content, str):
+        return clean(content)
+    if isinstance(content, Sequence) and all(isinstance(part, Mapping) for part in content):
+        return tuple(_part_from_chat(part, place) for part in content)
+    raise InvalidRequest(f"messages[{place}].content has to be text or a list of parts", field="content")
+
+
+def _part_from_chat(part: Mapping[str, Any], place: int) -> Part:
+    kind = part.get("type")
+    value = part.get(str(kind))
+    if kind == "text" and isinstance(value, str):
+        return TextPart(clean(value))
+    if kind == "image_url":
+        url = value.get("url") if isinstance(value, Mapping) else value
+        if isinstance(url, str):
+            return _media(url, "image/*")
+    if kind == "input_audio" and isinstance(value, Mapping):
+        mime_type = "audio/mpeg" if value.get("format") == "mp3" else "audio/wav"
+        return MediaPart(mime_type=mime_type, data=str(value.get("data", "")))
+    if kind == "file" and isinstance(value, Mapping) and isinstance(value.get("file_data"), str):
+        return _media(value["file_data"], "application/octet-stream", value.get("filename"))
+    raise InvalidRequest(f"messages[{place}].content has a part of type {kind!r} that is not known", field="content")
+
+
+def _media(url: str, mime_type: str, filename: Any = None) -> MediaPart:
+    name = filename if isinstance(filename, str) else None
+    head, comma, data = url.partition(",")
+    if comma and head.startswith("data:") and head.endswith(";base64"):
+        found = head.removeprefix("data:").removesuffix(";base64")
+        return MediaPart(mime_type=found or mime_type, data=data, filename=name)
+    return MediaPart(mime_type=mime_type, url=url, filename=name)

@@ -1,0 +1,194 @@
+"""One chunk of a chat-completion stream, read as leniently as real endpoints need.
+
+Only the members that matter are decoded into structs, and none of them is trusted to have the right type. What cannot
+be decoded the fast way (halves of surrogate pairs, invalid UTF-8, NaN) is tried the slow way before it counts as
+broken. Nothing here keeps state: putting chunks together is the work of `answer` and `assembly`.
+"""
+
+import json
+from typing import Any
+
+import msgspec
+
+from holodeck.core.text import clean
+from holodeck.core.usage import TokenUsage
+
+
+class Choice(msgspec.Struct):
+    index: Any = None
+    delta: Any = None
+    message: Any = None  # of a plain chat.completion
+    finish_reason: Any = None
+    usage: Any = None  # Moonshot puts it here
+    error: Any = None  # OpenRouter puts it here
+
+
+class Chunk(msgspec.Struct):
+    choices: list[Choice] | None = None
+    usage: Any = None
+    error: Any = None
+    x_groq: Any = None  # Groq's usage is in it
+
+
+class Malformed(Exception):
+    """An event that is no JSON object. `data` is for the debug log only."""
+
+    def __init__(self, data: bytes) -> None:
+        super().__init__("malformed event")
+        self.data = data
+
+
+class InBandError(Exception):
+    """The endpoint said, in the middle of a successful response, that it failed."""
+
+    def __init__(self, value: Any) -> None:
+        super().__init__("error in the stream")
+        self.value = value
+
+
+decode = msgspec.json.Decoder(Chunk).decode
+DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+
+
+def decode_leniently(data: bytes) -> tuple[list[Chunk], bool]:
+    """The chunks in `data`, and whether bytes that are no UTF-8 had to be replaced.
+
+    More than one chunk when an endpoint puts no blank lines between its events. Raises Malformed, or InBandError when
+    the value is an error in one of the shapes that are not `{"error": …}`.
+    """
+    try:
+        text, replaced = data.decode(), False
+    except UnicodeDecodeError:
+        text, replaced = data.decode(errors="replace"), True
+    values = _values(text, data)
+    return [_chunk(value) for value in values], replaced
+
+
+def _values(text: str, data: bytes) -> list[dict[str, Any]]:
+    try:
+        loaded = json.loads(text, strict=False)
+        values = loaded if isinstance(loaded, list) else [loaded]
+    except (ValueError, RecursionError):
+        lines = text.splitlines() if "\n" in text else []
+        try:
+            values = [json.loads(line, strict=False) for line in lines if line.strip() not in ("", "[DONE]")]
+        except (ValueError, RecursionError):
+            values = []
+    if not values or not all(isinstance(value, dict) for value in values):
+        raise Malformed(data)
+    return values
+
+
+def _chunk(value: dict[str, Any]) -> Chunk:
+    choices = value.get("choices")
+    if isinstance(choices, dict):
+        choices = [choices]
+    if not isinstance(choices, list):
+        choices = None
+        if error := error_in(value):
+            raise InBandError(error)
+    return Chunk(
+        choices=None if choices is None else [_choice(choice) for choice in choices if isinstance(choice, dict)],
+        usage=value.get("usage"),
+        error=value.get("error"),
+        x_groq=value.get("x_groq"),
+    )
+
+
+def _choice(value: dict[str, Any]) -> Choice:
+    return Choice(**{name: value[name] for name in Choice.__struct_fields__ if name in value})
+
+
+def error_in(value: Any) -> Any:
+    """The error that a JSON value is about, or None: `error`, `errors`, `detail`, vLLM's `object: error`."""
+    if isinstance(value, list):
+        return next((found for item in value if (found := error_in(item))), None)
+    if not isinstance(value, dict):
+        return None
+    for name in ("error", "errors", "detail"):
+        if value.get(name):
+            return value[name]
+    is_error = value.get("object") == "error" or value.get("type") == "error"
+    return value if is_error or ("message" in value and "code" in value) else None
+
+
+def present(value: Any) -> bool:
+    """Whether an endpoint said anything: null and empty values mean absence."""
+    return value is not None and value not in ("", {}, [])
+
+
+def cleaned(value: Any) -> Any:
+    """Foreign JSON without lone surrogates and NUL, at any depth."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(str(key)): cleaned(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [cleaned(item) for item in value]
+    return value
+
+
+_GROWING = frozenset({"text", "summary", "data"})  # members of OpenRouter's reasoning_details that arrive in pieces
+
+
+def merged(old: Any, new: Any) -> Any:
+    """Two sights of a member that we do not understand.
+
+    Objects merge, lists grow (entries with the same `index` are one entry in pieces), anything else is replaced.
+    """
+    if isinstance(old, dict) and isinstance(new, dict):
+        return old | {key: merged(old.get(key), value) for key, value in new.items() if value is not None}
+    if isinstance(old, list) and isinstance(new, list):
+        result = list(old)
+        for item in new:
+            _grow(result, item)
+        return result
+    return new
+
+
+def _grow(items: list[Any], new: Any) -> None:
+    last = items[-1] if items else None
+    if not (isinstance(last, dict) and isinstance(new, dict) and _is_same_entry(last, new)):
+        items.append(new)
+        return
+    grown = {
+        key: last[key] + value
+        for key, value in new.items()
+        if key in _GROWING and isinstance(value, str) and isinstance(last.get(key), str)
+    }
+    items[-1] = merged(last, new) | grown
+
+
+def _is_same_entry(last: dict[str, Any], new: dict[str, Any]) -> bool:
+    return "index" in new and last.get("index") == new["index"] and last.get("type") == new.get("type")
+
+
+def usage_of(value: Any) -> TokenUsage | None:
+    """What the endpoint said it cost; None when it said nothing that makes sense."""
+    if not isinstance(value, dict):
+        return None
+    prompt = _count(value, "prompt_tokens", "input_tokens")
+    completion = _count(value, "completion_tokens", "output_tokens")
+    total = _count(value, "total_tokens")
+    if prompt is not None and completion is None and total is not None and total >= prompt:
+        completion = total - prompt  # Gemini leaves out what is zero, or was all thinking
+    if prompt is None or completion is None:
+        return None
+    return TokenUsage(
+        prompt_tokens=prompt,
+        completion_tokens=completion,
+        reasoning_tokens=_count(value.get("completion_tokens_details"), "reasoning_tokens"),
+        cached_tokens=_count(value.get("prompt_tokens_details"), "cached_tokens"),
+    )
+
+
+def _count(value: Any, *names: str) -> int | None:
+    if not isinstance(value, dict):
+        return None
+    for name in names:
+        figure = value.get(name)
+        if isinstance(figure, float) and figure.is_integer():
+            figure = int(figure)
+        if isinstance(figure, int) and not isinstance(figure, bool) and figure >= 0:
+            return figure
+    return None

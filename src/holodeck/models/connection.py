@@ -1,0 +1,52 @@
+"""The HTTP side of a model: one session, made when it is first needed, with nothing that could leak a key.
+
+Redirects are not followed, cookies not kept, compression not asked for (a compressed stream is held back in blocks).
+"""
+
+from types import MappingProxyType
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import aiohttp
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_HEADERS = MappingProxyType({"Accept-Encoding": "identity", "User-Agent": "holodeck"})
+
+
+class Connection:
+    def __init__(self, headers: dict[str, str], connect_timeout: float) -> None:
+        self._headers = {**_HEADERS, **headers}
+        self._connect_timeout = connect_timeout
+        self._session: aiohttp.ClientSession | None = None
+
+    def post(self, url: str, body: bytes) -> "aiohttp.client._RequestContextManager":
+        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+        return self._open().post(url, data=body, headers=headers, allow_redirects=False, proxy=proxy_for(url))
+
+    def get(self, url: str) -> "aiohttp.client._RequestContextManager":
+        return self._open().get(url, allow_redirects=False, proxy=proxy_for(url))
+
+    async def close(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        if self._session is None:
+            self._session = aiohttp.ClientSession(
+                connector=aiohttp.TCPConnector(limit=0),
+                timeout=aiohttp.ClientTimeout(total=None, connect=self._connect_timeout),
+                headers=self._headers,
+                cookie_jar=aiohttp.DummyCookieJar(),
+            )
+        return self._session
+
+
+def proxy_for(url: str) -> str | None:
+    """The environment's proxy for a URL. aiohttp's own `trust_env` would read ~/.netrc too and clash with our key."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in _LOOPBACK or proxy_bypass(host):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")

@@ -1,0 +1,203 @@
+"""What went wrong at a model endpoint, as a typed error that a person can act on.
+
+Statuses, error bodies, error objects inside a stream and broken connections all end here. Every text that comes from
+the endpoint is shortened and stripped of secrets first. It decides nothing about trying again.
+"""
+
+import json
+import re
+from typing import Any
+
+import aiohttp
+import msgspec
+
+from holodeck.core.text import one_line
+from holodeck.errors import (
+    ContentFiltered,
+    ContextOverflow,
+    ModelAuthFailed,
+    ModelError,
+    ModelInterrupted,
+    ModelProtocolError,
+    ModelRejected,
+    ModelUnavailable,
+    ModelUnreachable,
+)
+from holodeck.models.chunks import error_in
+from holodeck.models.secrets import Redactor
+
+_LONGEST_QUOTE = 200
+_REDIRECTS = range(300, 400)
+_SERVER_ERRORS = range(500, 600)
+_PASSING = frozenset({408, 409, 425})  # as the official SDKs: worth another try
+_OVERLOADED = frozenset({429, 503, 529})
+_AUTH = frozenset({401, 403})
+_NOWHERE = frozenset({404, 405})
+_NOT_IMPLEMENTED = 501
+
+_OVERFLOW = re.compile(
+    r"context_length_exceeded|context.{0,20}(length|window|size)|prompt is too long|too many (input )?tokens"
+    r"|input.{0,40}(token count|is too long).{0,60}|exceeds? the (maximum|max|available).{0,40}(token|context)"
+    r"|reduce the length of|maximum.{0,20}prompt.{0,10}length",
+    re.IGNORECASE,
+)
+_FILTER = re.compile(r"content_filter|content management policy|data_inspection_failed|safety system", re.IGNORECASE)
+_BAD_KEY = re.compile(
+    r"(invalid|incorrect|missing|no|expired).{0,12}api.?key|api.?key.{0,20}(not valid|invalid|expired|not found)"
+    r"|invalid_api_key|authentication_error|permission_denied|unauthenticated",
+    re.IGNORECASE,
+)
+_NO_CREDIT = re.compile(r"insufficient_quota|insufficient.{0,10}(balance|credit)|billing_hard_limit", re.IGNORECASE)
+_BUSY = re.compile(
+    r"rate.?limit|too many requests|overloaded|resource_exhausted|unavailable|capacity|temporarily", re.IGNORECASE
+)
+_CALLERS_MISTAKE = re.compile(r"invalid_request|bad_request|invalid_argument|model_not_found|not_found", re.IGNORECASE)
+_RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([\d.]{1,10})s"')  # google.rpc.RetryInfo
+
+
+class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+    """A response that is no success."""
+
+    status: int
+    body: bytes = b""
+    retry_after: float | None = None
+    location: str | None = None
+
+    @property
+    def text(self) -> str:
+        return self.body.decode(errors="replace")
+
+
+class Diagnosis:
+    """Speaks about one endpoint: `where` is its host, `key_variable` what the user sets when the key is wrong."""
+
+    def __init__(self, *, where: str, model: str, key_variable: str, has_key: bool, redact: Redactor) -> None:
+        self.redact = redact
+        self._where = where
+        self._model = model
+        self._key_variable = key_variable
+        self._has_key = has_key
+
+    def of_response(self, refusal: Refusal) -> ModelError:
+        text = refusal.text
+        quote = self._quote(text)
+        status = refusal.status
+        if status in _REDIRECTS:
+            return self._of_redirect(refusal)
+        if (known := self._of_words(text, quote, status)) is not None:
+            return known
+        if status in _NOWHERE:
+            return ModelRejected(
+                f"{self._where} answered {status}: there is no model {self._model!r}, or the endpoint's URL is wrong "
+                f"(it usually ends in /v1).{quote}"
+            )
+        if status in _OVERLOADED:
+            return ModelUnavailable(
+                f"The model at {self._where} is overloaded or its rate limit is reached ({status}). Try again later."
+                f"{quote}",
+                retry_after=refusal.retry_after if refusal.retry_after is not None else _retry_delay(text),
+            )
+        if status in _PASSING or (status in _SERVER_ERRORS and status != _NOT_IMPLEMENTED):
+            return ModelUnreachable(
+                f"The model endpoint {self._where} failed ({status}). Try again later.{quote}",
+                retry_after=refusal.retry_after,
+            )
+        return ModelRejected(f"The model endpoint {self._where} refused the request ({status}).{quote}")
+
+    def of_error(self, value: Any, *, started: bool) -> ModelError:
+        """An error object inside a stream."""
+        text = value if isinstance(value, str) else json.dumps(value, default=str)
+        quote = self._quote(text)
+        status = _status_in(value)
+        error = self._of_words(text, quote, status)
+        if error is None and status is not None:
+            error = self.of_response(Refusal(status=status, body=text.encode(errors="replace")))
+        if error is None and _BUSY.search(text):
+            error = ModelUnavailable(f"The model at {self._where} is overloaded.{quote}")
+        if error is None and _CALLERS_MISTAKE.search(text):
+            error = ModelRejected(f"The model endpoint {self._where} refused the request.{quote}")
+        if error is None:
+            error = ModelUnreachable(f"The model endpoint {self._where} reported a failure.{quote}")
+        if started and not isinstance(error, ContentFiltered | ContextOverflow):
+            error = ModelInterrupted(f"The model endpoint {self._where} broke off its answer.{quote}")
+        return error
+
+    def of_connection(self, error: BaseException, *, started: bool) -> ModelError:
+        """A broken connection, or one that was never made."""
+        if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
+            return ModelProtocolError(f"{self._where} does not answer in HTTP as a model endpoint does.")
+        if started:
+            return ModelInterrupted(f"The connection to {self._where} broke in the middle of the model's answer.")
+        if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
+            return ModelUnreachable(f"No secure connection to {self._where}: its certificate was not accepted.")
+        if isinstance(error, aiohttp.ClientConnectorDNSError):
+            return ModelUnreachable(f"There is no host {self._where}, or no name server to ask. Check model.endpoint.")
+        if isinstance(error, aiohttp.ClientConnectorError | TimeoutError):
+            return ModelUnreachable(f"No connection to {self._where}. Is the model endpoint running?")
+        return ModelUnreachable(f"{self._where} closed the connection before it answered.")
+
+    def malformed(self) -> ModelError:
+        return ModelProtocolError(f"{self._where} sent an event that is no JSON object, so its answer cannot be read.")
+
+    def _of_redirect(self, refusal: Refusal) -> ModelError:
+        to = f" to {one_line(self.redact(refusal.location), 120)}" if refusal.location else ""
+        return ModelRejected(
+            f"{self._where} redirects ({refusal.status}){to}. Redirects are not followed, because the key would go "
+            "along; set model.endpoint to the right URL."
+        )
+
+    def _of_words(self, text: str, quote: str, status: int | None) -> ModelError | None:
+        """What the words of an error say more exactly than its status does."""
+        if status in _AUTH or (_BAD_KEY.search(text) and (status is None or status == 400)):  # noqa: PLR2004  Gemini and xAI say 400 for a bad key
+            return ModelAuthFailed(self._about_key(quote))
+        if status is not None and status in _SERVER_ERRORS:
+            return None
+        if _NO_CREDIT.search(text) or status == 402:  # noqa: PLR2004  payment required
+            return ModelRejected(f"The account at {self._where} has no credit left, or none for this model.{quote}")
+        if status != 429 and _OVERFLOW.search(text):  # noqa: PLR2004  limits per minute speak of tokens too
+            return ContextOverflow(
+                f"The conversation is too long for the model {self._model!r}. Start a new one or shorten it.{quote}"
+            )
+        if _FILTER.search(text):
+            return ContentFiltered(f"The model's provider refused to answer this (content filter).{quote}")
+        return None
+
+    def _about_key(self, quote: str) -> str:
+        if self._has_key:
+            return f"{self._where} did not accept the API key. Check {self._key_variable} or model.api_key.{quote}"
+        return f"{self._where} wants an API key. Set {self._key_variable} or model.api_key.{quote}"
+
+    def _quote(self, body: str) -> str:
+        said = one_line(self.redact(_message_in(body)), _LONGEST_QUOTE)
+        return f" It said: {said}" if said else ""
+
+
+def _message_in(body: str) -> str:
+    """The sentence in an error body. HTML has none that helps."""
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        return "" if body.lstrip().startswith("<") else body
+    found = error_in(value) or value
+    if isinstance(found, list) and found:
+        found = found[0]
+    if isinstance(found, dict):
+        found = next((found[name] for name in ("message", "msg", "detail", "error") if found.get(name)), found)
+    return found if isinstance(found, str) else json.dumps(found, default=str)
+
+
+def _status_in(value: Any) -> int | None:
+    if not isinstance(value, dict):
+        return None
+    for name in ("status", "status_code", "code", "http_status"):
+        figure = value.get(name)
+        if isinstance(figure, str) and figure.isdecimal():
+            figure = int(figure)
+        if isinstance(figure, int) and 400 <= figure < 600:  # noqa: PLR2004  the statuses of failure
+            return figure
+    return None
+
+
+def _retry_delay(body: str) -> float | None:
+    found = _RETRY_DELAY.search(body)
+    return float(found[1]) if found and found[1].count(".") <= 1 and found[1] != "." else None

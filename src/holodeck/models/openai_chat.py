@@ -1,0 +1,226 @@
+"""Any endpoint that speaks OpenAI's chat completions, streaming.
+
+This module does the talking: the exchange, its deadlines, trying again. What the bytes mean is decided in `answer`,
+what a failure means in `diagnosis`, what is sent in `payload`; none of them does I/O.
+"""
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable
+from urllib.parse import urlsplit
+
+import aiohttp
+
+from holodeck.core.messages import AssistantMessage
+from holodeck.errors import ConfigError, ModelAuthFailed, ModelError, ModelProtocolError, ModelTimeout
+from holodeck.models import payload
+from holodeck.models.answer import Answer, AnswerStream
+from holodeck.models.chunks import InBandError, Malformed
+from holodeck.models.connection import Connection
+from holodeck.models.diagnosis import Diagnosis, Refusal
+from holodeck.models.port import Listener, ModelReply, Prompt
+from holodeck.models.providers import chat_url, models_url, provider_named
+from holodeck.models.secrets import Redactor
+from holodeck.models.settings import ChatSettings
+from holodeck.resilience.deadlines import SilenceLimit
+from holodeck.resilience.retry import retry_after
+
+log = logging.getLogger(__name__)
+
+AFTER_FINISH = 5.0  # seconds for the usage and [DONE] that follow the finish reason
+DRAIN = 0.05  # seconds for the end of the body that follows [DONE]; with it the connection can be used again
+_MAX_REFUSAL = 65_536
+_LONGEST_LOGGED = 200
+_LOST = (aiohttp.ClientError, OSError)  # TimeoutError is an OSError
+
+
+class OpenAIChatModel:
+    """One model behind one endpoint. `sleep`, `clock` and `chance` exist so that tests need not wait."""
+
+    def __init__(
+        self,
+        settings: ChatSettings,
+        *,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        provider = provider_named(settings.provider)
+        api_key = _header_value(settings.api_key)
+        self._settings = settings
+        self._limits = settings.deadlines
+        self._sleep, self._clock, self._chance = sleep, clock, chance
+        self._url = chat_url(settings.provider, settings.endpoint)
+        self._models_url = models_url(settings.provider, settings.endpoint)
+        self._connection = Connection({**provider.headers(api_key), **settings.headers}, self._limits.connect)
+        self._without: frozenset[str] = frozenset()  # members of the request that this endpoint does not take
+        self._diagnosis = Diagnosis(
+            where=urlsplit(self._url).netloc,
+            model=settings.model,
+            key_variable=provider.key_variable,
+            has_key=bool(api_key),
+            redact=Redactor([api_key, *settings.headers.values()]),
+        )
+
+    @property
+    def name(self) -> str:
+        return f"{self._settings.provider}/{self._settings.model}"
+
+    def __repr__(self) -> str:
+        return f"OpenAIChatModel({self._settings!r})"
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        ends_at = self._clock() + self._limits.total
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await self._attempt(prompt, listener, ends_at - self._clock())
+            except ModelError as error:
+                pause = self._pause(error, attempt, ends_at - self._clock())
+                if pause is None:
+                    raise
+                log.debug("attempt %d at %s failed (%s); again in %.1f s", attempt, self.name, error.reason, pause)
+            await self._sleep(pause)
+
+    async def check(self) -> None:
+        """Asks for the list of models. Endpoints without one answer 404 or worse, which proves that they are there."""
+        try:
+            async with asyncio.timeout(self._limits.first_token), self._connection.get(self._models_url) as response:
+                refusal = await _read_refusal(response)
+        except TimeoutError as error:
+            raise ModelTimeout(f"The model endpoint did not answer within {self._limits.first_token:g} s.") from error
+        except _LOST as error:
+            raise self._diagnosis.of_connection(error, started=False) from error
+        if response.ok:
+            if response.content_type == "text/html" or refusal.body.lstrip().startswith(b"<"):
+                raise ModelProtocolError(
+                    f"{self._models_url} answers with a web page. Probably the endpoint's URL is not that of an "
+                    "OpenAI-compatible API: is a /v1 missing at its end?"
+                )
+            return
+        failure = self._diagnosis.of_response(refusal)
+        if isinstance(failure, ModelAuthFailed) or refusal.status >= 500:  # noqa: PLR2004  the server's own failure
+            raise failure
+
+    async def close(self) -> None:
+        await self._connection.close()
+
+    def _pause(self, error: ModelError, attempt: int, remaining: float) -> float | None:
+        """Seconds until the next attempt; None when there is none."""
+        backoff = self._settings.backoff
+        retries = min(1, backoff.retries) if isinstance(error, ModelTimeout) else backoff.retries
+        if error.started or not error.retryable or attempt > retries:
+            return None
+        if error.retry_after is not None and error.retry_after > backoff.longest_hint:
+            return None
+        pause = error.retry_after or backoff.pause(attempt, self._chance)
+        return pause if pause < remaining else None
+
+    async def _attempt(self, prompt: Prompt, listener: Listener, remaining: float) -> ModelReply:
+        """One try. Whatever goes wrong becomes a ModelError here."""
+        answer = Answer(listener, taken_ids=lambda: _call_ids(prompt), debug=self._settings.debug)
+        stream = AnswerStream(answer)
+        try:
+            await self._exchange_in_time(prompt, stream, remaining)
+            return stream.end()
+        except ModelError as error:
+            failure = error
+        except InBandError as error:
+            failure = self._diagnosis.of_error(error.value, started=answer.started)
+        except Malformed as error:
+            log.debug("malformed event from %s: %s", self.name, self._loggable(error.data))
+            failure = self._diagnosis.malformed()
+        except _LOST as error:
+            failure = self._of_lost(error, started=answer.started)
+        failure.started = answer.started
+        raise failure
+
+    async def _exchange_in_time(self, prompt: Prompt, stream: AnswerStream, remaining: float) -> None:
+        try:
+            async with asyncio.timeout(remaining), SilenceLimit(self._limits.first_token) as silence:
+                await self._exchange(prompt, stream, silence)
+        except _LOST:
+            if stream.answer.finish_reason is None:
+                raise
+            # The answer is whole; only what may follow it (usage, [DONE]) is missing.
+
+    async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: SilenceLimit) -> None:
+        """Asks, and asks again without what the endpoint does not know; then reads the answer."""
+        while True:
+            without = self._without
+            async with self._connection.post(self._url, payload.encode(self._settings, prompt, without)) as response:
+                if response.ok and response.status < 300:  # noqa: PLR2004  redirects are no answers
+                    stream.content_type = response.content_type
+                    return await self._read(response, stream, silence)
+                refusal = await _read_refusal(response)
+            lesson = payload.lesson(refusal.status, refusal.text, without)
+            if lesson is None:
+                raise self._diagnosis.of_response(refusal)
+            log.debug("%s does not take %s; asking again without it", self.name, lesson)
+            self._without |= {lesson}
+
+    async def _read(self, response: aiohttp.ClientResponse, stream: AnswerStream, silence: SilenceLimit) -> None:
+        answer, content = stream.answer, response.content
+        progress, finished = 0, False
+        while data := await content.readany():
+            stream.feed(data)
+            if answer.done:
+                return await _drain(response)
+            if answer.finish_reason is not None:
+                if not finished:
+                    finished = True
+                    silence.allow(min(self._limits.idle, AFTER_FINISH))
+            elif answer.progress != progress:
+                if progress:
+                    silence.heard()
+                else:
+                    silence.allow(self._limits.idle)
+                progress = answer.progress
+        return None
+
+    def _of_lost(self, error: Exception, *, started: bool) -> ModelError:
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
+            what = "stopped in the middle of its answer" if started else "did not begin to answer in time"
+            return ModelTimeout(f"The model {self._settings.model!r} {what}. Try again, or allow it more time.")
+        return self._diagnosis.of_connection(error, started=started)
+
+    def _loggable(self, data: bytes) -> str:
+        return self._diagnosis.redact(ascii(data.decode(errors="replace")))[:_LONGEST_LOGGED]
+
+
+def _call_ids(prompt: Prompt) -> set[str]:
+    return {
+        call.id for message in prompt.messages if isinstance(message, AssistantMessage) for call in message.tool_calls
+    }
+
+
+def _header_value(api_key: str | None) -> str | None:
+    """A key as a header can carry it: keys read from files end with a newline."""
+    key = (api_key or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError("model.api_key holds characters that no API key has; was it copied whole?")
+    return key or None
+
+
+async def _read_refusal(response: aiohttp.ClientResponse) -> Refusal:
+    body = bytearray()
+    while len(body) < _MAX_REFUSAL and (data := await response.content.readany()):
+        body += data
+    return Refusal(
+        status=response.status,
+        body=bytes(body[:_MAX_REFUSAL]),
+        retry_after=retry_after(response.headers),
+        location=response.headers.get("Location"),
+    )
+
+
+async def _drain(response: aiohttp.ClientResponse) -> None:
+    try:
+        async with asyncio.timeout(DRAIN):
+            while await response.content.readany():
+                pass
+    except _LOST:
+        response.close()

@@ -1,0 +1,121 @@
+"""Server-sent events from bytes, as they arrive: pure, synchronous, incremental.
+
+Follows the WHATWG rules for lines (LF, CRLF, CR), the byte order mark, comments and fields. It works on bytes, so that
+a character cut between two reads, U+2028 or NEL never split a line. It knows nothing of what the events mean.
+"""
+
+from typing import TypeAlias
+
+from holodeck.errors import ModelProtocolError
+
+MAX_EVENT = 1_000_000
+
+Event: TypeAlias = tuple[bytes, bytes]
+"""The event's name (empty when the stream gave none) and its data."""
+
+_BOM = b"\xef\xbb\xbf"
+
+
+class SseReader:
+    """Feed it bytes, get the events that are whole. Holds at most `max_event` bytes."""
+
+    def __init__(self, max_event: int = MAX_EVENT) -> None:
+        self._max = max_event
+        self._at_start = True
+        self._after_cr = False
+        self._partial: list[bytes] = []  # pieces of a line whose end is not here yet
+        self._partial_size = 0
+        self._data: list[bytes] = []  # lines of the event being read
+        self._data_size = 0
+        self._name = b""
+
+    def feed(self, chunk: bytes) -> list[Event]:
+        if self._at_start or self._after_cr:
+            chunk = self._opening(chunk)
+        if b"\n" not in chunk and b"\r" not in chunk:
+            self._keep(chunk)
+            return []
+        if self._partial:
+            chunk = b"".join([*self._partial, chunk])
+            self._partial.clear()
+            self._partial_size = 0
+        if self._data or self._name or b"\r" in chunk:
+            return self._read_lines(chunk)
+        return self._read_frames(chunk)
+
+    def end(self) -> list[Event]:
+        """What is left when the stream ends without the blank line. Nobody knows whether it is whole."""
+        rest = b"".join(self._partial)
+        self._partial.clear()
+        return self._read_lines(rest + b"\n\n")
+
+    def _opening(self, chunk: bytes) -> bytes:
+        """Drops the byte order mark, and the LF of a CRLF that was cut between two reads."""
+        if self._at_start:
+            chunk = b"".join([*self._partial, chunk])
+            self._partial.clear()
+            self._partial_size = 0
+            if len(chunk) < len(_BOM) and _BOM.startswith(chunk):
+                return chunk
+            self._at_start = False
+            return chunk.removeprefix(_BOM)
+        self._after_cr = not chunk
+        return chunk.removeprefix(b"\n")
+
+    def _keep(self, piece: bytes) -> None:
+        if piece:
+            self._partial.append(piece)
+            self._partial_size += len(piece)
+            self._check(self._partial_size + self._data_size)
+
+    def _check(self, size: int) -> None:
+        if size > self._max:
+            raise ModelProtocolError(
+                f"The model endpoint sent an event of more than {self._max:,} bytes, which no chat model does."
+            )
+
+    def _read_frames(self, chunk: bytes) -> list[Event]:
+        """The ordinary case: `data: …` and a blank line, LF only. Anything else goes line by line."""
+        frames = chunk.split(b"\n\n")
+        rest = frames.pop()
+        events: list[Event] = []
+        for frame in frames:
+            if frame.startswith(b"data: ") and b"\n" not in frame:
+                self._check(len(frame))
+                events.append((b"", frame[6:]))
+            else:
+                events.extend(self._read_lines(frame + b"\n\n"))
+        if rest:
+            events.extend(self._read_lines(rest))
+        return events
+
+    def _read_lines(self, chunk: bytes) -> list[Event]:
+        events: list[Event] = []
+        for line in chunk.splitlines(keepends=True):  # of bytes: splits at LF, CR and CRLF only
+            content = line.rstrip(b"\r\n")
+            if len(content) == len(line):
+                self._keep(line)
+            elif content:
+                self._read_field(content)
+            elif self._data or self._name:
+                self._dispatch(events)
+        self._after_cr = chunk.endswith(b"\r")
+        return events
+
+    def _read_field(self, line: bytes) -> None:
+        field, _, value = line.partition(b":")
+        value = value.removeprefix(b" ")
+        if field == b"data":
+            self._data.append(value)
+            self._data_size += len(value) + 1
+            self._check(self._data_size)
+        elif field == b"event":
+            self._check(len(value))
+            self._name = value
+
+    def _dispatch(self, events: list[Event]) -> None:
+        if self._data:
+            events.append((self._name, b"\n".join(self._data)))
+        self._data.clear()
+        self._data_size = 0
+        self._name = b""
