@@ -1,0 +1,69 @@
+"""The demo model behind the port: streams what `conversation` decided, word by word, as a real model would.
+
+It needs nothing and costs nothing, so it reports no usage. It keeps nothing between two replies.
+"""
+
+import asyncio
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime, tzinfo
+
+import msgspec
+
+from holodeck.core.ids import new_call_id
+from holodeck.core.messages import ToolCall
+from holodeck.models.demo import zones
+from holodeck.models.demo.conversation import next_move
+from holodeck.models.demo.scripts import Say
+from holodeck.models.demo.vocabulary import Call
+from holodeck.models.port import Listener, ModelReply, Prompt
+
+_WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
+_ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are said at once
+
+
+class DemoModel:
+    """Answers by rules. `delay` is waited after each word, for the show; `zone` is used when the prompt names none."""
+
+    name = "demo"
+
+    def __init__(
+        self,
+        *,
+        delay: float = 0.0,
+        clock: Callable[[], datetime] = lambda: datetime.now(UTC),
+        zone: tzinfo | None = None,
+    ) -> None:
+        self._delay = delay
+        self._clock = clock
+        self._zone = zone or zones.system_zone()
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        now = self._clock().astimezone(zones.zone_named(prompt.timezone) or self._zone)
+        move = next_move(prompt.messages, prompt.tools, prompt.timezone, now)
+        if isinstance(move, Say):
+            return await self._say(move.text, listener)
+        calls = [await self._ask(call, listener) for call in move]
+        return ModelReply(tool_calls=tuple(calls), finish_reason="tool_calls")
+
+    async def _say(self, text: str, listener: Listener) -> ModelReply:
+        for word in _WORD.findall(text):
+            listener.text(word)
+            await asyncio.sleep(self._delay)
+        return ModelReply(text=text)
+
+    async def _ask(self, wanted: Call, listener: Listener) -> ToolCall:
+        arguments = msgspec.json.encode(wanted.arguments).decode()
+        call = ToolCall(id=new_call_id(), name=wanted.name, arguments=arguments)
+        listener.call_started(call.id, call.name)
+        for start in range(0, len(arguments), _ARGUMENT_PIECE):
+            listener.call_arguments(call.id, arguments[start : start + _ARGUMENT_PIECE])
+            await asyncio.sleep(self._delay)
+        listener.call_ended(call)
+        return call
+
+    async def check(self) -> None:
+        return None
+
+    async def close(self) -> None:
+        return None

@@ -1,0 +1,245 @@
+"""The demo model behind the port: how it streams, what it remembers, and what it does with tools that fail or lack."""
+
+import asyncio
+import json
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+
+from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
+from holodeck.core.tools import Approval, ToolSchema
+from holodeck.models.demo.model import DemoModel
+from holodeck.models.demo.zones import system_zone
+from holodeck.models.port import Model, Prompt
+from tests.models.demo.sentences import NOW
+from tests.models.demo.talking import Conversation, Ear
+from tests.models.demo.todo_double import TODO_TOOLS, TodoDouble
+
+TASK_TOOLS = tuple(
+    ToolSchema(name=name) for name in ("add_task", "list_tasks", "complete_task", "update_task", "delete_task")
+)
+
+
+def fails(call: ToolCall) -> ToolMessage:
+    return ToolMessage(call_id=call.id, name=call.name, content="The database is away.", failed=True)
+
+
+def new_conversation(**changes: Any) -> Conversation:
+    return Conversation(**{"answer": TodoDouble(NOW).answer, "tools": TODO_TOOLS, "now": NOW, **changes})
+
+
+async def test_it_is_a_model() -> None:
+    model: Model = DemoModel()
+    await model.check()
+    await model.close()
+    assert model.name == "demo"
+
+
+async def test_words_come_one_by_one_and_let_others_run() -> None:
+    seen: list[int] = []
+    ear = Ear()
+
+    async def watch() -> None:
+        while True:
+            seen.append(len(ear.words))
+            await asyncio.sleep(0)
+
+    watching = asyncio.create_task(watch())
+    reply = await DemoModel(clock=lambda: NOW).reply(Prompt(messages=[UserMessage(content="hello")]), ear)
+    watching.cancel()
+    assert len(ear.words) == len(reply.text.split())
+    assert len(set(seen)) > len(ear.words) / 2
+
+
+async def test_arguments_come_in_pieces() -> None:
+    ear = Ear()
+    said = UserMessage(content="Remind me to buy eggs tomorrow at 3pm, urgent #home")
+    reply = await DemoModel(clock=lambda: NOW).reply(Prompt(messages=[said], tools=TODO_TOOLS), ear)
+    (call,) = reply.tool_calls
+    assert len(ear.pieces[call.id]) > 2
+    assert call.id.startswith("call_")
+    assert "user_id" not in json.loads(call.arguments)
+
+
+async def test_the_delay_is_kept_between_words() -> None:
+    started = asyncio.get_running_loop().time()
+    ear = Ear()
+    await DemoModel(delay=0.005, clock=lambda: NOW).reply(Prompt(messages=[UserMessage(content="thanks")]), ear)
+    assert asyncio.get_running_loop().time() - started >= 0.005 * len(ear.words)
+
+
+async def test_cancelling_stops_it_at_once() -> None:
+    ear = Ear()
+    slow = DemoModel(delay=60, clock=lambda: NOW).reply(Prompt(messages=[UserMessage(content="hello")]), ear)
+    task = asyncio.create_task(slow)
+    while not ear.words:
+        await asyncio.sleep(0)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    assert len(ear.words) == 1
+
+
+async def test_nothing_said_is_greeted() -> None:
+    reply = await DemoModel().reply(Prompt(), Ear())
+    assert reply.text.startswith("Hello")
+
+
+async def test_a_picture_alone_is_answered_politely() -> None:
+    talk = new_conversation()
+    calls, answer = await talk.say((MediaPart(mime_type="image/png", data="aGk="),))
+    assert (calls, "only read words" in answer) == ([], True)
+
+
+async def test_words_beside_a_picture_count() -> None:
+    talk = new_conversation()
+    calls, _ = await talk.say((TextPart("add buy paint"), MediaPart(mime_type="image/png", data="aGk=")))
+    assert calls == [("create_todo", {"title": "Buy paint"})]
+
+
+async def test_an_empty_list_is_told_kindly() -> None:
+    _, answer = await new_conversation().say("what's on my list?")
+    assert "empty" in answer
+
+
+@pytest.mark.req("ORC-07")
+async def test_a_failing_tool_is_told_plainly() -> None:
+    _, answer = await new_conversation(answer=fails).say("add milk")
+    assert answer == "That did not work. The tool says: The database is away."
+
+
+async def test_a_todo_that_vanished_meanwhile() -> None:
+    todos = TodoDouble(NOW)
+    talk = new_conversation(answer=todos.answer)
+    await talk.say("add milk")
+    todos.rows.clear()
+    calls, answer = await talk.say("mark it as done")
+    assert calls == [("update_todo", {"todo_id": "t1", "status": "completed"})]
+    assert "no todo 't1'" in answer
+
+
+async def test_plain_text_of_a_foreign_tool_is_passed_on() -> None:
+    def plain(call: ToolCall) -> ToolMessage:
+        return ToolMessage(call_id=call.id, name=call.name, content="Task 5 noted.")
+
+    _, answer = await new_conversation(answer=plain).say("add milk")
+    assert answer == "Task 5 noted."
+
+
+async def test_without_todo_tools_it_names_those_that_are_there() -> None:
+    calls, answer = await new_conversation(tools=[ToolSchema(name="convert")]).say("add milk")
+    assert calls == []
+    assert "No todo tools are connected" in answer
+    assert "`convert`" in answer
+
+
+async def test_a_tool_that_was_left_out_is_named() -> None:
+    talk = new_conversation(tools=TODO_TOOLS[:2])
+    await talk.say("add milk")
+    calls, answer = await talk.say("make it urgent")
+    assert (calls, "`update_todo`" in answer) == ([], True)
+
+
+async def test_a_deletion_that_the_runtime_has_approved_is_not_asked_twice() -> None:
+    approved = [ToolSchema(name=tool.name, approval=Approval.ALWAYS) for tool in TODO_TOOLS]
+    talk = new_conversation(tools=approved)
+    await talk.say("add milk")
+    calls, answer = await talk.say("delete it")
+    assert calls == [("delete_todo", {"todo_id": "t1", "confirmation": True})]
+    assert answer == "Deleted **Milk**."
+
+
+async def test_the_prompts_zone_is_used_and_a_wrong_one_is_not() -> None:
+    for zone, expected in (("Asia/Kolkata", "+05:30"), ("Middle/Earth", None), (None, None)):
+        calls, _ = await new_conversation(zone=zone).say("add milk tomorrow at noon")
+        offset = NOW.astimezone(system_zone()).strftime("%z") if expected is None else expected
+        due = calls[0][1]["due_date"]
+        assert due.endswith(offset if ":" in offset else f"{offset[:3]}:{offset[3:]}")
+
+
+async def test_two_requests_in_one_message() -> None:
+    calls, answer = await new_conversation().say("add buy milk tomorrow, then show my list")
+    assert [name for name, _ in calls] == ["create_todo", "list_todos"]
+    assert "Added **Buy milk**" in answer
+    assert "1. **Buy milk**" in answer
+
+
+async def test_another_models_turns_are_remembered_too() -> None:
+    """The demo model may be the fallback of a real one and take over in the middle of a conversation."""
+    todos = TodoDouble(NOW)
+    talk = new_conversation(answer=todos.answer)
+    call = ToolCall(id="c1", name="create_todo", arguments='{"title":"Gift for Ann"}')
+    talk.messages += [
+        UserMessage(content="Ann has her birthday soon, think of something"),
+        AssistantMessage(tool_calls=(call,)),
+        todos.answer(call),
+        AssistantMessage(content="I noted a gift for Ann. Shall I delete anything?"),
+    ]
+    calls, answer = await talk.say("make it urgent")
+    assert calls == [("update_todo", {"todo_id": "t1", "priority": "high"})]
+    assert "Gift for Ann" in answer
+
+
+async def test_only_its_own_question_takes_a_yes() -> None:
+    talk = new_conversation()
+    talk.messages += [UserMessage(content="delete milk"), AssistantMessage(content="Really?")]
+    assert "no question open" in (await talk.say("yes"))[1]
+
+
+async def test_a_long_conversation_stays_quick() -> None:
+    talk = new_conversation()
+    for number in range(60):
+        talk.messages += [UserMessage(content=f"add thing {number} tomorrow"), AssistantMessage(content="…")]
+    started = asyncio.get_running_loop().time()
+    await talk.say("show my list")
+    assert asyncio.get_running_loop().time() - started < 2
+
+
+@dataclass
+class TaskDouble:
+    """The other vocabulary: titles and descriptions only."""
+
+    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
+
+    def answer(self, call: ToolCall) -> ToolMessage:
+        result = getattr(self, call.name)(**json.loads(call.arguments))
+        return ToolMessage(call_id=call.id, name=call.name, content=json.dumps(result))
+
+    def add_task(self, title: str, description: str = "") -> dict[str, Any]:
+        task_id = f"k{len(self.rows) + 1}"
+        self.rows[task_id] = {"id": task_id, "title": title, "description": description, "status": "pending"}
+        return self.rows[task_id]
+
+    def list_tasks(self, status: str) -> dict[str, Any]:
+        return {"todos": [row for row in self.rows.values() if status in {"all", row["status"]}]}
+
+    def complete_task(self, task_id: str) -> dict[str, Any]:
+        return self.update_task(task_id, status="completed")
+
+    def update_task(self, task_id: str, **changes: Any) -> dict[str, Any]:
+        self.rows[task_id].update(changes)
+        return self.rows[task_id]
+
+    def delete_task(self, task_id: str) -> dict[str, Any]:
+        return {"deleted": self.rows.pop(task_id)}
+
+
+@pytest.mark.req("AGT-06")
+async def test_the_task_vocabulary() -> None:
+    talk = new_conversation(answer=TaskDouble().answer, tools=TASK_TOOLS)
+    described = {"title": "Buy eggs", "description": "Due Mon 16 Nov 2026, 15:00 · high priority · #home"}
+    story: tuple[tuple[str, list[tuple[str, dict[str, Any]]], str], ...] = (
+        ("add buy eggs tomorrow at 3pm, urgent #home", [("add_task", described)], "15:00"),
+        ("show my tasks", [("list_tasks", {"status": "pending"})], "1. **Buy eggs**"),
+        ("make it low priority", [], "know no priorities"),
+        ("rename it to buy ham", [("update_task", {"task_id": "k1", "title": "Buy ham"})], "Buy ham"),
+        ("mark 1 as done", [("complete_task", {"task_id": "k1"})], "ticked off"),
+        ("delete ham", [("list_tasks", {"status": "all"})], "Delete “Buy ham”?"),
+        ("yes", [("delete_task", {"task_id": "k1"})], "Deleted **Buy ham**"),
+        ("show my tasks", [("list_tasks", {"status": "pending"})], "empty"),
+    )
+    for said, expected, words in story:
+        calls, answer = await talk.say(said)
+        assert calls == expected
+        assert words in answer

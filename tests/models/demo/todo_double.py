@@ -1,0 +1,72 @@
+"""An in-memory double of the todo server's four tools: same arguments, same JSON, ids t1, t2, … by order of creation.
+
+It takes due filters literally only for `overdue`; the model filters by period itself. `test_demo_real_todos.py` runs
+the same model against the real tools.
+"""
+
+import json
+from datetime import datetime
+from typing import Any
+
+from holodeck.core.messages import ToolCall, ToolMessage
+from holodeck.core.tools import ToolSchema
+
+_ARGUMENTS = {
+    "create_todo": ("title", "due_date", "priority", "tags"),
+    "list_todos": ("status", "priority", "due_date_filter", "tags", "search", "timezone"),
+    "update_todo": ("todo_id", "title", "due_date", "priority", "status", "tags"),
+    "delete_todo": ("todo_id", "confirmation"),
+}
+TODO_TOOLS = tuple(
+    ToolSchema(name=name, parameters={"type": "object", "properties": dict.fromkeys(arguments, {})})
+    for name, arguments in _ARGUMENTS.items()
+)
+
+
+class RefusedError(Exception):
+    """A tool error as the server words it."""
+
+
+class TodoDouble:
+    def __init__(self, now: datetime) -> None:
+        self.now = now
+        self.rows: dict[str, dict[str, Any]] = {}
+
+    def answer(self, call: ToolCall) -> ToolMessage:
+        try:
+            result = getattr(self, call.name)(**json.loads(call.arguments))
+        except RefusedError as refusal:
+            return ToolMessage(call_id=call.id, name=call.name, content=str(refusal), failed=True)
+        return ToolMessage(call_id=call.id, name=call.name, content=json.dumps(result))
+
+    def create_todo(
+        self, *, title: str, due_date: str | None = None, priority: str = "medium", tags: list[str] | None = None
+    ) -> dict[str, Any]:
+        todo_id = f"t{len(self.rows) + 1}"
+        given = {"title": title, "description": None, "due_date": due_date, "priority": priority, "tags": tags or []}
+        stamps = {"created_at": self.now.isoformat(), "updated_at": self.now.isoformat()}
+        self.rows[todo_id] = {"id": todo_id, "status": "pending", **given, **stamps}
+        return self.rows[todo_id]
+
+    def list_todos(self, *, status: str = "pending", search: str = "", **filters: Any) -> dict[str, Any]:
+        rows = [row for row in self.rows.values() if status in {"all", row["status"]}]
+        rows = [row for row in rows if search.lower() in row["title"].lower()]
+        if filters.get("due_date_filter") == "overdue":
+            rows = [row for row in rows if row["due_date"] and datetime.fromisoformat(row["due_date"]) < self.now]
+        return {"count": len(rows), "todos": rows}
+
+    def update_todo(self, *, todo_id: str, **changes: Any) -> dict[str, Any]:
+        if changes.get("due_date") == "":
+            changes["due_date"] = None
+        self._row(todo_id).update(changes)
+        return self._row(todo_id)
+
+    def delete_todo(self, *, todo_id: str, confirmation: bool) -> dict[str, Any]:
+        if not confirmation:
+            raise RefusedError("Nothing was deleted: ask the user.")
+        return {"deleted": self.rows.pop(self._row(todo_id)["id"])}
+
+    def _row(self, todo_id: str) -> dict[str, Any]:
+        if todo_id not in self.rows:
+            raise RefusedError(f"There is no todo {todo_id!r}.")
+        return self.rows[todo_id]
