@@ -32,7 +32,9 @@ class ToolBlock(Block):
     """What all tools have in common."""
 
     name: ToolName = Field(description="Letters, digits, - and _; how messages name it")
-    description: str = Field("", max_length=4000, description="For people; the model reads what the tool itself says")
+    description: str = Field(
+        "", max_length=4000, description="For people; of a function, also what the model reads instead of its docstring"
+    )
     bind: dict[Identifier, Any] = Field(
         default={}, max_length=20, description="Arguments filled in by the runtime and hidden from the model"
     )

@@ -1,0 +1,6 @@
+"""`python -m holodeck`."""
+
+from holodeck.cli.main import main
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,30 @@
+"""Which agent a command means: a path, the agent.yaml of this folder, or the bundled demo."""
+
+import sys
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import click
+
+from holodeck.cli.paint import Paint
+from holodeck.config.bundled import load_demo
+from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
+
+Command = TypeVar("Command", bound=Callable[..., Any])
+
+
+def agent_arguments(command: Command) -> Command:
+    """PATH and --demo, the same for every command that takes an agent."""
+    command = click.option("--demo", is_flag=True, help="The bundled todo agent on the offline demo model.")(command)
+    return click.argument("path", required=False, metavar="[PATH]")(command)
+
+
+def chosen(path: str | None, *, demo: bool) -> LoadedConfig:
+    """The configuration, after its warnings were shown."""
+    if path and demo:
+        raise click.UsageError("--demo brings its own agent; leave out the path")
+    config = load_demo() if demo else load_config(path or DEFAULT_NAME)
+    yellow = Paint.of(sys.stderr).yellow
+    for warning in config.warnings:
+        click.echo(f"{yellow('warning')}: {warning}", err=True)
+    return config

@@ -1,0 +1,89 @@
+"""`holodeck check`: everything that can go wrong at a start, found before it.
+
+Starts exactly what `serve` and `chat` would start, the model endpoint and all tool servers side by side, and stops them.
+"""
+
+import asyncio
+import sys
+from collections.abc import Awaitable
+
+import click
+
+from holodeck.agent.agent import Agent
+from holodeck.cli.agent_choice import agent_arguments, chosen
+from holodeck.cli.paint import Paint
+from holodeck.config.build import build_agent
+from holodeck.config.load import LoadedConfig
+from holodeck.config.tool_schema import McpToolSettings
+from holodeck.core.text import one_line
+from holodeck.core.tools import Approval
+from holodeck.errors import HoloDeckError, StartError
+
+
+@click.command("check")
+@agent_arguments
+def command(*, path: str | None, demo: bool) -> int:
+    """Validate an agent file and connect to everything it names.
+
+    Exit code 1: the file is wrong; 2: something that it needs cannot be reached.
+    """
+    config = chosen(path, demo=demo)
+    agent = build_agent(config)
+    report = Report()
+    report.good(f"{config.document.file} is valid")
+    for line in commands_of(config):
+        report.note(f"runs {line}")
+    return asyncio.run(connect(agent, report))
+
+
+def commands_of(config: LoadedConfig) -> list[str]:
+    """The programs that starting this agent runs: what a person wants to see of a file that came from somebody else."""
+    tools = [tool for tool in config.agent.tools if isinstance(tool, McpToolSettings) and tool.command]
+    return [one_line(f"{tool.command} {' '.join(tool.args)}", 200) for tool in tools]
+
+
+async def connect(agent: Agent, report: "Report") -> int:
+    report.note(f"connecting to {agent.model.name} and the tools …")
+    try:
+        reached = await asyncio.gather(
+            report.attempt(f"the model {agent.model.name} answers", agent.model.check()),
+            report.attempt("the tools are there", agent.tools.start()),
+        )
+        if reached[1]:
+            report.tools(agent)
+    finally:
+        await agent.close()
+    return 0 if all(reached) else StartError.exit_code
+
+
+class Report:
+    """Lines for a person, one each fact."""
+
+    def __init__(self) -> None:
+        self._paint = Paint.of(sys.stdout)
+
+    def good(self, text: str) -> None:
+        click.echo(f"{self._paint.green('✓')} {one_line(text, 300)}")
+
+    def bad(self, text: str) -> None:
+        click.echo(f"{Paint.of(sys.stderr).red('✗')} {one_line(text, 500)}", err=True)
+
+    def note(self, text: str) -> None:
+        click.echo(self._paint.dim(f"  {one_line(text, 300)}"))
+
+    async def attempt(self, what: str, work: Awaitable[None]) -> bool:
+        try:
+            await work
+        except HoloDeckError as error:
+            self.bad(error.message)
+            return False
+        self.good(what)
+        return True
+
+    def tools(self, agent: Agent) -> None:
+        for health in agent.tools.health():
+            if not health.ready:  # it is not required, or the start would have failed
+                self.note(f"! {health.name} is not there, which is allowed: {health.detail}")
+        for tool in agent.tools.schemas():
+            asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
+            click.echo(f"  {self._paint.bold(tool.name)}{asks}  {self._paint.dim(one_line(tool.description, 70))}")

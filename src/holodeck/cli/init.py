@@ -1,0 +1,48 @@
+"""`holodeck init`: a project that runs at once, on the demo model and with a tool of its own."""
+
+from importlib.resources import files
+from pathlib import Path
+
+import click
+
+from holodeck.errors import ConfigError
+
+TEMPLATE = {  # bundled name → name in the project
+    "agent.yaml": "agent.yaml",
+    "example.py.template": "tools/example.py",  # no module of ours, so no .py
+    "env.example": ".env.example",
+    "gitignore": ".gitignore",
+    "README.md": "README.md",
+}
+
+
+@click.command("init")
+@click.argument("folder", required=False, default=".", type=click.Path(path_type=Path, file_okay=False))
+def command(folder: Path) -> None:
+    """Write a project that runs at once.
+
+    FOLDER is made if it is not there. Nothing that exists is overwritten.
+    """
+    existing = [name for name in TEMPLATE.values() if (folder / name).exists()]
+    if existing:
+        raise ConfigError(f"{folder / existing[0]} exists; choose another folder, e.g. holodeck init my-agent")
+    for source, target in TEMPLATE.items():
+        _write(folder / target, source, folder.resolve().name)
+        click.echo(f"wrote {folder / target}")
+    step = "" if folder == Path() else f"cd {folder} && "
+    click.echo(f"\nNext:  {step}holodeck chat\n       {step}holodeck serve --open")
+
+
+def _write(target: Path, source: str, project: str) -> None:
+    text = (files("holodeck.cli") / "project" / source).read_text(encoding="utf-8")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(text.replace("@NAME@", _agent_name(project)), encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"{target} cannot be written: {error.strerror}") from error
+
+
+def _agent_name(project: str) -> str:
+    """The folder's name, as far as it can be an agent's."""
+    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in project.lower()).strip("-")
+    return name[:100] or "my-agent"

@@ -1,0 +1,108 @@
+"""`holodeck`: finds the command, runs it, and turns every way of failing into one clear line and an exit code.
+
+    0    done                 2    cannot start, or the command line is wrong     70   a defect of HoloDeck
+    1    the agent file       3    the port is taken                              130  Ctrl+C
+
+Commands are imported when they are called, so that `holodeck --help` costs a tenth of a second.
+"""
+
+import importlib
+import logging
+import os
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+import click
+
+from holodeck._version import __version__
+from holodeck.cli.paint import Paint
+from holodeck.errors import HoloDeckError
+
+FAILED, CANNOT_START, DEFECT, INTERRUPTED = 1, 2, 70, 130
+
+COMMANDS = {
+    "chat": "Talk to an agent in the terminal.",
+    "serve": "Serve an agent over HTTP.",
+    "check": "Validate an agent file and connect to everything it names.",
+    "init": "Write a project that runs at once.",
+    "schema": "Print the JSON Schema of agent files, for editors.",
+}
+
+
+class LazyGroup(click.Group):
+    """A group that knows its commands' names and one-line help without importing them."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002  click's signature
+        return list(COMMANDS)
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:  # noqa: ARG002  click's signature
+        if cmd_name not in COMMANDS:
+            return None
+        command: click.Command = importlib.import_module(f"holodeck.cli.{cmd_name}").command
+        return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[Any, Any, list[str]]:
+        if args and args[0] not in COMMANDS and not args[0].startswith("-"):
+            raise click.NoSuchCommand(args[0], possibilities=COMMANDS, ctx=ctx)
+        return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:  # noqa: ARG002  click's signature
+        with formatter.section("Commands"):
+            formatter.write_dl(list(COMMANDS.items()))
+
+
+@click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
+@click.version_option(__version__, "--version", prog_name="holodeck", message="%(prog)s %(version)s")
+@click.option("--debug", is_flag=True, help="Show tracebacks.")
+def cli(debug: bool) -> None:  # noqa: FBT001  read by main() from the arguments; click passes it so
+    r"""One YAML file describes an agent; HoloDeck runs it in the terminal and as a server.
+
+    \b
+    Without a file or a key:   holodeck chat --demo
+    A project of your own:     holodeck init my-agent
+    """
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """The entry point of the console script."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    sys.exit(run(arguments))
+
+
+def run(arguments: list[str]) -> int:
+    """One command; the one place where an unexpected exception is caught."""
+    _set_up_logging(debug="--debug" in arguments)
+    try:
+        code = cli.main(arguments, prog_name="holodeck", standalone_mode=False)
+    except click.ClickException as error:
+        error.show()
+        return error.exit_code
+    except HoloDeckError as error:
+        _complain(error.message)
+        return int(getattr(error, "exit_code", CANNOT_START))
+    except (KeyboardInterrupt, click.Abort):
+        return INTERRUPTED
+    except BrokenPipeError:  # `holodeck schema | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        if "--debug" in arguments:
+            raise
+        _complain(f"unexpected {type(error).__name__}: {error}; run with --debug for the traceback")
+        return DEFECT
+    return code if isinstance(code, int) else 0
+
+
+def _set_up_logging(*, debug: bool) -> None:
+    """Log lines are for the server, which sets up its own; in a terminal they would stand between the answers."""
+    if debug:
+        logging.basicConfig(level=logging.DEBUG)
+    else:
+        logging.getLogger("holodeck").addHandler(logging.NullHandler())
+
+
+def _complain(message: str) -> None:
+    red = Paint.of(sys.stderr).red
+    for line in message.splitlines():
+        click.echo(f"{red('error')}: {line}", err=True)

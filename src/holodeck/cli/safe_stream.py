@@ -1,0 +1,49 @@
+"""`terminal_safe` for text that comes in pieces: an escape sequence split over two of them does not pass (T24)."""
+
+import re
+
+from holodeck.core.text import terminal_safe
+
+MAX_HELD = 4096  # a sequence that is longer than this without an end is no sequence; its text is shown
+
+_STARTS = re.compile(r"[\x1b\x90\x98\x9b\x9d-\x9f]")
+# Possessive quantifiers (*+): a sequence that stops at the end of the text must not be read as a shorter one.
+_COMPLETE = re.compile(
+    r"""
+      (?:\x1b\[|\x9b) [0-?]*+ [ -/]*+ (?:[@-~]|(?=.))                   # CSI
+    | (?:\x1b[\]PX^_]|[\x9d\x90\x98\x9e\x9f]) .*? (?:\x07|\x1b\\|\x9c)   # OSC, DCS, SOS, PM, APC
+    | \x1b (?![\[\]PX^_]) [ -/]*+ (?:[0-~]|(?=.))                       # two-character escapes
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+
+
+class SafeStream:
+    """The pieces it returns, joined, are what `terminal_safe` makes of the whole text."""
+
+    def __init__(self) -> None:
+        self._held = ""
+
+    def feed(self, piece: str) -> str:
+        text = self._held + piece
+        cut = _unfinished(text)
+        self._held = text[cut:]
+        if len(self._held) > MAX_HELD:
+            self._held = ""
+            return terminal_safe(text[:cut]) + terminal_safe(_STARTS.sub("", text[cut:]))
+        return terminal_safe(text[:cut])
+
+    def flush(self) -> str:
+        rest, self._held = self._held, ""
+        return terminal_safe(rest)
+
+
+def _unfinished(text: str) -> int:
+    """Where a sequence starts that the text does not finish; the text's length if there is none."""
+    at = 0
+    while start := _STARTS.search(text, at):
+        sequence = _COMPLETE.match(text, start.start())
+        if sequence is None:
+            return start.start()
+        at = sequence.end()
+    return len(text)

@@ -1,0 +1,51 @@
+"""`holodeck serve`: reads the options, checks the agent file, hands over to `holodeck.server`."""
+
+from importlib import import_module
+
+import click
+
+from holodeck.cli.agent_choice import agent_arguments, chosen
+from holodeck.config.serving import PROTOCOLS, ServeOptions
+
+
+@click.command("serve")
+@agent_arguments
+@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Port to listen on.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--protocol",
+    "protocols",
+    type=click.Choice([*PROTOCOLS, "all"]),
+    multiple=True,
+    default=["ag-ui"],
+    show_default=True,
+    help="What to speak; may be given several times.",
+)
+@click.option("--cors-origins", default="*", show_default=True, help="Origins of web pages, separated by commas.")
+@click.option("--debug", is_flag=True, help="Log requests and answers in full; show tracebacks.")
+@click.option("--open", "open_browser", is_flag=True, help="Open the playground in the browser.")
+def command(
+    *,
+    path: str | None,
+    demo: bool,
+    port: int,
+    host: str,
+    protocols: tuple[str, ...],
+    cors_origins: str,
+    debug: bool,
+    open_browser: bool,
+) -> None:
+    """Serve an agent over HTTP.
+
+    PATH is an agent file or its folder; without it, agent.yaml of this folder.
+    """
+    options = ServeOptions(
+        config=chosen(path, demo=demo),
+        host=host,
+        port=port,
+        protocols=PROTOCOLS if "all" in protocols else tuple(dict.fromkeys(protocols)),
+        cors_origins=tuple(origin.strip() for origin in cors_origins.split(",") if origin.strip()),
+        debug=debug,
+        open_browser=open_browser,
+    )
+    import_module("holodeck.server.main").serve(options)  # FastAPI and uvicorn, only when everything above is right

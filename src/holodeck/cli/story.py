@@ -1,0 +1,116 @@
+"""The terminal's reader of a run: text as it comes, tool calls while they run.
+
+Everything that a model or a tool said passes the sanitiser before it is written. Knows nothing of prompts and input.
+"""
+
+import json
+from typing import IO
+
+from holodeck.cli.paint import Paint
+from holodeck.cli.safe_stream import SafeStream
+from holodeck.core import events as e
+from holodeck.core.messages import text_of
+from holodeck.core.text import one_line, shorten, terminal_safe
+
+SHORT_ARGUMENT = 40
+SHORT_RESULT = 2000
+
+
+class Story:
+    """Prints one run. Its `emit` is the run's."""
+
+    def __init__(self, out: IO[str], paint: Paint, *, verbose: bool = False, quiet: bool = False) -> None:
+        self.interrupts: tuple[e.Interrupt, ...] = ()
+        self.failed = False
+        self._out = out
+        self._paint = paint
+        self._verbose = verbose
+        self._quiet = quiet
+        self._safe = SafeStream()
+        self._at_line_start = True
+        self._open_line: str | None = None  # the call whose line still waits for its result
+
+    def emit(self, event: e.Event) -> None:
+        match event:
+            case e.TextAdded():
+                self._say(self._safe.feed(event.delta))
+            case e.TextEnded():
+                self._say(self._safe.flush())
+                self._new_line()
+            case e.ReasoningAdded() if self._verbose:
+                self._say(self._paint.dim(terminal_safe(event.delta)))
+            case e.ReasoningEnded() if self._verbose:
+                self._new_line()
+            case e.ToolCallEnded():
+                self._call(event)
+            case e.ToolFinished():
+                self._result(event)
+            case e.WarningRaised():
+                self._note(self._paint.yellow(f"! {one_line(event.message, 300)}"))
+            case e.RunFinished():
+                self._finished(event)
+            case e.RunFailed():
+                self.failed = True
+                self._note(self._paint.red(f"✗ {one_line(event.message, 500)}"))
+
+    def _call(self, event: e.ToolCallEnded) -> None:
+        if self._quiet:
+            return
+        self._new_line()
+        self._say(self._paint.dim(f"→ {call_text(event.name, event.arguments, short=not self._verbose)} … "))
+        self._open_line = event.call_id
+
+    def _result(self, event: e.ToolFinished) -> None:
+        if self._quiet:
+            return
+        mark = self._paint.red("✗") if event.failed else self._paint.green("✓")
+        name = "" if self._open_line == event.call_id else f"{one_line(event.name)} "
+        if name:
+            self._new_line()
+        self._say(f"{mark} {self._paint.dim(f'{name}{event.seconds:.2f} s')}")
+        self._new_line()
+        if self._verbose or event.failed:
+            text = shorten(terminal_safe(text_of(event.content)), SHORT_RESULT)
+            self._note(self._paint.dim("  " + text.strip().replace("\n", "\n  ")))
+
+    def _finished(self, event: e.RunFinished) -> None:
+        self.interrupts = event.interrupts
+        if event.outcome is e.Outcome.CANCELLED:
+            self._note(self._paint.dim("(stopped)"))
+        if event.warning:
+            self._note(self._paint.yellow(f"! {one_line(event.warning, 300)}"))
+        if self._verbose and event.usage:
+            usage = event.usage
+            self._note(self._paint.dim(f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"))
+        self._new_line()
+
+    def _note(self, line: str) -> None:
+        self._new_line()
+        self._say(line)
+        self._new_line()
+
+    def _new_line(self) -> None:
+        self._open_line = None
+        if not self._at_line_start:
+            self._say("\n")
+
+    def _say(self, text: str) -> None:
+        if text:
+            self._out.write(text)
+            self._out.flush()
+            self._at_line_start = text.endswith("\n")
+
+
+def call_text(name: str, arguments: str, *, short: bool) -> str:
+    """`create_todo(title="Buy eggs")`."""
+    try:
+        values = json.loads(arguments or "{}")
+    except ValueError:
+        values = None
+    if not isinstance(values, dict):
+        return f"{one_line(name)}({one_line(arguments)})"
+    limit = SHORT_ARGUMENT if short else SHORT_RESULT
+    shown = (
+        f"{one_line(key)}={one_line(json.dumps(value, ensure_ascii=False), limit)}" for key, value in values.items()
+    )
+    return f"{one_line(name)}({', '.join(shown)})"

@@ -1,0 +1,221 @@
+"""LoadedConfig → Agent: the only file that names implementations.
+
+Nothing is connected here; `Agent.start` does that. Implementations are imported when a file asks for them, because each
+brings libraries that other agents do not need (aiohttp, the MCP SDK, parsedatetime).
+"""
+# ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
+
+import re
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings, TextInstructions
+from holodeck.agent.settings import SystemPrompt
+from holodeck.config.environment import Keys
+from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
+from holodeck.config.schema import InlineInstructions, InstructionsFile, ModelChoice
+from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
+from holodeck.core.tools import Approval
+from holodeck.errors import ConfigError
+from holodeck.models.port import Model
+from holodeck.tools.port import Toolset
+
+MAX_INSTRUCTIONS = 256 * 1024
+MAX_CONNECT = 10.0
+DEMO_SECONDS_PER_WORD = 0.02  # slow enough to be seen streaming
+
+_FRONT_MATTER = re.compile(r"\A---\r?\n.*?\r?\n---\r?\n", re.DOTALL)
+
+
+def load_agent(path: str | Path = DEFAULT_NAME) -> Agent:
+    """The agent that a file describes, not started yet: enter it with `async with`."""
+    return build_agent(load_config(path))
+
+
+def build_agent(config: LoadedConfig) -> Agent:
+    file = config.agent
+    return Agent(
+        name=file.name,
+        description=file.description,
+        model=build_model(config),
+        instructions=build_instructions(config),
+        tools=build_tools(config),
+        loop=file.loop,
+        state=_state(config),
+        max_messages=file.sessions.max_messages,
+    )
+
+
+def build_model(config: LoadedConfig) -> Model:
+    """The model, with its fallbacks around it if there are any."""
+    first = config.agent.model
+    choices: list[tuple[Keys, ModelChoice]] = [(("model",), first)]
+    choices += [(("model", "fallback", number), choice) for number, choice in enumerate(first.fallback)]
+    models = [_model(config, keys, choice) for keys, choice in choices]
+    if len(models) == 1:
+        return models[0]
+    from holodeck.models.fallback import FallbackModel
+
+    return FallbackModel(models)
+
+
+def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
+    if choice.provider == "demo":
+        from holodeck.models.demo.model import DemoModel
+
+        return DemoModel(delay=DEMO_SECONDS_PER_WORD)
+    from holodeck.models.openai_chat import OpenAIChatModel
+    from holodeck.models.settings import ChatSettings, Deadlines
+
+    return OpenAIChatModel(
+        ChatSettings(
+            provider=choice.provider,
+            model=choice.name,
+            endpoint=_endpoint(choice),
+            api_key=_api_key(config, keys, choice),
+            temperature=choice.temperature,
+            max_tokens=choice.max_tokens,
+            options={} if choice.top_p is None else {"top_p": choice.top_p},
+            deadlines=Deadlines(
+                connect=min(MAX_CONNECT, choice.timeout), first_token=choice.timeout, idle=choice.timeout
+            ),
+        )
+    )
+
+
+def _endpoint(choice: ModelChoice) -> str | None:
+    """Two short forms that HoloDeck's own files use: Azure's dated API, and Ollama without /v1."""
+    base = (choice.endpoint or "").rstrip("/")
+    if choice.provider == "azure_openai" and choice.api_version:
+        return f"{base}/openai/deployments/{choice.name}?api-version={choice.api_version}"
+    if choice.provider == "ollama" and base and not urlsplit(base).path:
+        return f"{base}/v1"
+    return choice.endpoint
+
+
+def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | None:
+    from holodeck.models.providers import PROVIDERS
+
+    provider = PROVIDERS[choice.provider]
+    named = choice.api_key.get_secret_value() if choice.api_key else None
+    key = named or config.environment.get(provider.key_variable)
+    if not key and provider.needs_key:
+        raise config.error(
+            (*keys, "api_key"),
+            f"set {provider.key_variable} in the environment or in .env beside {DEFAULT_NAME} "
+            "(or use provider: demo, which needs none)",
+        )
+    return key or None
+
+
+class PromptInstructions:
+    """A SystemPrompt, with the user's present time under it."""
+
+    def __init__(self, prompt: SystemPrompt) -> None:
+        self._prompt = prompt
+        self._time = TextInstructions("It is {now} for the user (time zone {timezone}).")
+
+    def render(self, *, user_id: str, timezone: str) -> str:
+        time = self._time.render(user_id=user_id, timezone=timezone)
+        return f"{self._prompt.to_prompt_string(user_id)}\n\n{time}"
+
+
+def build_instructions(config: LoadedConfig) -> Instructions:
+    given = config.agent.instructions
+    if given is None:
+        purpose = f" {config.agent.description}" if config.agent.description else ""
+        return TextInstructions(f"You are {config.agent.name}, a helpful assistant.{purpose}")
+    if isinstance(given, SystemPrompt):
+        return PromptInstructions(given)
+    if isinstance(given, InstructionsFile):
+        return TextInstructions(_read_instructions(config, given.file))
+    return TextInstructions(given.inline if isinstance(given, InlineInstructions) else given)
+
+
+def _read_instructions(config: LoadedConfig, name: str) -> str:
+    """The file's text, without the block of front matter in which HoloDeck's own files keep a version."""
+    keys = ("instructions", "file")
+    try:
+        with (config.folder / name).open("rb") as stream:
+            data = stream.read(MAX_INSTRUCTIONS + 1)
+        text = data.decode("utf-8-sig")
+    except FileNotFoundError:
+        raise config.error(keys, f"there is no file {name} in the agent's folder") from None
+    except OSError as error:
+        raise config.error(keys, f"{name} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError as error:
+        raise config.error(keys, f"{name} is not UTF-8") from error
+    if len(data) > MAX_INSTRUCTIONS:
+        raise config.error(keys, f"{name} is longer than {MAX_INSTRUCTIONS // 1024} kB")
+    text = _FRONT_MATTER.sub("", text).strip()
+    if not text:
+        raise config.error(keys, f"{name} is empty")
+    return text
+
+
+def build_tools(config: LoadedConfig) -> Toolset:
+    """All tools as one toolset."""
+    from holodeck.tools.combined import CombinedToolset
+
+    toolsets = []
+    for number, tool in enumerate(config.agent.tools):
+        try:
+            built = _mcp(config, tool) if isinstance(tool, McpToolSettings) else _function(config, tool)
+        except ConfigError as error:  # they know what is wrong, the file knows where
+            raise config.error(("tools", number), error.message) from error
+        toolsets.append(built)
+    return CombinedToolset(toolsets)
+
+
+def _mcp(config: LoadedConfig, tool: McpToolSettings) -> Toolset:
+    from holodeck.tools.mcp import McpSettings, McpToolset
+
+    settings = McpSettings(
+        name=tool.name,
+        command=tool.command,
+        args=tuple(tool.args),
+        env=tool.env,
+        cwd=config.folder / (tool.cwd or "."),
+        url=tool.url,
+        headers=tool.headers,
+        timeout=tool.timeout,
+        start_timeout=tool.start_timeout,
+        required=tool.required,
+        max_result_chars=tool.max_result_chars,
+    )
+    return _chosen(McpToolset(settings), tool)
+
+
+def _chosen(toolset: Toolset, tool: McpToolSettings) -> Toolset:
+    from holodeck.tools.bound import BoundToolset
+    from holodeck.tools.selection import SelectedToolset
+
+    if tool.include is not None or tool.exclude or tool.approval:
+        toolset = SelectedToolset(toolset, include=tool.include, exclude=tool.exclude, approval=tool.approval)
+    return BoundToolset(toolset, tool.bind) if tool.bind else toolset
+
+
+def _function(config: LoadedConfig, tool: FunctionToolSettings) -> Toolset:
+    from holodeck.tools.bound import BoundToolset
+    from holodeck.tools.function_files import load_function
+    from holodeck.tools.functions import FunctionTool, FunctionToolset
+    from holodeck.tools.selection import SelectedToolset
+
+    function = load_function(tool.file, tool.function or tool.name, config.folder)
+    offered = FunctionTool.of(function, name=tool.name, description=tool.description or None, timeout=tool.timeout)
+    toolset: Toolset = FunctionToolset([offered], name=tool.name)
+    if tool.approval is Approval.ALWAYS:
+        toolset = SelectedToolset(toolset, approval={tool.name: tool.approval})
+    return BoundToolset(toolset, tool.bind) if tool.bind else toolset
+
+
+def _state(config: LoadedConfig) -> StateSettings | None:
+    state = config.agent.state
+    if state is None:
+        return None
+    return StateSettings(
+        initial=state.initial,
+        predictions=tuple(
+            Prediction(state_key=each.state_key, tool=each.tool, argument=each.tool_argument) for each in state.predict
+        ),
+    )

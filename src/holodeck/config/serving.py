@@ -1,0 +1,18 @@
+"""How to serve an agent, as the command line says it. The values only; `holodeck.server` acts on them."""
+
+from dataclasses import dataclass
+
+from holodeck.config.load import LoadedConfig
+
+PROTOCOLS = ("ag-ui", "rest", "chat-stream")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServeOptions:
+    config: LoadedConfig
+    host: str = "127.0.0.1"
+    port: int = 8000
+    protocols: tuple[str, ...] = ("ag-ui",)
+    cors_origins: tuple[str, ...] = ("*",)
+    debug: bool = False
+    open_browser: bool = False
