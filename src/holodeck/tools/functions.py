@@ -23,7 +23,7 @@ from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import ConfigError
 from holodeck.tools.names import unknown_tool
 from holodeck.tools.port import ToolContext, ToolsetHealth
-from holodeck.tools.signature import ArgumentsMismatch, read_signature
+from holodeck.tools.signature import ArgumentsMismatch, name_of, read_signature
 
 logger = logging.getLogger(__name__)
 
@@ -62,7 +62,7 @@ class FunctionTool:
     ) -> "FunctionTool":
         """Schema from the signature and the docstring; ConfigError where that is not possible."""
         signature = read_signature(function)
-        tool_name = name or str(getattr(function, "__name__", type(function).__name__))
+        tool_name = name or name_of(function)
         if not _NAME.fullmatch(tool_name):
             raise ConfigError(f"a tool cannot be called {tool_name!r}; use 1 to 64 letters, digits, _ and -")
         schema = ToolSchema(

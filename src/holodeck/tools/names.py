@@ -7,11 +7,12 @@ from holodeck.core.text import one_line
 from holodeck.core.tools import ToolResult
 
 _SHOWN = 20
+_NEAR = 0.75  # a typing mistake; lower, and delete_todo suggests list_todos
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:
     """The end of a sentence for a near miss: `; did you mean …?`, else nothing."""
-    near = get_close_matches(name, list(known), n=1)
+    near = get_close_matches(name, list(known), n=1, cutoff=_NEAR)
     return f"; did you mean {near[0]}?" if near else ""
 
 

@@ -8,7 +8,6 @@ safe. It knows nothing of tools beyond their name.
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from difflib import get_close_matches
 from functools import lru_cache
 from itertools import islice
 from typing import Any
@@ -20,11 +19,12 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
 from holodeck.core.text import one_line
+from holodeck.tools.names import suggestion
 
 logger = logging.getLogger(__name__)
 
 MAX_PROBLEMS = 5
-MAX_WORK = 30_000  # keywords looked at in one check: under half a second; honest arguments need a few dozen
+MAX_WORK = 10_000  # keywords looked at in one check: at most a third of a second; honest arguments need a few dozen
 _UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties")  # the ones that run foreign expressions
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
@@ -183,8 +183,7 @@ def _superfluous(error: Any) -> Words:
     known = list(error.schema.get("properties", {}))
     for name in error.instance:
         if name not in known:
-            near = get_close_matches(name, known, n=1)
-            yield one_line(name), "there is no such argument" + (f"; did you mean {near[0]}?" if near else "")
+            yield one_line(name), f"there is no such argument{suggestion(name, known)}"
 
 
 def _shown(value: Any) -> str:

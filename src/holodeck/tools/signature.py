@@ -7,6 +7,7 @@ import inspect
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, create_model
@@ -56,11 +57,11 @@ class Signature:
 
 def read_signature(function: Callable[..., Any]) -> Signature:
     """Raises ConfigError with a sentence where a function cannot be offered to a model."""
-    name = getattr(function, "__name__", type(function).__name__)
+    name, doc = name_of(function), inspect.getdoc(_origin(function)) or ""
     parameters = _parameters(name, function)
     context_name = next((p.name for p in parameters if p.annotation is ToolContext), None)
     offered = [p for p in parameters if p.annotation is not ToolContext]
-    documented = _documented_parameters(inspect.getdoc(function) or "")
+    documented = _documented_parameters(doc)
     fields: dict[str, Any] = {f"f{i}": _field(p, documented.get(p.name)) for i, p in enumerate(offered)}
     try:
         model = create_model(name, __config__=ConfigDict(extra="forbid"), **fields)
@@ -69,7 +70,17 @@ def read_signature(function: Callable[..., Any]) -> Signature:
         raise ConfigError(f"{name}: a parameter's type cannot be offered to a model: {_first_line(error)}") from None
     schema.pop("title")
     schema.setdefault("properties", {})
-    return Signature(_first_paragraph(function), schema, model, tuple(p.name for p in offered), context_name)
+    return Signature(_first_paragraph(doc), schema, model, tuple(p.name for p in offered), context_name)
+
+
+def name_of(function: Callable[..., Any]) -> str:
+    origin = _origin(function)
+    return str(getattr(origin, "__name__", type(origin).__name__))
+
+
+def _origin(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Behind a partial, whose own name and docstring are those of `functools.partial`."""
+    return _origin(function.func) if isinstance(function, partial) else function
 
 
 def _parameters(name: str, function: Callable[..., Any]) -> list[inspect.Parameter]:
@@ -101,9 +112,8 @@ def _first_line(error: Exception) -> str:
     return one_line(str(error).partition("\n")[0], 200)
 
 
-def _first_paragraph(function: Callable[..., Any]) -> str:
-    paragraph = (inspect.getdoc(function) or "").partition("\n\n")[0]
-    return " ".join(paragraph.split())
+def _first_paragraph(doc: str) -> str:
+    return " ".join(doc.partition("\n\n")[0].split())
 
 
 _SECTION = re.compile(r"^(?:Args|Arguments|Parameters):\s*$", re.MULTILINE)
