@@ -60,7 +60,7 @@ class McpToolset:
 
     def health(self) -> Sequence[ToolsetHealth]:
         ready = self._server.ready
-        detail = f"{len(self._catalog.tools)} tools" if ready else f"{self._server.state}: {self._server.detail}"
+        detail = f"{len(self._catalog.tools)} tools" if ready else self._server.condition
         name, required = self._settings.name, self._settings.required
         return [ToolsetHealth(name=name, ready=ready, required=required, detail=detail)]
 
@@ -102,7 +102,8 @@ class McpToolset:
             case ValidationError():
                 return f"{name} sent an answer that breaks the MCP schema."
             case MCPError(code=code) if code == CONNECTION_CLOSED:
-                return f"The tool server '{self._settings.name}' stopped during {name}, which may have taken effect."
+                how = "stopped" if error.message == "Connection closed" else f"broke off ({error.message})"
+                return f"The tool server '{self._settings.name}' {how} during {name}, which may have taken effect."
             case MCPError(code=code) if code in list(Refusal):
                 return f"{name} failed: the tool server '{self._settings.name}' {error.message}."
             case MCPError():

@@ -17,6 +17,7 @@ from types import ModuleType
 from typing import Any
 
 _running = threading.RLock()
+_begun: set[ModuleType] = set()
 
 
 class _NotYetRun(ModuleType):
@@ -25,11 +26,12 @@ class _NotYetRun(ModuleType):
     def __getattr__(self, name: str) -> Any:
         with _running:
             attributes = vars(self)
-            if attributes.setdefault("__holodeck_init_runs__", False):  # its own __init__ looks for a submodule
+            if name in attributes:  # another thread was faster
+                return attributes[name]
+            if self in _begun:  # its own __init__ looks for a submodule
                 raise AttributeError(f"module {self.__name__!r} has no attribute {name!r}", name=name, obj=self)
-            if name not in attributes:
-                attributes["__holodeck_init_runs__"] = True
-                _run(self)
+            _begun.add(self)
+            _run(self)
             return getattr(self, name)
 
 

@@ -92,9 +92,9 @@ class McpServer:
             await self.close()
             raise
         if self.state is McpState.FAILED and self._settings.required:
-            reason = f"The tool server '{self._settings.name}' cannot be started: {self.detail}. {self._advice}"
+            sentence = f"The tool server '{self._settings.name}' cannot be started: {self.detail}. {self._advice}"
             await self.close()
-            raise StartError(reason.strip())
+            raise StartError(sentence.strip())
 
     async def close(self) -> None:
         self._closing.set()
@@ -104,11 +104,15 @@ class McpServer:
             self._link.end("is being closed")
         if self._owner is not None:
             await asyncio.wait([self._owner])
-        self._change(McpState.CLOSED, "is closed")
+        self._change(McpState.CLOSED)
 
     @property
     def ready(self) -> bool:
         return self.state is McpState.READY and self._link is not None and not self._link.ended.is_set()
+
+    @property
+    def condition(self) -> str:
+        return f"{self.state}: {self.detail}" if self.detail else str(self.state)
 
     async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
         """One call, as soon as there is a session for it.
@@ -141,7 +145,7 @@ class McpServer:
             if self.ready and self._session and self._link:
                 return self._session, self._link
             if self.state in {McpState.FAILED, McpState.CLOSED}:
-                raise ToolUnavailable(f"The tool server '{self._settings.name}' is not available: {self.detail}.")
+                raise ToolUnavailable(f"The tool server '{self._settings.name}' is not available ({self.condition}).")
             await self._changed.wait()
 
     # the owner task
@@ -154,7 +158,7 @@ class McpServer:
                 if not self._closing.is_set():
                     await self._recover(end)
         finally:
-            self._change(McpState.CLOSED, "is closed")
+            self._change(McpState.CLOSED)
 
     async def _supervised(self) -> "_End":
         try:
@@ -219,7 +223,7 @@ class McpServer:
         self._session, self._link, self._attempt = session, link, None
         if self._closing.is_set():
             link.end("is being closed")
-        self._change(McpState.READY, "")
+        self._change(McpState.READY)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(self._keep_listed, session)
             await link.ended.wait()
@@ -237,7 +241,7 @@ class McpServer:
                 _log.warning("mcp_listing_failed", extra={"details": details})
             await anyio.sleep(RELIST_PAUSE)
 
-    def _change(self, state: McpState, detail: str) -> None:
+    def _change(self, state: McpState, detail: str = "") -> None:
         self.state, self.detail = state, detail
         self._changed.set()
         self._changed = asyncio.Event()

@@ -4,7 +4,8 @@
 
 A server killed with SIGKILL cannot clean up, so its children must not need it to. `preexec_fn` could do this too, but
 runs Python between fork and exec, which can deadlock in a process with threads. Standard library only, and little of
-it: this costs about 20 ms before every tool server. Linux only; elsewhere it just runs the command.
+it: this costs about 20 ms before every tool server. Linux only; elsewhere it just runs the command. The kernel means
+the thread that started us by "parent": the one that the event loop runs in.
 """
 
 import os

@@ -22,7 +22,7 @@ from holodeck.tools import stdio_launcher
 
 INHERITED = frozenset({"PATH", "HOME", "LANG", "TZ", "USER", "TMPDIR"})  # and LC_*: nothing that could hold a secret
 GRACE = 2.0  # seconds between end of input, SIGTERM and SIGKILL
-LAST_WORDS = 0.05  # how long output may still come after the process itself has ended
+LAST_WORDS = 0.05  # seconds for output that is still in the pipe when the process has ended
 STDERR_LINES = 20
 STDERR_RATE = 64_000  # bytes a second; more is thrown away unread
 STDERR_LINE = 500
@@ -119,17 +119,20 @@ class ServerProcess(asyncio.SubprocessProtocol):
             self._end_stdout()
         elif fd == 0:
             self._writable.set()  # whoever waits finds out by writing
+            self._end_stdout_soon()  # a server that no longer listens is of no use
 
     def process_exited(self) -> None:
         self.exited.set()
-        # A grandchild may hold the pipe open for ever, so its end is no sign; but the last words may still be in it.
-        asyncio.get_running_loop().call_later(LAST_WORDS, self._end_stdout)
+        self._end_stdout_soon()  # a grandchild may hold the pipe open for ever, so we cannot wait for its end
 
     def pause_writing(self) -> None:
         self._writable.clear()
 
     def resume_writing(self) -> None:
         self._writable.set()
+
+    def _end_stdout_soon(self) -> None:
+        asyncio.get_running_loop().call_later(LAST_WORDS, self._end_stdout)
 
     def _end_stdout(self) -> None:
         if not self._stdout_over:
@@ -150,7 +153,7 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if self._stdin is not None:
             self._stdin.close()
         if not await self._exits_within(GRACE):
-            self._verdict = self._verdict or "closed its output"
+            self._verdict = self._verdict or "stopped talking"
             self._signal_group(signal.SIGTERM)
             if not await self._exits_within(GRACE):
                 await self.kill(self._verdict)
@@ -181,13 +184,13 @@ class ServerProcess(asyncio.SubprocessProtocol):
 
     def _signal_group(self, number: signal.Signals) -> None:
         if self._pid is not None:
-            with contextlib.suppress(ProcessLookupError):
+            with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._pid, number)  # start_new_session made the child's pid the group's id
 
 
 def _exit_sentence(code: int | None) -> str:
     if code is None:
-        return "closed its output"
+        return "stopped talking"
     return f"exited with code {code}" if code >= 0 else f"was ended by {signal.Signals(-code).name}"
 
 

@@ -126,6 +126,7 @@ TOOLS = {
     "crash": lambda call, a: os._exit(a.get("code", 3)),
     "segfault": lambda call, a: os.kill(os.getpid(), signal.SIGSEGV),
     "close_stdout": lambda call, a: os.close(1),
+    "close_stdin": lambda call, a: (os.close(0), threading.Event().wait()),
     "answer_and_exit": lambda call, a: (text(call, "goodbye"), os._exit(0)),
     "big": lambda call, a: write_big(call, a["size"], id_last=a.get("id_last", False)),
     "endless": lambda call, a: endless(),

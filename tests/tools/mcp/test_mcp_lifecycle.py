@@ -17,7 +17,7 @@ from holodeck.errors import StartError
 from holodeck.tools import mcp_server, stdio
 from holodeck.tools.mcp import McpSettings, McpToolset
 from holodeck.tools.mcp_server import pause_before_attempt
-from tests.tools.mcp.conftest import Rogue, rogue_settings, until
+from tests.tools.mcp.rogue_client import Rogue, rogue_settings, until
 
 
 def messages(caplog, event: str) -> list[dict]:
@@ -88,7 +88,7 @@ async def test_closing_does_not_wait_for_a_slow_start(tmp_path):
     await until(lambda: "initialize" in (tmp_path / "journal").read_text())
     await toolset.close()
     await start
-    assert toolset.health()[0].detail == "closed: is closed"
+    assert toolset.health()[0].detail == "closed"
 
 
 @pytest.mark.req("B03")
@@ -211,7 +211,7 @@ async def test_calls_stop_waiting_for_a_server_that_does_not_come_back(rogue, mo
     result = await server.call("echo")
     assert result.failed
     assert result.retryable
-    assert "is not available: exited with code 9" in result.text
+    assert "is not available (failed: exited with code 9)" in result.text
     assert server.toolset.schemas() == ()
 
 

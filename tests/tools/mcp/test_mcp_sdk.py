@@ -1,0 +1,49 @@
+"""Only the client half of the SDK is loaded, and nobody else notices."""
+
+import subprocess
+import sys
+
+import pytest
+
+
+def run(program: str) -> list[str]:
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    return done.stdout.split()
+
+
+def test_the_server_half_and_the_http_library_stay_out():
+    loaded = run("import holodeck.tools.mcp, sys; print(*[name for name in sys.modules])")
+    assert "mcp.client.session" in loaded
+    assert not {"mcp.server", "mcp.client.stdio", "starlette", "httpx2", "jsonschema"} & set(loaded)
+
+
+def test_the_http_client_comes_without_the_server_half():
+    loaded = run("import holodeck.tools.mcp, holodeck.tools.mcp_http, sys; print(*[name for name in sys.modules])")
+    assert "httpx2" in loaded
+    assert not {"mcp.server", "starlette"} & set(loaded)
+
+
+FIRST = "import holodeck.tools.mcp_sdk as sdk; "
+SECOND = "import mcp, holodeck.tools.mcp_sdk as sdk; "
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        FIRST + "import mcp; a, b = mcp.ClientSession, mcp.client.session.ClientSession",
+        FIRST + "import mcp; a, b = mcp.shared.exceptions.MCPError, sdk.MCPError",
+        FIRST + "from mcp import ClientSession as a, Client, types; b = sdk.ClientSession",
+        FIRST + "from mcp.client import Client as a; import mcp; b = mcp.Client",
+        FIRST + "from mcp import *; a, b = ClientSession, sdk.ClientSession",
+        FIRST
+        + "import mcp.server.mcpserver; import mcp.client.session as s; a, b = s.ClientSession, sdk.ClientSession",
+        SECOND + "a, b = mcp.ClientSession, sdk.ClientSession",
+    ],
+)
+def test_a_plain_import_works_before_and_after_with_the_same_classes(program):
+    assert run(program + "; print(a is b)") == ["True"]
+
+
+def test_a_name_that_does_not_exist_is_an_ordinary_error():
+    program = "import holodeck.tools.mcp_sdk, mcp\ntry:\n  mcp.nonsense\nexcept AttributeError as e:\n  print(e.name)"
+    assert run(program) == ["nonsense"]
