@@ -249,10 +249,12 @@ class _Teller:
         return moves
 
     def tell(self, move: str) -> None:
-        self.story.append(getattr(self, move)())
+        event: e.Event = getattr(self, move)()
+        self.story.append(event)
 
     def note(self) -> e.Event:
-        return self.draw(NOTES)
+        note: e.Event = self.draw(NOTES)
+        return note
 
     def open_step(self) -> e.Event:
         self.steps += 1
@@ -268,7 +270,8 @@ class _Teller:
         return f"m{self.messages}"
 
     def open_text(self) -> e.Event:
-        self.text = self._new_message()
+        said = [each.message_id for each in self.story if isinstance(each, e.TextStarted)]
+        self.text = self.draw(st.sampled_from([self._new_message(), *said[-1:]]))  # a text may be opened again
         return e.TextStarted(self.text)
 
     def add_text(self) -> e.Event:

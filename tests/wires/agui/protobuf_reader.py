@@ -4,6 +4,7 @@ Strict: an unknown field number, a wrong wire type, an arm that disagrees with t
 """
 
 import struct
+from collections.abc import Callable
 from typing import Any
 
 Fields = dict[int, tuple[str, Any]]
@@ -99,7 +100,9 @@ def read_event(event: bytes) -> dict[str, Any]:
 
 
 def _raw_fields(data: bytes) -> list[tuple[int, Any]]:
-    fields, at = [], 0
+    fields: list[tuple[int, Any]] = []
+    at = 0
+    value: Any
     while at < len(data):
         key, at = _varint(data, at)
         number, wire_type = key >> 3, key & 7
@@ -150,7 +153,14 @@ def _field(raw: Any, kind: Any) -> Any:
         return {"type": name, **_message(inner, fields)}
     if isinstance(kind, list):
         return kind[raw]
-    readers = {STR: bytes.decode, OPT: bytes.decode, VALUE: _value, STRUCT: _struct, INT: int, BOOL: bool}
+    readers: dict[str, Callable[[Any], Any]] = {
+        STR: bytes.decode,
+        OPT: bytes.decode,
+        VALUE: _value,
+        STRUCT: _struct,
+        INT: int,
+        BOOL: bool,
+    }
     return readers[kind](raw)
 
 
@@ -160,7 +170,12 @@ def _value(data: bytes) -> Any:
         return None
     if number == 2:
         return struct.unpack("<d", raw)[0]
-    readers = {3: bytes.decode, 4: bool, 5: _struct, 6: lambda r: [_value(item) for _, item in _raw_fields(r)]}
+    readers: dict[int, Callable[[Any], Any]] = {
+        3: bytes.decode,
+        4: bool,
+        5: _struct,
+        6: lambda r: [_value(item) for _, item in _raw_fields(r)],
+    }
     return readers[number](raw)
 
 

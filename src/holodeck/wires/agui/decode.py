@@ -63,6 +63,7 @@ def decode(body: bytes) -> AguiInput:
         state=_state(raw.get("state")),
         properties=_properties(raw.get("forwardedProps"), context, warn),
         resume=_resumes(raw.get("resume")),
+        keeps_history=True,
     )
     profile = profile_of(raw.get("protocolVersion"))
     return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))

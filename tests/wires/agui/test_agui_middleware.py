@@ -1,0 +1,258 @@
+"""Chains between the log and the encoder (SRV-21): whatever they do, the story stays one that the grammar allows."""
+
+from collections.abc import Iterable
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from holodeck.core import events as e
+from holodeck.core.grammar import TABLE, Action, check
+from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.middleware import FAMILIES, Chain, Stage, annotate, hide, hide_tools, log, own, throttle
+from holodeck.wires.agui.translate import DELTAS, Annotated
+from tests.wires.stories import HISTORY, NAMED, STARTED, call, finished, reasoning, step, stories, text
+
+RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def through(stage: Stage, story: list[e.Event], first: int = 0) -> list[tuple[int | None, e.Event]]:
+    return list(stage(enumerate(story, first)))
+
+
+def bare(event: e.Event) -> e.Event:
+    return bare(event.event) if isinstance(event, Annotated) else event
+
+
+def shown(stage: Stage, story: list[e.Event]) -> list[e.Event]:
+    return [bare(event) for _, event in through(stage, story)]
+
+
+STORY = [
+    STARTED,
+    *step(
+        *reasoning("m0", "hm"),
+        *text("m1", "a", "b", "c"),
+        *call("c1", "delete_todo", "{", "}"),
+        *call("c2", "search", "{", "}"),
+        e.ToolFinished("c1", "delete_todo", "t1", "gone"),
+        e.ToolFinished("c2", "search", "t2", "found"),
+    ),
+    finished(),
+]
+
+
+@pytest.mark.req("SRV-21")
+def test_a_hidden_tool_leaves_no_trace() -> None:
+    stream = SseEncoder("run").encode_many(hide_tools(["delete_todo"])(enumerate(STORY)))
+    assert b"c1" not in stream
+    assert b"delete_todo" not in stream
+    assert b"gone" not in stream
+    assert stream.count(b"c2") == 5
+    check(shown(hide_tools(["delete_todo"]), STORY))
+
+
+@pytest.mark.req("SRV-21")
+def test_a_hidden_tool_is_not_in_snapshots_either() -> None:
+    (told,) = shown(hide_tools(["create_todo"]), [e.MessagesReplaced(HISTORY)])
+    assert isinstance(told, e.MessagesReplaced)
+    assert [message.id for message in told.messages] == ["u1", "u2", "m2"]
+
+
+def test_the_result_of_an_earlier_runs_call_is_hidden_by_its_name() -> None:
+    resumed = NAMED["resumed"]
+    assert not any(isinstance(event, e.ToolFinished) for event in shown(hide_tools(["delete_todo"]), resumed))
+
+
+@pytest.mark.req("SRV-21")
+@pytest.mark.parametrize("family", FAMILIES)
+@given(story=stories())
+@RELAXED
+def test_a_hidden_family_is_gone_and_nothing_else(family: str, story: list[e.Event]) -> None:
+    left = shown(hide([family]), story)
+    assert left == [event for event in story if type(event) not in FAMILIES[family]]
+    check(left)
+
+
+def test_a_family_that_does_not_exist_is_refused_with_those_that_do() -> None:
+    with pytest.raises(ValueError, match="cannot hide steps, thoughts; known are reasoning, text, tools"):
+        hide(["thoughts", "steps", "text"])
+
+
+def test_families_are_all_events_but_the_frame_of_the_story() -> None:
+    frame = {e.RunStarted, e.StepStarted, e.StepFinished, e.RunFinished, e.RunFailed}
+    assert frozenset().union(*FAMILIES.values()) == set(TABLE) - frame
+
+
+@pytest.mark.req("SRV-21")
+def test_throttle_joins_neighbours_and_keeps_the_last_number() -> None:
+    story = [
+        e.TextAdded("m", "a"),
+        e.TextAdded("m", "b"),
+        e.TextAdded("m", "cdef"),
+        e.TextAdded("n", "g"),
+        e.ReasoningAdded("n", "h"),
+        e.ReasoningAdded("n", "i"),
+        e.ToolArgumentsAdded("n", "j"),
+        e.ToolArgumentsAdded("n", "k" * 9),
+        e.TextEnded("n"),
+        e.TextEnded("n"),
+    ]
+    assert through(throttle(5), story, first=10) == [
+        (11, e.TextAdded("m", "ab")),
+        (12, e.TextAdded("m", "cdef")),
+        (13, e.TextAdded("n", "g")),
+        (15, e.ReasoningAdded("n", "hi")),
+        (16, e.ToolArgumentsAdded("n", "j")),
+        (17, e.ToolArgumentsAdded("n", "k" * 9)),
+        (18, e.TextEnded("n")),
+        (19, e.TextEnded("n")),
+    ]
+    assert through(throttle(), []) == []
+
+
+def texts_of(story: Iterable[e.Event]) -> dict[Any, str]:
+    said: dict[Any, str] = {}
+    for event in story:
+        if isinstance(event, DELTAS):
+            key = (type(event), getattr(event, "message_id", None) or getattr(event, "call_id", None))
+            said[key] = said.get(key, "") + event.delta
+    return {key: value for key, value in said.items() if value}
+
+
+@given(story=stories(), limit=st.integers(0, 30))
+@RELAXED
+def test_throttle_changes_no_text(story: list[e.Event], limit: int) -> None:
+    told = shown(throttle(limit), story)
+    check(told)
+    assert texts_of(told) == texts_of(story)
+    assert len(told) <= len(story)
+
+
+@pytest.mark.req("SRV-21")
+def test_annotate_puts_metadata_on_starts_not_on_deltas() -> None:
+    told = through(annotate({"tenant": "a"}, ["text"]), STORY)
+    marked = [type(event.event) for _, event in told if isinstance(event, Annotated)]
+    assert marked == [e.TextStarted, e.TextEnded]
+    stream = SseEncoder("run").encode_many(told)
+    assert b'"messageId":"m1","role":"assistant","metadata":{"tenant":"a"}}' in stream
+    assert stream.count(b"tenant") == 2
+
+
+@pytest.mark.req("SRV-21")
+def test_log_hears_everything_but_deltas() -> None:
+    heard: list[tuple[int | None, str]] = []
+    stage = log(lambda n, event: heard.append((n, type(event).__name__)))
+    assert shown(stage, STORY) == STORY
+    assert heard[:3] == [(0, "RunStarted"), (1, "StepStarted"), (2, "ReasoningStarted")]
+    assert len(heard) == sum(not isinstance(event, DELTAS) for event in STORY)
+    everything: list[e.Event] = []
+    shown(log(lambda n, event: everything.append(event), deltas=True), STORY)
+    assert everything == STORY
+
+
+def shout(event: e.Event) -> e.Event:
+    return e.TextAdded(event.message_id, event.delta.upper()) if isinstance(event, e.TextAdded) else event
+
+
+def double(event: e.Event) -> list[e.Event]:
+    return [event, event]
+
+
+def drop(event: e.Event) -> None:
+    return None
+
+
+def explain(event: e.Event) -> list[e.Event]:
+    note = e.CustomSent("seen", type(event).__name__)
+    return [note, event] if isinstance(event, e.RunFinished | e.RunFailed) else [event, note]
+
+
+def rename(event: e.Event) -> e.Event:
+    return e.TextAdded("elsewhere", "x") if isinstance(event, e.TextAdded) else event
+
+
+def late(event: e.Event) -> list[e.Event]:
+    return [event, e.CustomSent("late", None)]
+
+
+def early(event: e.Event) -> list[e.Event]:
+    return [e.CustomSent("early", None), event]
+
+
+def foreign(event: e.Event) -> e.Event:
+    return e.Event()
+
+
+def censor(event: e.Event) -> e.Event:
+    if isinstance(event, e.ToolFinished):
+        return e.ToolFinished(event.call_id, event.name, event.message_id, "[hidden]")
+    return event
+
+
+@pytest.mark.req("SRV-21")
+@pytest.mark.parametrize(
+    ("function", "ignored"),
+    [
+        (shout, set()),
+        (explain, set()),
+        (censor, set()),
+        (drop, {a for a in Action if a not in {Action.NOTE, Action.CONTINUE}}),
+        (double, {a for a in Action if a not in {Action.NOTE, Action.CONTINUE}}),
+        (rename, {Action.CONTINUE}),
+        (late, {Action.END}),
+        (early, {Action.BEGIN}),
+        (foreign, set(Action)),
+    ],
+    ids=lambda value: getattr(value, "__name__", ""),
+)
+def test_an_own_function_cannot_break_the_story(function: Any, ignored: set[Action]) -> None:
+    said: list[str] = []
+    story = [STARTED, *NAMED["notes"][1:-1], *STORY[1:]]
+    told = shown(own(function, said.append), story)
+    check(told)
+    kinds = {TABLE[kind][0] for kind in TABLE for line in said if f" {kind.__name__} was ignored" in line}
+    assert kinds == ignored & {TABLE[type(event)][0] for event in story}
+    assert all(function.__name__ in line for line in said)
+
+
+def test_an_own_function_can_change_what_is_said() -> None:
+    told = shown(Chain([own(shout, pytest.fail), own(censor, pytest.fail), hide(["reasoning"]), throttle()]), STORY)
+    assert e.TextAdded("m1", "ABC") in told
+    assert [event.content for event in told if isinstance(event, e.ToolFinished)] == ["[hidden]", "[hidden]"]
+
+
+def test_only_the_last_of_several_answers_has_the_number() -> None:
+    assert [n for n, _ in through(own(explain, pytest.fail), STORY[:2])] == [None, 0, None, 1]
+    stream = SseEncoder("run").encode_many(own(double, print)(enumerate([e.TextAdded("m", "x")], 7)))
+    assert [block.split(b"\n")[0][:3] for block in stream.split(b"\n\n")[:-1]] == [b"dat", b"id:"]
+
+
+STAGES = st.sampled_from(
+    [
+        lambda: hide(["reasoning"]),
+        lambda: hide(["text", "raw"]),
+        lambda: hide_tools(["delete_todo"]),
+        lambda: throttle(8),
+        lambda: annotate({"a": 1}),
+        lambda: log(lambda n, event: None),
+        *(
+            lambda f=f: own(f, lambda line: None)
+            for f in (shout, double, drop, explain, rename, late, early, foreign, censor)
+        ),
+    ]
+)
+
+
+@pytest.mark.req("SRV-21")
+@given(story=stories(), makers=st.lists(STAGES, max_size=5), cuts=st.lists(st.integers(0, 30), max_size=3))
+@RELAXED
+def test_the_grammar_holds_after_any_chain_in_any_batches(story: list[e.Event], makers: Any, cuts: list[int]) -> None:
+    chain = Chain([make() for make in makers])
+    bounds = [0, *sorted(min(cut, len(story)) for cut in cuts), len(story)]
+    told: list[e.Event] = []
+    for start, end in pairwise(bounds):
+        told += [bare(event) for _, event in chain(enumerate(story[start:end], start))]
+    check(told)
