@@ -4,11 +4,11 @@ import time
 from pathlib import Path
 
 import pytest
-from tests.config.bad_files import BAD, START
 
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.config.schema import FunctionToolSettings, InlineInstructions, McpToolSettings, SystemPrompt
 from holodeck.errors import ConfigError
+from tests.config.bad_files import BAD, START
 
 
 def load(folder: Path, text: str | bytes, **environment: str) -> LoadedConfig:

@@ -5,20 +5,40 @@ brings libraries that other agents do not need (aiohttp, the MCP SDK, parsedatet
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
 
+import logging
 import re
+from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings, TextInstructions
 from holodeck.agent.settings import SystemPrompt
 from holodeck.config.environment import Keys
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
-from holodeck.config.schema import InlineInstructions, InstructionsFile, ModelChoice
+from holodeck.config.schema import (
+    AnnotateMiddleware,
+    FilterMiddleware,
+    FunctionMiddleware,
+    InlineInstructions,
+    InstructionsFile,
+    LogMiddleware,
+    Middleware,
+    ModelChoice,
+)
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
+from holodeck.core.events import Event
 from holodeck.core.tools import Approval
 from holodeck.errors import ConfigError
 from holodeck.models.port import Model
+from holodeck.runs.runs import RunSettings, WhenBusy
+from holodeck.sessions.port import SessionStore
 from holodeck.tools.port import Toolset
+
+if TYPE_CHECKING:
+    from holodeck.wires.agui.middleware import Chain, Stage
+
+log = logging.getLogger(__name__)
 
 MAX_INSTRUCTIONS = 256 * 1024
 MAX_CONNECT = 10.0
@@ -219,3 +239,56 @@ def _state(config: LoadedConfig) -> StateSettings | None:
             Prediction(state_key=each.state_key, tool=each.tool, argument=each.tool_argument) for each in state.predict
         ),
     )
+
+
+def build_sessions(config: LoadedConfig) -> SessionStore:
+    from holodeck.sessions.memory import MemorySessionStore
+
+    return MemorySessionStore(config.agent.sessions.ttl_seconds)
+
+
+def build_run_settings(config: LoadedConfig) -> RunSettings:
+    runs = config.agent.server.runs
+    return RunSettings(
+        detach_grace=runs.detach_grace,
+        replay_window=runs.replay_window,
+        when_busy=WhenBusy(config.agent.sessions.busy),
+        max_log_events=runs.max_log_events,
+    )
+
+
+def build_chain(config: LoadedConfig) -> Callable[[], "Chain"] | None:
+    """Makes the event middleware of one AG-UI reader; None if the file has none. Own functions are loaded now, once."""
+    if not config.agent.middleware:
+        return None
+    from holodeck.wires.agui.middleware import Chain
+
+    made = [_stages(config, number, each) for number, each in enumerate(config.agent.middleware)]
+    return lambda: Chain(stage for stages in made for stage in stages())
+
+
+def _stages(config: LoadedConfig, number: int, settings: Middleware) -> Callable[[], list["Stage"]]:
+    from holodeck.wires.agui import middleware as agui
+
+    match settings:
+        case LogMiddleware():
+            return lambda: [agui.log(_log_event, deltas=settings.deltas)]
+        case FilterMiddleware():
+            return lambda: [agui.hide(settings.hide), agui.hide_tools(settings.tools)]
+        case AnnotateMiddleware():
+            families = agui.FAMILIES if settings.on is None else settings.on
+            return lambda: [agui.annotate(settings.metadata, families)]
+        case FunctionMiddleware():
+            from holodeck.tools.function_files import load_function
+
+            try:
+                function = load_function(settings.file, settings.function, config.folder)
+            except ConfigError as error:
+                raise config.error(("middleware", number), error.message) from error
+            return lambda: [agui.own(function, log.warning)]
+        case _:
+            return lambda: [agui.throttle(settings.max_chars)]
+
+
+def _log_event(number: int | None, event: Event) -> None:
+    log.info("agui_event %s %s", number, event)

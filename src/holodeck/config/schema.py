@@ -132,7 +132,9 @@ class RunSettings(Block):
     replay_window: float = Field(120, ge=0, le=3600, description="Seconds that a finished run can still be read")
     stall_timeout: float = Field(30, gt=0, le=3600, description="Seconds before a reader that takes nothing is dropped")
     max_concurrent: int = Field(1000, ge=1, le=100_000, description="Runs at a time; more are answered 503")
-    max_log_mb: float = Field(16, gt=0, le=1024, description="Largest story of one run")
+    max_log_events: int = Field(
+        100_000, ge=1000, le=10_000_000, description="Of a longer run, only the end can be replayed"
+    )
 
 
 class ServerSettings(Block):
@@ -198,10 +200,14 @@ class StateSettings(Block):
     )
 
 
+Family: TypeAlias = Literal["reasoning", "text", "tools", "state", "activity", "custom", "raw", "warnings", "messages"]
+
+
 class LogMiddleware(Block):
-    """Writes every event to the log."""
+    """Writes events to the log."""
 
     type: Literal["log"]
+    deltas: bool = Field(False, description="The pieces of texts and arguments too, which are nearly all events")
 
 
 class FilterMiddleware(Block):
@@ -209,22 +215,22 @@ class FilterMiddleware(Block):
 
     type: Literal["filter"]
     tools: list[Identifier] = Field(default=[], max_length=128, description="Tools whose calls are hidden")
-    events: list[Identifier] = Field(default=[], max_length=64, description="Events that are hidden, e.g. RawReceived")
-    reasoning: bool = Field(False, description="Hide the model's reasoning")
+    hide: list[Family] = Field(default=[], max_length=9, description="Kinds of events that are hidden, e.g. reasoning")
 
 
 class ThrottleMiddleware(Block):
-    """Joins small pieces of text."""
+    """Joins small pieces that wait for a slow reader."""
 
     type: Literal["throttle"]
-    max_chars: int = Field(200, ge=1, le=100_000, description="Largest joined piece")
+    max_chars: int = Field(2000, ge=1, le=100_000, description="Largest joined piece")
 
 
 class AnnotateMiddleware(Block):
-    """Adds facts for the client at the start of a run."""
+    """Puts facts for the client on events."""
 
     type: Literal["annotate"]
-    values: dict[Identifier, Any] = Field(max_length=50, description="What to add")
+    metadata: dict[Identifier, Any] = Field(max_length=50, description="What to put on them")
+    on: list[Family] | None = Field(None, max_length=9, description="On which kinds of events; default: all")
 
 
 class FunctionMiddleware(Block):

@@ -1,0 +1,176 @@
+"""A file becomes the pieces that it describes."""
+
+import pytest
+
+from holodeck.config.build import (
+    build_agent,
+    build_chain,
+    build_instructions,
+    build_model,
+    build_run_settings,
+    build_sessions,
+    build_tools,
+)
+from holodeck.config.load import LoadedConfig, load_config
+from holodeck.core import events as e
+from holodeck.core.tools import Approval
+from holodeck.errors import ConfigError
+from holodeck.runs.runs import RunSettings, WhenBusy
+from holodeck.tools.port import ToolContext
+
+START = "name: helper\ndescription: Helps.\n"
+DEMO = START + "model: {provider: demo}\n"
+
+
+@pytest.fixture
+def loaded(tmp_path):
+    def load(text: str, **environment: str) -> LoadedConfig:
+        (tmp_path / "agent.yaml").write_text(text)
+        return load_config(tmp_path / "agent.yaml", environment=environment)
+
+    return load
+
+
+@pytest.mark.req("AGT-02")
+@pytest.mark.parametrize(
+    ("model", "environment", "name"),
+    [
+        ("{provider: demo}", {}, "demo"),
+        ("{provider: gemini, name: gemini-2.5-flash}", {"GEMINI_API_KEY": "k"}, "gemini/gemini-2.5-flash"),
+        ("{provider: openai, name: x, api_key: k}", {}, "openai/x"),
+        ("{provider: openai, name: x, api_key: '${MY}'}", {"MY": "k"}, "openai/x"),
+        ("{provider: openai_compatible, name: x, endpoint: 'http://127.0.0.1:1/v1'}", {}, "openai_compatible/x"),
+        ("{provider: ollama, name: x}", {}, "ollama/x"),
+        ("{provider: openai, name: x, fallback: [{provider: demo}]}", {"OPENAI_API_KEY": "k"}, "openai/x"),
+    ],
+)
+async def test_every_provider_gives_a_model(loaded, model, environment, name):
+    built = build_model(loaded(f"{START}model: {model}\n", **environment))
+    assert built.name == name
+    await built.close()
+
+
+@pytest.mark.req("AGT-02")
+@pytest.mark.parametrize("environment", [{}, {"GEMINI_API_KEY": ""}])
+def test_a_missing_key_says_which_variable_to_set(loaded, environment):
+    with pytest.raises(ConfigError, match=r"3:1: model\.api_key: set GEMINI_API_KEY in the environment or in \.env"):
+        build_agent(loaded(START + "model: {provider: gemini, name: x}\n", **environment))
+
+
+@pytest.mark.parametrize(
+    ("endpoint", "url"),
+    [
+        ("provider: ollama, endpoint: 'http://127.0.0.1:1'", "http://127.0.0.1:1/v1/chat/completions"),
+        ("provider: ollama, endpoint: 'http://127.0.0.1:1/v1/'", "http://127.0.0.1:1/v1/chat/completions"),
+        (
+            "provider: azure_openai, api_key: k, api_version: 2024-10-21, endpoint: 'https://r.openai.azure.com/'",
+            "https://r.openai.azure.com/openai/deployments/x/chat/completions?api-version=2024-10-21",
+        ),
+        (
+            "provider: azure_openai, api_key: k, endpoint: 'https://r.openai.azure.com'",
+            "https://r.openai.azure.com/openai/v1/chat/completions",
+        ),
+    ],
+)
+def test_short_forms_of_an_endpoint(loaded, endpoint, url):
+    assert build_model(loaded(f"{START}model: {{name: x, {endpoint}}}\n"))._url == url
+
+
+@pytest.mark.req("AGT-03", "T03")
+@pytest.mark.parametrize(
+    ("instructions", "part"),
+    [
+        ("", "You are helper, a helpful assistant. Helps."),
+        ("instructions: Serve {user_id}.", "Serve u1."),
+        ("instructions: {inline: 'Serve {user_id} in {timezone}.'}", "Serve u1 in Europe/Berlin."),
+        ("instructions: {role_definition: Count.}", "Count."),
+        ("instructions: '{{7*7}} {__class__} %s'", "{{7*7}} {__class__} %s"),
+    ],
+)
+def test_instructions_in_every_form(loaded, instructions, part):
+    built = build_instructions(loaded(DEMO + instructions + "\n"))
+    assert part in built.render(user_id="u1", timezone="Europe/Berlin")
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"", "p.md is empty"),
+        (b"---\na: 1\n---\n", "p.md is empty"),
+        (b"\xff", "p.md is not UTF-8"),
+        (b"x" * 300_000, "longer than 256 kB"),
+    ],
+)
+def test_an_instructions_file_that_is_no_instructions(loaded, tmp_path, content, message):
+    (tmp_path / "p.md").write_bytes(content)
+    with pytest.raises(ConfigError, match=r"4:22: instructions\.file: ") as caught:
+        build_instructions(loaded(DEMO + "instructions: {file: p.md}\n"))
+    assert message in str(caught.value)
+
+
+@pytest.mark.req("AGT-07")
+async def test_a_function_tool_with_everything(loaded, tmp_path):
+    (tmp_path / "t.py").write_text('def f(user_id: str, n: int) -> str:\n    """Doc."""\n    return f"{user_id} {n}"\n')
+    text = (
+        DEMO
+        + "tools: [{name: g, type: function, file: t.py, function: f, approval: always, bind: {user_id: '{user_id}'}}]\n"
+    )
+    tools = build_tools(loaded(text))
+    await tools.start()
+    (schema,) = tools.schemas()
+    assert (schema.name, schema.description, schema.approval) == ("g", "Doc.", Approval.ALWAYS)
+    assert list(schema.parameters["properties"]) == ["n"]
+    result = await tools.call("g", {"n": 2, "user_id": "other"}, ToolContext(user_id="me"))
+    assert result.text == "me 2"
+    await tools.close()
+
+
+def test_sessions_and_runs_follow_the_file(loaded):
+    config = loaded(
+        DEMO + "sessions: {busy: reject, ttl_seconds: 60}\nserver: {runs: {detach_grace: 1, replay_window: 2}}\n"
+    )
+    assert build_run_settings(config) == RunSettings(detach_grace=1, replay_window=2, when_busy=WhenBusy.REJECT)
+    assert build_sessions(config)._ttl == 60
+
+
+def test_the_defaults_of_runs_are_those_of_the_code(loaded):
+    assert build_run_settings(loaded(DEMO)) == RunSettings()
+
+
+@pytest.mark.req("SRV-21")
+def test_middleware_in_the_order_of_the_file(loaded, tmp_path):
+    (tmp_path / "m.py").write_text(
+        "from holodeck.core.events import TextAdded\n\n\n"
+        "def shout(event):\n"
+        "    return TextAdded(event.message_id, event.delta.upper()) if isinstance(event, TextAdded) else event\n"
+    )
+    chain = build_chain(
+        loaded(
+            DEMO
+            + "middleware:\n  - {type: filter, hide: [reasoning], tools: [secret]}\n  - {file: m.py, function: shout}\n"
+            + "  - {type: throttle, max_chars: 100}\n  - {type: log}\n  - {type: annotate, metadata: {a: 1}, on: [custom]}\n"
+        )
+    )
+    assert chain is not None
+    story = [
+        e.ReasoningStarted("r"),
+        e.ReasoningAdded("r", "hm"),
+        e.ReasoningEnded("r"),
+        e.ToolCallStarted("c", "secret", "m"),
+        e.ToolCallEnded("c", "secret", "{}"),
+        e.TextStarted("m"),
+        e.TextAdded("m", "he"),
+        e.TextAdded("m", "y"),
+        e.TextEnded("m"),
+    ]
+    assert [event for _, event in chain()(list(enumerate(story)))] == [
+        e.TextStarted("m"),
+        e.TextAdded("m", "HEY"),
+        e.TextEnded("m"),
+    ]
+
+
+def test_no_middleware_is_no_chain_and_a_wrong_function_is_named(loaded):
+    assert build_chain(loaded(DEMO)) is None
+    with pytest.raises(ConfigError, match=r"4:14: middleware\[0\]: m\.py: there is no such file"):
+        build_chain(loaded(DEMO + "middleware: [{file: m.py, function: f}]\n"))
