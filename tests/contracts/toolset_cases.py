@@ -33,9 +33,9 @@ class Case:
 
 
 def _functions(signals: Signals):
-    async def echo(text: str) -> str:
+    async def echo(text: str, user_id: str = "nobody") -> str:
         """Says it again."""
-        return text
+        return f"{user_id}: {text}"
 
     def fail() -> None:
         """Fails."""

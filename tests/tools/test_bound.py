@@ -6,7 +6,7 @@ import json
 import pytest
 
 from holodeck.core.tools import ToolSchema
-from holodeck.errors import ConfigError
+from holodeck.errors import ConfigError, StartError
 from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.bound import BoundToolset, declared_arguments, hide
 from holodeck.tools.port import ToolContext
@@ -157,6 +157,22 @@ def test_an_unknown_placeholder_is_a_mistake_in_the_agent_file():
     assert caught.value.message == (
         "bind.owner: there is no value {user}; there are {user_id}, {session_id}, {run_id}, {timezone}"
     )
+
+
+async def test_a_name_that_no_tool_takes_stops_the_start():
+    tools, inner = bound(OPEN, {"usr_id": "{user_id}"})
+    with pytest.raises(StartError) as caught:
+        await tools.start()
+    assert caught.value.message == "bind.usr_id: no tool of recording takes 'usr_id'; did you mean user_id?"
+    assert inner.log == ["start", "close"]
+
+
+async def test_a_server_that_is_not_there_yet_may_start():
+    tools, inner = bound(OPEN)
+    inner.ready = False
+    inner.offer()
+    await tools.start()
+    assert inner.log == ["start"]
 
 
 async def test_a_changed_schema_is_hidden_anew():

@@ -170,6 +170,24 @@ def test_a_schema_that_cannot_be_used_lets_everything_pass_and_is_reported_once(
     ]
 
 
+def _nested(levels):
+    schema = {}
+    for _ in range(levels):
+        schema = {"allOf": [schema]}
+    return schema
+
+
+@pytest.mark.parametrize(
+    "schema",
+    [{"default": object()}, {"title": "\ud800"}, _nested(100_000), _nested(200)],
+    ids=["object", "text", "deep", "less"],
+)
+def test_a_schema_that_is_no_json_lets_everything_pass(schema, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert read_arguments('{"a": 1}', tool(schema)) == {"a": 1}
+    assert "arguments of strange go to the tool unchecked" in caplog.text
+
+
 EVIL = r"^(a+)+$"
 HANGING = {
     "pattern": {"properties": {"a": {"pattern": EVIL}}},

@@ -14,7 +14,8 @@ from typing import Any
 import msgspec
 
 from holodeck.core.tools import ToolResult, ToolSchema
-from holodeck.errors import ConfigError
+from holodeck.errors import ConfigError, StartError
+from holodeck.tools.names import label_of, suggestion
 from holodeck.tools.port import ToolContext, Toolset, ToolsetHealth
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
@@ -23,7 +24,10 @@ _SAME_OBJECT_ONE = ("if", "then", "else", "not")
 
 
 class BoundToolset:
-    """`bind` maps argument names to templates such as "{user_id}", or to constants."""
+    """`bind` maps argument names to templates such as "{user_id}", or to constants.
+
+    A name that no tool takes is a StartError: a typing mistake would leave the real argument to the model.
+    """
 
     def __init__(self, inner: Toolset, bind: Mapping[str, Any]) -> None:
         self._inner = inner
@@ -38,6 +42,12 @@ class BoundToolset:
 
     async def start(self) -> None:
         await self._inner.start()
+        taken = {name for schema in self._inner.schemas() for name in declared_arguments(schema.parameters)}
+        idle = next((name for name in self._bind if name not in taken), None)
+        if idle is not None and all(state.ready for state in self._inner.health()):
+            label = label_of(self._inner)
+            await self._inner.close()
+            raise StartError(f"bind.{idle}: no tool of {label} takes '{idle}'{suggestion(idle, taken)}")
 
     async def close(self) -> None:
         await self._inner.close()
@@ -57,7 +67,7 @@ class BoundToolset:
 
     def _offered(self, schema: ToolSchema) -> ToolSchema:
         seen = self._seen.get(schema.name)
-        if seen is None or seen[0] is not schema:
+        if seen is None or seen[0] != schema:
             hidden = msgspec.structs.replace(schema, parameters=hide(schema.parameters, self._bind))
             seen = self._seen[schema.name] = (schema, hidden)
         return seen[1]

@@ -11,7 +11,7 @@ from typing import Any
 
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import StartError
-from holodeck.tools.names import unknown_tool
+from holodeck.tools.names import label_of, unknown_tool
 from holodeck.tools.port import ToolContext, Toolset, ToolsetHealth
 
 logger = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class CombinedToolset:
         outcomes = await asyncio.gather(*(each.close() for each in self._toolsets), return_exceptions=True)
         for toolset, outcome in zip(self._toolsets, outcomes, strict=True):
             if isinstance(outcome, BaseException):
-                logger.error("%s could not be closed", _label(toolset), exc_info=outcome)
+                logger.error("%s could not be closed", label_of(toolset), exc_info=outcome)
 
     def health(self) -> Sequence[ToolsetHealth]:
         return [each for toolset in self._toolsets for each in toolset.health()]
@@ -72,7 +72,7 @@ class CombinedToolset:
         for toolset, schema in self._all():
             other = owners.setdefault(schema.name, toolset)
             if other is not toolset:
-                both = f"{_label(other)} and {_label(toolset)}"
+                both = f"{label_of(other)} and {label_of(toolset)}"
                 raise StartError(
                     f"{both} both have a tool '{schema.name}'; leave it out of one with include or exclude"
                 )
@@ -85,9 +85,5 @@ class CombinedToolset:
             return
         self._hidden.add((name, id(toolset)))
         owner = self._owners.get(name)
-        why = f"{_label(owner)} has one of that name" if owner else f"there are {MAX_TOOLS} already"
-        logger.warning("tool_hidden: %s of %s is not offered: %s", name, _label(toolset), why)
-
-
-def _label(toolset: Toolset) -> str:
-    return ", ".join(each.name for each in toolset.health()) or type(toolset).__name__
+        why = f"{label_of(owner)} has one of that name" if owner else f"there are {MAX_TOOLS} already"
+        logger.warning("tool_hidden: %s of %s is not offered: %s", name, label_of(toolset), why)

@@ -1,13 +1,18 @@
-"""What to say when a name does not exist: one wording for every toolset."""
+"""How toolsets are named in messages, and what to say when a name does not exist: one wording for all of them."""
 
 from collections.abc import Iterable
 from difflib import get_close_matches
 
 from holodeck.core.text import one_line
 from holodeck.core.tools import ToolResult
+from holodeck.tools.port import Toolset
 
 _SHOWN = 20
 _NEAR = 0.75  # a typing mistake; lower, and delete_todo suggests list_todos
+
+
+def label_of(toolset: Toolset) -> str:
+    return ", ".join(state.name for state in toolset.health()) or "the toolset"
 
 
 def suggestion(name: str, known: Iterable[str]) -> str:

@@ -121,7 +121,12 @@ def _check_of(tool: str, encoded_schema: bytes) -> SchemaCheck:
 
 def problems_of(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
     """What is wrong with the arguments, one sentence each; prepared schemas are kept."""
-    return _check_of(tool, msgspec.json.encode(schema)).problems(arguments)
+    try:
+        encoded = msgspec.json.encode(schema)
+    except (TypeError, ValueError, RecursionError) as error:
+        logger.warning("arguments of %s go to the tool unchecked, its schema is no JSON: %s", tool, error)
+        return []
+    return _check_of(tool, encoded).problems(arguments)
 
 
 def _sentences(error: ValidationError) -> Iterator[str]:

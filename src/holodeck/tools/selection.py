@@ -11,7 +11,7 @@ import msgspec
 
 from holodeck.core.tools import Approval, ToolResult, ToolSchema
 from holodeck.errors import StartError
-from holodeck.tools.names import suggestion, unknown_tool
+from holodeck.tools.names import label_of, suggestion, unknown_tool
 from holodeck.tools.port import ToolContext, Toolset, ToolsetHealth
 
 logger = logging.getLogger(__name__)
@@ -78,5 +78,5 @@ class SelectedToolset:
         named = sorted({*(self._include or ()), *self._exclude, *self._approval} - set(known))
         if not named:
             return None
-        label = ", ".join(each.name for each in self._inner.health()) or "the toolset"
+        label = label_of(self._inner)
         return "; ".join(f"{label} has no tool '{name}'{suggestion(name, known)}" for name in named)
