@@ -1,19 +1,19 @@
 """Servers over streamable HTTP: a real one, and one that does everything wrong (row B16; T13)."""
 
-import asyncio
 import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
-import uvicorn
+from mcp.server.mcpserver import MCPServer
 
 from holodeck.core.tools import ToolResult
 from holodeck.errors import StartError
 from holodeck.tools import mcp_server
 from holodeck.tools.mcp import McpSettings, McpToolset
 from holodeck.tools.port import ToolContext
+from tests.tools.mcp.real_http import serving
 from tests.tools.mcp.rogue_client import until
 from tests.tools.mcp.rogue_http import rogue_http
 
@@ -35,8 +35,6 @@ async def call(toolset: McpToolset, tool: str, **arguments: Any) -> ToolResult:
 @pytest.mark.req("ORC-04")
 @pytest.mark.parametrize("json_response", [False, True])
 async def test_a_server_of_the_official_sdk(json_response):
-    from mcp.server.mcpserver import MCPServer
-
     server = MCPServer("real")
 
     @server.tool()
@@ -44,19 +42,11 @@ async def test_a_server_of_the_official_sdk(json_response):
         """Adds two numbers."""
         return a + b
 
-    listener = socket.create_server(("127.0.0.1", 0))
-    app = server.streamable_http_app(json_response=json_response)
-    web = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
-    serving = asyncio.create_task(web.serve([listener]))
-    try:
-        async with connected(f"http://127.0.0.1:{listener.getsockname()[1]}/mcp") as toolset:
-            (schema,) = toolset.schemas()
-            assert (schema.name, schema.description) == ("add", "Adds two numbers.")
-            assert (await call(toolset, "add", a=2, b=3)).text == "5"
-            assert (await call(toolset, "add", a="two", b=3)).failed
-    finally:
-        web.should_exit = True
-        await serving
+    async with serving(server, json_response=json_response) as url, connected(url) as toolset:
+        (schema,) = toolset.schemas()
+        assert (schema.name, schema.description) == ("add", "Adds two numbers.")
+        assert (await call(toolset, "add", a=2, b=3)).text == "5"
+        assert (await call(toolset, "add", a="two", b=3)).failed
 
 
 @pytest.mark.req("B16")

@@ -126,6 +126,14 @@ async def test_a_polite_server_leaves_at_the_end_of_its_input(rogue):
     assert (await server.call("echo")).failed
 
 
+async def test_closing_ends_a_call_that_is_running(rogue):
+    server = await rogue()
+    call = asyncio.create_task(server.call("hang"))
+    await until(lambda: server.seen("tools/call hang ."))
+    await server.toolset.close()
+    assert (await call).failed
+
+
 PARENT = """
 import asyncio, sys
 from pathlib import Path

@@ -1,0 +1,23 @@
+"""A server of the official SDK on a loopback port, in the test's own event loop."""
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import uvicorn
+from mcp.server.mcpserver import MCPServer
+
+
+@asynccontextmanager
+async def serving(server: MCPServer, *, json_response: bool = False) -> AsyncIterator[str]:
+    """Gives the URL."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    app = server.streamable_http_app(json_response=json_response)
+    web = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    task = asyncio.create_task(web.serve([listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
+    finally:
+        web.should_exit = True
+        await task
