@@ -53,7 +53,7 @@ async def test_tool_calls_of_one_step_run_at_the_same_time():
     [
         (("echo", "{not json"), "JSON"),
         (("echo", "[1]"), "object"),
-        (("nothing", "{}"), "There is no tool 'nothing'. The tools are: broken, echo, stuck."),
+        (("nothing", "{}"), "There is no tool 'nothing'; the tools are broken, echo, stuck"),
         (("broken", "{}"), "internal error"),
     ],
 )

@@ -240,3 +240,15 @@ def test_whatever_a_model_writes_there_is_an_answer(raw):
 def test_whatever_a_server_calls_a_schema_there_is_an_answer(schema):
     raw = json.dumps(schema)
     assert isinstance(read_arguments('{"a": 1}', tool(json.loads(raw))), dict | BadArguments)
+
+
+def test_a_null_for_what_may_be_left_out_is_taken_as_left_out():
+    parameters = {
+        "type": "object",
+        "properties": {"title": {"type": "string"}, "due": {"type": "string"}, "note": {"type": ["string", "null"]}},
+        "required": ["title"],
+    }
+    schema = ToolSchema(name="t", parameters=parameters)
+    assert read_arguments('{"title": "x", "due": null}', schema) == {"title": "x"}
+    assert read_arguments('{"title": "x", "note": null}', schema) == {"title": "x", "note": None}
+    assert isinstance(read_arguments('{"title": null}', schema), BadArguments)

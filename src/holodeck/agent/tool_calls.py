@@ -16,6 +16,7 @@ from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMess
 from holodeck.core.text import clean, shorten
 from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus
 from holodeck.tools.arguments import BadArguments, read_arguments
+from holodeck.tools.names import unknown_tool
 from holodeck.tools.port import ToolContext, Toolset
 
 log = logging.getLogger(__name__)
@@ -155,8 +156,7 @@ def _arguments_of(
     call: ToolCall, schema: ToolSchema | None, offered: Mapping[str, object]
 ) -> dict[str, Any] | BadArguments:
     if schema is None:
-        known = ", ".join(sorted(offered)) or "none"
-        return BadArguments(f"There is no tool {call.name!r}. The tools are: {known}.")
+        return BadArguments(unknown_tool(call.name, offered).text)
     return read_arguments(call.arguments, schema)
 
 

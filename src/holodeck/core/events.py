@@ -3,7 +3,7 @@
 A run emits events; readers (encoders, the terminal, telemetry) turn them into whatever their audience wants. The
 grammar, in words (the table that enforces it is `holodeck.core.grammar`):
 
-    run      = RunStarted  note*  step*  ending
+    run      = RunStarted  (note | ToolFinished)*  (step  note*)*  ending
     step     = StepStarted  (note | reasoning | text | call | ToolFinished)*  StepFinished
     reasoning = ReasoningStarted  ReasoningAdded*  ReasoningEnded
     text     = TextStarted  TextAdded*  TextEnded
@@ -14,6 +14,7 @@ grammar, in words (the table that enforces it is `holodeck.core.grammar`):
 
 At most one text and one reasoning are open at a time; calls may overlap; a result follows the end of its call. A text
 that was ended may be started again with the same id: what is added then belongs to the same message.
+A ToolFinished before the first step answers a call of the run before, which waited for a person or for the client.
 The ending is always there, always last, and nothing is open when it comes.
 
 Events hold no live objects and mention no wire: they can be stored, sent to another process, replayed.

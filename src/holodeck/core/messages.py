@@ -31,7 +31,7 @@ class TextPart(msgspec.Struct, frozen=True, tag="text"):
 
 
 class MediaPart(msgspec.Struct, frozen=True, tag="media", kw_only=True, omit_defaults=True):
-    """An image or document. Exactly one of `data` (base64) and `url` is set."""
+    """An image or document. Its bytes are in `data` (base64) or at `url`."""
 
     mime_type: str
     data: str | None = None

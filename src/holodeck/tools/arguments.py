@@ -39,10 +39,19 @@ def read_arguments(raw: str, schema: ToolSchema) -> dict[str, Any] | BadArgument
     problems = problems_of(schema.name, schema.parameters, arguments)
     if not problems:
         return arguments
+    without_nulls = _without_optional_nulls(arguments, schema)
+    if without_nulls != arguments and not problems_of(schema.name, schema.parameters, without_nulls):
+        return without_nulls
     shown = problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:
         shown.append("and more")
     return BadArguments("\n- ".join([f"The arguments do not fit {schema.name}:", *shown]))
+
+
+def _without_optional_nulls(arguments: dict[str, Any], schema: ToolSchema) -> dict[str, Any]:
+    """Models fill what they leave out with null; where a schema has no null, absent is what they mean."""
+    required = schema.parameters.get("required") or ()
+    return {name: value for name, value in arguments.items() if value is not None or name in required}
 
 
 def _object_of(raw: str) -> dict[str, Any]:
