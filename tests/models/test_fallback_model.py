@@ -1,0 +1,67 @@
+"""Several models in order."""
+
+import pytest
+
+from holodeck.errors import (
+    ContentFiltered,
+    ContextOverflow,
+    ModelAuthFailed,
+    ModelInterrupted,
+    ModelProtocolError,
+    ModelRejected,
+    ModelUnavailable,
+    ModelUnreachable,
+)
+from holodeck.models.fallback import FallbackModel
+from holodeck.models.port import Prompt
+from holodeck.models.scripted import ScriptedModel, Turn, says
+from tests.models.heard import Heard
+
+
+def failing(error) -> ScriptedModel:
+    return ScriptedModel([Turn(error=error)])
+
+
+@pytest.mark.parametrize("error", [ModelUnreachable(), ModelUnavailable(), ModelAuthFailed(), ModelProtocolError()])
+async def test_the_next_model_answers_when_one_cannot(error):
+    heard = Heard()
+    last = ScriptedModel([says("Hello")])
+    reply = await FallbackModel([failing(error), failing(error), last]).reply(Prompt(), heard)
+    assert reply.text == heard.words == "Hello"
+    assert heard.warnings == ["model-fallback", "model-fallback"]
+    assert len(last.prompts) == 1
+
+
+@pytest.mark.parametrize(
+    "error", [ModelRejected(), ContextOverflow(), ContentFiltered(), ModelInterrupted(started=True)]
+)
+async def test_what_was_asked_wrongly_or_had_begun_stays_a_failure(error):
+    last = ScriptedModel([says("Hello")])
+    with pytest.raises(type(error)):
+        await FallbackModel([failing(error), last]).reply(Prompt(), Heard())
+    assert last.prompts == []
+
+
+async def test_the_last_failure_is_the_one_that_counts():
+    with pytest.raises(ModelUnavailable):
+        await FallbackModel([failing(ModelUnreachable()), failing(ModelUnavailable())]).reply(Prompt(), Heard())
+
+
+async def test_it_is_called_and_checked_as_its_first_model():
+    class Closing(ScriptedModel):
+        closed = False
+
+        async def close(self) -> None:
+            self.closed = True
+
+    models = [Closing([says("a")]), Closing([says("b")])]
+    fallback = FallbackModel(models)
+    await fallback.check()
+    await fallback.close()
+    assert fallback.name == "scripted"
+    assert all(model.closed for model in models)
+
+
+def test_it_needs_a_model():
+    with pytest.raises(ValueError, match="at least one"):
+        FallbackModel([])

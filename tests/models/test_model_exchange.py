@@ -1,0 +1,190 @@
+"""An endpoint that behaves: what is sent, what is remembered, connections, and the check."""
+
+import asyncio
+
+import pytest
+
+from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import ModelAuthFailed, ModelProtocolError, ModelRejected, ModelTimeout, ModelUnreachable
+from holodeck.models.port import Prompt
+from tests.models.asking import HI, KEY, OK, PROMPT, SHORT, asking, fails, succeeds, unused_port
+from tests.models.endpoint import (
+    DONE,
+    ModelEndpoint,
+    Wire,
+    chunk,
+    close_at_once,
+    frame,
+    hang,
+    status,
+    stream,
+    text_frames,
+    tool_call_stream,
+)
+from tests.models.heard import Heard
+
+
+@pytest.mark.req("AGT-02")
+async def test_an_ordinary_answer():
+    reply, heard, endpoint, _ = await succeeds(OK, temperature=0.5, max_tokens=10, options={"seed": 1})
+    assert reply.text == heard.words == "Hello world"
+    assert reply.usage is not None
+    assert reply.usage.total_tokens == 5
+    (request,) = endpoint.requests
+    assert (request.method, request.path) == ("POST", "/v1/chat/completions")
+    assert request.headers["authorization"] == f"Bearer {KEY}"
+    assert request.json == {
+        "model": "m",
+        "messages": [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Hi"}],
+        "stream": True,
+        "stream_options": {"include_usage": True},
+        "temperature": 0.5,
+        "max_tokens": 10,
+        "seed": 1,
+    }
+
+
+@pytest.mark.req("AGT-02", "A25")
+async def test_a_turn_with_tools_goes_there_and_back_unchanged():
+    signature = {"google": {"thought_signature": "c2ln"}}
+    call = {"id": "a", "type": "function", "function": {"name": "f", "arguments": "{}"}, "extra_content": signature}
+    first = stream(frame(chunk({"role": "assistant", "tool_calls": [call]}, finish="stop")), DONE)
+    tools = (ToolSchema(name="f", description="Does f."),)
+    async with ModelEndpoint(first, OK) as endpoint, asking(endpoint.url) as model:
+        asked = await model.reply(Prompt(messages=PROMPT.messages, tools=tools), Heard())
+        history = (
+            *PROMPT.messages,
+            AssistantMessage(content=asked.text, tool_calls=asked.tool_calls, extra=asked.extra),
+            ToolMessage(call_id="a", name="f", content="done"),
+        )
+        await model.reply(Prompt(messages=history, tools=tools), Heard())
+    assert endpoint.requests[1].json["messages"][1:] == [
+        {"role": "assistant", "content": None, "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "a", "name": "f", "content": "done"},
+    ]
+    assert endpoint.requests[1].json["tools"][0]["function"]["name"] == "f"
+    assert endpoint.connections == 1  # kept alive between the turns
+
+
+@pytest.mark.parametrize(
+    ("complaint", "sent_first", "sent_then"),
+    [
+        ({"error": {"message": "Unrecognized request argument supplied: stream_options"}}, "stream_options", None),
+        (
+            {"detail": [{"loc": ["body", "stream_options"], "msg": "Extra inputs are not permitted"}]},
+            "stream_options",
+            None,
+        ),
+        (
+            {"error": {"message": "Unsupported parameter: 'max_tokens'. Use 'max_completion_tokens' instead."}},
+            "max_tokens",
+            "max_completion_tokens",
+        ),
+        ({"error": {"message": "Unsupported value: 'temperature' does not support 0.5."}}, "temperature", None),
+    ],
+)
+@pytest.mark.req("AGT-02")
+async def test_what_an_endpoint_does_not_know_is_left_out_and_remembered(complaint, sent_first, sent_then):
+    async with (
+        ModelEndpoint(status(400, complaint), OK) as endpoint,
+        asking(endpoint.url, max_tokens=5, temperature=0.5) as model,
+    ):
+        await model.reply(PROMPT, Heard())
+        await model.reply(PROMPT, Heard())
+    assert len(endpoint.requests) == 3
+    assert sent_first in endpoint.requests[0].json
+    for request in endpoint.requests[1:]:
+        assert sent_first not in request.json
+        assert sent_then is None or request.json[sent_then] == 5
+
+
+async def test_a_complaint_that_stays_is_an_error():
+    complaint = {"error": {"message": "I do not like stream_options"}}
+    _, _, endpoint, _ = await fails(ModelRejected, status(400, complaint))
+    assert len(endpoint.requests) == 2
+
+
+async def test_cancelling_closes_the_connection_at_once():
+    async def respond(wire: Wire) -> None:
+        await wire.head()
+        await wire.send(HI)
+        await wire.hang()
+
+    async with ModelEndpoint(respond) as endpoint, asking(endpoint.url) as model:
+        running = asyncio.create_task(model.reply(PROMPT, Heard()))
+        await endpoint.asked()
+        running.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        async with asyncio.timeout(1):
+            await endpoint.all_gone()
+
+
+async def test_connections_are_used_again_and_closed_at_the_end():
+    async with ModelEndpoint(OK, tool_call_stream(("a", "f", "{}")), OK) as endpoint:
+        async with asking(endpoint.url) as model:
+            for _ in range(3):
+                await model.reply(PROMPT, Heard())
+        assert endpoint.connections == 1
+        async with asyncio.timeout(1):
+            await endpoint.all_gone()
+
+
+async def test_many_answers_at_once_do_not_wait_for_each_other():
+    everybody = asyncio.Barrier(120)  # more than aiohttp's usual limit of 100 connections
+
+    async def respond(wire: Wire) -> None:
+        await everybody.wait()
+        await wire.head()
+        await wire.send(*text_frames("Hi"))
+        await wire.end()
+
+    async with ModelEndpoint(respond) as endpoint, asking(endpoint.url) as model:
+        replies = await asyncio.gather(*(model.reply(PROMPT, Heard()) for _ in range(120)))
+    assert {reply.text for reply in replies} == {"Hi"}
+
+
+async def test_ids_that_an_endpoint_uses_again_are_replaced():
+    history = (
+        UserMessage(content="Hi"),
+        AssistantMessage(tool_calls=(ToolCall(id="call_0", name="f", arguments="{}"),)),
+        ToolMessage(call_id="call_0", name="f", content="1"),
+    )
+    async with ModelEndpoint(tool_call_stream(("call_0", "f", "{}"))) as endpoint, asking(endpoint.url) as model:
+        reply = await model.reply(Prompt(messages=history), Heard())
+    assert reply.tool_calls[0].id != "call_0"
+
+
+CHECKS = {
+    "list": (status(200, {"data": []}), None),
+    "no such list": (status(404, b"<html>no</html>"), None),
+    "odd": (status(200, b"hello", Content_Type="text/plain"), None),
+    "limited": (status(429, b"{}"), None),
+    "bad key": (status(401, b"{}"), ModelAuthFailed),
+    "forbidden": (status(403, b"{}"), ModelAuthFailed),
+    "gemini's bad key": (status(400, {"error": {"message": "API key not valid"}}), ModelAuthFailed),
+    "broken": (status(500, b"{}"), ModelUnreachable),
+    "page": (status(200, b"<html>", Content_Type="text/html"), ModelProtocolError),
+    "closed": (close_at_once, ModelUnreachable),
+    "silent": (hang, ModelTimeout),
+}
+
+
+@pytest.mark.parametrize("case", CHECKS)
+async def test_check_tells_whether_the_endpoint_is_there_and_takes_the_key(case):
+    respond, error = CHECKS[case]
+    async with ModelEndpoint(respond) as endpoint, asking(endpoint.url, deadlines=SHORT) as model:
+        if error is None:
+            await model.check()
+        else:
+            with pytest.raises(error):
+                await model.check()
+    assert (endpoint.requests[0].method, endpoint.requests[0].path) == ("GET", "/v1/models")
+    assert endpoint.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+async def test_check_of_a_port_where_nobody_listens():
+    async with asking(f"http://127.0.0.1:{unused_port()}/v1") as model:
+        with pytest.raises(ModelUnreachable):
+            await model.check()

@@ -1,0 +1,119 @@
+"""Pauses, Retry-After, silence, and secrets in texts."""
+
+import asyncio
+import base64
+from datetime import UTC, datetime
+from urllib.parse import quote
+
+import pytest
+
+from holodeck.models.secrets import MASK, Redactor
+from holodeck.resilience.deadlines import SilenceLimit
+from holodeck.resilience.retry import Backoff, retry_after
+
+NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
+
+
+@pytest.mark.req("A01")
+@pytest.mark.parametrize(("attempt", "full"), [(1, 0.5), (2, 1), (3, 2), (5, 8), (9, 8), (500, 8)])
+def test_pauses_double_up_to_a_limit_and_are_shortened_at_random(attempt, full):
+    backoff = Backoff()
+    assert backoff.pause(attempt, lambda: 1.0) == full
+    assert backoff.pause(attempt, lambda: 0.0) == full / 2
+
+
+@pytest.mark.req("A18")
+@pytest.mark.parametrize(
+    ("headers", "seconds"),
+    [
+        ({}, None),
+        ({"retry-after": "5"}, 5),
+        ({"retry-after": "0"}, 0),
+        ({"retry-after": " 1.5 "}, 1.5),
+        ({"retry-after": "-1"}, None),
+        ({"retry-after": ""}, None),
+        ({"retry-after": "tomorrow"}, None),
+        ({"retry-after": "nan"}, None),
+        ({"retry-after": "1e99"}, 86_400),
+        ({"retry-after": "inf"}, 86_400),
+        ({"retry-after-ms": "250"}, 0.25),
+        ({"retry-after-ms": "x", "retry-after": "2"}, 2),
+        ({"retry-after": "Sun, 15 Nov 2026 12:00:30 GMT"}, 30),
+        ({"retry-after": "Sun, 15 Nov 2026 11:00:00 GMT"}, 0),
+        ({"retry-after": "Sun, 15 Nov 2026 12:00:30 -0000"}, 30),
+        ({"retry-after": "Sun, 99 Nov 2026 12:00:30 GMT"}, None),
+    ],
+)
+def test_retry_after(headers, seconds):
+    assert retry_after(headers, NOW) == seconds
+
+
+@pytest.mark.req("A08")
+async def test_silence_is_ended():
+    with pytest.raises(TimeoutError):
+        async with SilenceLimit(0.05):
+            await asyncio.Event().wait()
+
+
+@pytest.mark.req("A08")
+async def test_what_is_heard_keeps_it_going():
+    loop = asyncio.get_running_loop()
+    async with SilenceLimit(0.1) as silence:
+        began = loop.time()
+        while loop.time() - began < 0.3:
+            await asyncio.sleep(0.02)  # the pace of what is heard
+            silence.heard()
+
+
+@pytest.mark.req("A08")
+async def test_the_limit_may_change_on_the_way():
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+
+    async def wait() -> None:
+        async with SilenceLimit(30) as silence:
+            silence.allow(0.05)
+            await asyncio.Event().wait()
+
+    with pytest.raises(TimeoutError):
+        await wait()
+    assert loop.time() - began < 2
+
+
+async def test_an_ordinary_end_leaves_no_timer():
+    async with SilenceLimit(0.01) as silence:
+        pass
+    assert silence._timer is not None
+    assert silence._timer.cancelled()
+
+
+SECRET = "correct/horse+battery=staple"
+
+
+@pytest.mark.req("T28")
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"key {SECRET}!",
+        f"key {base64.b64encode(SECRET.encode()).decode()}",
+        f"key {quote(SECRET, safe='')}",
+        "Authorization: Bearer abc.def",
+        "sk-proj-abcdefgh12345678",
+        "Incorrect API key provided: sk-abc***************wxyz",
+        "AIzaSyA1234567890abcdefghijklmnop",
+        "gsk_abcdefgh12345678",
+        "eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.abc",
+        "token 0123456789abcdef0123456789abcdef01234567",
+    ],
+)
+def test_secrets_are_masked(text):
+    masked = Redactor([SECRET, None, ""])(text)
+    assert MASK in masked
+    assert not any(word in masked for word in ("horse", "abc", "AIza", "0123", "Y29ycmVjdC9o"))
+
+
+@pytest.mark.parametrize(
+    "text", ["The model `gpt-4o` does not exist", "maximum context length is 8192 tokens", "a x none"]
+)
+def test_ordinary_words_stay(text):
+    assert Redactor(["x", "none"])(text) == text
