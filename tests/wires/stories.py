@@ -108,7 +108,7 @@ NAMED: dict[str, list[e.Event]] = {
     "shared_state": [
         STARTED,
         e.CustomSent("PredictState", [{"state_key": "document", "tool": "write", "tool_argument": "text"}]),
-        e.StateReplaced({"document": None}),
+        e.StateReplaced({"document": None, "x/y": 1}),
         *step(e.StatePatched([{"op": "replace", "path": "/document", "value": "Once"}, {"op": "remove", "path": "/x~1y"}])),
         e.StateReplaced(None),
         finished(),

@@ -198,6 +198,8 @@ def test_state_has_a_limit() -> None:
         decode(body(state="é" * 128_000))
 
 
+CONTEXT_VALUES: list[Any] = [1, None, True, {"a": 1}, []]
+
 # a body that is taken, and how many lines for the log
 TAKEN: dict[str, tuple[bytes, int]] = {
     "no optional member": (
@@ -225,7 +227,7 @@ TAKEN: dict[str, tuple[bytes, int]] = {
     "a tool whose parameters are no object": (body(tools=[{"name": "a", "parameters": True}]), 1),
     "a tool twice": (body(tools=[{"name": "a"}, {"name": "a"}]), 1),
     "128 tools": (body(tools=[{"name": f"t{i}"} for i in range(128)]), 0),
-    "context values of all kinds": (body(context=[{"description": "d", "value": v} for v in (1, None, True, {"a": 1}, [])]), 0),
+    "context values of all kinds": (body(context=[{"description": "d", "value": v} for v in CONTEXT_VALUES]), 0),
     "context that is no object": (body(context=["x"]), 1),
     "forwardedProps that is no object": (body(forwardedProps=[1]), 1),
     "half an emoji": (body(messages=[{**USER, "content": "hi \ud83d"}]), 0),

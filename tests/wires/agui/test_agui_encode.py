@@ -16,6 +16,7 @@ from holodeck.core.messages import MediaPart, UserMessage
 from holodeck.wires.agui.encode_proto import ProtoEncoder
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.profile import Profile
+from holodeck.wires.agui.protobuf import write_event
 from holodeck.wires.agui.translate import WARNING, Annotated, translate
 from tests.wires.agui.client_rules import Refused, verify
 from tests.wires.agui.protobuf_reader import read_event, read_stream
@@ -138,26 +139,17 @@ def test_a_null_is_only_where_json_of_others_has_one() -> None:
                 assert None not in [item for key, item in wire.items() if key not in open_members]
 
 
-@pytest.mark.parametrize(
-    ("wire", "data"),
-    [
-        # written out by hand from the wire's definition
-        ({"type": "TEXT_MESSAGE_START", "messageId": "m"}, "0a 05 0a 00 12 01 6d"),
-        ({"type": "TEXT_MESSAGE_CONTENT", "messageId": "m", "delta": "hi"}, "12 0b 0a 02 08 01 12 01 6d 1a 02 68 69"),
-        ({"type": "REASONING_END", "messageId": "m"}, "f2 01 07 0a 02 08 1d 1a 01 6d"),
-        ({"type": "STATE_SNAPSHOT", "snapshot": None}, "3a 08 0a 02 08 06 12 02 08 00"),
-        (
-            {"type": "STATE_SNAPSHOT", "snapshot": {"a": True}},
-            "3a 11 0a 02 08 06 12 0b 2a 09 0a 07 0a 01 61 12 02 20 01",
-        ),
-        ({"type": "CUSTOM", "name": "n", "value": 1}, "5a 12 0a 02 08 0a 12 01 6e 1a 09 11 00 00 00 00 00 00 f0 3f"),
-    ],
-)
-def test_protobuf_bytes(wire: dict[str, Any], data: str) -> None:
-    from holodeck.wires.agui.protobuf import write_event
-
-    assert write_event(wire).hex(" ") == data
-    assert read_event(bytes.fromhex(data)).items() >= wire.items()
+@pytest.mark.req("SRV-06")
+@pytest.mark.parametrize("name", NAMED)
+def test_protobuf_is_byte_for_byte_what_the_official_package_writes(name: str) -> None:
+    """The file was made with `encode` of @ag-ui/proto 1.0.0 from the JSON of the same stories: story, type, bytes."""
+    lines = [line.split(" ") for line in (GOLDEN / "ag-ui-proto-1.0.0.txt").read_text().splitlines()]
+    official = [(kind, data) for story, kind, data in lines if story == name]
+    wires = [wire for event in NAMED[name] for wire in translate(event, Profile.FULL)]
+    assert [(wire["type"], write_event(wire).hex()) for wire in wires] == official
+    stream = b"".join(len(data).to_bytes(4, "big") + data for data in (bytes.fromhex(data) for _, data in official))
+    assert ProtoEncoder(RUN).encode_many(enumerate(NAMED[name])) == stream
+    assert [exact(read_event(bytes.fromhex(data))) for _, data in official] == [exact(wire) for wire in wires]
 
 
 def test_long_lengths_take_more_than_one_byte() -> None:

@@ -3,6 +3,7 @@
 The numbers are those of package `ag_ui` as 1.0 froze them; only what HoloDeck sends is here. Each message is a line of
 `<number><kind> <key>`: s text that is left out when empty, S text that may be absent, V any JSON value, T a JSON object,
 b boolean, i integer, e operation of a JSON Patch, or the name of another message; a star before it means "repeated".
+The tests hold every event against the bytes that @ag-ui/proto 1.0.0 writes.
 Nothing here knows events of the core, or frames.
 """
 
@@ -141,7 +142,7 @@ _SCALARS: dict[str, Callable[[Any], bytes]] = {
     "T": _write_struct,
     "b": lambda value: varint(int(value)),
     "i": varint,
-    "e": lambda operation: varint(_OPERATIONS.index(operation)),
+    "e": lambda operation: varint(_OPERATIONS.index(operation)) if operation != _OPERATIONS[0] else b"",
 }
 
 
@@ -153,7 +154,7 @@ def _layout(line: str, messages: dict[str, Callable[[Any], bytes]]) -> Layout:
             write=_SCALARS.get(kind) or messages[kind],
             repeated=bool(star),
             is_varint=kind in "bie",
-            omit_empty=kind == "s" and not star,
+            omit_empty=kind in "se" and not star,
         )
         for number, star, kind, key in _FIELD.findall(line)
     )
@@ -167,10 +168,8 @@ def _write(layout: Layout, message: Json) -> bytes:
         value = message[field.key]
         for item in value if field.repeated else (value,):
             payload = field.write(item)
-            if field.is_varint:
-                out += field.tag + payload
-            elif payload or not field.omit_empty:
-                out += delimited(field.tag, payload)
+            if payload or not field.omit_empty:
+                out += field.tag + payload if field.is_varint else delimited(field.tag, payload)
     return bytes(out)
 
 
