@@ -1,4 +1,4 @@
-"""What every toolset promises. A new one joins in toolset_cases.py; no test changes."""
+"""What every toolset promises. A new one joins by one more case; no test changes."""
 
 import asyncio
 import re
@@ -10,11 +10,13 @@ from jsonschema import Draft202012Validator
 from holodeck.core.tools import ToolSchema
 from holodeck.tools.port import ToolContext
 from tests.contracts.toolset_cases import CASES
+from tests.tools.mcp.contract_case import mcp
 
 CONTEXT = ToolContext(user_id="alice")
+ALL_CASES = {**CASES, "mcp": mcp}
 
 
-@pytest.fixture(params=CASES.values(), ids=CASES.keys())
+@pytest.fixture(params=ALL_CASES.values(), ids=ALL_CASES.keys())
 async def case(request):
     async with request.param() as made:
         yield made
