@@ -39,11 +39,12 @@ class RunLog:
         if self._waiters or len(self._events) > self._limit or is_ending(event):
             self._appended(event)
 
-    def since(self, number: int) -> Sequence[Event]:
-        """All events from `number` on that are there now."""
+    def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
+        """The events from `number` on that are there now, at most `limit` of them."""
         if number < self._dropped:
             raise ReplayGone(f"Only events from {self._dropped} on are kept.")
-        return self._events[number - self._dropped :]
+        start = number - self._dropped
+        return self._events[start : None if limit is None else start + limit]
 
     async def more(self, number: int) -> bool:
         """Waits until there is an event `number`; False if there will never be one."""

@@ -1,0 +1,1 @@
+"""The HTTP server: routes, limits, the streaming response, start and stop."""

@@ -1,0 +1,99 @@
+"""One agent being served: its runs, its sessions, its state. Knows nothing of HTTP."""
+
+import time
+from collections.abc import Callable, Sequence
+
+from holodeck.agent.agent import Agent
+from holodeck.core.events import Emit, TextAdded
+from holodeck.core.request import RunRequest
+from holodeck.errors import NotReady, ServerError
+from holodeck.runs.runs import Run, Runs, RunSettings
+from holodeck.server.options import ServerSettings
+from holodeck.server.state import ServerState, advance
+from holodeck.sessions.port import SessionStore
+from holodeck.telemetry.context import current
+from holodeck.telemetry.story import RunStory
+from holodeck.tools.port import ToolsetHealth
+from holodeck.wires.agui.middleware import Chain
+
+
+class Overloaded(ServerError):
+    code, status, title, retryable = "overloaded", 503, "Too many runs at a time", True
+    retry_after = 2.0
+
+
+class AgentServer:
+    def __init__(
+        self,
+        agent: Agent,
+        store: SessionStore,
+        *,
+        settings: ServerSettings | None = None,
+        run_settings: RunSettings | None = None,
+        chain: Callable[[], Chain] | None = None,
+    ) -> None:
+        """`chain` makes the event middleware of one AG-UI reader (SRV-21); it keeps state, so each has its own."""
+        self.agent = agent
+        self.store = store
+        self.settings = settings or ServerSettings()
+        self.chain = chain
+        self.runs = Runs(agent, store, run_settings, watch=self._story)
+        self.state = ServerState.INITIALIZING
+        self._started_at = time.monotonic()
+
+    async def start(self) -> None:
+        """Makes the agent ready; raises StartError if it cannot be."""
+        await self.store.start()
+        await self.agent.start()
+        self.state = advance(self.state, ServerState.READY)
+
+    def serve(self) -> None:
+        self.state = advance(self.state, ServerState.RUNNING)
+
+    async def drain(self, seconds: float) -> None:
+        """No new runs from now on; those that run get their time, then an ending."""
+        self.state = advance(self.state, ServerState.SHUTTING_DOWN)
+        await self.runs.close(seconds)
+
+    async def close(self) -> None:
+        """Gives everything back. Also for a server whose start failed half-way."""
+        try:
+            await self.agent.close()
+        finally:
+            await self.store.close()
+            if self.state is ServerState.SHUTTING_DOWN:
+                self.state = advance(self.state, ServerState.STOPPED)
+
+    async def run(self, request: RunRequest) -> Run:
+        """Starts a run, or joins the one that this request started before."""
+        self.check_ready()
+        if self.runs.busy >= self.settings.max_concurrent_runs:
+            raise Overloaded("The server has as many runs as it can take; try again in a moment.")
+        current().conversation_id = request.session_id
+        return await self.runs.start(request)
+
+    def check_ready(self) -> None:
+        if self.state is ServerState.INITIALIZING:
+            raise NotReady("The agent is starting; try again in a moment.")
+
+    @property
+    def uptime(self) -> float:
+        return time.monotonic() - self._started_at
+
+    def tool_servers(self) -> Sequence[ToolsetHealth]:
+        return self.agent.tools.health()
+
+    @property
+    def can_serve(self) -> bool:
+        """Whether a run that starts now has what it needs."""
+        alive = self.state in (ServerState.READY, ServerState.RUNNING)
+        return alive and all(each.ready for each in self.tool_servers() if each.required)
+
+    def _story(self, run: Run) -> Emit:
+        return RunStory(
+            run_id=run.run_id,
+            session_id=run.session_id,
+            user_id=run.user_id,
+            debug=self.settings.debug,
+            said=lambda: "".join(event.delta for event in run.log.since(0) if isinstance(event, TextAdded)),
+        )

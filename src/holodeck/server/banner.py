@@ -1,0 +1,50 @@
+"""What a person sees when the server is ready (SRV-04)."""
+
+from collections.abc import Sequence
+
+from holodeck.server.guard import ANYWHERE
+from holodeck.server.options import ProtocolType
+
+_BOLD, _QUIET, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
+ENDPOINTS = {ProtocolType.AG_UI: (("AG-UI", "/awp"), ("CopilotKit", "/copilotkit"))}
+
+
+def banner(
+    *, agent: str, model: str, host: str, port: int, protocols: Sequence[ProtocolType], tools: int, colours: bool
+) -> str:
+    """`host` and `port` are those that are listened on; the addresses shown are those to use."""
+    url = f"http://{_shown(host)}:{port}"
+    rows = [
+        ("model", model),
+        ("tools", str(tools)),
+        ("protocols", ", ".join(protocols)),
+        *((name, url + path) for protocol in protocols for name, path in ENDPOINTS.get(protocol, ())),
+        ("docs", f"{url}/docs"),
+        ("health", f"{url}/health"),
+    ]
+    width = max(len(name) for name, _ in rows) + 2
+    lines = [f"{_BOLD}{agent}{_END} is ready", *(f"  {_QUIET}{name:<{width}}{_END}{value}" for name, value in rows)]
+    lines += ["", f"{_QUIET}Talk to it:{_END}", f"  {_curl(url)}", f"{_QUIET}Ctrl+C stops it.{_END}"]
+    if host in ANYWHERE:
+        lines.append(
+            f"{_YELLOW}warning{_END}: listening on all addresses, and anybody who reaches them may use the agent"
+        )
+    text = "\n".join(lines)
+    return text if colours else _plain(text)
+
+
+def _curl(url: str) -> str:
+    """Fresh ids each time it is pasted: the same run id again would only show the same run again."""
+    body = """{"threadId":"t1","runId":"r'$RANDOM'","messages":[{"id":"m'$RANDOM'","role":"user","content":"Hello"}]}"""
+    return f"curl -N {url}/awp -H 'Content-Type: application/json' -d '{body}'"
+
+
+def _shown(host: str) -> str:
+    name = "localhost" if host in ANYWHERE else host
+    return f"[{name}]" if ":" in name else name
+
+
+def _plain(text: str) -> str:
+    for code in (_BOLD, _QUIET, _YELLOW, _END):
+        text = text.replace(code, "")
+    return text

@@ -1,0 +1,203 @@
+"""CopilotKit's runtime contract, so that its front ends talk to the agent with no Node process between.
+
+Each route exists twice, as a path of its own and as a `method` of one route; clients use either. Read in
+`@copilotkit/runtime` 1.75. Nothing here runs the agent in a way of its own: `run` is AG-UI's, `connect` is reading.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, ClassVar
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from holodeck._version import __version__
+from holodeck.core.events import (
+    Event,
+    MessagesReplaced,
+    RunFinished,
+    RunStarted,
+    TextStarted,
+    ToolCallStarted,
+    ToolFinished,
+)
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import Message
+from holodeck.errors import AgentNotFound, InvalidRequest
+from holodeck.runs.runs import Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.routes.agui import capabilities_of, readers_of
+from holodeck.server.routes.asking import json_body, server_of, session_id, user_of
+from holodeck.server.schemas import AGENT_INPUT_BODY, EVENT_STREAM, PROBLEMS
+from holodeck.server.stream import EventStream, Reading
+from holodeck.wires import sse
+from holodeck.wires.agui.body import parse
+from holodeck.wires.agui.decode import AguiInput, decode
+from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.profile import Profile
+from holodeck.wires.agui.translate import translate
+
+router = APIRouter(prefix="/copilotkit", tags=["CopilotKit"], responses=PROBLEMS)
+
+DEFAULT = "default"  # the agent that a front end asks for when it names none
+_STREAM: dict[int | str, dict[str, Any]] = {200: EVENT_STREAM}
+
+
+@router.get("/info", summary="Which agents there are")
+async def info(request: Request) -> JSONResponse:
+    return JSONResponse(_info(server_of(request)))
+
+
+@router.post("/agent/{agent_id}/run", summary="Run the agent", openapi_extra=AGENT_INPUT_BODY, responses=_STREAM)
+async def run(request: Request, agent_id: str) -> Response:
+    return await _run(request, agent_id, await json_body(request))
+
+
+@router.post("/agent/{agent_id}/connect", summary="Replay", openapi_extra=AGENT_INPUT_BODY, responses=_STREAM)
+async def connect(request: Request, agent_id: str) -> Response:
+    """The runs of a thread that are kept, then what is going on."""
+    return await _connect(request, agent_id, await json_body(request))
+
+
+@router.post("/agent/{agent_id}/stop/{thread_id}", summary="Stop the thread's run")
+async def stop(request: Request, agent_id: str, thread_id: str) -> JSONResponse:
+    body = await request.body()
+    return _stop(request, agent_id, thread_id, parse(body) if body else {})
+
+
+@router.post("", summary="All of the above in one route: {method, params, body}")
+async def single(request: Request) -> Response:
+    call = parse(await json_body(request))
+    given = call.get("params")
+    params = given if isinstance(given, dict) else {}
+    agent_id = str(params.get("agentId", DEFAULT))
+    body = call.get("body") or {}
+    match call.get("method"):
+        case "info":
+            return JSONResponse(_info(server_of(request)))
+        case "agent/run":
+            return await _run(request, agent_id, sse.json_bytes(body))
+        case "agent/connect":
+            return await _connect(request, agent_id, sse.json_bytes(body))
+        case "agent/stop":
+            return _stop(request, agent_id, str(params.get("threadId", "")), body if isinstance(body, dict) else {})
+    raise InvalidRequest("method has to be info, agent/run, agent/connect or agent/stop.", field="method")
+
+
+def _info(server: AgentServer) -> dict[str, Any]:
+    agent = server.agent
+    told = {
+        "name": agent.name,
+        "description": agent.description,
+        "className": "HttpAgent",
+        "capabilities": capabilities_of(agent),
+    }
+    return {
+        "version": __version__,
+        "agents": {agent.name: told, DEFAULT: told},
+        "mode": "sse",
+        "threadEndpoints": {"list": False, "inspect": False, "mutations": False, "realtimeMetadata": False},
+        "audioFileTranscriptionEnabled": False,
+        "a2uiEnabled": False,
+    }
+
+
+def _check(server: AgentServer, agent_id: str) -> None:
+    if agent_id not in (server.agent.name, DEFAULT):
+        raise AgentNotFound(f"There is no agent {agent_id!r} here, only {server.agent.name!r}.")
+
+
+async def _run(request: Request, agent_id: str, body: bytes) -> Response:
+    _check(server_of(request), agent_id)
+    return await readers_of(request).start(decode(body), None)
+
+
+def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str, Any]) -> JSONResponse:
+    server, wanted = server_of(request), body.get("runId")
+    _check(server, agent_id)
+    found = server.runs.of_session(session_id(thread_id), user_id=user_of(request))
+    stopped = [server.runs.stop(each) for each in found if wanted in (None, each.run_id)]
+    return JSONResponse({"stopped": any(stopped)})
+
+
+async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
+    server = server_of(request)
+    _check(server, agent_id)
+    given = decode(body)
+    found = server.runs.of_session(given.thread_id, user_id=user_of(request))
+    return EventStream(
+        server.runs,
+        [
+            Reading(each, ReplayEncoder(each, given.profile), chain=server.chain() if server.chain else None)
+            for each in found
+        ],
+        server.settings.streams,
+        content_type=sse.CONTENT_TYPE,
+        prefix=_before(await _history(server, given, user_of(request)), found, given),
+    )
+
+
+async def _history(server: AgentServer, given: AguiInput, user_id: str) -> Sequence[Message]:
+    if await server.store.get(given.thread_id, user_id=user_id) is None:
+        return ()
+    return (await server.store.open(given.thread_id, user_id=user_id)).messages
+
+
+def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput) -> bytes:
+    """What was said before the oldest run that is still kept, as a run of its own that only shows it."""
+    told = set().union(*(_ids_of(each) for each in kept))
+    older: list[Message] = []
+    for message in history:
+        if message.id in told:
+            break
+        older.append(message)
+    if not older:
+        return b""
+    encoder, run_id, thread_id = SseEncoder("", given.profile), new_ulid(), given.thread_id
+    events = (RunStarted(run_id, thread_id), MessagesReplaced(tuple(older)), RunFinished(run_id, thread_id))
+    return encoder.encode_many((None, event) for event in events)
+
+
+def _ids_of(run: Run) -> set[str]:
+    """The messages that reading a run will tell: those it brought, and those it made."""
+    made = {
+        event.message_id
+        for event in run.log.since(0)
+        if isinstance(event, TextStarted | ToolCallStarted | ToolFinished)
+    }
+    return made | {message.id for message in run.request.messages[-1:]}
+
+
+class ReplayEncoder:
+    """SSE whose RUN_STARTED carries the input: from it a client that comes back learns what the user had said."""
+
+    content_type: ClassVar[str] = sse.CONTENT_TYPE
+    keepalive: ClassVar[bytes] = sse.KEEPALIVE
+
+    def __init__(self, run: Run, profile: Profile) -> None:
+        self._plain = SseEncoder(run.run_id, profile)
+        self._run, self._profile = run, profile
+
+    def encode(self, event: Event, n: int | None = None) -> bytes:
+        if not isinstance(event, RunStarted):
+            return self._plain.encode(event, n)
+        (wire,) = translate(event, self._profile)
+        number = None if n is None else f"{self._run.run_id}:{n}"
+        return sse.frame(wire | {"input": self._input()}, event_id=number)
+
+    def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
+        return b"".join(self.encode(event, n) for n, event in batch)
+
+    def _input(self) -> dict[str, Any]:
+        request = self._run.request
+        (snapshot,) = translate(MessagesReplaced(request.messages), self._profile)
+        return {
+            "threadId": self._run.session_id,
+            "runId": self._run.run_id,
+            "messages": snapshot["messages"],
+            "state": {} if request.state is None else request.state,
+            "tools": [],
+            "context": [],
+            "forwardedProps": msgspec.to_builtins(request.properties),
+        }

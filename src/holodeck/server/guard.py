@@ -1,0 +1,146 @@
+"""Who may talk to the server: the name in `Host`, the page in `Origin`, and whether there is an agent yet.
+
+A web page can make its visitor's browser send requests to a server on the visitor's machine. Two checks stop it: we
+answer only to our own names, which a rebound DNS name is not (T07), and only pages that were allowed may change
+anything (T08). Programs send no `Origin`; for them nothing changes.
+"""
+
+import ipaddress
+import socket
+from urllib.parse import urlsplit
+
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.responses import Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holodeck.core.text import one_line
+from holodeck.errors import Forbidden, InvalidRequest, MethodNotAllowed
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.options import Access
+
+LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  compared with, not bound to
+ANY = "*"
+SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
+METHODS = "GET, POST, DELETE"
+EXPOSED = "X-Request-ID, Retry-After"
+PREFLIGHT_SECONDS = "600"
+OPEN_BEFORE_READY = ("/health", "/ready", "/docs", "/openapi.json")
+
+
+class HostGuard:
+    """400 for a `Host` that is not ours. An address is ours when we listen everywhere: rebinding needs a name."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        everywhere = access.bind_host in ANYWHERE
+        names = {*LOOPBACK, *map(str.lower, access.allowed_hosts)}
+        names.add(socket.gethostname().lower() if everywhere else access.bind_host.lower())
+        self._names = frozenset(names)
+        self._any_address = access.bind_host not in LOOPBACK
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http":
+            self._check([value for name, value in scope["headers"] if name == b"host"])
+        await self._app(scope, receive, send)
+
+    def _check(self, hosts: list[bytes]) -> None:
+        if len(hosts) != 1:
+            raise InvalidRequest("A request needs exactly one Host header.", status=400, field="Host")
+        host = hosts[0].decode("latin-1")
+        name = name_of(host)
+        if name is None or not (ANY in self._names or name in self._names or self._is_our_address(name)):
+            raise InvalidRequest(
+                f"This server does not answer to the name {one_line(host)!r}; "
+                "HOLODECK_ALLOWED_HOSTS lists further names.",
+                status=400,
+                field="Host",
+            )
+
+    def _is_our_address(self, name: str) -> bool:
+        if not self._any_address:
+            return False
+        try:
+            ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return True
+
+
+def name_of(host: str) -> str | None:
+    """The name in a Host header, without the port; None if it is no such header."""
+    try:
+        parts = urlsplit(f"//{host}")
+        name, _port = parts.hostname, parts.port
+    except ValueError:
+        return None
+    plain = not (parts.path or parts.query or parts.fragment or "@" in host or "?" in host or "#" in host)
+    return name.rstrip(".") if name and plain and host.isprintable() else None
+
+
+class OriginGuard:
+    """Pages of other origins: 403 when they want to change something, CORS headers when they may read.
+
+    Cookies and other credentials are never allowed across origins, so `*` gives nobody what the user has.
+    """
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
+        origin = headers.get("origin")
+        if origin is None:
+            await self._app(scope, receive, send)
+            return
+        allowed = ANY in self._origins or origin.lower() in self._origins
+        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
+            await self._preflight(headers, allowed=allowed)(scope, receive, self._marked(send, origin, allowed=allowed))
+            return
+        if not allowed and scope["method"] not in SAFE_METHODS and not _same_origin(origin, headers.get("host", "")):
+            raise Forbidden("Pages of this origin may not use this server (--cors-origins).")
+        await self._app(scope, receive, self._marked(send, origin, allowed=allowed))
+
+    def _preflight(self, headers: Headers, *, allowed: bool) -> Response:
+        if not allowed:
+            raise Forbidden("Pages of this origin may not use this server (--cors-origins).")
+        if headers["access-control-request-method"] not in METHODS.split(", "):
+            raise MethodNotAllowed(f"Allowed are {METHODS}.")
+        answer = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
+        wanted = headers.get("access-control-request-headers")
+        if wanted:
+            answer["Access-Control-Allow-Headers"] = wanted
+        return Response(status_code=204, headers=answer)
+
+    def _marked(self, send: Send, origin: str, *, allowed: bool) -> Send:
+        if not allowed:
+            return send
+
+        async def marked(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                answer = MutableHeaders(raw=list(message["headers"]))
+                answer["Access-Control-Allow-Origin"] = ANY if ANY in self._origins else origin
+                answer["Access-Control-Expose-Headers"] = EXPOSED
+                answer.add_vary_header("Origin")
+                message["headers"] = answer.raw
+            await send(message)
+
+        return marked
+
+
+def _same_origin(origin: str, host: str) -> bool:
+    parts = urlsplit(origin)
+    return parts.scheme in ("http", "https") and parts.netloc.lower() == host.lower() != ""
+
+
+class Readiness:
+    """503 until the agent is ready. Health tells the truth before that, and the documentation does not need it."""
+
+    def __init__(self, app: ASGIApp, server: AgentServer) -> None:
+        self._app, self._server = app, server
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "http" and not scope["path"].startswith(OPEN_BEFORE_READY):
+            self._server.check_ready()
+        await self._app(scope, receive, send)

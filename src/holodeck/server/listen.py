@@ -1,0 +1,53 @@
+"""The port, taken before anything is said about it (SRV-02)."""
+
+import errno
+import socket
+from contextlib import closing
+
+from holodeck.errors import StartError
+
+_TRIES = 50
+
+
+class PortBusy(StartError):
+    code, title = "port-busy", "The port is taken"
+    exit_code = 3
+
+
+def bind(host: str, port: int) -> socket.socket:
+    """A socket on this address that does not listen yet; StartError in one clear line if it cannot be had."""
+    try:
+        family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
+    except (socket.gaierror, UnicodeError) as error:
+        raise StartError(f"--host: {host!r} is no address of this machine.") from error
+    taken = socket.socket(family, socket.SOCK_STREAM)
+    taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        taken.bind(address)
+    except OSError as error:
+        taken.close()
+        raise _explained(error, host, port) from error
+    return taken
+
+
+def _explained(error: OSError, host: str, port: int) -> StartError:
+    if error.errno == errno.EADDRINUSE:
+        free = _free_port(host, port)
+        advice = f"; {free} is free: --port {free}" if free else ""
+        return PortBusy(f"Port {port} is taken by another program{advice}")
+    if error.errno == errno.EACCES:
+        return StartError(f"Port {port} may not be used by this user; ports from 1024 on may.")
+    return StartError(f"Cannot listen on {host} port {port}: {error.strerror}.")
+
+
+def _free_port(host: str, port: int) -> int | None:
+    """The next port that somebody could have."""
+    for candidate in range(port + 1, min(port + 1 + _TRIES, 65536)):
+        with closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind((host, candidate))
+            except OSError:
+                continue
+            return candidate
+    return None

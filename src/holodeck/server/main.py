@@ -1,0 +1,189 @@
+"""`holodeck serve`: from a checked agent file to a server that is up, and from a signal to one that is down.
+
+The order matters to whoever waits: the port is taken before anything is said, the agent starts while the server already
+answers 503, the banner comes when a request would be served. A signal lets running streams finish for a while, ends the
+rest properly, then gives everything back.
+"""
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import webbrowser
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+import uvicorn
+import uvloop
+
+from holodeck.config.build import build_agent
+from holodeck.config.load import LoadedConfig
+from holodeck.config.serving import ServeOptions
+from holodeck.errors import ConfigError
+from holodeck.runs.runs import RunSettings, WhenBusy
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.app import create_app
+from holodeck.server.banner import banner
+from holodeck.server.listen import bind
+from holodeck.server.middleware import chain_factory
+from holodeck.server.options import Access, ProtocolType, ServerSettings, StreamSettings
+from holodeck.server.protocol import TimedProtocol
+from holodeck.server.secrets import secrets_of
+from holodeck.sessions.memory import MemorySessionStore
+from holodeck.telemetry import logs
+
+ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
+FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
+READY_TO_SERVE = (ProtocolType.AG_UI,)
+
+
+def serve(options: ServeOptions) -> None:
+    """Serves until a signal comes. Raises ConfigError or StartError when it cannot; a second signal ends the process."""
+    settings = _settings(options)
+    server = build_server(options.config, settings)
+    listener = bind(options.host, options.port)
+    output = logs.configure(debug=options.debug, secrets=secrets_of(options.config))
+    try:
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            runner.run(Service(server, listener, options).run())
+    finally:
+        listener.close()
+        output.close()
+
+
+def build_server(config: LoadedConfig, settings: ServerSettings) -> AgentServer:
+    file = config.agent
+    return AgentServer(
+        build_agent(config),
+        MemorySessionStore(file.sessions.ttl_seconds),
+        settings=settings,
+        run_settings=RunSettings(
+            detach_grace=file.server.runs.detach_grace,
+            replay_window=file.server.runs.replay_window,
+            when_busy=WhenBusy(file.sessions.busy),
+        ),
+        chain=chain_factory(config),
+    )
+
+
+def _settings(options: ServeOptions) -> ServerSettings:
+    protocols = tuple(ProtocolType(name) for name in options.protocols)
+    for protocol in protocols:
+        if protocol not in READY_TO_SERVE:
+            raise ConfigError(f"--protocol {protocol}: comes with a later version; this one serves ag-ui")
+    file, more_hosts = options.config.agent, options.config.environment.get(ALLOWED_HOSTS, "")
+    return ServerSettings(
+        access=Access(
+            bind_host=options.host,
+            allowed_hosts=tuple(name.strip() for name in more_hosts.split(",") if name.strip()),
+            cors_origins=options.cors_origins,
+        ),
+        streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
+        protocols=protocols,
+        max_concurrent_runs=file.server.runs.max_concurrent,
+        debug=options.debug,
+    )
+
+
+class Service:
+    """One life of a server, from INITIALIZING to STOPPED."""
+
+    def __init__(self, server: AgentServer, listener: socket.socket, options: ServeOptions) -> None:
+        self._server, self._listener, self._options = server, listener, options
+        self._http = http_server(server)
+        self._told_to_stop = asyncio.Event()
+
+    async def run(self) -> None:
+        with _signals(self._signalled):
+            serving = asyncio.create_task(self._http.serve(sockets=[self._listener]), name="http")
+            try:
+                if await self._start():
+                    self._announce()
+                    await self._first(serving, asyncio.create_task(self._told_to_stop.wait()))
+            finally:
+                await self._stop(serving)
+
+    async def _start(self) -> bool:
+        """Whether the agent is ready; False if somebody lost patience first."""
+        starting = asyncio.create_task(self._server.start(), name="start")
+        await self._first(starting, asyncio.create_task(self._told_to_stop.wait()))
+        if not starting.done():
+            starting.cancel()
+            await asyncio.wait({starting})
+            return False
+        starting.result()
+        self._server.serve()
+        return True
+
+    async def _first(self, *tasks: "asyncio.Task[object]") -> None:
+        await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        tasks[-1].cancel()
+
+    async def _stop(self, serving: "asyncio.Task[None]") -> None:
+        await self._server.drain(self._options.config.agent.server.shutdown_timeout)
+        self._http.should_exit = True
+        await asyncio.wait({serving})
+        await self._server.close()
+        serving.result()
+
+    def _signalled(self, number: signal.Signals) -> None:
+        if self._told_to_stop.is_set():
+            os._exit(128 + number)  # the second time: at once
+        self._told_to_stop.set()
+
+    def _announce(self) -> None:
+        host, port = self._listener.getsockname()[:2]
+        text = banner(
+            agent=self._server.agent.name,
+            model=self._server.agent.model.name,
+            host=self._options.host,
+            port=port,
+            protocols=self._server.settings.protocols,
+            tools=len(self._server.agent.tools.schemas()),
+            colours=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
+        )
+        sys.stderr.write(text + "\n")
+        sys.stderr.flush()
+        if self._options.open_browser:
+            asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handling, which would end the process by the signal instead of with 0."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def http_server(server: AgentServer) -> HttpServer:
+    limits = server.settings.limits
+    return HttpServer(
+        uvicorn.Config(
+            create_app(server),
+            http=TimedProtocol.with_limits(limits),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions work; tests use them
+            timeout_graceful_shutdown=FLUSH_SECONDS,
+        )
+    )
+
+
+@contextmanager
+def _signals(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
+    loop = asyncio.get_running_loop()
+    handled = (signal.SIGINT, signal.SIGTERM)
+    for number in handled:
+        loop.add_signal_handler(number, tell, number)
+    try:
+        yield
+    finally:
+        for number in handled:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,53 @@
+"""What the server is told: who may talk to it, how large and how slow a request may be. Values only."""
+
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+MB = 1024 * 1024
+
+
+class ProtocolType(StrEnum):
+    """The wires that can be asked for."""
+
+    AG_UI = "ag-ui"
+    REST = "rest"
+    CHAT_STREAM = "chat-stream"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RequestLimits:
+    """uvicorn has none of these (T15, T17)."""
+
+    max_body: int = 32 * MB
+    max_unmeasured_body: int = 1 * MB  # sent in chunks, its size not said beforehand
+    max_head: int = 64 * 1024
+    head_seconds: float = 10.0
+    body_seconds: float = 30.0  # and then at least …
+    body_rate: float = 1000.0  # … this many bytes a second
+    idle_seconds: float = 5.0  # of a connection between two requests
+    linger_seconds: float = 2.0  # for a client that still sends when it has its answer
+
+
+@dataclass(frozen=True, kw_only=True)
+class StreamSettings:
+    keepalive: float = 15.0  # seconds of silence before a comment is sent
+    stall_timeout: float = 30.0  # seconds after which a reader that takes nothing is dropped
+
+
+@dataclass(frozen=True, kw_only=True)
+class Access:
+    """Which names the server answers to, and which web pages may use it (T07, T08)."""
+
+    bind_host: str = "127.0.0.1"
+    allowed_hosts: tuple[str, ...] = ()
+    cors_origins: tuple[str, ...] = ("*",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ServerSettings:
+    access: Access = field(default_factory=Access)
+    limits: RequestLimits = field(default_factory=RequestLimits)
+    streams: StreamSettings = field(default_factory=StreamSettings)
+    protocols: tuple[ProtocolType, ...] = (ProtocolType.AG_UI,)
+    max_concurrent_runs: int = 1000
+    debug: bool = False

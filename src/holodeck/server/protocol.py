@@ -1,0 +1,115 @@
+"""uvicorn's HTTP/1.1 protocol with the deadlines that it lacks (T17).
+
+At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
+after it has its answer. The first and the last have a deadline here; inside a request `holodeck.server.limits` and the
+stream keep time. Also hands the transport to the stream, which must be able to cut off a reader that takes nothing.
+"""
+
+import asyncio
+from typing import Any, ClassVar
+
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from holodeck.errors import InvalidRequest
+from holodeck.server.options import RequestLimits
+from holodeck.server.stream import TRANSPORT
+from holodeck.wires.problem import problem
+
+_PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+
+
+class TimedProtocol(HttpToolsProtocol):
+    """Use `with_limits` to get a class that uvicorn can instantiate."""
+
+    limits: ClassVar[RequestLimits] = RequestLimits()
+
+    @classmethod
+    def with_limits(cls, limits: RequestLimits) -> "type[TimedProtocol]":
+        return type(cls.__name__, (cls,), {"limits": limits})
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self._deadline: asyncio.TimerHandle | None = None
+        self._in_head = False
+        self._in_body = False
+        self._head_size = 0
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
+        super().connection_made(transport)
+        self._arm(self.limits.head_seconds)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self._in_head:
+            self._head_size += len(data)
+            if self._head_size > self.limits.max_head:
+                self._refuse(431, "The request's headers are too large.")
+        elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
+            self._arm(self.limits.idle_seconds)  # bytes that begin nothing, such as empty lines
+
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self.scope["extensions"] = {TRANSPORT: self.transport}  # type: ignore[dict-item]  # our own extension
+        self._in_head, self._head_size = True, 0
+        if self._deadline is None and not self._answering():
+            self._arm(self.limits.head_seconds)
+
+    def on_headers_complete(self) -> None:
+        self._in_head, self._in_body = False, True
+        self._disarm()
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        super().on_message_complete()
+        self._in_body = False
+        if self._between_requests():
+            self._disarm()  # it was draining
+            self._arm(self.limits.idle_seconds)
+
+    def on_response_complete(self) -> None:
+        super().on_response_complete()
+        if (self._in_body or self._in_head) and not self.transport.is_closing():
+            self._arm(self.limits.linger_seconds if self._in_body else self.limits.head_seconds)
+
+    def send_400_response(self, msg: str) -> None:
+        self._refuse(400, msg)
+
+    def _between_requests(self) -> bool:
+        return not self._in_head and not self._in_body and not self._answering()
+
+    def _answering(self) -> bool:
+        return self.cycle is not None and not self.cycle.response_complete
+
+    def _arm(self, seconds: float) -> None:
+        self._disarm()
+        self._deadline = self.loop.call_later(seconds, self._too_late)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _too_late(self) -> None:
+        self._deadline = None
+        if self._in_head:
+            self._refuse(408, "The request's headers came too slowly.")
+        else:
+            self.transport.abort()  # not close: it would wait for a client that may never read
+
+    def _refuse(self, status: int, detail: str) -> None:
+        """An answer to what never became a request."""
+        self._in_head = False
+        if self._answering() and self.cycle.response_started:
+            self.transport.close()  # in the middle of another answer: nothing can be said
+            return
+        told = problem(InvalidRequest(detail, status=status))
+        body = told.to_json()
+        head = (
+            b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n"
+        )
+        self.transport.write(head % (status, _PHRASES[status], len(body)) + b"\r\n" + body)
+        self.transport.close()

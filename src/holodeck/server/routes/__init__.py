@@ -1,0 +1,1 @@
+"""One module for each group of routes; a wire is one module."""

@@ -1,0 +1,83 @@
+"""AG-UI: `POST /awp`, and reading a run again. The wire itself is `holodeck.wires.agui`."""
+
+import logging
+from weakref import WeakKeyDictionary
+
+from fastapi import APIRouter
+from fastapi.responses import JSONResponse
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holodeck._version import __version__
+from holodeck.agent.agent import Agent
+from holodeck.runs.runs import Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.routes.asking import json_body, server_of
+from holodeck.server.schemas import AGENT_INPUT_BODY, EVENT_STREAM, PROBLEMS
+from holodeck.server.stream import EventStream, Reading
+from holodeck.wires.agui.capabilities import capabilities
+from holodeck.wires.agui.decode import AguiInput, decode
+from holodeck.wires.agui.negotiate import encoder_for
+from holodeck.wires.agui.profile import Profile
+
+log = logging.getLogger(__name__)
+router = APIRouter(tags=["AG-UI"], responses=PROBLEMS)
+
+
+class AguiReaders:
+    """Makes readers of runs. Remembers the dialect of the client that started each: who comes back, speaks it still."""
+
+    def __init__(self, server: AgentServer) -> None:
+        self._server = server
+        self._profiles: WeakKeyDictionary[Run, Profile] = WeakKeyDictionary()
+
+    async def start(self, given: AguiInput, accept: str | None) -> EventStream:
+        for warning in given.warnings:
+            log.warning("run %s: %s", given.run_id, warning)
+        run = await self._server.run(given.request)
+        self._profiles.setdefault(run, given.profile)
+        return self.follow(run, accept, profile=given.profile)
+
+    def follow(
+        self, run: Run, accept: str | None = None, *, first: int = 0, profile: Profile | None = None
+    ) -> EventStream:
+        encoder = encoder_for(accept, profile or self.profile_of(run), run.run_id)
+        chain = self._server.chain() if self._server.chain else None
+        return EventStream(
+            self._server.runs,
+            [Reading(run, encoder, first, chain)],
+            self._server.settings.streams,
+            content_type=encoder.content_type,
+        )
+
+    def profile_of(self, run: Run) -> Profile:
+        return self._profiles.get(run, Profile.FULL)
+
+
+def readers_of(request: Request) -> AguiReaders:
+    readers: AguiReaders = request.app.state.agui
+    return readers
+
+
+@router.post("/awp", summary="Run the agent", openapi_extra=AGENT_INPUT_BODY, responses={200: EVENT_STREAM})
+async def run_agent(request: Request) -> Response:
+    """Starts a run and streams its events. Posting the same runId again joins the same run."""
+    given = decode(await json_body(request))
+    return await readers_of(request).start(given, request.headers.get("accept"))
+
+
+@router.get("/awp/capabilities", summary="What the agent can do")
+async def agent_capabilities(request: Request) -> JSONResponse:
+    return JSONResponse(capabilities_of(server_of(request).agent))
+
+
+def capabilities_of(agent: Agent) -> dict[str, object]:
+    return capabilities(
+        name=agent.name,
+        description=agent.description,
+        version=__version__,
+        tools=agent.tools.schemas(),
+        max_iterations=agent.loop.max_iterations,
+        timeout_seconds=agent.loop.iteration_timeout,
+        state=agent.state is not None,
+    )

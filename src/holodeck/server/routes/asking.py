@@ -1,0 +1,46 @@
+"""What every route asks of its request: the server behind it, its JSON body, who sent it."""
+
+import structlog
+from starlette.requests import Request
+
+from holodeck.agent.context import ANONYMOUS
+from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
+from holodeck.core.text import clean
+from holodeck.errors import InvalidRequest, UnsupportedMediaType
+from holodeck.server.agent_server import AgentServer
+from holodeck.telemetry.context import current
+
+log = structlog.get_logger(__name__)
+
+_MAX_LOGGED = 12_000
+
+
+def server_of(request: Request) -> AgentServer:
+    server: AgentServer = request.app.state.server
+    return server
+
+
+def user_of(_request: Request) -> str:
+    """Nobody signs in yet."""
+    return ANONYMOUS
+
+
+async def json_body(request: Request) -> bytes:
+    """The body of a request that says it is JSON: a form or a plain text could come from any page (T07)."""
+    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise UnsupportedMediaType("The body has to be JSON: Content-Type: application/json.")
+    body = await request.body()
+    if server_of(request).settings.debug:
+        log.debug("request_received", details={"body": body[:_MAX_LOGGED].decode("utf-8", "replace")})
+    return body
+
+
+def session_id(text: str) -> str:
+    """An id in a path: ours are ULIDs, clients bring their own."""
+    if not is_foreign_id(text) or clean(text) != text:
+        raise InvalidRequest(
+            f"A session id has 1 to {MAX_FOREIGN_ID} printable characters.", status=400, field="session_id"
+        )
+    current().conversation_id = text
+    return text

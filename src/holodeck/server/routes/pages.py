@@ -1,0 +1,54 @@
+"""Pages for people: the start page, and documentation that needs no internet (SRV-19)."""
+
+from functools import cache
+from importlib.resources import files
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from holodeck._version import __version__
+from holodeck.errors import NotFound
+from holodeck.server.routes.asking import server_of
+
+router = APIRouter(include_in_schema=False)
+
+STRICT = {
+    "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
+    "img-src 'self' data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
+    "X-Content-Type-Options": "nosniff",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-cache",
+}
+TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
+FILES = frozenset({"docs.html", "docs.js", "docs.css", "start.html"})
+
+
+@router.get("/docs")
+async def docs() -> Response:
+    return _page("docs.html")
+
+
+@router.get("/docs/{name}")
+async def docs_file(name: str) -> Response:
+    return _page(name)
+
+
+@router.get("/")
+async def start(request: Request) -> Response:
+    if "text/html" in request.headers.get("accept", ""):
+        return _page("start.html")
+    agent = server_of(request).agent
+    links = {"docs": "/docs", "openapi": "/openapi.json", "health": "/health", "ag-ui": "/awp"}
+    return JSONResponse({"agent": agent.name, "description": agent.description, "version": __version__, "links": links})
+
+
+def _page(name: str) -> Response:
+    if name not in FILES:
+        raise NotFound(f"There is no such page in the documentation; see {'/docs'}.")
+    return Response(_content(name), headers={**STRICT, "Content-Type": TYPES[name.rpartition(".")[2]]})
+
+
+@cache
+def _content(name: str) -> bytes:
+    return (files("holodeck.server") / "docs_page" / name).read_bytes()

@@ -1,0 +1,108 @@
+"""Bodies of the routes that are not a wire's own, and what OpenAPI says about those that are."""
+
+from datetime import datetime
+from typing import Any, Literal
+
+from pydantic import BaseModel, Field
+
+from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
+
+AGENT_INPUT: dict[str, Any] = {
+    "type": "object",
+    "title": "RunAgentInput",
+    "description": "AG-UI 1.0. What is not known is ignored; optional members may be null.",
+    "required": ["threadId", "runId", "messages"],
+    "properties": {
+        "threadId": {"type": "string", "minLength": 1, "maxLength": 128, "description": "The session"},
+        "runId": {"type": "string", "minLength": 1, "maxLength": 128},
+        "parentRunId": {"type": "string"},
+        "protocolVersion": {"type": "string", "description": '"1.0"; absent for older clients'},
+        "messages": {"type": "array", "maxItems": 10_000, "items": {"type": "object"}},
+        "tools": {"type": "array", "maxItems": 128, "items": {"type": "object"}, "description": "Frontend tools"},
+        "context": {"type": "array", "items": {"type": "object"}},
+        "state": {},
+        "forwardedProps": {},
+        "resume": {"type": "array", "items": {"type": "object"}, "description": "Answers to interrupts"},
+    },
+    "example": {
+        "threadId": "demo",
+        "runId": "run-1",
+        "protocolVersion": "1.0",
+        "messages": [{"id": "m1", "role": "user", "content": "Hello"}],
+    },
+}
+AGENT_INPUT_BODY: dict[str, Any] = {
+    "requestBody": {"required": True, "content": {"application/json": {"schema": AGENT_INPUT}}}
+}
+EVENT_STREAM: dict[str, Any] = {
+    "description": "The events of the run, to its end",
+    "content": {
+        "text/event-stream": {"schema": {"type": "string"}},
+        "application/vnd.ag-ui.event+proto": {"schema": {"type": "string", "format": "binary"}},
+    },
+}
+
+
+class Problem(BaseModel):
+    """RFC 9457. The members after `instance` are there when they are known."""
+
+    type: str
+    title: str
+    status: int
+    detail: str
+    instance: str | None = None
+    reason: str | None = None
+    retry_after: float | None = None
+    field: str | None = None
+
+
+_PROBLEM = {"description": "A problem", "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
+
+
+class HealthResponse(BaseModel):
+    """Whether the agent can serve (SRV-10)."""
+
+    status: Literal["healthy", "unhealthy"]
+    agent_name: str
+    agent_ready: bool
+    active_sessions: int
+    uptime_seconds: float
+
+
+class ToolServerHealth(BaseModel):
+    name: str
+    ready: bool
+    required: bool
+    detail: str = ""
+
+
+class AgentHealthResponse(HealthResponse):
+    """The same, with what it depends on."""
+
+    state: str
+    model: str
+    active_runs: int
+    tool_servers: list[ToolServerHealth]
+
+
+class RunResponse(BaseModel):
+    run_id: str
+    session_id: str
+    state: Literal["queued", "running", "finished", "failed", "cancelled"]
+    created_at: datetime
+    finished_at: datetime | None
+    events: int = Field(description="How many events there are so far")
+    readers: int
+
+
+class StopResponse(BaseModel):
+    stopped: bool = Field(description="False if it had ended before")
+
+
+class SessionResponse(BaseModel):
+    session_id: str
+    created_at: datetime
+    last_activity: datetime
+    message_count: int
+    messages: list[dict[str, Any]] = Field(description="Oldest first, as they are kept")

@@ -1,0 +1,26 @@
+"""Which values must never be logged: keys of models, what is passed to tool servers, variables that sound secret."""
+
+import re
+from collections.abc import Iterator
+
+from holodeck.config.load import LoadedConfig
+from holodeck.config.tool_schema import McpToolSettings
+
+_SOUNDS_SECRET = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|AUTH", re.IGNORECASE)
+
+
+def secrets_of(config: LoadedConfig) -> set[str]:
+    return {value.strip() for value in _values(config) if value.strip()}
+
+
+def _values(config: LoadedConfig) -> Iterator[str]:
+    for name, value in config.environment.items():
+        if _SOUNDS_SECRET.search(name):
+            yield value
+    for choice in (config.agent.model, *config.agent.model.fallback):
+        if choice.api_key is not None:
+            yield choice.api_key.get_secret_value()
+    for tool in config.agent.tools:
+        if isinstance(tool, McpToolSettings):
+            yield from tool.headers.values()
+            yield from (value for name, value in tool.env.items() if _SOUNDS_SECRET.search(name))

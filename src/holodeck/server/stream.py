@@ -1,0 +1,162 @@
+"""The streaming response: follows runs and writes what is new, one send for each wake-up, however much waits.
+
+A run does not notice its readers. One that is slow finds more events per wake-up; one that takes nothing for
+`stall_timeout` seconds is cut off; one that leaves is noticed at once, and its run goes on for the time of its grace.
+Besides the request's own task there is one that listens for the client's leaving and one timer, both idle while tokens
+flow. What the bytes mean is the encoder's business.
+"""
+
+import asyncio
+import logging
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from holodeck.core.events import Event
+from holodeck.runs.runs import Run, Runs
+from holodeck.server.options import StreamSettings
+from holodeck.wires import sse
+from holodeck.wires.agui.middleware import Chain
+from holodeck.wires.agui.negotiate import Encoder
+
+log = logging.getLogger(__name__)
+
+TRANSPORT = "holodeck.transport"  # an ASGI extension of `holodeck.server.protocol`
+MAX_BATCH = 256  # events in one send: what waits for a slow reader stays in the log, not in its buffer
+
+
+@dataclass
+class Reading:
+    """One run as one reader sees it, from event `first` on."""
+
+    run: Run
+    encoder: Encoder
+    first: int = 0
+    chain: Chain | None = None
+
+    def __post_init__(self) -> None:
+        """Refuses what is not kept any more before the first byte is sent."""
+        self.run.log.since(self.first, 0)
+        if self.chain is not None and self.first > 0:
+            for _ in self.chain(enumerate(self.run.log.since(0, self.first))):
+                pass  # the chain remembers what it saw: hidden calls stay hidden for a reader that comes back
+
+    def encode(self, events: Sequence[Event], n: int) -> bytes:
+        batch: Iterable[tuple[int | None, Event]] = enumerate(events, n)
+        return self.encoder.encode_many(batch if self.chain is None else self.chain(batch))
+
+
+class EventStream(Response):
+    """Follows runs, one after the other, until the last has ended or the client is gone."""
+
+    def __init__(
+        self,
+        runs: Runs,
+        readings: Sequence[Reading],
+        settings: StreamSettings,
+        *,
+        content_type: str,
+        prefix: bytes = b"",
+    ) -> None:
+        self.status_code = 200
+        self.background = None
+        self.init_headers({**sse.HEADERS, "Content-Type": content_type})
+        self._runs, self._readings, self._prefix = runs, readings, prefix
+        self._keepalive, self._stall = settings.keepalive, settings.stall_timeout
+        self._interval = min(self._keepalive, self._stall / 3)
+        self._left = False
+        self._silent = False
+        self._sending = False
+        self._since = 0.0  # since when it has been sending, or waiting
+        self._unsent = 0
+        self._waiter: asyncio.Future[None] | None = None
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._since = self._loop.time()
+        self._send = send
+        self._transport: asyncio.Transport | None = scope.get("extensions", {}).get(TRANSPORT)
+        with ExitStack() as followed:
+            for reading in self._readings:
+                followed.enter_context(self._runs.attached(reading.run))
+            watcher = asyncio.ensure_future(self._watch(receive))
+            self._timer = self._loop.call_later(self._interval, self._tick)
+            try:
+                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                await self._tell()
+            finally:
+                self._timer.cancel()
+                watcher.cancel()
+
+    async def _tell(self) -> None:
+        if self._prefix:
+            await self._write(self._prefix)
+        for reading in self._readings:
+            await self._follow(reading)
+        if not self._left:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _follow(self, reading: Reading) -> None:
+        told, n = reading.run.log, reading.first
+        while not self._left:
+            events = told.since(n, MAX_BATCH)
+            if events:
+                await self._write(reading.encode(events, n))
+                n += len(events)
+            elif told.ended:
+                return
+            else:
+                self._waiter = told.waiter()
+                await self._waiter
+                if self._silent:
+                    await self._write(reading.encoder.keepalive)
+
+    async def _write(self, body: bytes) -> None:
+        if not body:
+            return  # a chain may hide all that was new
+        self._sending, self._silent, self._since = True, False, self._loop.time()
+        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        self._sending, self._since = False, self._loop.time()
+
+    async def _watch(self, receive: Receive) -> None:
+        while (await receive())["type"] != "http.disconnect":
+            pass
+        self._leave()
+
+    def _leave(self) -> None:
+        self._left = True
+        self._wake()
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _tick(self) -> None:
+        """The one timer: looks how long the stream has been doing what it does."""
+        now = self._loop.time()
+        if self._sending:
+            self._look_for_progress(now)
+        limit = self._stall if self._sending else self._keepalive
+        if now - self._since >= limit:
+            if self._sending:
+                self._drop()
+                return
+            self._silent, self._since = True, now
+            self._wake()
+        self._timer = self._loop.call_later(min(max(self._since + limit - now, 0.001), self._interval), self._tick)
+
+    def _look_for_progress(self, now: float) -> None:
+        """A reader that is slow is welcome, one that takes nothing is not."""
+        unsent = self._transport.get_write_buffer_size() if self._transport else 0
+        if unsent < self._unsent:
+            self._since = now
+        self._unsent = unsent
+
+    def _drop(self) -> None:
+        log.warning("a reader took nothing for %g s and was cut off; its run goes on", self._stall)
+        self._leave()
+        if self._transport is not None:
+            self._transport.abort()

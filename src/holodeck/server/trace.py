@@ -1,0 +1,50 @@
+"""The outermost layer of every request: its id, and its two lines in the log (ORC-09, SRV-18)."""
+
+import time
+
+import structlog
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from holodeck.core.ids import is_request_id, new_request_id
+from holodeck.core.text import one_line
+from holodeck.telemetry.context import RequestContext, enter
+
+log = structlog.get_logger(__name__)
+
+PROBES = frozenset({"/health", "/ready", "/health/agent"})  # asked every few seconds: only for debugging
+_MAX_SHOWN = 200
+
+
+class RequestTrace:
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        request_id = _id_of(scope)
+        enter(RequestContext(request_id=request_id))
+        tell = log.debug if scope["path"] in PROBES else log.info
+        details = {"method": scope["method"], "endpoint": one_line(scope["path"], _MAX_SHOWN)}
+        tell("request_received", details=details)
+        begun, status = time.monotonic(), None
+
+        async def tagged(message: Message) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
+            await send(message)
+
+        try:
+            await self._app(scope, receive, tagged)
+        finally:
+            milliseconds = (time.monotonic() - begun) * 1000
+            tell("request_completed", duration_ms=milliseconds, details={**details, "status": status})
+
+
+def _id_of(scope: Scope) -> str:
+    """The client's, if it is one of ours by its form; nothing else may get into logs and headers."""
+    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
+    return given if is_request_id(given) else new_request_id()
