@@ -121,6 +121,14 @@ CREATE = (
     creates("add call it's important", "Call", priority="high"),
     creates("add meet Tom today at 8am", "Meet Tom", "already over", due="2026-11-15T08:00:00+01:00"),
     creates("pay rent end of month", "Pay rent", before=("add a task",), due="2026-11-30T23:59:59+01:00"),
+    creates(
+        "set a reminder for my dentist appointment on Dec 3rd at 14:30",
+        "My dentist appointment",
+        due="2026-12-03T14:30:00+01:00",
+    ),
+    creates("schedule a call with John for thursday at 2pm", "Call with John", due="2026-11-19T14:00:00+01:00"),
+    creates("add groceries: milk, bread, cheese", "Groceries: milk, bread, cheese"),
+    creates("remind me to email bob@example.com at 17h", "Email bob@example.com", due="2026-11-15T17:00:00+01:00"),
     # Words that look like dates, priorities or tags, and are none.
     creates("read 'The Day After Tomorrow'", "Read 'The Day After Tomorrow'"),
     creates('add "Call me maybe tomorrow" to my list', "Call me maybe tomorrow"),
@@ -256,6 +264,10 @@ CHANGE = (
     changes("remove the due date of buy eggs", "t1", found=True, due_date=""),
     changes("the second", "t4", "ticked off **Buy milk**", before=("complete buy",), status="completed"),
     changes("Buy milk", "t4", before=("complete buy",), status="completed"),
+    changes("no, I meant saturday", "t7", before=("add buy oats on friday",), due_date="2026-11-21T23:59:59+01:00"),
+    changes("it's due friday", "t7", before=("add buy oats",), due_date="2026-11-20T23:59:59+01:00"),
+    says("I paid the rent", "already ticked off", calls=(LOOK,)),
+    says("edit the first one", "Say what to change", before=("show my todos",)),
     says("complete buy", "Which one do you mean?", "1. **Buy eggs**", "2. **Buy milk**", calls=(LOOK,)),
     says("no", "leave it", before=("complete buy",)),
     says("complete the spaceship", "found no todo like “spaceship”", calls=(LOOK,)),
@@ -287,6 +299,8 @@ DELETE = (
     says("yes", "Deleted **Buy eggs**", before=("delete buy", "1"), calls=(GONE,)),
     says("delete the flying carpet", "found no todo", calls=(LOOK,)),
     says("delete everything", "Delete 5 todos", calls=(LOOK,)),
+    says("delete all completed tasks", "Delete “Pay rent”?", calls=(LOOK,)),
+    says("delete", "Delete “Buy oats”?", before=("add buy oats",)),
     says("get rid of call mom", "Delete “Call mom”?", calls=(LOOK,)),
 )
 

@@ -4,7 +4,7 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holodeck.models.demo.dates import cut_date, read_date
@@ -201,6 +201,7 @@ WORDS = (
 )
 
 
+@settings(deadline=None, max_examples=60)
 @given(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join))
 def test_any_jumble_has_a_date_or_none(text: str) -> None:
     rest, due = cut_date(text, NOW)
@@ -208,6 +209,7 @@ def test_any_jumble_has_a_date_or_none(text: str) -> None:
     assert due is None or due.when.utcoffset() is not None
 
 
+@settings(deadline=None, max_examples=60)
 @given(
     st.sampled_from([phrase for phrase in (*DAYS, *TIMES) if not re.search("today|20[.2]|/27", phrase)]),
     st.datetimes(datetime(2026, 1, 1), datetime(2035, 12, 31)),  # noqa: DTZ001, made aware below

@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
 from holodeck.core.tools import Approval, ToolSchema
@@ -194,6 +196,58 @@ async def test_a_long_conversation_stays_quick() -> None:
     started = asyncio.get_running_loop().time()
     await talk.say("show my list")
     assert asyncio.get_running_loop().time() - started < 2
+
+
+WORDS = (
+    *(
+        "add",
+        "show",
+        "delete",
+        "mark",
+        "make",
+        "it",
+        "the",
+        "first",
+        "2",
+        "one",
+        "all",
+        "and",
+        "then",
+        "to",
+        "by",
+        "on",
+    ),
+    *("friday", "tomorrow", "at 3pm", "urgent", "#home", "tag", "as", "done", "my list", "what's", "is", "not", "due"),
+    *(
+        "rename",
+        "milk",
+        "yes",
+        "no",
+        "move",
+        "remove",
+        "in half an hour",
+        "priority",
+        "'",
+        '"',
+        ",",
+        ".",
+        "!!!",
+        "?",
+        "both",
+    ),
+)
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join) | st.text(), min_size=1, max_size=6)
+)
+def test_whatever_is_said_gets_an_answer(messages: list[str]) -> None:
+    async def talk() -> list[str]:
+        conversation = new_conversation()
+        return [(await conversation.say(message))[1] for message in ("add milk", "add more milk", *messages)]
+
+    assert all(asyncio.run(talk()))
 
 
 @dataclass

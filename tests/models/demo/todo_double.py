@@ -6,6 +6,7 @@ the same model against the real tools.
 
 import json
 from datetime import datetime
+from itertools import count
 from typing import Any
 
 from holodeck.core.messages import ToolCall, ToolMessage
@@ -18,7 +19,7 @@ _ARGUMENTS = {
     "delete_todo": ("todo_id", "confirmation"),
 }
 TODO_TOOLS = tuple(
-    ToolSchema(name=name, parameters={"type": "object", "properties": dict.fromkeys(arguments, {})})
+    ToolSchema(name=name, parameters={"type": "object", "properties": {argument: {} for argument in arguments}})
     for name, arguments in _ARGUMENTS.items()
 )
 
@@ -31,6 +32,7 @@ class TodoDouble:
     def __init__(self, now: datetime) -> None:
         self.now = now
         self.rows: dict[str, dict[str, Any]] = {}
+        self._ids = (f"t{number}" for number in count(1))
 
     def answer(self, call: ToolCall) -> ToolMessage:
         try:
@@ -42,7 +44,7 @@ class TodoDouble:
     def create_todo(
         self, *, title: str, due_date: str | None = None, priority: str = "medium", tags: list[str] | None = None
     ) -> dict[str, Any]:
-        todo_id = f"t{len(self.rows) + 1}"
+        todo_id = next(self._ids)
         given = {"title": title, "description": None, "due_date": due_date, "priority": priority, "tags": tags or []}
         stamps = {"created_at": self.now.isoformat(), "updated_at": self.now.isoformat()}
         self.rows[todo_id] = {"id": todo_id, "status": "pending", **given, **stamps}

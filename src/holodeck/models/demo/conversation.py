@@ -16,7 +16,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.models.demo import wording
 from holodeck.models.demo.details import read_details
 from holodeck.models.demo.intents import Agree, Create, Decline, Everything, Intent, Numbers, Talk, Unknown
-from holodeck.models.demo.reading import read_sentence
+from holodeck.models.demo.reading import read_message
 from holodeck.models.demo.scripts import Calls, Desk, Memory, Question, Say, Script, script_for, talk, with_target
 from holodeck.models.demo.targets import read_target
 from holodeck.models.demo.todos import Todo, Unreadable, find, read_todo, read_todos
@@ -94,7 +94,7 @@ class _Player:
     def _understood(self, words: str) -> tuple[Intent, ...]:
         if not words:
             return (Talk("no_words"),)
-        intents = read_sentence(words, self.now)
+        intents = read_message(words, self.now)
         question = self.memory.question
         answer = _answer(question, words, intents[0], self.now) if question and len(intents) == 1 else None
         return (answer,) if answer else intents

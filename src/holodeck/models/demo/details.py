@@ -8,25 +8,28 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from holodeck.models.demo.dates import Due, cut_date
+from holodeck.models.demo.patterns import one_of, pattern
 
-HIGH = r"urgent(?:ly)?|asap|a\.s\.a\.p\.?|as soon as possible|(?:very )?important|critical|(?:(?:very )?high|highest|top)[- ]priority|high[- ]prio|priority:? high|p1|!high"
-LOW = r"(?:not (?:so |very |that )?(?:urgent|important)|no rush|no hurry|whenever|some ?day|when(?:ever)? i have time|(?:low|lowest)[- ]priority|low[- ]prio|priority:? low|!low)"
-MEDIUM = r"(?:medium|normal)[- ]priority|priority:? (?:medium|normal)"
-_LEVELS = tuple((level, words) for level, words in (("low", LOW), ("medium", MEDIUM), ("high", HIGH)))
-
-_BEFORE_PRIORITY = r"(?:^|[,;.(—-]\s*|\s+)(?:(?:and|with|as|at|but)\s+)?(?:(?:it'?s|it is|this is|that'?s|make it|mark it)\s+)?(?:(?:as|an?|very|really|super)\s+)*"
-_AT_END = tuple(
-    (level, re.compile(rf"{_BEFORE_PRIORITY}(?:{words})[)\s.!]*$", re.IGNORECASE)) for level, words in _LEVELS
+HIGH = one_of(
+    *(r"urgent(?:ly)?", "asap", r"a\.s\.a\.p\.?", "as soon as possible", "(?:very )?important", "critical"),
+    *("(?:(?:very )?high|highest|top)[- ]prio(?:rity)?", "priority:? high", "p1", "!high"),
 )
-_AT_START = tuple((level, re.compile(rf"^(?:{words})(?:\s*[:,!—-]+\s*)", re.IGNORECASE)) for level, words in _LEVELS)
+LOW = one_of(
+    *("not (?:so |very |that )?(?:urgent|important)", "no rush", "no hurry", "whenever", "some ?day"),
+    *("when(?:ever)? i have time", "(?:low|lowest)[- ]prio(?:rity)?", "priority:? low", "!low"),
+)
+MEDIUM = one_of("(?:medium|normal)[- ]priority", "priority:? (?:medium|normal)")
+_LEVELS = (("low", LOW), ("medium", MEDIUM), ("high", HIGH))  # "not urgent" has to be seen before "urgent"
+
+_BEFORE_PRIORITY = (
+    r"(?:^|[,;.(—-]\s*|\s+)(?:(?:and|with|as|at|but)\s+)?"
+    r"(?:(?:it'?s|it is|this is|that'?s|make it|mark it)\s+)?(?:(?:as|an?|very|really|super)\s+)*"
+)
+_AT_END = tuple((level, pattern(rf"{_BEFORE_PRIORITY}{words}[)\s.!]*$")) for level, words in _LEVELS)
+_AT_START = tuple((level, pattern(rf"^{words}\s*[:,!—-]+\s*")) for level, words in _LEVELS)
 _ANYWHERE = (
-    ("low", re.compile(r"(?:,\s*|\s+)(?:with |at |as )?(?:a )?low[- ]priority\b", re.IGNORECASE)),
-    (
-        "high",
-        re.compile(
-            r"(?:,\s*|\s+)(?:(?:with |at |as )?(?:a )?high[- ]priority|asap|urgently)\b|\s*!{2,}", re.IGNORECASE
-        ),
-    ),
+    ("low", pattern(r"(?:,\s*|\s+)(?:with |at |as )?(?:a )?low[- ]priority\b")),
+    ("high", pattern(r"(?:,\s*|\s+)(?:(?:with |at |as )?(?:a )?high[- ]priority|asap|urgently)\b", r"\s*!{2,}")),
 )
 TAG = r"[^\W\d_][\w-]*"
 _HASH_TAG = re.compile(rf"(?:^|(?<=[\s,(]))(?:(?:and|with)\s+(?=#))?#(?P<tag>{TAG})[),]?", re.IGNORECASE)
@@ -98,8 +101,8 @@ def read_tags(text: str) -> list[str]:
 
 
 def cut_priority(text: str) -> tuple[str, str | None]:
-    for level, pattern in (*_AT_END, *_AT_START, *_ANYWHERE):
-        match = pattern.search(text)
+    for level, words in (*_AT_END, *_AT_START, *_ANYWHERE):
+        match = words.search(text)
         if match and (match.start() > 0 or match.end() < len(text)):
             return f"{text[: match.start()]} {text[match.end() :]}".strip(), level
     return text, None

@@ -8,44 +8,46 @@ from holodeck.models.demo.dates import cut_date
 from holodeck.models.demo.days import DAY, SATURDAY, monday_of, month_later
 from holodeck.models.demo.details import TAG, cut_tags, read_tags
 from holodeck.models.demo.intents import Period, Show
+from holodeck.models.demo.patterns import pattern
 
 _NOUN = r"(?:to-?\s?dos?|to-?do list|tasks?|items?|reminders?|lists?|agenda|plate|chores)"
-_ASKS = re.compile(
-    r"(?:(?:please )?(?:show|list|display|view|see|print|read|count|review|check)\b|(?:give|tell|get|let)(?: me)?\b|what|which|anything|any\b|do i\b|have i\b"
-    r"|how many|how much|am i\b|is there|are there|did i\b|my\b|overdue|open\b|pending|all\b)",
-    re.IGNORECASE,
+_ASKS = pattern(
+    r"(?:show|list|display|view|see|print|read|count|review|check)\b",
+    r"(?:give|tell|get|let)(?: me)?\b",
+    *("what", "which", "anything", r"any\b", "how many", "how much", r"(?:do|did|have|am) i\b", "(?:is|are) there"),
+    *(r"my\b", "overdue", r"open\b", "pending", r"all\b"),
 )
-_ABOUT_THE_LIST = re.compile(
-    rf"\b{_NOUN}\b|\b(?:due|overdue|left|pending|outstanding|tagged|completed|#{TAG}|unfinished|behind|coming up)\b|#{TAG}"
-    r"|\bi have\b|\bi(?: still)? (?:need|have|got|want) to (?:do|finish)\b|\bshould i (?:do|work on)\b|\bdo i (?:still )?have\b"
-    r"|\b(?:did|have) i (?:already |just )?(?:do|done|finish|finished|complete)|\b(?:show|list|see)(?: me)? (?:all|everything|today|tomorrow|done|finished|urgent|high|low|important)\b"
-    r"|\b(?:urgent|important|high[- ]priority|low[- ]priority) (?:things|stuff|ones)\b|^(?:anything|something) (?:urgent|important|for|to do|today)",
-    re.IGNORECASE,
+_ABOUT_THE_LIST = pattern(
+    rf"\b{_NOUN}\b",
+    rf"#{TAG}",
+    r"\b(?:due|overdue|left|pending|outstanding|tagged|completed|unfinished|behind|coming up)\b",
+    r"\bi have\b",
+    r"\bi(?: still)? (?:need|have|got|want) to (?:do|finish)\b",
+    r"\bshould i (?:do|work on)\b",
+    r"\bdo i (?:still )?have\b",
+    r"\b(?:did|have) i (?:already |just )?(?:do|done|finish|finished|complete)",
+    r"\b(?:show|list|see)(?: me)? (?:all|everything|today|tomorrow|done|finished|urgent|high|low|important)\b",
+    r"\b(?:urgent|important|high[- ]priority|low[- ]priority) (?:things|stuff|ones)\b",
+    r"^what(?:'s| is) (?:up )?(?:next|planned|the plan)",
+    r"^(?:anything|something) (?:urgent|important|for|to do|today)",
 )
-_SHORT = re.compile(rf"(?:list|{_NOUN}|today|this week|tomorrow|overdue|everything|all)", re.IGNORECASE)
-_SEARCH = re.compile(
-    rf"(?:find|search(?: for)?|look for|look up)\s+(?:(?:my|the|all)\s+)?(?:{_NOUN}\s+)?(?:(?:about|with|for|containing|named)\s+)?(?P<search>.+)",
-    re.IGNORECASE,
+_SHORT = pattern("list", _NOUN, "today", "this week", "tomorrow", "overdue", "everything", "all")
+_SEARCH = pattern(
+    rf"(?:find|search(?: for)?|look for|look up)\s+(?:(?:my|the|all)\s+)?(?:{_NOUN}\s+)?"
+    r"(?:(?:about|with|for|containing|named)\s+)?(?P<search>.+)"
 )
-_ABOUT = re.compile(
-    r"\b(?:about|containing|mentioning|with the word|matching|regarding)\s+(?P<search>[^?]+)$", re.IGNORECASE
+_ABOUT = pattern(r"\b(?:about|containing|mentioning|with the word|matching|regarding)\s+(?P<search>[^?]+)$")
+_TAGGED = pattern(
+    rf"\b(?:tagged|tags?|labell?ed|label)\s+(?:as\s+|with\s+)?(?P<tags>{TAG}(?:(?:,\s*|\s+and\s+){TAG})*)"
 )
-_TAGGED = re.compile(
-    rf"\b(?:tagged|tag|tags|labell?ed|label)\s+(?:as\s+|with\s+)?(?P<tags>{TAG}(?:(?:,\s*|\s+and\s+){TAG})*)",
-    re.IGNORECASE,
-)
-_OVERDUE = re.compile(r"\b(?:overdue|late|behind|past due|missed)\b", re.IGNORECASE)
-_COMPLETED = re.compile(
-    r"\b(?:completed|done|finished|closed|(?:did|have) i (?:already |just )?(?:do|finish|complete))\b", re.IGNORECASE
-)
-_UNFINISHED = re.compile(
-    r"\b(?:not|un|isn't|aren't|to be|in)[ -]?(?:done|completed?|finished)\b|\bto get done\b", re.IGNORECASE
-)
-_ALL = re.compile(r"\b(?:all|everything|every)\b", re.IGNORECASE)
+_OVERDUE = pattern(r"\b(?:overdue|late|behind|past due|missed)\b")
+_COMPLETED = pattern(r"\b(?:completed|done|finished|closed|(?:did|have) i (?:already |just )?(?:do|finish|complete))\b")
+_UNFINISHED = pattern(r"\b(?:not|un|isn't|aren't|to be|in)[ -]?(?:done|completed?|finished)\b", r"\bto get done\b")
+_ALL = pattern(r"\b(?:all|everything|every)\b")
 _PRIORITIES = (
-    ("high", re.compile(r"\b(?:high(?:est)?|top|urgent|important|critical)\b", re.IGNORECASE)),
-    ("low", re.compile(r"\b(?:low(?:est)?|unimportant)\b", re.IGNORECASE)),
-    ("medium", re.compile(r"\b(?:medium|normal)[- ]priority\b", re.IGNORECASE)),
+    ("high", pattern(r"\b(?:high(?:est)?|top|urgent|important|critical)\b")),
+    ("low", pattern(r"\b(?:low(?:est)?|unimportant)\b")),
+    ("medium", pattern(r"\b(?:medium|normal)[- ]priority\b")),
 )
 
 
@@ -67,7 +69,7 @@ def _read_filters(words: str, now: datetime) -> Show:
         rest = rest[: tagged.start()] + rest[tagged.end() :]
     overdue = _OVERDUE.search(rest) is not None
     show = Show(
-        priority=next((level for level, pattern in _PRIORITIES if pattern.search(rest)), None),
+        priority=next((level for level, words in _PRIORITIES if words.search(rest)), None),
         period=None if overdue else _period(rest, now),
         overdue=overdue,
         tags=tuple(dict.fromkeys(tags)),

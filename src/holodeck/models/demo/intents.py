@@ -28,7 +28,9 @@ class Titled:
 
 @dataclass(frozen=True, slots=True)
 class Everything:
-    """All of them."""
+    """All of them, or all that are completed."""
+
+    status: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -135,6 +135,8 @@ def change(intent: Change, desk: Desk) -> Script:
     )
     if isinstance(found, Say):
         return found
+    if isinstance(intent.target, Titled) and all(todo.status == intent.status for todo in found):
+        return Say(text=wording.already(found), focus=found[-1])
     calls = tuple(call for todo in found if (call := desk.tools.change(todo, intent, desk.now)) is not None)
     if not calls:
         return Say(text=wording.cannot(intent))
@@ -156,7 +158,7 @@ def delete(intent: Delete, desk: Desk) -> Script:
 
 
 def _resolve(intent: Change | Delete, target: Target, desk: Desk, *, prefer: str) -> Search:
-    """The todos that are meant, or what to say instead. Only looks into the list when the conversation does not tell."""
+    """The todos that are meant, or what to say instead. Looks into the list only when the conversation does not tell."""
     match target:
         case Known(todos):
             return todos
@@ -164,7 +166,7 @@ def _resolve(intent: Change | Delete, target: Target, desk: Desk, *, prefer: str
             return (desk.memory.focus,)
         case Numbers(places) if desk.memory.shown:
             return _places(places, desk.memory.shown)
-        case Everything() if desk.memory.shown:
+        case Everything(None) if desk.memory.shown:
             return desk.memory.shown
     (answer,) = yield (desk.tools.show(Show(status="all")),)
     return _looked_up(intent, target, read_todos(answer), desk, prefer=prefer)
@@ -173,7 +175,8 @@ def _resolve(intent: Change | Delete, target: Target, desk: Desk, *, prefer: str
 def _looked_up(
     intent: Change | Delete, target: Target, everything: Sequence[Todo], desk: Desk, *, prefer: str
 ) -> Say | tuple[Todo, ...]:
-    likely = [todo for todo in everything if todo.status == prefer]
+    wanted = (target.status if isinstance(target, Everything) else None) or prefer
+    likely = [todo for todo in everything if todo.status == wanted]
     if isinstance(target, Titled):
         found = find(target.words, likely) or find(target.words, everything)
         return _the_one(found, intent, desk) if found else Say(text=wording.not_found(target.words))

@@ -3,27 +3,35 @@
 import re
 
 from holodeck.models.demo.intents import Everything, It, Numbers, Target, Titled
+from holodeck.models.demo.patterns import one_of, pattern
 from holodeck.models.demo.pieces import NUMBERS, ORDINALS
 
-_ORDINAL = "|".join(ORDINALS)
 _THING = r"(?: (?:one|ones|task|tasks|todo|todos|item|items|reminder|entry|of them))?"
-_ONE = rf"(?:(?:number |no\.? ?|nr\.? ?|item |task |todo |# ?)?\d{{1,3}}|(?:{_ORDINAL}|last)|(?:number )(?:{'|'.join(NUMBERS)})|\d{{1,2}}(?:st|nd|rd|th))"
-_PLACES = re.compile(
-    rf"(?:the )?(?P<places>{_ONE}(?:(?:,\s*|\s+and\s+|,\s*and\s+|\s*&\s*)(?:the )?{_ONE})*){_THING}", re.IGNORECASE
+_PLURAL = "(?:to-?dos?|tasks?|items?|ones?|reminders?)"
+_ONE = one_of(
+    r"(?:number |no\.? ?|nr\.? ?|item |task |todo |# ?)?\d{1,3}",
+    r"\d{1,2}(?:st|nd|rd|th)",
+    *ORDINALS,
+    "last",
+    rf"number {one_of(*NUMBERS)}",
 )
-_IT = re.compile(
-    r"(?:it|that|this|them|its|the same|that one|this one|the one|(?:that|this|the) (?:task|todo|item|reminder))",
-    re.IGNORECASE,
+_PLACES = pattern(rf"(?:the )?(?P<places>{_ONE}(?:(?:,\s*|\s+and\s+|,\s*and\s+|\s*&\s*)(?:the )?{_ONE})*){_THING}")
+_IT = pattern(
+    *("it", "that", "this", "them", "its", "the same", "that one", "this one", "the one"),
+    "(?:that|this|the) (?:task|todo|item|reminder)",
 )
-_ALL = re.compile(
-    r"(?:(?:all|everything|both|every)(?: (?:of )?(?:them|it|those|these|my|the))?(?: (?:to-?dos?|tasks?|items?|ones?|reminders?))?|them all|my (?:whole |entire )?list|the (?:whole|entire) list)",
-    re.IGNORECASE,
+_ALL = pattern(
+    r"(?:all|everything|both|every)(?: (?:of )?(?:them|it|those|these|my|the))? ?"
+    rf"(?P<done>(?:completed|done|finished) )?{_PLURAL}?",
+    rf"(?:the |my )?(?P<only_done>completed|done|finished) {_PLURAL}",
+    "them all",
+    "(?:my|the) (?:whole |entire )?(?:to-?do )?list",
 )
-_WRAPPING = re.compile(
-    r"^(?:(?:the|my|that|our) )?(?:(?:task|todo|item|reminder)s? )?(?:(?:called|named|titled|about|to|for|with|saying) )?",
-    re.IGNORECASE,
+_WRAPPING = pattern(
+    r"^(?:(?:the|my|that|our) )?(?:(?:task|todo|item|reminder)s? )?"
+    r"(?:(?:called|named|titled|about|to|for|with|saying) )?"
 )
-_TRAILING = re.compile(r"\s+(?:one|task|todo|to-do|item|reminder|thing)$", re.IGNORECASE)
+_TRAILING = pattern(r"\s+(?:one|task|todo|to-do|item|reminder|thing)$")
 
 REFERENCE = rf"(?:{_IT.pattern}|(?:the )?{_ONE}{_THING})"
 
@@ -32,8 +40,8 @@ def read_target(phrase: str) -> Target:
     words = phrase.strip(" .,!?")
     if _IT.fullmatch(words):
         return It()
-    if _ALL.fullmatch(words):
-        return Everything()
+    if match := _ALL.fullmatch(words):
+        return Everything("completed" if match["done"] or match["only_done"] else None)
     if match := _PLACES.fullmatch(words):
         return Numbers(tuple(_place(one) for one in re.findall(_ONE, match["places"], re.IGNORECASE)))
     bare = _TRAILING.sub("", _WRAPPING.sub("", words)) or words

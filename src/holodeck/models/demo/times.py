@@ -59,7 +59,7 @@ TIME_RULES = (
         strong=True,
     ),
     Rule(pattern=rf"(?P<hour>\d{{1,2}}|{_HOUR_WORD})\s*o'?clock", read=_clock, strong=True),
-    Rule(pattern=rf"{_BEFORE_AN_HOUR}(?P<hour>\d{{1,2}}|{_HOUR_WORD})(?![\w:/%.-])", read=_clock, introduced=True),
+    Rule(pattern=rf"{_BEFORE_AN_HOUR}(?P<hour>\d{{1,2}}|{_HOUR_WORD})h?(?![\w:/%.-])", read=_clock, introduced=True),
     Rule(pattern=r"(?P<name>noon|midday|midnight)", read=_named, introduced=True),
     Rule(pattern=r"(?P<name>noon)(?=\W*$)", read=_named),
     Rule(pattern=r"in the (?P<part>morning|afternoon|evening)", read=_part, strong=True),

@@ -36,7 +36,9 @@ TALK = {
     "no_words": "I can only read words, and there were none in that message. I am a rule-based demo, not a language model. "
     f"{ABILITIES}",
     "unknown": f"I did not understand that: I am no language model, only a set of rules for todo lists. {ABILITIES}",
-    "no_question": "There is no question open between us. What shall I do with your todo list?",
+    "no_question": "All right; there is no question open between us. Just tell me what to do with your list.",
+    "how_to_change": "Say what to change, for example “rename it to buy ham”, “move it to friday 10am”, “make it urgent” "
+    "or “tag it #work”.",
     "kept": "All right, nothing was deleted.",
     "dropped": "All right, I leave it as it is.",
 }
@@ -150,6 +152,11 @@ def _change_verb(change: Change) -> str:
     if change.title:
         return "Renamed it to"
     return "Moved" if change.due or change.shift else "Updated"
+
+
+def already(todos: Sequence[Todo]) -> str:
+    state = "ticked off" if todos[0].status == "completed" else "open"
+    return f"**{todos[0].title}** is already {state}."
 
 
 def deleted(todos: Sequence[Todo]) -> str:
