@@ -22,7 +22,7 @@ from holodeck.models.demo.targets import read_target
 from holodeck.models.demo.todos import Todo, Unreadable, find, read_todo, read_todos
 from holodeck.models.demo.vocabulary import Vocabulary, choose
 
-HORIZON = 20  # turns that "it" and "the second one" may reach back to
+HORIZON = 12  # turns that "it" and "the second one" may reach back to; each is read again for every reply
 
 
 @dataclass(slots=True)
