@@ -211,6 +211,14 @@ DIALECTS = {
         reasoning="hm",
         usage=used(1, 2),
     ),
+    "databricks: reasoning as a part": Dialect(
+        """
+        {"choices":[{"index":0,"delta":{"role":"assistant","content":[{"type":"reasoning","summary":[{"type":"summary_text","text":"hm"}]}]},"finish_reason":null}]}
+        {"choices":[{"index":0,"delta":{"content":[{"type":"text","text":"Hi"}]},"finish_reason":"end_turn"}]}
+        """,
+        text="Hi",
+        reasoning="hm",
+    ),
     "together: figures in the delta, eos": Dialect(
         """
         {"choices":[{"index":0,"text":"Hi","delta":{"token_id":17,"role":"assistant","content":"Hi","tool_calls":null},"finish_reason":null}]}

@@ -15,8 +15,9 @@ from holodeck.errors import (
     ModelUnavailable,
     ModelUnreachable,
 )
-from tests.models.asking import KEY, OK, SHORT, fails, succeeds
-from tests.models.endpoint import ModelEndpoint, status
+from tests.models.asking import KEY, OK, PROMPT, SHORT, asking, fails, succeeds
+from tests.models.endpoint import ModelEndpoint, Wire, status
+from tests.models.heard import Heard
 
 RETRY_AFTER = {
     "seconds": ({"Retry_After": "3"}, 3),
@@ -155,3 +156,28 @@ async def test_an_endpoint_that_echoes_secrets_is_not_quoted(form, code, caplog)
     assert form not in caplog.text
     assert form not in repr(model)
     assert "got Authorization" in str(error)
+
+
+@pytest.mark.req("T28")
+async def test_a_key_in_the_endpoints_query_is_a_secret_too():
+    async def respond(wire: Wire) -> None:
+        await status(400, {"error": {"message": f"bad request to {wire.request.path}"}})(wire)
+
+    async with ModelEndpoint(respond) as endpoint, asking(f"{endpoint.url}?key=correct-horse") as model:
+        with pytest.raises(ModelRejected) as caught:
+            await model.reply(PROMPT, Heard())
+    assert endpoint.requests[0].path == "/v1/chat/completions?key=correct-horse"
+    assert "bad request" in str(caught.value)
+    assert "correct-horse" not in str(caught.value) + repr(model)
+
+
+@pytest.mark.req("A20")
+async def test_a_refusal_whose_text_never_ends_counts_by_its_status(monkeypatch):
+    monkeypatch.setattr("holodeck.models.openai_chat.REFUSAL", 0.05)
+
+    async def respond(wire: Wire) -> None:
+        await wire.head(401)
+        await wire.send(b"{")
+        await wire.hang()
+
+    await fails(ModelAuthFailed, respond)

@@ -54,17 +54,17 @@ _KNOWN = frozenset({"role", "content", "tool_calls", "function_call", "refusal",
 
 
 class Answer:
-    """One reply. `progress` grows with every delta that carries content; comments and roles are none."""
+    """One reply, growing."""
 
     def __init__(self, listener: Listener, *, taken_ids: Callable[[], set[str]] = set, debug: bool = False) -> None:
-        self.progress = 0
         self.done = False
         self.finish_reason: str | None = None
         self._listener = listener
         self._debug = debug
-        self._text = Pieces()
-        self._reasoning = Pieces()
+        self._text = Pieces(listener.text)
+        self._reasoning = Pieces(listener.reasoning)
         self._calls = CallAssembly(listener, taken_ids)
+        self._call_deltas = 0
         self._usage: TokenUsage | None = None
         self._extra: dict[str, Any] = {}
         self._reasoning_member: str | None = None
@@ -77,6 +77,11 @@ class Answer:
     def started(self) -> bool:
         """Whether the listener heard a piece of the answer."""
         return bool(self._text or self._reasoning or self._calls.started)
+
+    @property
+    def progress(self) -> int:
+        """Grows with every delta that carries content; comments and roles are none."""
+        return len(self._text.said) + len(self._reasoning.said) + self._call_deltas
 
     def take(self, name: bytes, data: bytes) -> None:
         """One event. Raises Malformed or InBandError."""
@@ -97,7 +102,8 @@ class Answer:
         if self.finish_reason in BROKEN_OFF:
             raise InBandError({"message": f"the model stopped with {self.finish_reason!r}"})
         reason = self.finish_reason or "stop"
-        self._end_texts()
+        self._reasoning.end()
+        self._text.end()
         if reason == "content_filter" or self._refused:
             raise ContentFiltered("The model's provider refused to answer this (content filter).")
         calls = self._calls.finish(cut=reason == "length")
@@ -117,12 +123,6 @@ class Answer:
             extra=self._extra,
         )
 
-    def _end_texts(self) -> None:
-        if rest := self._reasoning.end():
-            self._listener.reasoning(rest)
-        if rest := self._text.end():
-            self._listener.text(rest)
-
     def _take_unusual(self, name: bytes, data: bytes) -> None:
         stripped = data.strip()
         if stripped == b"[DONE]":
@@ -141,7 +141,7 @@ class Answer:
             self._take_chunk(chunk)
 
     def _take_chunk(self, chunk: Chunk) -> None:
-        if present(chunk.error):
+        if chunk.error is not None and present(chunk.error):
             raise InBandError(chunk.error)
         choices = chunk.choices
         if choices:
@@ -171,14 +171,14 @@ class Answer:
             content = delta.get("content")
             if type(content) is str and len(delta) == 1:  # what nearly every chunk is
                 if content:
-                    self._say(content)
+                    self._text.add(content)
             elif delta:
                 self._take_delta(delta)
         elif isinstance(choice.message, dict) and not self._saw_delta:
             self._take_delta(choice.message)
         if choice.finish_reason is not None:
             self._finish(choice.finish_reason)
-        if present(choice.error):
+        if choice.error is not None and present(choice.error):
             raise InBandError(choice.error)
         if choice.usage is not None:
             self._usage = usage_of(choice.usage) or self._usage
@@ -192,14 +192,14 @@ class Answer:
         for member in _REASONING:
             if present(delta.get(member)):
                 self._reasoning_member = member
-                self._take_content(delta[member], self._think)
+                self._take_content(delta[member], self._reasoning.add)
                 break  # some endpoints say the same under two names
         thought = _is_thought(delta)
         if present(delta.get("content")):
-            self._take_content(delta["content"], self._think if thought else self._say)
+            self._take_content(delta["content"], self._reasoning.add if thought else self._text.add)
         if present(delta.get("refusal")):
             self._refused = True
-            self._take_content(delta["refusal"], self._say)
+            self._take_content(delta["refusal"], self._text.add)
         self._take_calls(delta)
         if not (delta.keys() <= _KNOWN or thought):
             self._keep(delta)
@@ -214,33 +214,24 @@ class Answer:
         if isinstance(calls, list):
             for position, member in enumerate(calls):
                 if isinstance(member, dict):
-                    self.progress += 1
+                    self._call_deltas += 1
                     self._calls.add(member, position)
 
     def _take_content(self, content: Any, say: Callable[[str], None]) -> None:
-        """Text, or Mistral's list of parts with the thinking among them."""
+        """Text, or a list of parts with the thinking among them."""
         if isinstance(content, str):
             say(content)
         elif isinstance(content, list):
             for part in content:
                 self._take_content(part, say)
         elif isinstance(content, dict):
-            if present(content.get("thinking")):
-                self._take_content(content["thinking"], self._think)
+            thinking = content.get("thinking") or content.get("summary")  # Mistral's name, Databricks' name
+            if present(thinking):
+                self._take_content(thinking, self._reasoning.add)
             elif isinstance(content.get("text"), str):
                 say(content["text"])
         elif isinstance(content, int | float) and not isinstance(content, bool):
             say(str(content))
-
-    def _say(self, delta: str) -> None:
-        self.progress += 1
-        if said := self._text.add(delta):
-            self._listener.text(said)
-
-    def _think(self, delta: str) -> None:
-        self.progress += 1
-        if said := self._reasoning.add(delta):
-            self._listener.reasoning(said)
 
     def _keep(self, delta: dict[str, Any]) -> None:
         """Members that we do not understand go back with the message. Figures (token ids) describe the delta only."""

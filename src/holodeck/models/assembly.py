@@ -14,6 +14,7 @@ Members that are not understood are kept on the call. Nothing here knows of HTTP
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -32,12 +33,12 @@ class _Call:
 
     __slots__ = ("arguments", "extra", "given_id", "id", "index", "name", "saw_arguments", "started")
 
-    def __init__(self, index: int | None, given_id: str | None) -> None:
+    def __init__(self, index: int | None, given_id: str | None, tell: Callable[["_Call", str], None]) -> None:
         self.index = index
         self.given_id = given_id
         self.id = ""
         self.name = ""
-        self.arguments = Pieces()
+        self.arguments = Pieces(partial(tell, self))
         self.extra: dict[str, Any] = {}
         self.saw_arguments = False
         self.started = False
@@ -83,15 +84,14 @@ class CallAssembly:
         arguments = function.get("arguments")
         if arguments is not None:
             call.saw_arguments = True
-            self._add_arguments(call, arguments)
+            call.arguments.add(arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False))
 
     def finish(self, *, cut: bool) -> tuple[ToolCall, ...]:
         """Ends every call that is whole. With `cut` (finish_reason length) the others are dropped with a warning."""
         return tuple(made for call in self._calls if (made := self._finish(call, cut=cut)))
 
     def _finish(self, call: _Call, *, cut: bool) -> ToolCall | None:
-        if rest := call.arguments.end():
-            self._say_arguments(call, rest)
+        call.arguments.end()
         if cut and not (call.name and call.has_whole_arguments()):
             self._listener.warning(
                 "tool-call-cut",
@@ -138,18 +138,13 @@ class CallAssembly:
         return self._calls[-1] if self._calls else None
 
     def _new(self, index: int | None, given_id: str | None) -> _Call:
-        call = _Call(index, given_id)
+        call = _Call(index, given_id, self._say_arguments)
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
         if given_id is not None:
             self._by_id[given_id] = call
         return call
-
-    def _add_arguments(self, call: _Call, arguments: Any) -> None:
-        text = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-        if said := call.arguments.add(text):
-            self._say_arguments(call, said)
 
     def _say_arguments(self, call: _Call, said: str) -> None:
         # The name may come in pieces, so the call is announced when its arguments begin; a call whose name

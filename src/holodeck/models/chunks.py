@@ -14,7 +14,7 @@ from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
 
 
-class Choice(msgspec.Struct):
+class Choice(msgspec.Struct, gc=False):  # JSON has no cycles: the collector need not look
     index: Any = None
     delta: Any = None
     message: Any = None  # of a plain chat.completion
@@ -23,7 +23,7 @@ class Choice(msgspec.Struct):
     error: Any = None  # OpenRouter puts it here
 
 
-class Chunk(msgspec.Struct):
+class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
     usage: Any = None
     error: Any = None

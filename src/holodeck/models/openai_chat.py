@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
-from urllib.parse import urlsplit
+from urllib.parse import parse_qsl, urlsplit
 
 import aiohttp
 
@@ -31,6 +31,8 @@ log = logging.getLogger(__name__)
 
 AFTER_FINISH = 5.0  # seconds for the usage and [DONE] that follow the finish reason
 DRAIN = 0.05  # seconds for the end of the body that follows [DONE]; with it the connection can be used again
+REFUSAL = 5.0  # seconds for the text of a refusal; without it the status has to do
+_SUCCESS = range(200, 300)
 _MAX_REFUSAL = 65_536
 _LONGEST_LOGGED = 200
 _LOST = (aiohttp.ClientError, OSError)  # TimeoutError is an OSError
@@ -56,12 +58,13 @@ class OpenAIChatModel:
         self._models_url = models_url(settings.provider, settings.endpoint)
         self._connection = Connection({**provider.headers(api_key), **settings.headers}, self._limits.connect)
         self._without: frozenset[str] = frozenset()  # members of the request that this endpoint does not take
+        self._where = urlsplit(self._url).netloc
         self._diagnosis = Diagnosis(
-            where=urlsplit(self._url).netloc,
+            where=self._where,
             model=settings.model,
             key_variable=provider.key_variable,
             has_key=bool(api_key),
-            redact=Redactor([api_key, *settings.headers.values()]),
+            redact=Redactor([api_key, *settings.headers.values(), *_query_values(self._url)]),
         )
 
     @property
@@ -94,10 +97,10 @@ class OpenAIChatModel:
             raise ModelTimeout(f"The model endpoint did not answer within {self._limits.first_token:g} s.") from error
         except _LOST as error:
             raise self._diagnosis.of_connection(error, started=False) from error
-        if response.ok:
+        if response.status in _SUCCESS:
             if response.content_type == "text/html" or refusal.body.lstrip().startswith(b"<"):
                 raise ModelProtocolError(
-                    f"{self._models_url} answers with a web page. Probably the endpoint's URL is not that of an "
+                    f"{self._where} answers with a web page. Probably the endpoint's URL is not that of an "
                     "OpenAI-compatible API: is a /v1 missing at its end?"
                 )
             return
@@ -127,16 +130,23 @@ class OpenAIChatModel:
             await self._exchange_in_time(prompt, stream, remaining)
             return stream.end()
         except ModelError as error:
-            failure = error
-        except InBandError as error:
-            failure = self._diagnosis.of_error(error.value, started=answer.started)
-        except Malformed as error:
+            error.started = answer.started
+            raise
+        except (InBandError, Malformed, *_LOST) as error:
+            failure = self._diagnose(error, started=answer.started)
+            failure.started = answer.started
+            raise failure from error
+
+    def _diagnose(self, error: Exception, *, started: bool) -> ModelError:
+        if isinstance(error, InBandError):
+            return self._diagnosis.of_error(error.value, started=started)
+        if isinstance(error, Malformed):
             log.debug("malformed event from %s: %s", self.name, self._loggable(error.data))
-            failure = self._diagnosis.malformed()
-        except _LOST as error:
-            failure = self._of_lost(error, started=answer.started)
-        failure.started = answer.started
-        raise failure
+            return self._diagnosis.malformed()
+        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
+            what = "stopped in the middle of its answer" if started else "did not begin to answer in time"
+            return ModelTimeout(f"The model {self._settings.model!r} {what}. Try again, or allow it more time.")
+        return self._diagnosis.of_connection(error, started=started)
 
     async def _exchange_in_time(self, prompt: Prompt, stream: AnswerStream, remaining: float) -> None:
         try:
@@ -152,7 +162,7 @@ class OpenAIChatModel:
         while True:
             without = self._without
             async with self._connection.post(self._url, payload.encode(self._settings, prompt, without)) as response:
-                if response.ok and response.status < 300:  # noqa: PLR2004  redirects are no answers
+                if response.status in _SUCCESS:
                     stream.content_type = response.content_type
                     return await self._read(response, stream, silence)
                 refusal = await _read_refusal(response)
@@ -181,12 +191,6 @@ class OpenAIChatModel:
                 progress = answer.progress
         return None
 
-    def _of_lost(self, error: Exception, *, started: bool) -> ModelError:
-        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
-            what = "stopped in the middle of its answer" if started else "did not begin to answer in time"
-            return ModelTimeout(f"The model {self._settings.model!r} {what}. Try again, or allow it more time.")
-        return self._diagnosis.of_connection(error, started=started)
-
     def _loggable(self, data: bytes) -> str:
         return self._diagnosis.redact(ascii(data.decode(errors="replace")))[:_LONGEST_LOGGED]
 
@@ -195,6 +199,11 @@ def _call_ids(prompt: Prompt) -> set[str]:
     return {
         call.id for message in prompt.messages if isinstance(message, AssistantMessage) for call in message.tool_calls
     }
+
+
+def _query_values(url: str) -> list[str]:
+    """Some gateways take their key in the query."""
+    return [value for _, value in parse_qsl(urlsplit(url).query)]
 
 
 def _header_value(api_key: str | None) -> str | None:
@@ -207,8 +216,12 @@ def _header_value(api_key: str | None) -> str | None:
 
 async def _read_refusal(response: aiohttp.ClientResponse) -> Refusal:
     body = bytearray()
-    while len(body) < _MAX_REFUSAL and (data := await response.content.readany()):
-        body += data
+    try:
+        async with asyncio.timeout(REFUSAL):
+            while len(body) < _MAX_REFUSAL and (data := await response.content.readany()):
+                body += data
+    except _LOST:
+        response.close()
     return Refusal(
         status=response.status,
         body=bytes(body[:_MAX_REFUSAL]),

@@ -4,34 +4,34 @@ An emoji may come as two halves of a surrogate pair in two deltas: the first hal
 ever hears a half. It knows nothing of what the text is for.
 """
 
+from collections.abc import Callable
+
 from holodeck.core.text import clean
 
 _HIGH_FIRST, _HIGH_LAST = "\ud800", "\udbff"
 
 
 class Pieces:
-    """What was said so far, and the half of a character that cannot be said yet."""
+    """What was said so far, and the half of a character that cannot be said yet. `tell` hears every piece."""
 
-    __slots__ = ("_half", "said")
+    __slots__ = ("_half", "_tell", "said")
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[str], None]) -> None:
         self.said: list[str] = []
         self._half = ""
+        self._tell = tell
 
-    def add(self, delta: str) -> str:
-        """The part of `delta` that can be said now; may be empty."""
+    def add(self, delta: str) -> None:
         if self._half or not delta.isascii() or "\x00" in delta:
             delta = self._mend(delta)
         if delta:
             self.said.append(delta)
-        return delta
+            self._tell(delta)
 
-    def end(self) -> str:
-        """What still waited when the stream ended: a half that stays alone is U+FFFD."""
+    def end(self) -> None:
+        """Says what still waited when the stream ended: a half that stays alone is U+FFFD."""
         rest, self._half = clean(self._half), ""
-        if rest:
-            self.said.append(rest)
-        return rest
+        self.add(rest)
 
     def _mend(self, delta: str) -> str:
         delta, self._half = self._half + delta, ""

@@ -32,7 +32,6 @@ class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
     debug: bool = False  # the listener hears the endpoint's own events too
 
     def __repr__(self) -> str:
+        endpoint = (self.endpoint or "default").partition("?")[0]  # a query may hold a key
         key = "set" if self.api_key else "not set"
-        return (
-            f"ChatSettings(provider={self.provider!r}, model={self.model!r}, endpoint={self.endpoint!r}, api_key {key})"
-        )
+        return f"ChatSettings(provider={self.provider!r}, model={self.model!r}, endpoint={endpoint!r}, api_key {key})"

@@ -79,9 +79,9 @@ class SseReader:
         frames = chunk.split(b"\n\n")
         rest = frames.pop()
         events: list[Event] = []
+        small = len(chunk) <= self._max
         for frame in frames:
-            if frame.startswith(b"data: ") and b"\n" not in frame:
-                self._check(len(frame))
+            if small and frame.startswith(b"data: ") and b"\n" not in frame:
                 events.append((b"", frame[6:]))
             else:
                 events.extend(self._read_lines(frame + b"\n\n"))
