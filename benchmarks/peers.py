@@ -1,0 +1,71 @@
+"""The same load on other agent servers, in the same rounds as HoloDeck. Builds one virtual environment for each.
+
+Each peer is served the way its own documentation shows: see servers/peer_*.py.
+"""
+
+import sys
+from collections import defaultdict
+from pathlib import Path
+
+from benchmarks.install import new_environment, packages, pip
+from benchmarks.measures import direct_request_ms, subject
+from benchmarks.native import fake_model
+from benchmarks.options import Options
+from benchmarks.report import Row, Target, ratios
+from benchmarks.server import BURST, PACED, Samples, measure_capacity, measure_rest, measure_streams, rows, streamed
+from benchmarks.systems import HOLODECK, SSE, System, uvicorn
+
+VENVS = Path(__file__).parent / "venvs"
+PEERS = {  # package → what its server needs
+    "pydantic-ai": ("pydantic-ai-slim[openai,ag-ui]", "uvicorn[standard]"),
+    "openai-agents": ("openai-agents", "fastapi", "uvicorn[standard]"),
+    "agno": ("agno", "openai", "ag-ui-protocol", "fastapi", "uvicorn[standard]", "sqlalchemy"),
+}
+PATHS = {"agno": "/agui"}
+REQUESTS = 100
+
+
+def peer(package: str) -> System:
+    """A peer that is ready to be started; its environment is built once and kept."""
+    python = VENVS / package / "bin" / "python"
+    if not python.exists():
+        print(f"installing {package} …", file=sys.stderr)
+        new_environment(VENVS / package)
+        pip(python, "install", "--quiet", *PEERS[package])
+    versions = packages(python)
+    version = versions.get(package) or versions[f"{package}-slim"]
+    return System(
+        name=f"{package} {version}",
+        argv=uvicorn(str(python), f"peer_{package.replace('-', '_')}:app"),
+        path=PATHS.get(package, "/"),
+        env={"DO_NOT_TRACK": "1", "AGNO_TELEMETRY": "false", "OTEL_SDK_DISABLED": "true", "OPENAI_API_KEY": "x"},
+    )
+
+
+def measure(systems: list[System], options: Options) -> Samples:
+    samples: Samples = defaultdict(list)
+    requests = 20 if options.quick else REQUESTS
+    with fake_model() as model_port:
+        for number in range(options.rounds):
+            direct_ms = direct_request_ms(model_port, requests, options.scratch)
+            for system in systems:
+                print(f"round {number + 1} of {options.rounds}: {system.name}", file=sys.stderr)
+                with subject(system, model_port, options.scratch) as started:
+                    measure_rest(started, direct_ms, requests, samples)
+                    measure_streams(started, samples)
+        if options.capacity:
+            for system in systems:
+                measure_capacity(system, model_port, options, samples)
+    return samples
+
+
+def run(options: Options) -> list[Row]:
+    peers = [peer(package) for package in PEERS]
+    samples = measure([HOLODECK, *peers], options)
+    ours = streamed(HOLODECK, SSE.name)
+    found = rows(samples)
+    for measure_name, target in ((BURST, Target(limit=10, at_least=True)), (PACED, None)):
+        best = [min(values) for values in zip(*(samples[measure_name, each.name] for each in peers), strict=True)]
+        values = ratios(best, samples[measure_name, ours])
+        found.append(Row(measure=measure_name, system=f"best peer / {ours}", unit="x", samples=values, target=target))
+    return found

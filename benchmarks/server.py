@@ -1,0 +1,119 @@
+"""`holodeck serve` under load, beside the limits in the same rounds. Targets: at most twice the work that has to be done.
+
+Every round starts every server anew, so that a lucky or unlucky process (address layout, core) is one sample of several.
+"""
+
+import sys
+from collections import defaultdict
+
+from benchmarks.measures import Subject, direct_request_ms, subject
+from benchmarks.native import fake_model
+from benchmarks.options import Options
+from benchmarks.report import Row, Target, ratios
+from benchmarks.systems import COPY, DECODE, HOLODECK, PROTOBUF, SSE, System
+
+LADDER = (200, 350, 500)
+SESSIONS = 1000
+BURST, PACED = "CPU per token, burst 64 x 200", "CPU per token, paced 20 x 50/s"
+
+Samples = defaultdict[tuple[str, str], list[float]]
+"""By measure and system."""
+
+
+def streamed(system: System, wire_name: str) -> str:
+    return f"{system.name}, {wire_name}" if len(system.wires) > 1 else system.name
+
+
+def measure_streams(started: Subject, samples: Samples) -> None:
+    """Burst and pace, on every wire that the system has."""
+    for wire in started.system.wires:
+        name = streamed(started.system, wire.name)
+        samples[BURST, name].append(started.burst(wire))
+        samples[PACED, name].append(started.paced(wire))
+
+
+def measure_rest(started: Subject, direct_ms: float, requests: int, samples: Samples) -> None:
+    """Memory first: a burst leaves the logs of finished runs behind, which are kept for a while."""
+    name = started.system.name
+    samples["memory per open stream", name].append(started.mib_per_stream())
+    samples["added to a one-token request, p50", name].append(started.request_ms(requests) - direct_ms)
+    samples["CPU per tool turn", name].append(started.tool_turn_ms(requests // 2))
+
+
+def measure_sessions(model_port: int, options: Options, samples: Samples) -> None:
+    with subject(HOLODECK, model_port, options.scratch, BENCH_REPLAY_WINDOW="0") as started:
+        kib = started.kib_per_session(40 if options.quick else SESSIONS)
+        samples["memory per kept session of 10 messages", HOLODECK.name].append(kib)
+
+
+def measure_capacity(system: System, model_port: int, options: Options, samples: Samples) -> None:
+    """Up the ladder until a step does not hold; the figure is the last one that did."""
+    with subject(system, model_port, options.scratch) as started:
+        held = 0
+        for streams in LADDER:
+            if not started.held(system.wires[0], streams):
+                break
+            held = streams
+        samples["streams held at 50 tokens/s", system.name].append(held)
+
+
+def measure(options: Options) -> Samples:
+    samples: Samples = defaultdict(list)
+    requests = 20 if options.quick else 200
+    with fake_model() as model_port:
+        for number in range(options.rounds):
+            print(f"round {number + 1} of {options.rounds}", file=sys.stderr)
+            direct_ms = direct_request_ms(model_port, requests, options.scratch)
+            for system in (COPY, DECODE, HOLODECK):
+                with subject(system, model_port, options.scratch) as started:
+                    if system is HOLODECK:
+                        measure_rest(started, direct_ms, requests, samples)
+                    measure_streams(started, samples)
+        measure_sessions(model_port, options, samples)
+        if options.capacity:
+            measure_capacity(HOLODECK, model_port, options, samples)
+    return samples
+
+
+UNITS = {
+    BURST: "µs",
+    PACED: "µs",
+    "added to a one-token request, p50": "ms",
+    "CPU per tool turn": "ms",
+    "memory per open stream": "MiB",
+    "memory per kept session of 10 messages": "KiB",
+    "streams held at 50 tokens/s": "",
+}
+TARGETS = {
+    BURST: Target(limit=10),
+    "added to a one-token request, p50": Target(limit=1),
+    "CPU per tool turn": Target(limit=2),
+    "memory per open stream": Target(limit=0.05),
+    "memory per kept session of 10 messages": Target(limit=4),
+    "streams held at 50 tokens/s": Target(limit=350, at_least=True),
+}
+
+
+def rows(samples: Samples) -> list[Row]:
+    found = []
+    for measure_name, unit in UNITS.items():
+        for (each, system), values in samples.items():
+            if each == measure_name:
+                target = TARGETS.get(each) if system.startswith(HOLODECK.name) else None
+                found.append(Row(measure=each, system=system, unit=unit, samples=values, target=target))
+    return found
+
+
+def relative(samples: Samples, measure_name: str, base: System, limit: float) -> list[Row]:
+    found = []
+    for wire in (SSE, PROTOBUF):
+        name = streamed(HOLODECK, wire.name)
+        values = ratios(samples[measure_name, name], samples[measure_name, base.name])
+        system = f"{name} / {base.name}"
+        found.append(Row(measure=measure_name, system=system, unit="x", samples=values, target=Target(limit=limit)))
+    return found
+
+
+def run(options: Options) -> list[Row]:
+    samples = measure(options)
+    return [*rows(samples), *relative(samples, BURST, DECODE, 2), *relative(samples, PACED, COPY, 1.3)]

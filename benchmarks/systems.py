@@ -1,0 +1,80 @@
+"""Servers under test: how each is started, where it is asked, and how the load client knows its tokens."""
+
+import json
+import sys
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from benchmarks.processes import Server, cores, environment, serving
+
+HERE = Path(__file__).parent
+SERVERS = HERE / "servers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """How answers come. `count` is the load client's option that picks the events which carry text."""
+
+    name: str
+    accept: str = "text/event-stream"
+    count: tuple[str, str] = ("--match", "TEXT_MESSAGE_CONTENT")
+
+
+SSE = Wire(name="SSE")
+BYTES = Wire(name="bytes", count=("--match", ""))
+TEXT_CONTENT_ARM = 18  # the first byte of a protobuf Event that is a TextMessageContentEvent: field 2, length-delimited
+PROTOBUF = Wire(name="protobuf", accept="application/vnd.ag-ui.event+proto", count=("--arm", str(TEXT_CONTENT_ARM)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class System:
+    name: str
+    argv: tuple[str, ...]  # {port} is replaced
+    cwd: Path = SERVERS
+    path: str = "/"
+    ready: str = "/health"
+    wires: tuple[Wire, ...] = (SSE,)
+    env: Mapping[str, str] = field(default_factory=dict)
+    burst_requests: int = 64  # of 200 tokens; more for servers that are done with them in no time
+
+    def start(self, model_port: int, log: Path, **env: str) -> AbstractContextManager[Server]:
+        model_url = f"http://127.0.0.1:{model_port}/v1"
+        full = environment(BENCH_MODEL_URL=model_url, **{**self.env, **env})
+        return serving(self.argv, ready=self.ready, env=full, cwd=self.cwd, log=log, cpus=cores()[1])
+
+
+def uvicorn(python: str, app: str) -> tuple[str, ...]:
+    return python, "-m", "uvicorn", "--port", "{port}", "--log-level", "warning", "--no-access-log", app
+
+
+COPY = System(
+    name="limit: bytes copied", argv=uvicorn(sys.executable, "limits_app:copy"), wires=(BYTES,), burst_requests=640
+)
+DECODE = System(name="limit: msgspec", argv=uvicorn(sys.executable, "limits_app:decode"), burst_requests=640)
+HOLODECK = System(
+    name="HoloDeck",
+    argv=(sys.executable, "-m", "holodeck", "serve", "agent.yaml", "--port", "{port}"),
+    cwd=HERE / "agent",
+    path="/awp",
+    ready="/ready",
+    wires=(SSE, PROTOBUF),
+    burst_requests=640,
+)
+
+
+def agui_body(mode: str, words: str = "") -> str:
+    """A RunAgentInput as a template of the load client; `mode` tells the fake model what to answer."""
+    message = {"id": "m-{{id}}", "role": "user", "content": f"hello {words}[[{mode}]]"}
+    request = {
+        "threadId": "{{session}}",
+        "runId": "{{id}}",
+        "protocolVersion": "1.0",
+        "state": {},
+        "messages": [message],
+        "tools": [],
+        "context": [],
+        "forwardedProps": {},
+    }
+    return json.dumps(request)
