@@ -60,7 +60,7 @@ async def connect(request: Request, agent_id: str) -> Response:
     return await _connect(request, agent_id, await json_body(request))
 
 
-@router.post("/agent/{agent_id}/stop/{thread_id}", summary="Stop the thread's run")
+@router.post("/agent/{agent_id}/stop/{thread_id:path}", summary="Stop the thread's run")
 async def stop(request: Request, agent_id: str, thread_id: str) -> JSONResponse:
     body = await request.body()
     return _stop(request, agent_id, thread_id, parse(body) if body else {})

@@ -13,26 +13,13 @@ from holodeck.server.routes.asking import server_of, user_of
 from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
 from holodeck.wires.sse import position_after
 
+# Ids are the client's own and may hold a slash, hence `:path`; the bare id comes last, since it matches all.
 router = APIRouter(prefix="/runs", tags=["Runs"], responses=PROBLEMS)
 
 MAX_NUMBER = 10**15
 
 
-@router.get("/{run_id}", summary="How a run is getting on")
-async def show(request: Request, run_id: str) -> RunResponse:
-    run = server_of(request).runs.get(run_id, user_id=user_of(request))
-    return RunResponse(
-        run_id=run.run_id,
-        session_id=run.session_id,
-        state=run.state.value,
-        created_at=run.created_at,
-        finished_at=run.finished_at,
-        events=len(run.log),
-        readers=run.readers,
-    )
-
-
-@router.get("/{run_id}/events", summary="Read a run again, then follow it", responses={200: EVENT_STREAM, 204: {}})
+@router.get("/{run_id:path}/events", summary="Read a run again, then follow it", responses={200: EVENT_STREAM, 204: {}})
 async def events(
     request: Request,
     run_id: str,
@@ -59,7 +46,21 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
     return first
 
 
-@router.post("/{run_id}/stop", summary="Stop a run at once")
+@router.post("/{run_id:path}/stop", summary="Stop a run at once")
 async def stop(request: Request, run_id: str) -> StopResponse:
     runs = server_of(request).runs
     return StopResponse(stopped=runs.stop(runs.get(run_id, user_id=user_of(request))))
+
+
+@router.get("/{run_id:path}", summary="How a run is getting on")
+async def show(request: Request, run_id: str) -> RunResponse:
+    run = server_of(request).runs.get(run_id, user_id=user_of(request))
+    return RunResponse(
+        run_id=run.run_id,
+        session_id=run.session_id,
+        state=run.state.value,
+        created_at=run.created_at,
+        finished_at=run.finished_at,
+        events=len(run.log),
+        readers=run.readers,
+    )

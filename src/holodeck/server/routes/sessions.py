@@ -12,10 +12,11 @@ from holodeck.errors import SessionNotFound
 from holodeck.server.routes.asking import server_of, session_id, user_of
 from holodeck.server.schemas import PROBLEMS, SessionResponse
 
+# Ids are the client's own and may hold a slash, hence `:path`.
 router = APIRouter(prefix="/sessions", tags=["Sessions"], responses=PROBLEMS)
 
 
-@router.get("/{id}", summary="A conversation")
+@router.get("/{id:path}", summary="A conversation")
 async def show(request: Request, id: str) -> SessionResponse:  # noqa: A002  the name in the address
     store, key, user = server_of(request).store, session_id(id), user_of(request)
     session = await store.get(key, user_id=user)
@@ -31,7 +32,7 @@ async def show(request: Request, id: str) -> SessionResponse:  # noqa: A002  the
     )
 
 
-@router.delete("/{id}", summary="Forget a conversation", status_code=204)
+@router.delete("/{id:path}", summary="Forget a conversation", status_code=204)
 async def forget(request: Request, id: str) -> Response:  # noqa: A002  the name in the address
     """Stops what runs on it. It is no error if there is nothing to forget."""
     server, key, user = server_of(request), session_id(id), user_of(request)

@@ -1,0 +1,139 @@
+"""A real server in a test: uvicorn on a loopback port, a scripted model behind it, a real client in front."""
+
+import asyncio
+import json
+import time
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from itertools import count
+
+import aiohttp
+from yarl import URL
+
+from holodeck.agent.agent import Agent
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs.runs import RunSettings
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.listen import bind
+from holodeck.server.main import HttpServer, http_server
+from holodeck.server.options import RequestLimits, ServerSettings, StreamSettings
+from holodeck.sessions.memory import MemorySessionStore
+from tests.agent.parts import PlainTools
+
+_numbers = count()
+
+
+@dataclass
+class Served:
+    """What a test talks to."""
+
+    server: AgentServer
+    http: HttpServer
+    port: int
+    client: aiohttp.ClientSession
+    model: ScriptedModel
+    stopped: asyncio.Event = field(default_factory=asyncio.Event)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}"
+
+    def post(self, body=None, path="/awp", **headers):
+        data = body if isinstance(body, bytes) else json.dumps(body if body is not None else ask()).encode()
+        return self.client.post(self.url + path, data=data, headers={"Content-Type": "application/json", **headers})
+
+    def get(self, path, **headers):
+        return self.client.get(URL(self.url + path, encoded=True), headers=headers)
+
+    async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        return await asyncio.open_connection("127.0.0.1", self.port)
+
+
+@asynccontextmanager
+async def served(
+    *turns,
+    tools=None,
+    settings: ServerSettings | None = None,
+    limits: RequestLimits | None = None,
+    streams: StreamSettings | None = None,
+    chain=None,
+    ready=True,
+    store=None,
+    **run_settings,
+) -> AsyncIterator[Served]:
+    model = ScriptedModel(turns or [says("hello there")])
+    given = settings or ServerSettings(limits=limits or RequestLimits(), streams=streams or StreamSettings())
+    server = AgentServer(
+        Agent(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),
+        store or MemorySessionStore(),
+        settings=given,
+        run_settings=RunSettings(**run_settings),
+        chain=chain,
+    )
+    listener = bind("127.0.0.1", 0)
+    http = http_server(server)
+    serving = asyncio.create_task(http.serve(sockets=[listener]))
+    await until(lambda: http.started)
+    if ready:
+        await server.start()
+        server.serve()
+    try:
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector, auto_decompress=False) as client:
+            yield Served(server, http, listener.getsockname()[1], client, model)
+    finally:
+        if server.state != "shutting_down":
+            await server.drain(0)
+        http.should_exit = True
+        await serving
+        await server.close()
+        listener.close()
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0, what: str = "") -> None:
+    """For what nothing announces. Fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {what or condition}"
+        await asyncio.sleep(0.005)
+
+
+def ask(text="hi", *, thread="t1", run=None, message=None, **fields):
+    number = next(_numbers)
+    return {
+        "threadId": thread,
+        "runId": run or f"run-{number}",
+        "protocolVersion": "1.0",
+        "messages": [{"id": message or f"m-{number}", "role": "user", "content": text}],
+        **fields,
+    }
+
+
+def frames(body: bytes) -> list[tuple[str | None, dict]]:
+    """(id, data) of every whole SSE frame; comments left out."""
+    found = []
+    for block in body.decode().split("\n\n")[:-1]:
+        lines = dict(line.split(": ", 1) for line in block.split("\n") if not line.startswith(":"))
+        if lines:
+            found.append((lines.get("id"), json.loads(lines["data"])))
+    return found
+
+
+def types(body: bytes) -> list[str]:
+    return [data["type"] for _, data in frames(body)]
+
+
+async def read_to(answer: aiohttp.ClientResponse, marker: str) -> bytes:
+    """Everything up to and with the frame that holds `marker`."""
+    return await answer.content.readuntil(marker.encode()) + await answer.content.readuntil(b"\n\n")
+
+
+class Gate:
+    """A model's pause that the test opens."""
+
+    def __init__(self):
+        self.open = asyncio.Event()
+
+    def __call__(self):
+        return self.open.wait()

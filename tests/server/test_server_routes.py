@@ -1,0 +1,342 @@
+"""The routes, over real sockets."""
+
+import asyncio
+import re
+from urllib.parse import quote
+
+import pytest
+from yarl import URL
+
+from holodeck.core.tools import ToolResult
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.runs.runs import WhenBusy
+from holodeck.server.options import StreamSettings
+from holodeck.tools.port import ToolsetHealth
+from tests.agent.parts import PlainTools, echo
+from tests.server.serving import Gate, ask, frames, read_to, served, types, until
+
+PROTOBUF = "application/vnd.ag-ui.event+proto"
+
+
+@pytest.mark.req("SRV-05", "SRV-01")
+async def test_a_run_is_streamed_from_start_to_end():
+    turns = (calls(("echo", '{"a": 1}')), says("all done"))
+    async with served(*turns, tools=PlainTools(echo=echo)) as s, s.post(ask(thread="t", run="r")) as answer:
+        body = await answer.read()
+        assert answer.status == 200
+        assert answer.headers["Content-Type"] == "text/event-stream"
+        assert answer.headers["Cache-Control"] == "no-cache"
+        assert answer.headers["X-Accel-Buffering"] == "no"
+        assert "Content-Encoding" not in answer.headers
+        assert re.fullmatch(r"req_[0-9a-f]{12}", answer.headers["X-Request-ID"])
+    told = types(body)
+    assert told[0] == "RUN_STARTED"
+    assert told[-1] == "RUN_FINISHED"
+    assert {"TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "TEXT_MESSAGE_CONTENT"} <= {*told}
+    assert [number for number, _ in frames(body)] == [f"r:{n}" for n in range(len(told))]
+
+
+@pytest.mark.req("SRV-06")
+async def test_protobuf_is_sent_to_who_names_it():
+    async with served() as s:
+        async with s.post(Accept=PROTOBUF) as answer:
+            assert answer.headers["Content-Type"] == PROTOBUF
+            assert int.from_bytes((await answer.read())[:4], "big") > 0
+        async with s.post(Accept="*/*") as answer:
+            assert answer.headers["Content-Type"] == "text/event-stream"
+
+
+@pytest.mark.req("ORC-09")
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [("req_0123456789ab", True), ("req_0123456789AB", False), ("x", False), ("req_0123456789abc", False), ("", False)],
+)
+async def test_a_well_formed_request_id_is_kept_and_any_other_replaced(given, kept):
+    async with served() as s, s.get("/health", **{"X-Request-ID": given}) as answer:
+        told = answer.headers.getall("X-Request-ID")
+        assert len(told) == 1
+        assert re.fullmatch(r"req_[0-9a-f]{12}", told[0])
+        assert (told[0] == given.strip()) is kept
+
+
+async def test_a_run_can_be_looked_at_while_it_runs_and_after():
+    gate = Gate()
+    async with served(says("a b", pause=gate)) as s:
+        async with s.post(ask(run="r", thread="t")) as answer:
+            await answer.content.readuntil(b"\n\n")
+            async with s.get("/runs/r") as shown:
+                told = await shown.json()
+            assert (told["state"], told["session_id"], told["readers"], told["finished_at"]) == (
+                "running",
+                "t",
+                1,
+                None,
+            )
+            gate.open.set()
+            await answer.read()
+        async with s.get("/runs/r") as shown:
+            told = await shown.json()
+        assert told["state"] == "finished"
+        assert told["events"] == len(s.server.runs.get("r").log)
+        assert told["finished_at"] is not None
+
+
+async def test_stopping_ends_the_run_and_the_stream():
+    async with served(says("a b c", pause=Gate())) as s:
+        async with s.post(ask(run="r")) as answer:
+            await read_to(answer, "TEXT_MESSAGE_CONTENT")
+            async with s.client.post(s.url + "/runs/r/stop") as stopped:
+                assert await stopped.json() == {"stopped": True}
+            rest = frames(await answer.read())
+        assert rest[-1][1]["type"] == "RUN_FINISHED"
+        assert rest[-1][1]["outcome"] == {"type": "cancelled"}
+        async with s.client.post(s.url + "/runs/r/stop") as again:
+            assert await again.json() == {"stopped": False}
+
+
+@pytest.mark.req("SRV-11")
+async def test_sessions_are_shown_and_forgotten():
+    async with served(calls(("echo", "{}")), says("fine"), tools=PlainTools(echo=echo)) as s:
+        async with s.post(ask("what?", thread="über/s 1")) as answer:
+            await answer.read()
+        path = "/sessions/" + quote("über/s 1", safe="")
+        async with s.get(path) as shown:
+            told = await shown.json()
+        assert [message["role"] for message in told["messages"]] == ["user", "assistant", "tool", "assistant"]
+        assert (told["session_id"], told["message_count"]) == ("über/s 1", 4)
+        assert "extra" not in told["messages"][1]
+        for _ in range(2):
+            async with s.client.delete(URL(s.url + path, encoded=True)) as gone:
+                assert gone.status == 204
+        async with s.get(path) as shown:
+            assert shown.status == 404
+            assert (await shown.json())["type"].endswith("/session-not-found")
+
+
+async def test_forgetting_a_session_stops_what_runs_on_it():
+    async with served(says("a b", pause=Gate())) as s, s.post(ask(thread="t", run="r")) as answer:
+        await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        async with s.client.delete(s.url + "/sessions/t") as gone:
+            assert gone.status == 204
+        assert types(await answer.read())[-1] == "RUN_FINISHED"
+        async with s.get("/runs/r") as shown:
+            assert shown.status == 404
+
+
+@pytest.mark.req("SRV-16")
+async def test_two_requests_on_one_session_take_turns():
+    gate = Gate()
+    async with served(says("first", pause=gate), says("second")) as s:
+        async with s.post(ask(thread="t", run="one")) as one:
+            await read_to(one, "TEXT_MESSAGE_CONTENT")
+            waiting = asyncio.create_task(s.post(ask(thread="t", run="two")).__aenter__())
+            await until(lambda: s.server.runs.busy == 2)
+            async with s.get("/runs/two") as shown:
+                assert (await shown.json())["state"] == "queued"
+            gate.open.set()
+            await one.read()
+            two = await waiting
+            assert types(await two.read())[-1] == "RUN_FINISHED"
+        async with s.get("/sessions/t") as shown:
+            told = [message["role"] for message in (await shown.json())["messages"]]
+        assert told == ["user", "assistant", "user", "assistant"]
+
+
+@pytest.mark.req("SRV-16")
+async def test_a_busy_session_may_also_be_refused():
+    gate = Gate()
+    async with served(says("first", pause=gate), when_busy=WhenBusy.REJECT) as s, s.post(ask(thread="t")) as one:
+        await read_to(one, "TEXT_MESSAGE_CONTENT")
+        async with s.post(ask(thread="t")) as two:
+            assert two.status == 409
+            assert (await two.json())["type"].endswith("/session-busy")
+        gate.open.set()
+        await one.read()
+
+
+class Fragile(PlainTools):
+    """Tools on a server that can go away."""
+
+    def __init__(self):
+        super().__init__()
+        self.ready = True
+
+    def health(self):
+        return [
+            ToolsetHealth(name="todo", ready=self.ready, required=True, detail="" if self.ready else "exited with 1"),
+            ToolsetHealth(name="extra", ready=False, required=False),
+        ]
+
+
+@pytest.mark.req("SRV-10")
+@pytest.mark.parametrize("path", ["/health", "/ready", "/health/agent"])
+async def test_health_tells_the_truth(path):
+    tools = Fragile()
+    async with served(tools=tools) as s:
+        async with s.get(path) as answer:
+            told = await answer.json()
+            assert answer.status == 200
+        assert (told["status"], told["agent_name"], told["agent_ready"]) == ("healthy", "tester", True)
+        assert told["active_sessions"] == 0
+        assert told["uptime_seconds"] >= 0
+        tools.ready = False
+        async with s.get(path) as answer:
+            told = await answer.json()
+            assert (answer.status, told["status"], told["agent_ready"]) == (503, "unhealthy", False)
+        if path == "/health/agent":
+            assert told["tool_servers"][0] == {
+                "name": "todo", "ready": False, "required": True, "detail": "exited with 1",
+            }  # fmt: skip
+
+
+@pytest.mark.req("SRV-03", "SRV-10")
+async def test_before_it_is_ready_the_server_says_so():
+    async with served(ready=False) as s:
+        for path in ("/awp", "/copilotkit/agent/default/run"):
+            async with s.post(path=path) as answer:
+                assert answer.status == 503
+                assert answer.headers["Retry-After"] == "1"
+                assert (await answer.json())["type"].endswith("/not-ready")
+        async with s.get("/ready") as answer:
+            assert (answer.status, (await answer.json())["agent_ready"]) == (503, False)
+        async with s.get("/docs") as answer:
+            assert answer.status == 200
+        await s.server.start()
+        s.server.serve()
+        async with s.post() as answer:
+            assert types(await answer.read())[-1] == "RUN_FINISHED"
+
+
+@pytest.mark.req("SRV-20")
+async def test_while_it_shuts_down_new_runs_are_refused_and_running_ones_finish():
+    gate = Gate()
+    async with served(says("a b", pause=gate)) as s, s.post(ask(run="r")) as answer:
+        await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        draining = asyncio.create_task(s.server.drain(10))
+        await until(lambda: s.server.state == "shutting_down")
+        async with s.get("/ready") as ready:
+            assert ready.status == 503
+        async with s.post(ask(thread="other")) as refused:
+            assert (refused.status, refused.headers["Retry-After"]) == (503, "5")
+            assert (await refused.json())["type"].endswith("/shutting-down")
+        gate.open.set()
+        assert types(await answer.read())[-1] == "RUN_FINISHED"
+        await draining
+
+
+@pytest.mark.req("SRV-20", "D01")
+async def test_what_does_not_finish_in_time_gets_an_ending():
+    async with served(says("a b", pause=Gate())) as s, s.post(ask(run="r")) as answer:
+        await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        await s.server.drain(0.05)
+        ending = frames(await answer.read())[-1][1]
+        assert (ending["type"], ending["code"]) == ("RUN_ERROR", "shutting-down")
+
+
+@pytest.mark.req("SRV-19")
+async def test_the_documentation_needs_nothing_from_elsewhere():
+    async with served() as s:
+        for path, kind in {
+            "/docs": "text/html",
+            "/docs/docs.js": "text/javascript",
+            "/docs/docs.css": "text/css",
+            "/docs/start.html": "text/html",
+        }.items():
+            async with s.get(path) as answer:
+                text = await answer.text()
+                assert answer.status == 200
+                assert answer.headers["Content-Type"].startswith(kind)
+                assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
+                assert "unsafe" not in answer.headers["Content-Security-Policy"]
+                assert not re.search(r"https?://|<script>|<style>| on\w+=|style=", text)
+        async with s.get("/docs/../secrets.py") as answer:
+            assert answer.status == 404
+        async with s.get("/docs/docs.py") as answer:
+            assert answer.status == 404
+
+
+@pytest.mark.req("SRV-19")
+async def test_openapi_describes_every_route_and_its_problems():
+    async with served() as s, s.get("/openapi.json") as answer:
+        told = await answer.json()
+    assert {
+        "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/sessions/{id}",
+        "/health", "/ready", "/health/agent", "/copilotkit", "/copilotkit/info", "/copilotkit/agent/{agent_id}/run",
+        "/copilotkit/agent/{agent_id}/connect", "/copilotkit/agent/{agent_id}/stop/{thread_id}",
+    } == set(told["paths"])  # fmt: skip
+    assert "HTTPValidationError" not in told["components"]["schemas"]
+    references = set(re.findall(r"#/components/schemas/(\w+)", str(told)))
+    assert references <= set(told["components"]["schemas"])
+    assert told["paths"]["/awp"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
+
+
+async def test_the_start_page_is_for_people_and_for_programs():
+    async with served() as s:
+        async with s.get("/", Accept="text/html") as page:
+            assert "text/html" in page.headers["Content-Type"]
+        async with s.get("/") as told:
+            assert (await told.json())["links"]["docs"] == "/docs"
+        async with s.get("/awp/capabilities") as told:
+            assert (await told.json())["transport"]["resumable"] is True
+
+
+async def test_posting_the_same_run_twice_runs_it_once():
+    async with served(says("only once"), says("twice")) as s:
+        body = ask(run="r")
+        answers = []
+        for _ in range(2):
+            async with s.post(body) as answer:
+                answers.append(await answer.read())
+        assert answers[0] == answers[1]
+        assert len(s.model.prompts) == 1
+
+
+async def test_more_runs_than_allowed_are_refused_with_the_time_to_wait():
+    from holodeck.server.options import ServerSettings
+
+    gate = Gate()
+    async with served(says("a", pause=gate), settings=ServerSettings(max_concurrent_runs=1)) as s:
+        async with s.post(ask(thread="a")) as one:
+            await read_to(one, "TEXT_MESSAGE_CONTENT")
+            async with s.post(ask(thread="b")) as two:
+                assert (two.status, two.headers["Retry-After"]) == (503, "2")
+            gate.open.set()
+            await one.read()
+        await until(lambda: s.server.runs.busy == 0)
+        async with s.post(ask(thread="b")) as two:
+            assert two.status == 200
+            await two.read()
+
+
+@pytest.mark.req("SRV-21")
+async def test_the_chain_applies_to_every_reader_also_to_one_that_comes_back():
+    from holodeck.wires.agui.middleware import Chain, hide_tools
+
+    async def secret(arguments, context):
+        return ToolResult(content="hidden")
+
+    turns = (calls(("secret", '{"a": 1}')), says("done now"))
+    tools = PlainTools(secret=secret)
+    async with served(*turns, tools=tools, chain=lambda: Chain([hide_tools(["secret"])])) as s:
+        async with s.post(ask(run="r")) as answer:
+            whole = await answer.read()
+        assert not any(name.startswith("TOOL_CALL") for name in types(whole))
+        for after in range(len(s.server.runs.get("r").log) - 1):
+            async with s.get(f"/runs/r/events?after={after}") as answer:
+                told = frames(await answer.read())
+            expected = [frame for frame in frames(whole) if int(frame[0].rpartition(":")[2]) > after]
+            assert told == expected
+
+
+async def test_silence_is_filled_with_comments():
+    gate = Gate()
+    async with served(says("a b", pause=gate), streams=StreamSettings(keepalive=0.05)) as s, s.post() as answer:
+        await answer.content.readuntil(b": keepalive\n\n")
+        await answer.content.readuntil(b": keepalive\n\n")
+        gate.open.set()
+        assert types(await answer.read())[-1] == "RUN_FINISHED"
+
+
+async def test_an_empty_reply_still_has_its_ending():
+    async with served(Turn()) as s, s.post() as answer:
+        assert types(await answer.read())[-1] == "RUN_FINISHED"
