@@ -6,6 +6,7 @@ import pytest
 
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.request import FileNote
 from holodeck.core.tools import ToolResult, ToolStatus
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted, ModelUnreachable, ShuttingDown
@@ -312,3 +313,11 @@ async def test_tools_get_the_user_of_the_run():
     scene = Scene(calls(("echo", '{"user_id": "eve"}')), says("ok"), tools=PlainTools(echo=echo))
     await scene.play("go", user_id="ada")
     assert scene.tools.called[0][2] == "ada"
+
+
+async def test_what_became_of_the_files_is_told_first():
+    note = FileNote(name="a.pdf", mime_type="application/pdf", read_as="pdf", characters=12)
+    scene = Scene(says("read"))
+    await scene.play("see file", files=[note])
+    told = scene.story[1]
+    assert (told.name, told.value[0]["characters"]) == ("holodeck.files", 12)

@@ -6,7 +6,7 @@ from typing import Any
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import ToolMessage, UserMessage
-from holodeck.core.request import Resume
+from holodeck.core.request import FileNote, Resume
 from holodeck.core.tools import ToolSchema
 from holodeck.core.zones import local_zone
 from holodeck.errors import HoloDeckError
@@ -30,6 +30,7 @@ class AgentContext:
     resume: Sequence[Resume] = ()
     client_tools: Sequence[ToolSchema] = ()
     notes: Sequence[tuple[str, str]] = ()  # (description, value) from the application
+    files: Sequence[FileNote] = ()  # what became of the files in `input`
     state: Any = None  # the shared state as the client has it
     run_id: str = field(default_factory=new_ulid)
     session_id: str = field(default_factory=new_ulid)

@@ -21,7 +21,7 @@ from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import initial_state, prompt_for
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.tool_calls import Batch, ToolRunner
-from holodeck.core.events import Emit, Interrupt, MessagesReplaced, Outcome
+from holodeck.core.events import CustomSent, Emit, Interrupt, MessagesReplaced, Outcome
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, now
 from holodeck.core.tools import ToolResult, ToolSchema
@@ -40,6 +40,7 @@ from holodeck.tools.state import StateToolset
 
 log = logging.getLogger(__name__)
 
+FILES = "holodeck.files"  # the custom event that says what the model received of each file
 REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be used
 
 
@@ -96,6 +97,7 @@ class _Run:
 
     async def go(self) -> AgentResponse:
         self.narrator.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
+        self._tell_files()
         self._tell_state()
         await self._settle()
         await self._accept()
@@ -232,6 +234,10 @@ class _Run:
     async def _keep_state(self) -> None:
         if self.state is not None:
             await self.context.conversation.put_state(self.state.value)
+
+    def _tell_files(self) -> None:
+        if self.context.files:
+            self.emit(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
 
     def _tell_state(self) -> None:
         if self.state is None:

@@ -18,6 +18,16 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any = None
 
 
+class FileNote(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model received of one file that the user sent: nothing is dropped without a word."""
+
+    name: str
+    mime_type: str  # by its bytes, not by what the client said
+    read_as: str  # text, pdf, docx, xlsx, pptx, ocr, image
+    characters: int = 0  # of text that the model is shown
+    truncated: bool = False
+
+
 class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     """One run to start.
 
@@ -34,4 +44,5 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     state: Any = None
     properties: Mapping[str, Any] = {}
     resume: tuple[Resume, ...] = ()
+    files: tuple[FileNote, ...] = ()  # what became of the files in `messages`
     keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs

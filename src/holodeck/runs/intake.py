@@ -30,6 +30,7 @@ def context_of(
         resume=request.resume,
         client_tools=request.client_tools,
         notes=request.context,
+        files=request.files,
         state=request.state,
         client_ids=frozenset(message.id for message in request.messages) if request.keeps_history else None,
         run_id=request.run_id,
