@@ -117,6 +117,21 @@ async def test_once_finished_nothing_can_spoil_the_answer(end):
     assert reply.text == "Hi"
 
 
+@pytest.mark.req("A06", "A21")
+async def test_a_finish_reason_on_every_chunk_does_not_cut_the_answer(monkeypatch):
+    monkeypatch.setattr("holodeck.models.openai_chat.AFTER_FINISH", 0.15)
+
+    async def respond(wire: Wire) -> None:
+        await wire.head()
+        for _ in range(6):
+            await wire.send(frame(chunk({"content": "x"}, finish="stop")))
+            await asyncio.sleep(0.05)  # the pace of the model
+        await wire.end()
+
+    reply, *_ = await succeeds(respond)
+    assert reply.text == "xxxxxx"
+
+
 @pytest.mark.req("A07")
 async def test_silence_before_the_first_word_is_tried_once_more():
     began = time.monotonic()

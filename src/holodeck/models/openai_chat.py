@@ -179,16 +179,15 @@ class OpenAIChatModel:
             stream.feed(data)
             if answer.done:
                 return await _drain(response)
-            if answer.finish_reason is not None:
-                if not finished:
-                    finished = True
-                    silence.allow(min(self._limits.idle, AFTER_FINISH))
-            elif answer.progress != progress:
-                if progress:
-                    silence.heard()
-                else:
-                    silence.allow(self._limits.idle)
-                progress = answer.progress
+            moved = answer.progress != progress
+            if answer.finish_reason is not None and not finished:
+                finished = True
+                silence.allow(min(self._limits.idle, AFTER_FINISH))
+            elif moved and not progress and not finished:
+                silence.allow(self._limits.idle)
+            elif moved:
+                silence.heard()  # also after the finish: some endpoints give a reason with every chunk
+            progress = answer.progress
         return None
 
     def _loggable(self, data: bytes) -> str:
