@@ -17,20 +17,17 @@ from contextlib import contextmanager
 import uvicorn
 import uvloop
 
-from holodeck.config.build import build_agent
+from holodeck.config.build import build_agent, build_chain, build_run_settings, build_sessions
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
 from holodeck.errors import ConfigError
-from holodeck.runs.runs import RunSettings, WhenBusy
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
 from holodeck.server.listen import bind
-from holodeck.server.middleware import chain_factory
 from holodeck.server.options import Access, ProtocolType, ServerSettings, StreamSettings
 from holodeck.server.protocol import TimedProtocol
 from holodeck.server.secrets import secrets_of
-from holodeck.sessions.memory import MemorySessionStore
 from holodeck.telemetry import logs
 
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
@@ -53,17 +50,12 @@ def serve(options: ServeOptions) -> None:
 
 
 def build_server(config: LoadedConfig, settings: ServerSettings) -> AgentServer:
-    file = config.agent
     return AgentServer(
         build_agent(config),
-        MemorySessionStore(file.sessions.ttl_seconds),
+        build_sessions(config),
         settings=settings,
-        run_settings=RunSettings(
-            detach_grace=file.server.runs.detach_grace,
-            replay_window=file.server.runs.replay_window,
-            when_busy=WhenBusy(file.sessions.busy),
-        ),
-        chain=chain_factory(config),
+        run_settings=build_run_settings(config),
+        chain=build_chain(config),
     )
 
 
