@@ -192,9 +192,6 @@ class StateSettings(Block):
     """State that agent and client share."""
 
     initial: dict[str, Any] = Field(default={}, max_length=1000, description="The state of a new session")
-    json_schema: dict[str, Any] | None = Field(
-        None, alias="schema", max_length=1000, description="A JSON Schema that every change has to keep"
-    )
     predict: list[Prediction] = Field(
         default=[], max_length=50, description="Arguments shown as state while they stream"
     )
