@@ -70,7 +70,7 @@ BAD = {
         START + "instructions:\n  role_definiton: x\n",
         ":4:3: instructions.role_definiton: unknown key; did you mean role_definition?",
     ),
-    "key with an alias": (START + "state: {schma: {}}\n", ":3:9: state.schma: unknown key; did you mean schema?"),
+    "key of the state": (START + "state: {predct: []}\n", ":3:9: state.predct: unknown key; did you mean predict?"),
     # values
     "missing name": ("model: {provider: demo}\n", ":1:1: name: is required"),
     "missing model": ("name: a\n", ":1:1: model: is required"),
