@@ -9,7 +9,7 @@ from holodeck.core import events as e
 from holodeck.core import grammar
 from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
-from holodeck.errors import RunNotFound, SessionBusy
+from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.runs import Runs, RunSettings, RunState, WhenBusy
 from holodeck.sessions.memory import MemorySessionStore
@@ -49,8 +49,11 @@ async def test_of_two_requests_in_one_instant_the_second_is_refused():
 
 async def test_twins_in_one_instant_join_one_run():
     runs = make_runs()
-    one, two = await asyncio.gather(*(runs.start(ask(session_id="s", run_id="r")) for _ in range(2)))
+    request = ask(session_id="s", run_id="r")
+    one, two = await asyncio.gather(runs.start(request), runs.start(request))
     assert one is two
+    with pytest.raises(InvalidRequest, match="taken"):
+        await runs.start(ask(session_id="s", run_id="r"))  # the same id for something else
 
 
 async def test_a_watcher_is_told_of_everything_but_deltas():

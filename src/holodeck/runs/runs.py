@@ -212,8 +212,9 @@ class Runs:
             self.stop(run, why)
 
     def _joined(self, run: Run, request: RunRequest, user_id: str) -> Run:
-        if run.user_id != user_id or request.session_id not in (None, run.session_id):
-            raise InvalidRequest(f"Run id {request.run_id!r} is taken.", field="runId")
+        theirs = run.user_id != user_id or request.session_id not in (None, run.session_id)
+        if theirs or _essence(request) != _essence(run.request):
+            raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
         return run
 
     async def _check(self, request: RunRequest, session_id: str, user_id: str) -> None:
@@ -291,6 +292,11 @@ class Runs:
             self._by_session[run.session_id] = remaining
         else:
             self._by_session.pop(run.session_id, None)
+
+
+def _essence(request: RunRequest) -> tuple[object, ...]:
+    """What two postings of one request have in common; times of messages are made when they are read."""
+    return tuple(message.id for message in request.messages), request.resume
 
 
 def _state_after(ending: Event) -> RunState:

@@ -8,7 +8,7 @@ from starlette.middleware import Middleware
 from holodeck._version import __version__
 from holodeck.server import copilotkit
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.guard import HostGuard, OriginGuard, Readiness
+from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
 from holodeck.server.limits import BodyLimits
 from holodeck.server.problems import HANDLERS, Problems
 from holodeck.server.routes import agui, health, pages, runs, sessions
@@ -28,6 +28,7 @@ def create_app(server: AgentServer) -> FastAPI:
         exception_handlers=HANDLERS,
         middleware=[  # the outermost first
             Middleware(RequestTrace),
+            Middleware(CorsHeaders, access=settings.access),
             Middleware(Problems),
             Middleware(HostGuard, access=settings.access),
             Middleware(OriginGuard, access=settings.access),

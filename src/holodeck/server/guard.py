@@ -6,6 +6,7 @@ anything (T08). Programs send no `Origin`; for them nothing changes.
 """
 
 import ipaddress
+import re
 import socket
 from urllib.parse import urlsplit
 
@@ -25,6 +26,7 @@ SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = "GET, POST, DELETE"
 EXPOSED = "X-Request-ID, Retry-After"
 PREFLIGHT_SECONDS = "600"
+_HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
 OPEN_BEFORE_READY = ("/health", "/ready", "/docs", "/openapi.json")
 
 
@@ -74,48 +76,24 @@ def name_of(host: str) -> str | None:
         name, _port = parts.hostname, parts.port
     except ValueError:
         return None
-    plain = not (parts.path or parts.query or parts.fragment or "@" in host or "?" in host or "#" in host)
-    return name.rstrip(".") if name and plain and host.isprintable() else None
+    return name.rstrip(".") if name and _HOST.fullmatch(host) else None
 
 
-class OriginGuard:
-    """Pages of other origins: 403 when they want to change something, CORS headers when they may read.
+class CorsHeaders:
+    """Lets pages of allowed origins read answers, problems too.
 
     Cookies and other credentials are never allowed across origins, so `*` gives nobody what the user has.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
-        self._origins = frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
+        self._origins = origins_of(access)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        headers = Headers(scope=scope) if scope["type"] == "http" else Headers()
-        origin = headers.get("origin")
-        if origin is None:
+        origin = _origin(scope)
+        if origin is None or not _allowed(origin, self._origins):
             await self._app(scope, receive, send)
             return
-        allowed = ANY in self._origins or origin.lower() in self._origins
-        if scope["method"] == "OPTIONS" and "access-control-request-method" in headers:
-            await self._preflight(headers, allowed=allowed)(scope, receive, self._marked(send, origin, allowed=allowed))
-            return
-        if not allowed and scope["method"] not in SAFE_METHODS and not _same_origin(origin, headers.get("host", "")):
-            raise Forbidden("Pages of this origin may not use this server (--cors-origins).")
-        await self._app(scope, receive, self._marked(send, origin, allowed=allowed))
-
-    def _preflight(self, headers: Headers, *, allowed: bool) -> Response:
-        if not allowed:
-            raise Forbidden("Pages of this origin may not use this server (--cors-origins).")
-        if headers["access-control-request-method"] not in METHODS.split(", "):
-            raise MethodNotAllowed(f"Allowed are {METHODS}.")
-        answer = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
-        wanted = headers.get("access-control-request-headers")
-        if wanted:
-            answer["Access-Control-Allow-Headers"] = wanted
-        return Response(status_code=204, headers=answer)
-
-    def _marked(self, send: Send, origin: str, *, allowed: bool) -> Send:
-        if not allowed:
-            return send
 
         async def marked(message: Message) -> None:
             if message["type"] == "http.response.start":
@@ -126,7 +104,55 @@ class OriginGuard:
                 message["headers"] = answer.raw
             await send(message)
 
-        return marked
+        await self._app(scope, receive, marked)
+
+
+class OriginGuard:
+    """403 for pages of other origins that want to change something; answers to their preflights."""
+
+    def __init__(self, app: ASGIApp, access: Access) -> None:
+        self._app = app
+        self._origins = origins_of(access)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        origin = _origin(scope)
+        if origin is None:
+            await self._app(scope, receive, send)
+            return
+        headers = Headers(scope=scope)
+        preflight = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
+        if preflight or scope["method"] not in SAFE_METHODS:
+            self._check(origin, headers.get("host", ""))
+        await (_preflight(headers) if preflight else self._app)(scope, receive, send)
+
+    def _check(self, origin: str, host: str) -> None:
+        if not _allowed(origin, self._origins) and not _same_origin(origin, host):
+            raise Forbidden("Pages of this origin may not use this server (--cors-origins).")
+
+
+def _preflight(headers: Headers) -> Response:
+    if headers["access-control-request-method"] not in METHODS.split(", "):
+        raise MethodNotAllowed(f"Allowed are {METHODS}.")
+    answer = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
+    wanted = headers.get("access-control-request-headers")
+    if wanted:
+        answer["Access-Control-Allow-Headers"] = wanted
+    return Response(status_code=204, headers=answer)
+
+
+def origins_of(access: Access) -> frozenset[str]:
+    return frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
+
+
+def _allowed(origin: str, origins: frozenset[str]) -> bool:
+    return ANY in origins or origin.lower() in origins
+
+
+def _origin(scope: Scope) -> str | None:
+    """The page that asks; None for programs."""
+    if scope["type"] != "http":
+        return None
+    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
 
 
 def _same_origin(origin: str, host: str) -> bool:

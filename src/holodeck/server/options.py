@@ -25,7 +25,8 @@ class RequestLimits:
     body_seconds: float = 30.0  # and then at least …
     body_rate: float = 1000.0  # … this many bytes a second
     idle_seconds: float = 5.0  # of a connection between two requests
-    linger_seconds: float = 2.0  # for a client that still sends when it has its answer
+    linger_seconds: float = 2.0  # for a client that still sends when it has its answer …
+    max_linger: int = 16 * MB  # … and as much of it as is thrown away
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -33,6 +33,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = False
         self._head_size = 0
+        self._lingered = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -48,6 +49,10 @@ class TimedProtocol(HttpToolsProtocol):
             self._head_size += len(data)
             if self._head_size > self.limits.max_head:
                 self._refuse(431, "The request's headers are too large.")
+        elif self._in_body and not self._answering():
+            self._lingered += len(data)
+            if self._lingered > self.limits.max_linger:
+                self.transport.abort()
         elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
             self._arm(self.limits.idle_seconds)  # bytes that begin nothing, such as empty lines
 
@@ -59,7 +64,7 @@ class TimedProtocol(HttpToolsProtocol):
             self._arm(self.limits.head_seconds)
 
     def on_headers_complete(self) -> None:
-        self._in_head, self._in_body = False, True
+        self._in_head, self._in_body, self._lingered = False, True, 0
         self._disarm()
         super().on_headers_complete()
 

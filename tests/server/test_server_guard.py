@@ -1,0 +1,147 @@
+"""Who may talk to the server: names, origins, content types."""
+
+import json
+from itertools import product
+
+import pytest
+
+from holodeck.server.guard import name_of
+from holodeck.server.options import Access, ServerSettings
+from tests.server.serving import ask, served
+
+HOSTS = {
+    "127.0.0.1:{port}": True,
+    "localhost:{port}": True,
+    "LOCALHOST": True,
+    "[::1]:{port}": True,
+    "agent.example": True,  # configured
+    "evil.example": False,
+    "127.0.0.1.evil.example": False,
+    "localhost@evil.example": False,
+    "evil.example#localhost": False,
+    "a/?x=localhost": False,
+    "192.168.1.5": False,
+    "": False,
+}
+ORIGINS = {
+    None: True,
+    "http://same": True,  # replaced by the address that is asked
+    "https://app.example": True,  # configured
+    "HTTPS://APP.EXAMPLE": True,
+    "https://evil.example": False,
+    "https://app.example.evil.example": False,
+    "http://app.example": False,
+    "https://app.example:444": False,
+    "null": False,
+    "": False,
+    "file://": False,
+    "http://localhost:1": False,  # another port is another origin
+}
+CONTENT_TYPES = {
+    "application/json": True,
+    "text/plain": False,
+    "application/x-www-form-urlencoded": False,
+    "text/plain; x=application/json": False,
+}
+ACCESS = Access(allowed_hosts=("agent.example",), cors_origins=("https://app.example",))
+
+
+@pytest.mark.req("T07", "T08", "SRV-19")
+async def test_only_what_is_allowed_in_all_three_ways_is_served():
+    async with served(settings=ServerSettings(access=ACCESS)) as s:
+        for (host, a), (origin, b), (kind, c) in product(HOSTS.items(), ORIGINS.items(), CONTENT_TYPES.items()):
+            named = host.format(port=s.port)
+            headers = {"Host": named, "Content-Type": kind}
+            if origin is not None:
+                headers["Origin"] = f"http://{named}" if origin == "http://same" else origin
+            async with s.client.post(s.url + "/awp", data=json.dumps(ask()).encode(), headers=headers) as answer:
+                await answer.read()
+                assert (answer.status == 200) is (a and b and c), (headers, answer.status)
+                allowed = origin is not None and origin.lower() == "https://app.example"
+                assert answer.headers.get("Access-Control-Allow-Origin") == (headers["Origin"] if allowed else None)
+                assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+@pytest.mark.req("T08")
+async def test_any_origin_is_allowed_by_default_but_never_with_credentials():
+    async with served() as s:
+        page = {"Origin": "https://page.example", "Cookie": "a=b"}
+        async with s.post(None, "/awp", **page) as answer:
+            await answer.read()
+            assert answer.headers["Access-Control-Allow-Origin"] == "*"
+            assert "Access-Control-Allow-Credentials" not in answer.headers
+            assert "X-Request-ID" in answer.headers["Access-Control-Expose-Headers"]
+        wish = {"Access-Control-Request-Method": "POST", "Access-Control-Request-Headers": "content-type"}
+        async with s.client.options(s.url + "/awp", headers={**page, **wish}) as answer:
+            assert answer.status == 204
+            assert "POST" in answer.headers["Access-Control-Allow-Methods"]
+            assert answer.headers["Access-Control-Allow-Headers"] == "content-type"
+            assert "Access-Control-Allow-Credentials" not in answer.headers
+        wish["Access-Control-Request-Method"] = "PUT"
+        async with s.client.options(s.url + "/awp", headers={**page, **wish}) as answer:
+            assert (answer.status, answer.headers["Content-Type"]) == (405, "application/problem+json")
+
+
+async def test_a_preflight_of_another_origin_is_refused_as_a_problem():
+    async with served(settings=ServerSettings(access=ACCESS)) as s:
+        headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
+        async with s.client.options(s.url + "/awp", headers=headers) as answer:
+            assert (answer.status, (await answer.json(content_type=None))["type"][-9:]) == (403, "forbidden")
+            assert "Access-Control-Allow-Origin" not in answer.headers
+
+
+@pytest.mark.req("T07")
+async def test_an_error_answer_can_be_read_by_the_page_that_caused_it():
+    async with served() as s, s.post(b"{", "/awp", Origin="https://page.example") as answer:
+        assert answer.status == 400
+        assert answer.headers["Access-Control-Allow-Origin"] == "*"
+
+
+@pytest.mark.parametrize(
+    ("bind_host", "host", "fine"),
+    [
+        ("0.0.0.0", "192.168.1.5:8000", True),
+        ("0.0.0.0", "[2001:db8::1]:8000", True),
+        ("0.0.0.0", "rebound.example", False),
+        ("10.0.0.1", "10.0.0.1", True),
+        ("127.0.0.1", "10.0.0.1", False),
+    ],
+)
+async def test_addresses_are_ours_when_we_listen_beyond_this_machine(bind_host, host, fine):
+    settings = ServerSettings(access=Access(bind_host=bind_host))
+    async with served(settings=settings) as s, s.get("/health", Host=host) as answer:
+        assert answer.status == (200 if fine else 400)
+
+
+@pytest.mark.req("T04", "T07")
+async def test_strange_heads_are_refused():
+    async with served() as s:
+        for head in (
+            b"GET /health HTTP/1.1\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\nHost: evil.example\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nHost: localhost:99999\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nHost: localhost:x\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nHost: local host\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nHost: x/docs?localhost\r\n\r\n",
+            b"GET /health HTTP/1.1\r\nHost: \xff\r\n\r\n",
+            b"GET http://evil.example/health HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            b"OPTIONS * HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            b"CONNECT evil.example:80 HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            b"GET /\xc3\xa9 HTTP/1.1\r\nHost: evil.example\r\n\r\n",
+            b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03",
+            b"nonsense\r\n\r\n",
+        ):
+            reader, writer = await s.connect()
+            writer.write(head)
+            answer = await reader.readuntil(b"\r\n")
+            assert answer.startswith(b"HTTP/1.1 400"), (head, answer)
+            writer.close()
+            await writer.wait_closed()
+
+
+def test_names_are_taken_from_hosts_and_nothing_else():
+    assert name_of("LocalHost:80") == "localhost"
+    assert name_of("[::1]:80") == "::1"
+    assert name_of("a.b.") == "a.b"
+    for bad in ("", "a b", "a/b", "a?b", "a#b", "a@b", "[::1", "a:b", "a:99999", "a\tb", "//a"):
+        assert name_of(bad) is None, bad

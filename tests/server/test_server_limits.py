@@ -1,0 +1,168 @@
+"""How large and how slow a request may be, measured on real sockets."""
+
+import asyncio
+import re
+import time
+from contextlib import suppress
+
+import psutil
+import pytest
+
+from holodeck.server.options import RequestLimits
+from tests.server.serving import served
+
+HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+MB = 1024 * 1024
+QUICK = RequestLimits(
+    head_seconds=0.2, body_seconds=0.2, body_rate=1e6, idle_seconds=0.2, linger_seconds=0.2, max_body=2 * MB
+)
+
+
+async def close(writer):
+    writer.close()
+    with suppress(ConnectionError):
+        await writer.wait_closed()
+
+
+async def pour(writer, total, framed):
+    """Sends `total` bytes until the other side has had enough; how many it took."""
+    piece = b"x" * 65536
+    data = b"%x\r\n%b\r\n" % (len(piece), piece) if framed else piece
+    sent = 0
+    try:
+        while sent < total:
+            writer.write(data)
+            await writer.drain()
+            sent += len(piece)
+    except ConnectionError:
+        return sent
+    return sent
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("framed", [False, True], ids=["declared", "chunked"])
+async def test_a_body_of_200_mb_is_refused_without_being_kept(framed):
+    async with served() as s:
+        reader, writer = await s.connect()
+        before = psutil.Process().memory_info().rss
+        size = b"Transfer-Encoding: chunked" if framed else b"Content-Length: %d" % (200 * MB)
+        writer.write(HEAD + size + b"\r\n\r\n")
+        pouring = asyncio.create_task(pour(writer, 200 * MB, framed))
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        grown = psutil.Process().memory_info().rss - before
+        assert answer.startswith(b"HTTP/1.1 413")
+        assert b"application/problem+json" in answer
+        assert grown < 5 * MB, f"{grown / MB:.1f} MB"
+        assert await asyncio.wait_for(pouring, 5) < 200 * MB  # the connection was cut, not drained for ever
+        await close(writer)
+        async with s.get("/health") as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.req("T15")
+async def test_a_refused_client_that_reads_gets_the_whole_problem_and_keeps_its_connection():
+    async with served(limits=RequestLimits(max_body=100_000)) as s:
+        async with s.post(b"x" * 200_000) as answer:
+            assert answer.status == 413
+            told = await answer.json(content_type=None)
+            assert told["type"].endswith("/payload-too-large")
+        async with s.get("/health") as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.req("T17")
+async def test_a_body_that_drips_is_given_up():
+    async with served(limits=QUICK) as s:
+        reader, writer = await s.connect()
+        writer.write(HEAD + b"Content-Length: 1000\r\n\r\n{")
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 2)
+        assert answer.startswith(b"HTTP/1.1 408")
+        await close(writer)
+
+
+SHAPES = {
+    "nothing": b"",
+    "half a head": b"POST /awp HTTP/1.1\r\nHost: loc",
+    "half a body": HEAD + b"Content-Length: 1000\r\n\r\n{",
+    "half a chunk": HEAD + b"Transfer-Encoding: chunked\r\n\r\nff\r\nabc",
+    "idle after an answer": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    "empty lines after an answer": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n" + b"\r\n" * 3,
+    "a body nobody wants": b"GET /health HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\nabc",
+    "half a head after an answer": b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /hea",
+}
+
+
+@pytest.mark.req("T17")
+async def test_connections_that_hang_are_closed_and_the_service_goes_on():
+    async with served(limits=QUICK) as s:
+        opened = [(name, *(await s.connect())) for name in SHAPES for _ in range(20)]
+        for name, _, writer in opened:
+            writer.write(SHAPES[name])
+        begun = time.monotonic()
+        async with s.get("/health") as answer:
+            assert answer.status == 200
+        assert time.monotonic() - begun < 2  # 250 ms on an idle machine
+        for name, reader, writer in opened:
+            try:
+                await asyncio.wait_for(reader.read(), 2)  # to its end
+            except ConnectionResetError:
+                pass
+            except TimeoutError:
+                pytest.fail(f"{name}: still open")
+            await close(writer)
+        assert len(s.http.server_state.connections) <= 1  # the test's own client
+
+
+@pytest.mark.req("T17")
+async def test_bytes_that_drip_into_a_head_do_not_win_time():
+    async with served(limits=QUICK) as s:
+        reader, writer = await s.connect()
+        begun = time.monotonic()
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+        answer = asyncio.create_task(reader.read())
+        while not answer.done():
+            writer.write(b"X-A: b\r\n")
+            await asyncio.sleep(0.02)  # the drip itself
+            assert time.monotonic() - begun < 2
+        assert (await answer).startswith(b"HTTP/1.1 408")
+        await close(writer)
+
+
+@pytest.mark.req("T17")
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + b"X-A: %b\r\n" % (b"b" * 8000) * 20,
+        b"GET /" + b"a" * 200_000,
+    ],
+)
+async def test_a_head_without_end_is_refused(head):
+    async with served() as s:
+        reader, writer = await s.connect()
+        writer.write(head)
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 2)).startswith(b"HTTP/1.1 431")
+        await close(writer)
+
+
+async def test_a_slow_but_steady_body_is_taken():
+    limits = RequestLimits(body_seconds=0.1, body_rate=100)
+    async with served(limits=limits) as s:
+        reader, writer = await s.connect()
+        body = b'{"threadId":"t","runId":"r","messages":[{"id":"m","role":"user","content":"%b"}]}' % (b"x" * 400)
+        writer.write(HEAD + b"Content-Length: %d\r\nConnection: close\r\n\r\n" % len(body))
+        for start in range(0, len(body), 50):
+            writer.write(body[start : start + 50])
+            await asyncio.sleep(0.02)  # the slowness itself
+        assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 200")
+        await close(writer)
+
+
+async def test_requests_in_a_row_on_one_connection_are_answered_in_order():
+    async with served() as s:
+        reader, writer = await s.connect()
+        writer.write(
+            b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+        )
+        told = await asyncio.wait_for(reader.read(), 5)
+        assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"200", b"404"]
+        await close(writer)
