@@ -18,6 +18,7 @@
 A message is safe to show to anybody: no secret, no stack trace, no path of the server.
 """
 
+from collections.abc import Iterator
 from typing import ClassVar
 
 PROBLEM_BASE = "https://holodeck.dev/errors/"
@@ -208,4 +209,22 @@ class ModelUnavailable(ModelError):
 
 
 class Cancelled(HoloDeckError):
-    code, title = "cancelled", "The run was stopped"
+    code, status, title = "cancelled", 409, "The run was stopped"
+
+
+def by_code(code: str, message: str, *, reason: str | None = None, retry_after: float | None = None) -> HoloDeckError:
+    """The error that a story told by its code, for wires that answer with a status. An unknown code is our fault."""
+    error = _KINDS.get(code, InternalError)(message)
+    error.reason, error.retry_after = reason, retry_after
+    return error
+
+
+def _kinds(*roots: type[HoloDeckError]) -> Iterator[tuple[str, type[HoloDeckError]]]:
+    """Each code with the class that introduces it; those below refine it by `reason` alone."""
+    for root in roots:
+        if "code" in vars(root):
+            yield root.code, root
+        yield from _kinds(*root.__subclasses__())
+
+
+_KINDS = dict(reversed([*_kinds(RequestError, ServerError, Cancelled)]))

@@ -32,11 +32,11 @@ from holodeck.server.routes.asking import json_body, server_of, session_id, user
 from holodeck.server.schemas import AGENT_INPUT_BODY, EVENT_STREAM, PROBLEMS
 from holodeck.server.stream import EventStream, Reading
 from holodeck.wires import sse
-from holodeck.wires.agui.body import parse
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.translate import translate
+from holodeck.wires.body import parse
 
 router = APIRouter(prefix="/copilotkit", tags=["CopilotKit"], responses=PROBLEMS)
 

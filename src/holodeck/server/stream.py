@@ -20,7 +20,7 @@ from holodeck.runs.runs import Run, Runs
 from holodeck.server.options import StreamSettings
 from holodeck.wires import sse
 from holodeck.wires.agui.middleware import Chain
-from holodeck.wires.agui.negotiate import Encoder
+from holodeck.wires.encoder import Encoder
 
 log = logging.getLogger(__name__)
 

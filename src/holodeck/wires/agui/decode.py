@@ -17,9 +17,9 @@ from holodeck.core.messages import AssistantMessage, Content, Message, Part, Too
 from holodeck.core.request import Resume, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
-from holodeck.wires.agui.body import name, opaque, parse, rows, table, text
 from holodeck.wires.agui.content import read_part
 from holodeck.wires.agui.profile import Profile, profile_of
+from holodeck.wires.body import name, opaque, parse, rows, table, text
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000

@@ -4,26 +4,12 @@
 one takes wildcards for SSE. Clients before 1.0 cannot read ten of the protobuf events and never get it.
 """
 
-from collections.abc import Iterable
-from typing import ClassVar, Protocol
-
-from holodeck.core.events import Event
 from holodeck.wires.agui.encode_proto import CONTENT_TYPE as PROTOBUF
 from holodeck.wires.agui.encode_proto import ProtoEncoder
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.profile import Profile
+from holodeck.wires.encoder import Encoder
 from holodeck.wires.sse import CONTENT_TYPE as SSE
-
-
-class Encoder(Protocol):
-    """Events in, bytes of one stream out. Synchronous; never fails on what a model, a tool or a client wrote."""
-
-    content_type: ClassVar[str]
-    keepalive: ClassVar[bytes]  # sent in silence; empty where the format has none
-
-    def encode(self, event: Event, n: int | None = None) -> bytes: ...
-
-    def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes: ...
 
 
 def encoder_for(accept: str | None, profile: Profile, run_id: str) -> Encoder:
