@@ -191,7 +191,7 @@ class ReplayEncoder:
 
     def _input(self) -> dict[str, Any]:
         request = self._run.request
-        (snapshot,) = translate(MessagesReplaced(request.messages), self._profile)
+        *_, snapshot = translate(MessagesReplaced(request.messages), self._profile)
         return {
             "threadId": self._run.session_id,
             "runId": self._run.run_id,

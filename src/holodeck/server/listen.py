@@ -2,11 +2,14 @@
 
 import errno
 import socket
+import sys
 from contextlib import closing
 
 from holodeck.errors import StartError
 
+MAX_IN_KERNEL = 128 * 1024  # bytes that wait in the kernel for one client; it would take megabytes for one that is deaf
 _TRIES = 50
+_NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
 
 
 class PortBusy(StartError):
@@ -20,8 +23,10 @@ def bind(host: str, port: int) -> socket.socket:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, UnicodeError) as error:
         raise StartError(f"--host: {host!r} is no address of this machine.") from error
-    taken = socket.socket(family, socket.SOCK_STREAM)
+    taken = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)  # asyncio asks for it before TCP_NODELAY
     taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    if _NOTSENT_LOWAT is not None:
+        taken.setsockopt(socket.IPPROTO_TCP, _NOTSENT_LOWAT, MAX_IN_KERNEL)  # accepted sockets inherit it
     try:
         taken.bind(address)
     except OSError as error:

@@ -7,7 +7,10 @@ flow. What the bytes mean is the encoder's business.
 """
 
 import asyncio
+import fcntl
 import logging
+import sys
+import termios
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -150,7 +153,7 @@ class EventStream(Response):
 
     def _look_for_progress(self, now: float) -> None:
         """A reader that is slow is welcome, one that takes nothing is not."""
-        unsent = self._transport.get_write_buffer_size() if self._transport else 0
+        unsent = _unsent(self._transport) if self._transport else 0
         if unsent < self._unsent:
             self._since = now
         self._unsent = unsent
@@ -160,3 +163,13 @@ class EventStream(Response):
         self._leave()
         if self._transport is not None:
             self._transport.abort()
+
+
+def _unsent(transport: asyncio.Transport) -> int:
+    """Bytes that the client has not taken: here, and in the kernel as far as it tells."""
+    waiting = bytearray(4)
+    try:
+        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, waiting)
+    except OSError:  # closed, or a system that cannot tell
+        return transport.get_write_buffer_size()
+    return transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)

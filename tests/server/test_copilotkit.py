@@ -1,0 +1,121 @@
+"""CopilotKit's runtime contract by raw HTTP; the real client is tried elsewhere."""
+
+import asyncio
+import json
+
+import pytest
+
+from holodeck.models.scripted import calls, says
+from tests.agent.parts import PlainTools, echo
+from tests.server.serving import Gate, ask, frames, read_to, served, types, until
+
+BASE = "/copilotkit"
+
+
+def legacy(**fields):
+    body = ask(**fields)
+    del body["protocolVersion"]  # CopilotKit's client is older than 1.0
+    return body
+
+
+async def test_info_names_the_agent_and_what_is_not_there():
+    async with served() as s:
+        async with s.get(BASE + "/info") as answer:
+            told = await answer.json()
+        assert set(told["agents"]) == {"tester", "default"}
+        agent = told["agents"]["tester"]
+        assert (agent["name"], agent["description"], agent["className"]) == ("tester", "For tests", "HttpAgent")
+        assert agent["capabilities"]["transport"]["streaming"] is True
+        assert told["mode"] == "sse"
+        assert not any(told["threadEndpoints"].values())
+        async with s.post({"method": "info"}, BASE) as answer:
+            assert await answer.json() == told
+
+
+@pytest.mark.parametrize("single", [False, True])
+async def test_run_connect_and_stop_in_both_forms(single):
+    def call(s, method, params, body):
+        if single:
+            return s.post({"method": f"agent/{method}", "params": params, "body": body}, BASE)
+        thread = f"/{params['threadId']}" if method == "stop" else ""
+        return s.post(body, f"{BASE}/agent/{params['agentId']}/{method}{thread}")
+
+    async with served(calls(("echo", "{}")), says("well done"), tools=PlainTools(echo=echo)) as s:
+        params = {"agentId": "default", "threadId": "t"}
+        async with call(s, "run", params, legacy(thread="t", run="r")) as answer:
+            assert answer.headers["Content-Type"] == "text/event-stream"
+            ran = frames(await answer.read())
+        assert (ran[0][1]["type"], ran[-1][1]["type"]) == ("RUN_STARTED", "RUN_FINISHED")
+        assert "outcome" not in ran[-1][1]  # the older dialect
+        async with call(s, "connect", params, legacy(thread="t")) as answer:
+            replayed = frames(await answer.read())
+        assert replayed[1:] == ran[1:]
+        started = replayed[0][1]
+        assert started["input"]["messages"][0]["content"] == "hi"
+        assert started["input"]["threadId"] == "t"
+        s.model.turns = [says("a b c", pause=Gate())]
+        async with call(s, "run", params, legacy(thread="t", run="r2")) as answer:
+            await read_to(answer, "TEXT_MESSAGE_CONTENT")
+            async with call(s, "stop", params, {"runId": "other"}) as stopped:
+                assert await stopped.json() == {"stopped": False}
+            async with call(s, "stop", params, {}) as stopped:
+                assert await stopped.json() == {"stopped": True}
+            assert types(await answer.read())[-1] == "RUN_FINISHED"
+        async with call(s, "stop", params, {}) as stopped:
+            assert await stopped.json() == {"stopped": False}
+
+
+async def test_connect_replays_several_runs_and_follows_the_one_that_goes_on():
+    gate = Gate()
+    async with served(says("first"), says("second one", pause=gate)) as s:
+        async with s.post(legacy(thread="t", run="r1")) as answer:
+            await answer.read()
+        live = await s.post(legacy(thread="t", run="r2"))
+        await read_to(live, "TEXT_MESSAGE_CONTENT")
+        async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
+            so_far = await read_to(answer, "id: r2:3\n")
+            gate.open.set()
+            told = frames(so_far + await answer.read())
+        await live.read()
+        assert [data["runId"] for _, data in told if data["type"] == "RUN_STARTED"] == ["r1", "r2"]
+        assert [data["type"] for _, data in told].count("RUN_FINISHED") == 2
+        text = "".join(data["delta"] for _, data in told if data["type"] == "TEXT_MESSAGE_CONTENT")
+        assert text == "firstsecond one"
+
+
+async def test_what_was_said_before_the_kept_runs_comes_as_a_snapshot():
+    async with served(says("one"), says("two"), replay_window=0) as s:
+        async with s.post(legacy(thread="t", run="r1")) as answer:
+            await answer.read()
+        await until(lambda: not s.server.runs.of_session("t"))
+        async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
+            told = [data for _, data in frames(await answer.read())]
+        assert [data["type"] for data in told] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+        assert [message["content"] for message in told[1]["messages"]] == ["hi", "one"]
+
+
+async def test_a_kept_run_is_not_told_twice():
+    async with served(says("one"), says("two")) as s:
+        for run in ("r1", "r2"):
+            async with s.post(legacy(thread="t", run=run)) as answer:
+                await answer.read()
+        s.server.runs._forget(s.server.runs.get("r1"))
+        async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
+            told = [data for _, data in frames(await answer.read())]
+        snapshot = next(data for data in told if data["type"] == "MESSAGES_SNAPSHOT")
+        assert [message["content"] for message in snapshot["messages"]] == ["hi", "one"]
+        assert "".join(data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT") == "two"
+
+
+async def test_connecting_to_nothing_is_an_empty_stream():
+    async with served() as s, s.post(legacy(thread="new"), BASE + "/agent/default/connect") as answer:
+        assert (answer.status, await answer.read()) == (200, b"")
+        assert answer.headers["Content-Type"] == "text/event-stream"
+
+
+async def test_a_page_of_any_origin_may_use_it_by_default():
+    async with served() as s:
+        await asyncio.sleep(0)
+        async with s.post(legacy(), BASE + "/agent/default/run", Origin="http://localhost:3000") as answer:
+            assert answer.headers["Access-Control-Allow-Origin"] == "*"
+            assert json.dumps(types(await answer.read())[-1]) == '"RUN_FINISHED"'

@@ -1,0 +1,196 @@
+"""Streams: cut anywhere and joined again, left, stalled, crowded. The run does not care."""
+
+import asyncio
+import gc
+import socket
+import time
+
+import psutil
+import pytest
+
+from holodeck.core.events import Outcome, RunFinished
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.server.options import StreamSettings
+from tests.agent.parts import PlainTools, echo
+from tests.server.serving import Gate, ask, frames, read_to, served, types, until
+
+MB = 1024 * 1024
+STORY = (
+    Turn(reasoning=["let", " me", " see"], text=["I", " will", " look"], calls=calls(("echo", '{"a": 1}')).calls),
+    says(" ".join(f"word{n}" for n in range(180))),
+)
+
+
+@pytest.mark.req("C07")
+async def test_a_stream_cut_at_any_event_and_resumed_is_the_uncut_one():
+    async with served(*STORY, tools=PlainTools(echo=echo)) as s:
+        body = ask(run="r")
+        async with s.post(body) as answer:
+            whole = await answer.read()
+        ids = [number for number, _ in frames(whole)]
+        events = len(s.server.runs.get("r").log)
+        assert events >= 200
+        ends = [whole.index(b"\n\n", whole.index(f"id: r:{n}\n".encode())) + 2 for n in range(events)]
+        for n, end in enumerate(ends):
+            async with s.get("/runs/r/events", **{"Last-Event-ID": f"r:{n}"}) as rest:
+                assert whole[:end] + await rest.read() == whole, n
+                assert rest.status == (204 if n == events - 1 else 200)
+        assert [number for number in ids if number] == [f"r:{n}" for n in range(events)]
+
+
+@pytest.mark.req("C07")
+async def test_a_stream_that_is_cut_while_the_run_goes_on_is_joined_without_gap():
+    async with served(*STORY, tools=PlainTools(echo=echo)) as s:
+        for cut in range(0, 190, 21):
+            steps: asyncio.Queue[None] = asyncio.Queue()
+            s.model.turns = [says(" ".join("abcdefghij" * 20), pause=steps.get)]
+            s.model.prompts.clear()
+            thread, run = f"thread {cut}", f"live {cut}"
+            answer = await s.post(ask(thread=thread, run=run))
+            for _ in range(cut):
+                steps.put_nowait(None)
+            first = await read_to(answer, f"id: {run}:{cut}\n")
+            answer.close()  # the connection breaks
+            resumed = await s.get(f"/runs/{run}/events".replace(" ", "%20"), **{"Last-Event-ID": f"{run}:{cut}"})
+            for _ in range(400):
+                steps.put_nowait(None)
+            joined = first + await resumed.read()
+            async with s.get(f"/runs/{run}/events".replace(" ", "%20")) as again:
+                assert joined == await again.read(), cut
+
+
+async def test_a_client_that_leaves_is_noticed_and_its_run_cancelled_after_the_grace():
+    async with served(says("a b c", pause=Gate()), detach_grace=0.1) as s:
+        answer = await s.post(ask(run="r"))
+        await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        run = s.server.runs.get("r")
+        assert run.readers == 1
+        left = time.monotonic()
+        answer.close()
+        await until(lambda: run.readers == 0)
+        assert time.monotonic() - left < 1
+        assert run.task is not None
+        assert not run.task.done()
+        await run.done()
+        ending = run.log.since(len(run.log) - 1)[0]
+        assert isinstance(ending, RunFinished)
+        assert ending.outcome is Outcome.CANCELLED
+
+
+async def test_a_client_that_comes_back_in_time_saves_the_run():
+    gate = Gate()
+    async with served(says("a b c", pause=gate), detach_grace=0.3) as s:
+        answer = await s.post(ask(run="r"))
+        await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        answer.close()
+        run = s.server.runs.get("r")
+        await until(lambda: run.readers == 0)
+        async with s.get("/runs/r/events") as back:
+            await read_to(back, "TEXT_MESSAGE_CONTENT")
+            await asyncio.sleep(0.4)  # longer than the grace that would have ended it
+            gate.open.set()
+            assert types(await back.read())[-1] == "RUN_FINISHED"
+        assert run.state == "finished"
+
+
+async def deaf_client(s, body: bytes, buffer=4096) -> socket.socket:
+    """A connection that asks and does not read."""
+    raw = socket.socket()
+    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
+    raw.setblocking(False)
+    loop = asyncio.get_running_loop()
+    await loop.sock_connect(raw, ("127.0.0.1", s.port))
+    head = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+    await loop.sock_sendall(raw, head % len(body) + body)
+    return raw
+
+
+def encoded(**fields) -> bytes:
+    import json
+
+    return json.dumps(ask(**fields)).encode()
+
+
+LONG = Turn(text=["x" * 1000] * 6000)  # more than the kernel keeps for a socket
+
+
+@pytest.mark.req("C04")
+async def test_a_reader_that_takes_nothing_is_cut_off_and_its_run_finishes():
+    async with served(LONG, streams=StreamSettings(stall_timeout=0.3), detach_grace=30) as s:
+        raw = await deaf_client(s, encoded(run="deaf"))
+        await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
+        run = s.server.runs.get("deaf")
+        assert run.state == "finished"
+        await until(lambda: run.readers == 0, 5)
+        await until(lambda: not s.http.server_state.connections, 5)
+        raw.close()
+        async with s.get("/runs/deaf/events") as again:  # and everything is there for who reads
+            assert len(await again.read()) > 6 * MB
+
+
+@pytest.mark.req("C05")
+async def test_a_slow_reader_is_kept_and_gets_everything():
+    async with served(LONG, streams=StreamSettings(stall_timeout=0.4)) as s:
+        raw = await deaf_client(s, encoded(run="slow"), buffer=65536)
+        loop, taken, last = asyncio.get_running_loop(), 0, b""
+        begun = time.monotonic()
+        while b"\r\n0\r\n\r\n" not in last:
+            piece = await loop.sock_recv(raw, 300_000)
+            assert piece, f"cut off after {taken} bytes and {time.monotonic() - begun:.1f} s"
+            taken += len(piece)
+            last = (last + piece)[-50:]
+            if taken < 2 * MB:
+                await asyncio.sleep(0.05)  # the slowness itself: longer than the time-out in sum
+        raw.close()
+        assert taken > 6 * MB
+        assert time.monotonic() - begun > 0.8
+
+
+@pytest.mark.req("C04", "B09")
+async def test_a_hundred_clients_that_do_not_read_cost_little_and_end():
+    count = 100
+    text = Turn(text=["x" * 100] * 3000)
+    async with served(text, streams=StreamSettings(stall_timeout=1), max_log_events=100_000) as s:
+        first = await deaf_client(s, encoded(run="first", thread="first"))
+        await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
+        shared = s.server.runs.get("first")  # all others read this one: what is measured is readers, not runs
+        gc.collect()
+        before = psutil.Process().memory_info().rss
+        body = s.model.prompts and encoded(run="first", thread="first", message=shared.request.messages[0].id)
+        others = [await deaf_client(s, body) for _ in range(count)]
+        await until(lambda: shared.readers >= count)
+        await asyncio.sleep(0)
+        grown = (psutil.Process().memory_info().rss - before) / count
+        assert grown < 256 * 1024, f"{grown / 1024:.0f} kB a reader"
+        await until(lambda: shared.readers == 0, 10)
+        for raw in (first, *others):
+            raw.close()
+
+
+async def test_what_waits_is_sent_together():
+    """A wake-up is one write, however many events there are: the chunks are far fewer than the events."""
+    async with served(Turn(text=["x"] * 1000)) as s:
+        async with s.post(ask(run="r")) as answer:
+            await answer.read()
+        reader, writer = await s.connect()
+        writer.write(b"GET /runs/r/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        told = await reader.read()
+        writer.close()
+        chunks = [line for line in told.split(b"\r\n")[1:] if line.strip(b"0123456789abcdef") == b"" and line]
+        assert 4 <= len(chunks) <= 7
+
+
+async def test_a_queued_request_whose_client_left_never_reaches_the_model():
+    gate = Gate()
+    async with served(says("one", pause=gate), detach_grace=0.05) as s:
+        async with s.post(ask(run="one", thread="t")) as one:
+            await read_to(one, "TEXT_MESSAGE_CONTENT")
+            leaving = asyncio.create_task(s.client.post(s.url + "/awp", json=ask(run="two", thread="t")))
+            await until(lambda: s.server.runs.busy == 2)
+            two = s.server.runs.get("two")
+            (await leaving).close()
+            await two.done()
+            assert two.state == "cancelled"
+            gate.open.set()
+            await one.read()
+        assert len(s.model.prompts) == 1
