@@ -191,6 +191,11 @@ def test_64_levels_are_taken() -> None:
     assert decode(body(state=nested(64))).request.state == nested(64)
 
 
+@pytest.mark.parametrize(("sent", "read"), [({}, None), (None, None), ([], []), ({"a": {}}, {"a": {}}), (0, 0)])
+def test_empty_state_is_no_state(sent: Any, read: Any) -> None:
+    assert decode(body(state=sent)).request.state == read
+
+
 @pytest.mark.req("T27")
 def test_state_has_a_limit() -> None:
     decode(body(state="x" * 255_900))

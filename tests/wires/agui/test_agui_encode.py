@@ -12,7 +12,7 @@ from pydantic import BaseModel, TypeAdapter
 
 from holodeck.core import events as e
 from holodeck.core.grammar import TABLE, check
-from holodeck.core.messages import MediaPart, UserMessage
+from holodeck.core.messages import AssistantMessage, MediaPart, UserMessage
 from holodeck.wires.agui.encode_proto import ProtoEncoder
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.profile import Profile
@@ -164,6 +164,18 @@ def test_metadata_of_a_middleware_is_on_every_frame_of_its_event() -> None:
     failed = Annotated(e.ToolFinished("c", "t", "m", "no", failed=True), {"a": 1})
     assert translate(failed, Profile.FULL)[0]["metadata"] == {"failed": True, "a": 1}
     assert read_stream(ProtoEncoder(RUN).encode(failed))[0]["metadata"] == {"failed": True, "a": 1.0}
+
+
+def test_history_before_the_answer_is_told_in_two() -> None:
+    first, reply, second = (
+        UserMessage(id="u1", content="a"),
+        AssistantMessage(id="a1"),
+        UserMessage(id="u2", content="b"),
+    )
+    told = translate(e.MessagesReplaced((first, reply, second)), Profile.FULL)
+    assert [[message["id"] for message in wire["messages"]] for wire in told] == [["u1", "a1"], ["u1", "a1", "u2"]]
+    assert len(translate(e.MessagesReplaced((first, reply)), Profile.FULL)) == 1
+    assert len(translate(e.MessagesReplaced((first, second)), Profile.FULL)) == 1
 
 
 @pytest.mark.parametrize("make", [SseEncoder, ProtoEncoder])

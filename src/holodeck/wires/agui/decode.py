@@ -199,10 +199,11 @@ def _said(value: Any, path: str) -> str:
 
 
 def _state(value: Any) -> Any:
+    """None for `{}`: absent means `{}` to AG-UI, and every client that has no state yet sends it."""
     state = opaque(value, "state")
     if len(json_bytes(state)) > MAX_STATE_BYTES:
         raise PayloadTooLarge(f"state is larger than {MAX_STATE_BYTES // 1000} kB")
-    return state
+    return None if state == {} else state
 
 
 def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) -> dict[str, Any]:

@@ -207,7 +207,16 @@ def _raw_received(event: e.RawReceived, _: Profile) -> tuple[Wire, ...]:
 
 @_tells(e.MessagesReplaced)
 def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wire, ...]:
-    return ({"type": "MESSAGES_SNAPSHOT", "messages": [_message(message, profile) for message in event.messages]},)
+    """Before the answer, in two: a client adds what it lacks behind what it has, here the user's newest message.
+
+    So it is shown first what was said before that, which makes it drop the newest, and then everything.
+    """
+    written = [_message(message, profile) for message in event.messages]
+    before = len(written)
+    while before and written[before - 1]["role"] == "user":
+        before -= 1
+    whole = {"type": "MESSAGES_SNAPSHOT", "messages": written}
+    return (whole,) if before in (0, len(written)) else ({**whole, "messages": written[:before]}, whole)
 
 
 def _message(message: Message, profile: Profile) -> Wire:
