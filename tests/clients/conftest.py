@@ -1,0 +1,31 @@
+"""The server that every client of this folder meets: the real application, in a process of its own."""
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from tests.clients.driving import ROOT
+
+
+@pytest.fixture(scope="session")
+def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
+    """Where the agents are: {"plain": ..., "state": ...}."""
+    with (tmp_path_factory.mktemp("scenes") / "server.log").open("wb") as log:
+        server = subprocess.Popen(
+            [sys.executable, "-m", "tests.clients.serve_scenes"],
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=log,
+        )
+        with server:
+            assert server.stdin is not None
+            assert server.stdout is not None
+            try:
+                yield json.loads(server.stdout.readline())
+            finally:
+                server.stdin.close()
+                server.wait(10)

@@ -1,0 +1,50 @@
+"""Serves the scenes until standard input ends. Says where in one line of JSON: {"plain": address, "state": address}.
+
+Its log goes to standard error.
+"""
+
+import asyncio
+import json
+import sys
+
+from holodeck.agent.agent import Agent
+from holodeck.runs.runs import RunSettings
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.listen import bind
+from holodeck.server.main import HttpServer, http_server
+from holodeck.sessions.memory import MemorySessionStore
+from holodeck.telemetry import logs
+from tests.clients.scenes import agent_with_state, plain_agent
+
+DETACH_GRACE = 0.2  # a client that leaves is not waited for long
+STDERR = 2
+AGENTS = {"plain": plain_agent, "state": agent_with_state}
+
+
+async def _started(agent: Agent) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
+    server = AgentServer(agent, MemorySessionStore(), run_settings=RunSettings(detach_grace=DETACH_GRACE))
+    await server.start()
+    server.serve()
+    listener = bind("127.0.0.1", 0)
+    listener.listen()
+    http = http_server(server)
+    serving = asyncio.create_task(http.serve(sockets=[listener]))
+    return f"http://127.0.0.1:{listener.getsockname()[1]}", server, http, serving
+
+
+async def main() -> None:
+    started = {name: await _started(agent()) for name, agent in AGENTS.items()}
+    sys.stdout.write(json.dumps({name: address for name, (address, *_) in started.items()}) + "\n")
+    sys.stdout.flush()
+    await asyncio.to_thread(sys.stdin.read)
+    for _, server, http, serving in started.values():
+        await server.drain(0)
+        http.should_exit = True
+        await serving
+        await server.close()
+
+
+if __name__ == "__main__":
+    output = logs.configure(fd=STDERR)
+    asyncio.run(main())
+    output.close()
