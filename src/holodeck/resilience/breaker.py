@@ -1,0 +1,196 @@
+"""A circuit breaker as a pure state machine: told what happened, it says whether to ask again.
+
+    CLOSED ──failure_threshold failures in a row──▶ OPEN ──recovery_timeout──▶ HALF_OPEN
+       ▲                                              ▲                            │
+       └──────half_open_max_calls trials succeed──────┼────────────────────────────┤
+                                                      └──────one trial fails───────┘
+
+Nothing here waits, logs or knows what is called: the clock is passed in, a change of state is told to `on_change`.
+An outcome may come late. It counts only in the state in which its call was admitted: a call of the closed time that
+fails while trials run says nothing about the trials.
+"""
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import TypeAlias
+
+import msgspec
+from pydantic import BaseModel, ConfigDict, Field
+
+ALL_TRIALS_RUN = 1.0  # seconds to wait for an outcome of the trials that are under way
+
+
+class Phase(StrEnum):
+    CLOSED = "closed"
+    OPEN = "open"
+    HALF_OPEN = "half_open"
+
+
+class CircuitBreakerConfig(BaseModel):
+    """When to stop asking somebody who does not answer."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    failure_threshold: int = Field(5, ge=1, le=1000, description="Failures in a row that open the breaker")
+    recovery_timeout: float = Field(30, gt=0, le=3600, description="Seconds before trial calls")
+    half_open_max_calls: int = Field(3, ge=1, le=100, description="Trial calls that have to succeed")
+
+
+class CircuitBreakerState(msgspec.Struct, frozen=True, kw_only=True):
+    """A breaker at one moment, for people and monitors."""
+
+    service: str
+    state: Phase
+    failure_count: int = 0  # in a row
+    consecutive_successes: int = 0  # of trials, while half open
+    last_error: str | None = None
+    last_failure_time: datetime | None = None
+    last_state_change: datetime
+    retry_after: float | None = None  # seconds until the first trial, while open
+
+
+class StateChange(msgspec.Struct, frozen=True, kw_only=True):
+    service: str
+    old_state: Phase
+    new_state: Phase
+    failure_count: int
+    last_error: str | None
+
+
+OnChange: TypeAlias = Callable[[StateChange], None]
+
+
+def _to_nobody(_change: StateChange) -> None:
+    return None
+
+
+def _wall() -> datetime:
+    return datetime.now(UTC)
+
+
+class CircuitBreaker:
+    """For one service. Whoever calls it asks `admit` first and tells the Admission how the call ended."""
+
+    def __init__(
+        self,
+        service: str,
+        config: CircuitBreakerConfig | None = None,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        wall: Callable[[], datetime] = _wall,
+        on_change: OnChange = _to_nobody,
+    ) -> None:
+        self.service = service
+        self.config = config or CircuitBreakerConfig()
+        self._clock, self._wall, self._on_change = clock, wall, on_change
+        self._phase = Phase.CLOSED
+        self._era = 0  # grows with every change of state
+        self._failures = self._successes = self._trials = 0
+        self._opened_at = 0.0
+        self._last_error: str | None = None
+        self._last_failure: datetime | None = None
+        self._last_change = wall()
+
+    @property
+    def phase(self) -> Phase:
+        """Reading changes nothing: an open breaker whose time is over reads half open before anybody tries."""
+        over = self._phase is Phase.OPEN and self._clock() >= self._opened_at + self.config.recovery_timeout
+        return Phase.HALF_OPEN if over else self._phase
+
+    @property
+    def retry_after(self) -> float:
+        """Seconds until asking again may help; 0 when a call would be admitted now."""
+        if self.phase is Phase.OPEN:
+            return self._opened_at + self.config.recovery_timeout - self._clock()
+        return ALL_TRIALS_RUN if self._all_trials_run() else 0.0
+
+    def state(self) -> CircuitBreakerState:
+        phase = self.phase
+        return CircuitBreakerState(
+            service=self.service,
+            state=phase,
+            failure_count=self._failures,
+            consecutive_successes=self._successes,
+            last_error=self._last_error,
+            last_failure_time=self._last_failure,
+            last_state_change=self._last_change,
+            retry_after=round(self.retry_after, 3) if phase is Phase.OPEN else None,
+        )
+
+    def admit(self) -> "Admission | None":
+        """Leave to call now; None when the call must not be made."""
+        phase = self.phase
+        if phase is Phase.OPEN or self._all_trials_run():
+            return None
+        if phase is not self._phase:
+            self._change(phase)
+        if phase is Phase.HALF_OPEN:
+            self._trials += 1
+        return Admission(self, self._era)
+
+    # what Admission tells
+
+    def _succeeded(self) -> None:
+        if self._phase is Phase.CLOSED:
+            self._failures = 0
+            return
+        self._successes += 1
+        if self._successes == self.config.half_open_max_calls:
+            self._change(Phase.CLOSED)
+            self._failures = 0
+
+    def _failed(self, error: str) -> None:
+        self._failures += 1
+        self._last_error, self._last_failure = error, self._wall()
+        if self._phase is Phase.HALF_OPEN or self._failures >= self.config.failure_threshold:
+            self._opened_at = self._clock()
+            self._change(Phase.OPEN)
+
+    def _withdrawn(self) -> None:
+        if self._phase is Phase.HALF_OPEN:
+            self._trials -= 1
+
+    def _all_trials_run(self) -> bool:
+        return self._phase is Phase.HALF_OPEN and self._trials >= self.config.half_open_max_calls
+
+    def _change(self, phase: Phase) -> None:
+        change = StateChange(
+            service=self.service,
+            old_state=self._phase,
+            new_state=phase,
+            failure_count=self._failures,
+            last_error=self._last_error,
+        )
+        self._phase = phase
+        self._era += 1
+        self._successes = self._trials = 0
+        self._last_change = self._wall()
+        self._on_change(change)
+
+
+class Admission:
+    """One call that was let through. Exactly one of its methods is called, once; what comes after is ignored."""
+
+    def __init__(self, breaker: CircuitBreaker, era: int) -> None:
+        self._breaker: CircuitBreaker | None = breaker
+        self._era = era
+
+    def succeeded(self) -> None:
+        """The service answered, whatever it said."""
+        if breaker := self._taken():
+            breaker._succeeded()  # noqa: SLF001  the other half of the same machine
+
+    def failed(self, error: str) -> None:
+        if breaker := self._taken():
+            breaker._failed(error)  # noqa: SLF001  as above
+
+    def withdrawn(self) -> None:
+        """The call was given up before its outcome was known: it proves nothing, and its trial is free again."""
+        if breaker := self._taken():
+            breaker._withdrawn()  # noqa: SLF001  as above
+
+    def _taken(self) -> CircuitBreaker | None:
+        breaker, self._breaker = self._breaker, None
+        return breaker if breaker is not None and breaker._era == self._era else None  # noqa: SLF001  as above

@@ -1,0 +1,62 @@
+"""All circuit breakers of one agent: made here, listed here, their changes logged here.
+
+It does not know what they protect; the guards in `holodeck.models.guarded` and `holodeck.tools.guarded` do.
+"""
+
+import logging
+import time
+from collections.abc import Callable
+from enum import StrEnum
+from weakref import WeakValueDictionary
+
+import msgspec
+
+from holodeck.core.text import one_line
+from holodeck.resilience.breaker import CircuitBreaker, CircuitBreakerConfig, CircuitBreakerState, Phase, StateChange
+
+log = logging.getLogger(__name__)
+
+_LONGEST_ERROR = 300
+
+
+class Dependency(StrEnum):
+    MODEL = "model"
+    MCP = "mcp"
+    TOOL = "tool"
+
+
+def log_change(change: StateChange) -> None:
+    """One line a change (ORC-08), a warning when it is for the worse."""
+    details = msgspec.to_builtins(change)
+    details["last_error"] = one_line(change.last_error, _LONGEST_ERROR) if change.last_error else None
+    level = logging.WARNING if change.new_state is Phase.OPEN else logging.INFO
+    log.log(level, "circuit_breaker_state_change", extra={"details": details})
+
+
+class Breakers:
+    """Holds no breaker alive: one that nobody uses any more (a tool that its server dropped) is no longer listed."""
+
+    def __init__(
+        self,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        on_change: Callable[[StateChange], None] = log_change,
+    ) -> None:
+        self._clock, self._on_change = clock, on_change
+        self._made: WeakValueDictionary[tuple[Dependency, str], CircuitBreaker] = WeakValueDictionary()
+
+    def of(self, kind: Dependency, service: str, config: CircuitBreakerConfig) -> CircuitBreaker:
+        """The breaker of a service, the same one for everybody who names it."""
+        breaker = self._made.get((kind, service))
+        if breaker is None:
+            breaker = CircuitBreaker(f"{kind}:{service}", config, clock=self._clock, on_change=self._on_change)
+            self._made[kind, service] = breaker
+        return breaker
+
+    def states(self) -> list[CircuitBreakerState]:
+        return [breaker.state() for breaker in list(self._made.values())]
+
+    def cut_off(self, kind: Dependency) -> bool:
+        """Whether no service of this kind may be asked at the moment: there are some, and all their breakers are open."""
+        phases = [breaker.phase for (made_for, _), breaker in list(self._made.items()) if made_for is kind]
+        return bool(phases) and all(phase is Phase.OPEN for phase in phases)

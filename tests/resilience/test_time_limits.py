@@ -1,0 +1,36 @@
+"""Being out of time and being stopped, told apart."""
+
+import asyncio
+
+import pytest
+
+from holodeck.resilience.patience import ended_in_silence, patience
+
+
+async def cut(seconds, *, silent, stop=False):
+    """What somebody inside a limit finds when they are cancelled."""
+    found = []
+
+    async def inside():
+        async with patience(seconds, lambda: silent):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                found.append(ended_in_silence())
+                raise
+
+    task = asyncio.create_task(inside())
+    if stop:
+        await asyncio.sleep(0)
+        task.cancel()
+    with pytest.raises(asyncio.CancelledError if stop else TimeoutError):
+        await task
+    return found
+
+
+@pytest.mark.req("A07")
+async def test_silence_until_the_end_is_told_apart_from_being_stopped():
+    assert await cut(0.01, silent=True) == [True]
+    assert await cut(0.01, silent=False) == [False]
+    assert await cut(60, silent=True, stop=True) == [False]
+    assert not ended_in_silence()
