@@ -21,7 +21,9 @@ from holodeck.telemetry.writer import LineWriter
 MAX_LINE = 16 * 1024
 STDOUT = 1
 _ROOM_FOR_THE_REST = 2048
-_encode = json.JSONEncoder(ensure_ascii=True, default=str, skipkeys=True).encode
+_MAX_MEMBER = 200
+_MAX_UNPRINTABLE = 2000
+_encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=str, skipkeys=True).encode
 
 
 class LineFormat:
@@ -51,20 +53,27 @@ class LineFormat:
         return self(None, "warning", {"event": "log_lines_dropped", "details": {"count": count}})
 
     def _written(self, line: dict[str, Any]) -> bytes:
-        text = self._redact(_text(line))
+        try:
+            text = self._redact(_encode(line))
+        except (ValueError, RecursionError):  # NaN, which is no JSON; a value that holds itself; one without end
+            line["details"] = {"unprintable": _shown(line["details"])}
+            text = self._redact(_encode(line))
         if len(text) > MAX_LINE:
-            kept = self._redact(_text(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # escaped once more
-            members = {key: value[:200] if isinstance(value, str) else value for key, value in line.items()}
-            text = self._redact(_text(members | {"details": {"cut": len(text), "start": kept}}))
-        return text.encode("ascii") + b"\n"
+            text = self._shortened(line, len(text))
+        return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
+
+    def _shortened(self, line: dict[str, Any], length: int) -> str:
+        """Cut after the secrets are out, so that no half of one is left."""
+        start = self._redact(_encode(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # quotes double in it
+        members = {key: value[:_MAX_MEMBER] if isinstance(value, str) else value for key, value in line.items()}
+        return self._redact(_encode(members | {"details": {"cut": length, "start": start}}))
 
 
-def _text(value: Any) -> str:
+def _shown(details: Any) -> str:
     try:
-        text = _encode(value)
-    except (ValueError, RecursionError):  # it holds itself, or is nested without end
-        text = _encode({"unprintable": type(value).__name__})
-    return text.replace("\x7f", "\\u007f")
+        return repr(details)[:_MAX_UNPRINTABLE]
+    except RecursionError:
+        return type(details).__name__
 
 
 def _milliseconds(value: float | None) -> float | None:

@@ -12,13 +12,16 @@ from urllib.parse import quote
 MASK = "***"
 MIN_SECRET = 6  # shorter values are words: masking "demo" everywhere would hide more than it protects
 
-_LOOKS_SECRET = (
-    r"\b(?:sk|pk|rk)-[A-Za-z0-9_-]{12,}",  # OpenAI and those who copied its form
-    r"\bAIza[0-9A-Za-z_-]{20,}",  # Google
-    r"\bgh[pousr]_[A-Za-z0-9]{20,}",  # GitHub
-    r"\bxox[abprs]-[A-Za-z0-9-]{10,}",  # Slack
-    r"\bAKIA[0-9A-Z]{16}\b",  # AWS
-    r"\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*",  # JSON web tokens
+_LOOKS_SECRET = re.compile(
+    r"""
+      \b(?:sk|pk|rk)-[A-Za-z0-9_-]{12,}          # OpenAI and those who copied its form
+    | \bAIza[0-9A-Za-z_-]{20,}                   # Google
+    | \bgh[pousr]_[A-Za-z0-9]{20,}               # GitHub
+    | \bxox[abprs]-[A-Za-z0-9-]{10,}             # Slack
+    | \bAKIA[0-9A-Z]{16}\b                       # AWS
+    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*    # JSON web tokens
+    """,
+    re.VERBOSE,
 )
 _NAMED = re.compile(
     r"""((?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passwd|password|authorization|cookie)"""
@@ -28,14 +31,27 @@ _NAMED = re.compile(
 _BEARER = re.compile(r"\b(bearer\s+)([^\s\"'\\,;]{6,})", re.IGNORECASE)
 
 
+# Every pattern above needs one of these, in lower case: searching for words is a hundred times as fast as for patterns.
+_HINTS = (
+    "sk-", "pk-", "rk-", "aiza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xox", "akia", "eyj",
+    "key", "token", "secret", "passw", "authoriz", "cookie", "bearer",
+)  # fmt: skip
+
+
 class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
-        known = sorted({form for secret in secrets if len(secret) >= MIN_SECRET for form in _forms(secret)}, key=len)
-        self._anywhere = re.compile("|".join([*map(re.escape, reversed(known)), *_LOOKS_SECRET]))
+        forms = {form for secret in secrets if len(secret) >= MIN_SECRET for form in _forms(secret)}
+        self._known = sorted(forms, key=len, reverse=True)  # a secret may be part of another
 
     def __call__(self, text: str) -> str:
-        text = self._anywhere.sub(MASK, text)
-        return _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
+        for form in self._known:
+            if form in text:
+                text = text.replace(form, MASK)
+        lower = text.lower()
+        if any(hint in lower for hint in _HINTS):
+            text = _LOOKS_SECRET.sub(MASK, text)
+            text = _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
+        return text
 
 
 def _forms(secret: str) -> set[str]:

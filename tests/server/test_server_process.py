@@ -1,0 +1,234 @@
+"""`holodeck serve` as a process: start, signals, exit codes, logs."""
+
+import asyncio
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import asynccontextmanager, closing
+
+import aiohttp
+import pytest
+
+from tests.server.serving import ask, frames, read_to
+
+AGENT = """\
+name: talker
+model: {provider: demo}
+server: {shutdown_timeout: 0.2}
+"""
+
+
+def free_port() -> int:
+    with closing(socket.socket()) as probe:
+        probe.bind(("127.0.0.1", 0))
+        return probe.getsockname()[1]
+
+
+class Process:
+    def __init__(self, process, port):
+        self.process, self.port, self.banner = process, port, b""
+
+    @property
+    def url(self):
+        return f"http://127.0.0.1:{self.port}"
+
+    async def until_ready(self):
+        while b"Ctrl+C" not in self.banner:
+            line = await asyncio.wait_for(self.process.stderr.readline(), 20)
+            assert line, self.banner
+            self.banner += line
+
+    async def exit_code(self):
+        return await asyncio.wait_for(self.process.wait(), 20)
+
+
+@asynccontextmanager
+async def holodeck(tmp_path, *arguments, agent=AGENT, stdout=DEVNULL, **environment):
+    (tmp_path / "agent.yaml").write_text(agent)
+    port = free_port()
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "holodeck", "serve", "--port", str(port), *arguments,
+        cwd=tmp_path, stdout=stdout, stderr=PIPE, env={**os.environ, **environment},
+    )  # fmt: skip
+    try:
+        yield Process(process, port)
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.wait()
+        await process.communicate()  # closes the pipes
+
+
+@pytest.mark.req("SRV-04", "SRV-01")
+async def test_the_banner_says_where_and_how_to_talk(tmp_path):
+    async with holodeck(tmp_path) as server:
+        await server.until_ready()
+        text = server.banner.decode()
+        for part in ("talker", "demo", "ag-ui", f"{server.url}/awp", f"{server.url}/docs", "curl -N"):
+            assert part in text
+        assert "\x1b" not in text
+        assert "warning" not in text
+        command = re.search(r"curl .*", text)[0]
+        curl = await asyncio.create_subprocess_exec("bash", "-c", command, stdout=PIPE, stderr=PIPE)
+        told, _ = await curl.communicate()
+        assert frames(told)[-1][1]["type"] == "RUN_FINISHED"
+        server.process.send_signal(signal.SIGINT)
+        assert await server.exit_code() == 0
+
+
+async def test_listening_everywhere_is_warned_about(tmp_path):
+    async with holodeck(tmp_path, "--host", "0.0.0.0") as server:
+        await server.until_ready()
+        rest = await asyncio.wait_for(server.process.stderr.readline(), 10)
+        assert b"warning" in server.banner + rest
+
+
+@pytest.mark.req("SRV-20", "D01")
+async def test_a_signal_ends_fifty_live_streams_properly(tmp_path):
+    async with holodeck(tmp_path) as server:
+        await server.until_ready()
+        connector = aiohttp.TCPConnector(limit=0)
+        async with aiohttp.ClientSession(connector=connector) as client:
+
+            async def stream(number):
+                body = ask("Hello", thread=f"t{number}", run=f"r{number}")
+                async with client.post(server.url + "/awp", json=body) as answer:
+                    begun = await read_to(answer, "TEXT_MESSAGE_CONTENT")
+                    ready.release()
+                    return frames(begun + await answer.read())
+
+            ready = asyncio.Semaphore(0)
+            streams = [asyncio.create_task(stream(n)) for n in range(50)]
+            for _ in streams:
+                await ready.acquire()
+            server.process.send_signal(signal.SIGTERM)
+            told = await asyncio.gather(*streams)  # fails if one is cut off in the middle
+        endings = [story[-1][1] for story in told]
+        assert {ending["type"] for ending in endings} <= {"RUN_ERROR", "RUN_FINISHED"}
+        assert "shutting-down" in {ending.get("code") for ending in endings}
+        assert await server.exit_code() == 0
+
+
+@pytest.mark.req("SRV-20")
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+async def test_the_second_signal_ends_it_at_once(tmp_path, number, code):
+    slow = AGENT.replace("0.2", "60") + "instructions: talk\n"
+    async with holodeck(tmp_path, agent=slow) as server:
+        await server.until_ready()
+        async with aiohttp.ClientSession() as client:
+            body = {"runId": "r", "threadId": "t", "messages": [{"id": "m", "role": "user", "content": "Hello"}]}
+            answer = await client.post(server.url + "/awp", json=body)
+            await read_to(answer, "TEXT_MESSAGE_CONTENT")
+            server.process.send_signal(number)
+            while (await client.get(server.url + "/ready")).status != 503:
+                await asyncio.sleep(0.01)
+            begun = time.monotonic()
+            server.process.send_signal(number)
+            assert await server.exit_code() == code
+            assert time.monotonic() - begun < 1
+            answer.close()
+
+
+@pytest.mark.req("SRV-02")
+async def test_a_busy_port_is_one_line_with_a_free_one(tmp_path):
+    with closing(socket.socket()) as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        async with holodeck(tmp_path, "--port", str(port)) as server:
+            assert await server.exit_code() == 3
+            text = (await server.process.stderr.read()).decode()
+    assert text.count("\n") == 1
+    assert f"{port} is taken" in text
+    assert re.search(r"--port \d+", text)
+    assert "is ready" not in text
+
+
+@pytest.mark.req("SRV-01")
+@pytest.mark.parametrize("protocol", ["rest", "chat-stream", "all"])
+async def test_a_protocol_that_is_not_there_yet_is_said(tmp_path, protocol):
+    async with holodeck(tmp_path, "--protocol", protocol) as server:
+        assert await server.exit_code() == 1
+        text = (await server.process.stderr.read()).decode()
+    assert "later version" in text
+    assert text.count("\n") == 1
+
+
+async def test_a_required_tool_server_that_cannot_start_is_exit_code_2(tmp_path):
+    agent = AGENT + "tools: [{name: gone, type: mcp, command: no-such-program-anywhere, required: true}]\n"
+    async with holodeck(tmp_path, agent=agent) as server:
+        assert await server.exit_code() == 2
+        text = (await server.process.stderr.read()).decode()
+    assert "no-such-program-anywhere" in text
+    assert "is ready" not in text
+
+
+@pytest.mark.req("SRV-03")
+async def test_a_signal_while_it_starts_ends_it_cleanly(tmp_path):
+    waits = f"{{name: slow, type: mcp, command: {sys.executable}, args: ['-c', 'import time; time.sleep(60)']}}"
+    async with holodeck(tmp_path, agent=AGENT + f"tools: [{waits}]\n") as server:
+        async with aiohttp.ClientSession() as client:
+            deadline = time.monotonic() + 20
+            while True:
+                try:
+                    answer = await client.post(server.url + "/awp", json=ask())
+                    break
+                except aiohttp.ClientConnectionError:
+                    assert time.monotonic() < deadline
+                    await asyncio.sleep(0.02)
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.exit_code() == 0
+        assert b"is ready" not in await server.process.stderr.read()
+
+
+@pytest.mark.req("SRV-18", "ORC-08", "ORC-09", "T28")
+async def test_every_line_of_the_log_is_json_and_holds_no_secret(tmp_path):
+    async with holodeck(tmp_path, "--debug", stdout=PIPE, SOME_API_KEY="hunter2-hunter2") as server:
+        await server.until_ready()
+        async with aiohttp.ClientSession() as client:
+            headers = {"X-Request-ID": "req_00000000beef"}
+            body = ask("Hello hunter2-hunter2 \x1b[31m", thread="conversation", run="r")
+            async with client.post(server.url + "/awp", json=body, headers=headers) as answer:
+                await answer.read()
+            async with client.post(server.url + "/awp", data=b"{", headers={"Content-Type": "application/json"}) as bad:
+                assert bad.status == 400
+        server.process.send_signal(signal.SIGTERM)
+        output = (await server.process.stdout.read()).decode()
+        assert await server.exit_code() == 0
+    lines = [json.loads(line) for line in output.splitlines()]
+    members = ["timestamp", "level", "request_id", "event", "duration_ms", "details", "user_id", "conversation_id"]
+    assert all(list(line) == members for line in lines)
+    assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["timestamp"]) for line in lines)
+    ours = [line for line in lines if line["request_id"] == "req_00000000beef"]
+    told = [line["event"] for line in ours]
+    assert told[0] == "request_received"
+    assert {"model_called", "model_result", "run_completed", "request_completed"} <= {*told}
+    assert {line["conversation_id"] for line in ours if line["event"] == "model_called"} == {"conversation"}
+    assert next(line for line in ours if line["event"] == "request_completed")["duration_ms"] > 0
+    assert "Hello" in output  # it was asked for with --debug
+    assert "hunter2" not in output
+    assert "\x1b" not in output
+
+
+@pytest.mark.req("D13")
+async def test_a_log_that_nobody_reads_blocks_no_request(tmp_path):
+    read, write = os.pipe()  # 64 kB, and then it is full
+    async with holodeck(tmp_path, "--debug", stdout=write) as server:
+        os.close(write)
+        await server.until_ready()
+        async with aiohttp.ClientSession() as client:
+            for number in range(40):  # each logs its body of several kB
+                body = b'{"padding": "' + b"x" * 8000 + b'"}'
+                async with client.post(
+                    server.url + "/awp", data=body, headers={"Content-Type": "application/json"}
+                ) as answer:
+                    assert answer.status == 422, number
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.exit_code() == 0
+    os.close(read)

@@ -1,0 +1,219 @@
+"""Log lines: always JSON, always one line, never a secret, never in the way."""
+
+import base64
+import json
+import logging
+import os
+import threading
+import time
+from urllib.parse import quote
+
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holodeck.telemetry import logs
+from holodeck.telemetry.context import RequestContext, enter
+from holodeck.telemetry.logs import MAX_LINE, LineFormat
+from holodeck.telemetry.redact import MASK, Redactor
+from holodeck.telemetry.writer import LineWriter
+
+MEMBERS = ["timestamp", "level", "request_id", "event", "duration_ms", "details", "user_id", "conversation_id"]
+
+
+def line(_redact=(), **event) -> dict:
+    raw = LineFormat(_redact)(None, "info", {"event": "x", **event})
+    assert raw.endswith(b"\n")
+    assert raw.count(b"\n") == 1
+    assert len(raw) <= MAX_LINE + 1
+    assert all(32 <= byte < 127 for byte in raw[:-1])
+    return json.loads(raw, parse_constant=pytest.fail)
+
+
+@pytest.mark.req("ORC-08")
+def test_a_line_has_the_eight_members_in_order():
+    told = line(duration_ms=1.23456, details={"a": 1}, extra="b")
+    assert list(told) == MEMBERS
+    assert told["duration_ms"] == 1.235
+    assert told["details"] == {"a": 1, "extra": "b"}
+    assert told["timestamp"].endswith("Z")
+
+
+@pytest.mark.req("ORC-09")
+def test_the_request_is_named_without_being_asked():
+    async def request():
+        enter(RequestContext("req_0123456789ab", "ann", "t1"))
+        return line()
+
+    import asyncio
+
+    told = asyncio.run(request())
+    assert (told["request_id"], told["user_id"], told["conversation_id"]) == ("req_0123456789ab", "ann", "t1")
+    assert line()["request_id"] is None
+
+
+@pytest.mark.req("T29")
+@settings(max_examples=300, deadline=None)
+@given(st.text(), st.dictionaries(st.text(), st.none() | st.floats() | st.text() | st.lists(st.text()), max_size=4))
+def test_no_text_breaks_a_line(text, details):
+    told = line(event=text, details=details)
+    assert list(told) == MEMBERS
+
+
+@pytest.mark.req("T29")
+@pytest.mark.parametrize(
+    "hostile",
+    [
+        '"}\n{"level":"info","event":"forged"}',
+        "\r\n",
+        "\x1b[2J",
+        "\x9b31m",
+        "\u2028\u2029\x85",
+        "\x7f",
+        "\ud800",
+        "\u202e",
+        "\x00",
+    ],
+)
+def test_hostile_text_stays_inside_its_value(hostile):
+    told = line(details={"message": hostile, hostile: 1})
+    assert told["details"]["message"] == hostile
+    assert told["event"] == "x"
+
+
+def test_what_cannot_be_written_is_named():
+    loop = {}
+    loop["self"] = loop
+    assert list(line(details={"at": object(), "set": {1}})["details"]) == ["at", "set"]
+    deep = []
+    for _ in range(100_000):
+        deep = [deep]
+    for details in (loop, {"deep": deep}, {"number": float("nan")}):
+        assert "unprintable" in line(details=details)["details"]
+
+
+def test_a_long_line_is_cut_and_says_so():
+    told = line(["topsecretvalue"], details={"body": "topsecretvalue " + '"\\' * 100_000})
+    assert told["details"]["cut"] > 100_000
+    assert "topsecretvalue" not in json.dumps(told)
+    assert told["details"]["start"].startswith('{"body"')
+
+
+SECRETS = [f"s3cret-{n}-päss/wörd+{n}" for n in range(50)]
+
+
+@pytest.mark.req("T28")
+def test_known_secrets_are_masked_in_every_form():
+    mask = LineFormat(SECRETS)
+    for secret in SECRETS:
+        for form in (secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode(), f"x{secret}y"):
+            raw = mask(None, "info", {"event": form, "details": {"deep": [{"a": form}], form: 1}}).decode()
+            assert json.dumps(secret)[1:-1] not in raw
+            assert quote(secret, safe="") not in raw
+            assert base64.b64encode(secret.encode()).decode().rstrip("=") not in raw
+            assert MASK in raw
+            json.loads(raw)
+
+
+@pytest.mark.req("T28")
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("sk-abcdefghijklmnopqrstuvwx", "***"),
+        ("key AIzaSyA1234567890abcdefghijklmnop end", "key *** end"),
+        ("Authorization: Bearer abc.def.ghi", "Authorization: Bearer ***"),
+        ('{"api_key": "abc123", "a": 1}', '{"api_key": "***", "a": 1}'),
+        ("password=hunter2&x=1", "password=***&x=1"),
+        ("ghp_abcdefghijklmnopqrstuvwxyz0123", "***"),
+        ("the secret of life", "the secret of life"),
+        ("task-abcdefghijklmnop", "task-abcdefghijklmnop"),
+    ],
+)
+def test_what_looks_like_a_secret_is_masked(text, shown):
+    assert Redactor()(text) == shown
+
+
+def test_short_values_are_no_secrets():
+    assert Redactor(["demo", ""])("a demo of it") == "a demo of it"
+
+
+@pytest.fixture
+def pipe():
+    read, write = os.pipe()
+    yield read, write
+    for fd in (read, write):
+        os.close(fd)
+
+
+def read_lines(fd) -> list[dict]:
+    os.set_blocking(fd, False)
+    data = b""
+    while True:
+        try:
+            piece = os.read(fd, 1_000_000)
+        except BlockingIOError:
+            return [json.loads(each) for each in data.splitlines()]
+        data += piece
+
+
+def test_structlog_and_the_standard_library_come_out_the_same_way(pipe):
+    output = logs.configure(fd=pipe[1], secrets=["hunter2-hunter2"])
+    try:
+        structlog.get_logger().info("model_called", details={"key": "hunter2-hunter2"})
+        structlog.get_logger().debug("not shown")
+        logging.getLogger("holodeck.somewhere").warning("careful with %s", "hunter2-hunter2")
+        output._bridge.emit(logging.LogRecord("holodeck.somewhere", logging.INFO, "", 1, "%d", ("no number",), None))
+        logging.getLogger("other").info("not shown")
+        logging.getLogger("other").error("it broke", exc_info=ZeroDivisionError("oh"))
+    finally:
+        output.close()
+    told = read_lines(pipe[0])
+    assert [each["event"] for each in told] == ["model_called", "log", "log", "error_occurred"]
+    assert told[1]["details"] == {"logger": "holodeck.somewhere", "message": "careful with ***"}
+    assert "unprintable" in told[2]["details"]
+    assert "ZeroDivisionError: oh" in told[3]["details"]["traceback"]
+    assert told[3]["level"] == "error"
+
+
+@pytest.mark.req("D13")
+def test_a_blocked_pipe_costs_lines_and_nothing_else(pipe):
+    read, write = pipe
+    writer = LineWriter(write, lambda count: b'{"dropped": %d}\n' % count, max_lines=100)
+    written = b'{"x": "%b"}\n' % (b"x" * 1000)
+    begun = time.monotonic()
+    for _ in range(5000):
+        writer.put(written)
+    assert time.monotonic() - begun < 1
+    assert writer.dropped > 4000
+    reader = threading.Thread(target=lambda: collected.extend(_drain(read)))
+    collected: list[dict] = []
+    reader.start()
+    while writer._lines:  # the thread takes them as soon as the pipe has room
+        time.sleep(0.001)
+    writer.put(written)
+    writer.close(5)
+    assert not writer._thread.is_alive()
+    os.write(write, b'{"end": true}\n')
+    reader.join(5)
+    assert sum(each.get("dropped", 0) for each in collected) == writer.dropped
+    assert sum("x" in each for each in collected) == 5001 - writer.dropped
+
+
+def _drain(fd) -> list[dict]:
+    data = b""
+    while not data.endswith(b'{"end": true}\n'):
+        data += os.read(fd, 65536)
+    return [json.loads(each) for each in data.splitlines()]
+
+
+def test_a_closed_pipe_is_survived():
+    read, write = os.pipe()
+    os.close(read)
+    writer = LineWriter(write, lambda count: b"%d\n" % count)
+    for _ in range(10):
+        writer.put(b"x\n")
+    writer.close(5)
+    assert not writer._thread.is_alive()
+    assert writer.dropped > 0
+    os.close(write)
