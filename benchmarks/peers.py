@@ -19,19 +19,22 @@ VENVS = Path(__file__).parent / "venvs"
 PEERS = {  # package → what its server needs
     "pydantic-ai": ("pydantic-ai-slim[openai,ag-ui]", "uvicorn[standard]"),
     "openai-agents": ("openai-agents", "fastapi", "uvicorn[standard]"),
-    "agno": ("agno", "openai", "ag-ui-protocol", "fastapi", "uvicorn[standard]", "sqlalchemy"),
+    "agno": ("agno", "openai", "ag-ui-protocol", "fastapi", "python-multipart", "uvicorn[standard]", "sqlalchemy"),
 }
 PATHS = {"agno": "/agui"}
 REQUESTS = 100
 
 
 def peer(package: str) -> System:
-    """A peer that is ready to be started; its environment is built once and kept."""
+    """A peer that is ready to be started; its environment is built once and kept until its needs change."""
     python = VENVS / package / "bin" / "python"
-    if not python.exists():
+    complete = VENVS / package / "complete"
+    needs = "\n".join(PEERS[package])
+    if not complete.exists() or complete.read_text() != needs:
         print(f"installing {package} …", file=sys.stderr)
         new_environment(VENVS / package)
         pip(python, "install", "--quiet", *PEERS[package])
+        complete.write_text(needs)
     versions = packages(python)
     version = versions.get(package) or versions[f"{package}-slim"]
     return System(
