@@ -1,0 +1,222 @@
+"""Writes the tables of the guide that the code knows best: keys of agent.yaml, events, errors.
+
+    python docs/tables.py            rewrites every table in place
+    python docs/tables.py --check    says which pages are out of date, and changes nothing
+
+A table stands between `<!-- table: NAME -->` and `<!-- /table -->`; the text around it is nobody's business but the
+writer's. A test holds the pages against the code, so a table is never edited by hand.
+"""
+# ruff: noqa: INP001  a folder of pages, no package
+
+import inspect
+import re
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holodeck import errors
+from holodeck.config.schema import AgentFile
+from holodeck.core import events
+from holodeck.server import agent_server  # noqa: F401  an error of its own is defined there
+
+DOCS = Path(__file__).parent
+PAGES = sorted(DOCS.glob("*.md"))
+
+_TABLE = re.compile(r"(<!-- table: (?P<name>\w+) -->\n).*?(<!-- /table -->)", re.DOTALL)
+_BOUNDS = (("minimum", "from"), ("exclusiveMinimum", "over"), ("maximum", "to"), ("exclusiveMaximum", "under"))
+_OWN_WORDS = {  # for classes whose name said enough to their author
+    "RunStarted": "The first event, always.",
+    "StepFinished": "The step is over, with what it cost.",
+    "ReasoningStarted": "The model began to think aloud.",
+    "ReasoningAdded": "A piece of its thoughts.",
+    "ReasoningEnded": "It has thought.",
+    "TextStarted": "The model began to answer.",
+    "TextAdded": "A piece of the answer, as it came.",
+    "TextEnded": "This text is complete.",
+    "ToolArgumentsAdded": "A piece of the arguments' JSON.",
+    "StateReplaced": "The shared state as a whole.",
+    "ActivityPatched": "RFC 6902 operations on the content of an activity.",
+    "CustomSent": "Whatever a function tool wants the client to know.",
+    "RunFinished": "The last event of a run that did not fail; `outcome` says how it ended.",
+    "ModelUnreachable": "No connection, or a failure of the endpoint itself (5xx).",
+    "ContentFiltered": "The provider refused to answer this.",
+    "ModelTimeout": "Nothing new came for `model.timeout` seconds.",
+    "ModelAuthFailed": "The key is missing or was not accepted.",
+    "ContextOverflow": "The conversation is too long for the model.",
+}
+_LONGEST_DEFAULT = 60  # characters; longer defaults are told by their description
+
+
+def table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:
+    lines = [heads, ("---",) * len(heads), *rows]
+    return "\n".join("| " + " | ".join(cell.replace("|", "\\|") for cell in line) + " |" for line in lines) + "\n"
+
+
+# agent.yaml
+
+
+@cache
+def agent_schema() -> dict[str, Any]:
+    return AgentFile.model_json_schema()
+
+
+def blocks() -> dict[str, dict[str, Any]]:
+    """Every block that can stand in an agent file, by the name of its class, as JSON Schema."""
+    schema = agent_schema()
+    return {
+        "AgentFile": schema,
+        **{name: block for name, block in schema["$defs"].items() if "properties" in block},
+    }
+
+
+def keys(name: str) -> str:
+    block = blocks()[name]
+    required = block.get("required", ())
+    rows = (_key(key, field, needed=key in required) for key, field in block["properties"].items())
+    return table(("key", "default", "meaning"), rows)
+
+
+def _key(key: str, field: dict[str, Any], *, needed: bool) -> tuple[str, str, str]:
+    meaning = [field.get("description", "")]
+    if "const" in field:
+        meaning.append(f"Always `{field['const']}`")
+    kinds = list(_kinds(field))
+    choices = next((kind["enum"] for kind in kinds if "enum" in kind), None)
+    if choices:
+        meaning.append(", ".join(f"`{choice}`" for choice in choices))
+    bounds = next((text for kind in kinds if (text := _bounds(kind))), "")
+    return f"`{key}`", "**required**" if needed else _default(field), ". ".join(filter(None, [*meaning, bounds]))
+
+
+def _kinds(field: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    """The schema of a value, and those of what it may be or hold."""
+    known = agent_schema()["$defs"]
+    inner = [field.get("items"), field.get("additionalProperties"), *field.get("anyOf", ())]
+    inner += field.get("patternProperties", {}).values()
+    for kind in (field, *(each for each in inner if isinstance(each, dict))):
+        yield known[kind["$ref"].rpartition("/")[2]] if "$ref" in kind else kind
+        if kind is not field:
+            yield from _kinds(kind)
+
+
+def _bounds(kind: dict[str, Any]) -> str:
+    told = [f"{word} {kind[bound]:,}" for bound, word in _BOUNDS if bound in kind]
+    return " ".join(told).capitalize()
+
+
+def _default(field: dict[str, Any]) -> str:
+    value = field.get("default")
+    if isinstance(value, dict) and value:
+        return "as below"
+    if value is None or value == "":
+        return ""
+    text = msgspec.json.encode(value).decode()
+    return f"`{text.strip(chr(34))}`" if len(text) <= _LONGEST_DEFAULT else "a general one"
+
+
+# events
+
+
+def event_types() -> list[type[events.Event]]:
+    return [value for value in vars(events).values() if _is_event(value)]
+
+
+def _is_event(value: object) -> bool:
+    return inspect.isclass(value) and issubclass(value, events.Event) and value is not events.Event
+
+
+def story(_name: str) -> str:
+    rows = ((f"`{kind.__name__}`", _members(kind), _said_of(kind)) for kind in event_types())
+    return table(("event", "members", "meaning"), rows)
+
+
+def _members(kind: type[events.Event]) -> str:
+    return ", ".join(f"`{name}`" for name in kind.__struct_fields__)
+
+
+def _said_of(kind: type) -> str:
+    """The docstring's first paragraph; a class inherits its parent's, which is not meant."""
+    own = inspect.cleandoc(vars(kind).get("__doc__") or "")
+    if own.startswith(f"{kind.__name__}("):
+        own = ""
+    return " ".join(own.split("\n\n", 1)[0].split()) or _OWN_WORDS[kind.__name__]
+
+
+# errors
+
+
+def error_types() -> list[type[errors.HoloDeckError]]:
+    found: list[type[errors.HoloDeckError]] = []
+    waiting = [errors.HoloDeckError]
+    while waiting:
+        kind = waiting.pop(0)
+        found.append(kind)
+        waiting += [each for each in kind.__subclasses__() if each.__module__.startswith("holodeck.")]
+    return found
+
+
+def codes() -> dict[str, type[errors.HoloDeckError]]:
+    """The class that a code belongs to: the first one that says it itself."""
+    own = [kind for kind in error_types() if "code" in vars(kind) and kind is not errors.HoloDeckError]
+    return {kind.code: kind for kind in reversed(own)}
+
+
+def problems(_name: str) -> str:
+    served = (kind for kind in codes().values() if not issubclass(kind, errors.ConfigError | errors.StartError))
+    rows = (
+        (f"`{kind.code}`", _status(kind), kind.title, "yes" if kind.retryable else "")
+        for kind in sorted(served, key=lambda kind: (_status(kind), kind.code))
+    )
+    return table(("code", "status", "title", "worth a retry"), rows)
+
+
+def _status(kind: type[errors.HoloDeckError]) -> str:
+    if issubclass(kind, errors.Cancelled):
+        return ""
+    return "400, 408, 422" if kind is errors.InvalidRequest else str(kind.status)
+
+
+def reasons(_name: str) -> str:
+    models = [kind for kind in error_types() if issubclass(kind, errors.ModelError) and "reason" in vars(kind)]
+    rows = (
+        (f"`{kind.reason}`", f"`{kind.code}`", str(kind.status), "yes" if kind.retryable else "", _said_of(kind))
+        for kind in models
+        if kind is not errors.ModelError
+    )
+    return table(("reason", "code", "status", "worth a retry", "meaning"), rows)
+
+
+WRITERS: dict[str, Callable[[str], str]] = {
+    **dict.fromkeys(blocks(), keys),
+    "events": story,
+    "problems": problems,
+    "reasons": reasons,
+}
+
+
+def tables_in(page: Path) -> list[str]:
+    return [match["name"] for match in _TABLE.finditer(page.read_text(encoding="utf-8"))]
+
+
+def rewritten(page: Path) -> str:
+    """The page with every table as the code has it now."""
+    return _TABLE.sub(
+        lambda match: match[1] + WRITERS[match["name"]](match["name"]) + match[3], page.read_text("utf-8")
+    )
+
+
+def main() -> int:
+    old = [page for page in PAGES if rewritten(page) != page.read_text(encoding="utf-8")]
+    for page in old:
+        sys.stdout.write(f"{page.name} is out of date\n")
+        if "--check" not in sys.argv:
+            page.write_text(rewritten(page), encoding="utf-8")
+    return bool(old) and "--check" in sys.argv
+
+
+if __name__ == "__main__":
+    sys.exit(main())
