@@ -191,6 +191,37 @@ def test_64_levels_are_taken() -> None:
     assert decode(body(state=nested(64))).request.state == nested(64)
 
 
+@pytest.mark.req("SRV-07")
+def test_keys_may_be_spelled_as_in_python() -> None:
+    """The official SDK takes both; Microsoft's client writes this one."""
+    call = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
+    picture = {"type": "image", "source": {"type": "data", "value": "aGk=", "mime_type": "image/png"}}
+    sent = {
+        "thread_id": "t1",
+        "run_id": "r1",
+        "runId": "r2",
+        "parent_run_id": "r0",
+        "protocol_version": "1.0",
+        "forwarded_props": {"tool_call_id": "kept as it is"},
+        "state": {"thread_id": "kept as it is"},
+        "messages": [
+            {"id": "u", "role": "user", "content": [picture, {"type": "binary", "mime_type": "a/b", "data": "aGk="}]},
+            {"id": "a", "role": "assistant", "tool_calls": [call]},
+            {"id": "t", "role": "tool", "tool_call_id": "c1", "content": "ok"},
+        ],
+        "resume": [{"interrupt_id": "i1", "status": "resolved"}],
+    }
+    read = decode(json.dumps(sent).encode())
+    request = read.request
+    assert (read.thread_id, read.run_id, request.parent_run_id, read.profile) == ("t1", "r2", "r0", Profile.FULL)
+    assert (request.properties, request.state) == ({"tool_call_id": "kept as it is"}, {"thread_id": "kept as it is"})
+    user, assistant, tool = request.messages
+    assert [part.mime_type for part in user.content if isinstance(part, MediaPart)] == ["image/png", "a/b"]
+    assert isinstance(assistant, AssistantMessage)
+    assert isinstance(tool, ToolMessage)
+    assert (assistant.tool_calls[0].id, tool.call_id, request.resume[0].interrupt_id) == ("c1", "c1", "i1")
+
+
 @pytest.mark.parametrize(("sent", "read"), [({}, None), (None, None), ([], []), ({"a": {}}, {"a": {}}), (0, 0)])
 def test_empty_state_is_no_state(sent: Any, read: Any) -> None:
     assert decode(body(state=sent)).request.state == read

@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote
 from holodeck.core.messages import Content, MediaPart, Part, TextPart, text_of
 from holodeck.core.text import clean
 from holodeck.wires.agui.profile import Profile
+from holodeck.wires.agui.spelling import camel_case
 
 FILE_URN = "urn:ag-ui:file:"
 MEDIA_KINDS = ("image", "audio", "video", "document")
@@ -25,7 +26,7 @@ def read_part(part: Any) -> Part | None:
     if kind == "text":
         return TextPart(clean(part["text"])) if isinstance(part.get("text"), str) else None
     if kind == "binary":
-        return _read_binary(part)
+        return _read_binary(camel_case(part))
     if kind in MEDIA_KINDS:
         return _read_media(kind, part)
     return None
@@ -36,7 +37,7 @@ def _read_media(kind: str, part: dict[str, Any]) -> MediaPart | None:
     value = source.get("value") if isinstance(source, dict) else None
     if not isinstance(source, dict) or not isinstance(value, str) or not value:
         return None
-    metadata = part.get("metadata")
+    source, metadata = camel_case(source), part.get("metadata")
     return _media(
         place=source.get("type"),
         value=value,

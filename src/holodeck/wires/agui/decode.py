@@ -19,6 +19,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.content import read_part
 from holodeck.wires.agui.profile import Profile, profile_of
+from holodeck.wires.agui.spelling import camel_case
 from holodeck.wires.body import name, opaque, parse, rows, table, text
 from holodeck.wires.sse import json_bytes
 
@@ -48,7 +49,7 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
 
 def decode(body: bytes) -> AguiInput:
     """Reads the body of a POST; raises InvalidRequest (400 no JSON, 422 no RunAgentInput) or PayloadTooLarge."""
-    raw = parse(body)
+    raw = camel_case(parse(body))
     warnings: list[str] = []
     warn = warnings.append
     thread_id, run_id = _id(raw.get("threadId"), "threadId"), _id(raw.get("runId"), "runId")
@@ -83,7 +84,7 @@ def _messages(value: Any, warn: Warn) -> tuple[Message, ...]:
     tool_names: dict[str, str] = {}
     for i, item in enumerate(rows(value, "messages", MAX_MESSAGES)):
         path = f"messages[{i}]"
-        message = _message(table(item, path), path, tool_names, warn)
+        message = _message(camel_case(table(item, path)), path, tool_names, warn)
         if message is None:
             continue
         if message.id in read:
@@ -218,9 +219,8 @@ def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) ->
 
 
 def _resumes(value: Any) -> tuple[Resume, ...]:
-    return tuple(
-        _resume(table(item, path), path) for path, item in _places("resume", rows(value, "resume", MAX_RESUMES))
-    )
+    places = _places("resume", rows(value, "resume", MAX_RESUMES))
+    return tuple(_resume(camel_case(table(item, path)), path) for path, item in places)
 
 
 def _resume(raw: dict[str, Any], path: str) -> Resume:
