@@ -9,6 +9,7 @@ from zoneinfo import ZoneInfo
 
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.models.port import Model
+from holodeck.resilience.breakers import Breakers
 from holodeck.tools.port import Toolset
 
 MAX_RESULT_CHARACTERS = 50_000
@@ -66,8 +67,10 @@ class Agent:
     loop: AgentLoopConfig = field(default_factory=AgentLoopConfig)
     state: StateSettings | None = None
     max_messages: int = 200  # of the history, that the model is shown
+    max_tokens: int | None = None  # the same in tokens, estimated
     max_result_characters: int = MAX_RESULT_CHARACTERS
     approval_seconds: float = APPROVAL_SECONDS  # how long a person has to decide
+    breakers: Breakers = field(default_factory=Breakers)  # of the model and the tools, for who wants to know
 
     async def start(self) -> None:
         await self.tools.start()

@@ -14,7 +14,9 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.agent import Agent
+from holodeck.agent.budget import Spending
 from holodeck.agent.context import AgentContext
+from holodeck.agent.kept_results import KeptResults
 from holodeck.agent.narrator import Narrator, reason_for_cut
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
@@ -35,7 +37,8 @@ from holodeck.errors import (
     RunTimeout,
 )
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.tools.port import ToolContext
+from holodeck.resilience.patience import patience
+from holodeck.tools.port import ToolContext, Toolset
 from holodeck.tools.state import StateToolset
 
 log = logging.getLogger(__name__)
@@ -48,7 +51,7 @@ async def run(agent: Agent, context: AgentContext, emit: Emit) -> AgentResponse:
     """Runs the agent once. Raises nothing but CancelledError, and that only after the story has its ending."""
     one = _Run(agent, context, emit)
     try:
-        return await one.go()
+        return await one.go_in_time()
     except asyncio.CancelledError:
         one.tell_cancelled()
         raise
@@ -79,8 +82,13 @@ class _Run:
             used_call_ids=_call_ids(conversation.messages, conversation.pending),
         )
         self.state = StateToolset(initial_state(self.agent.state, context), self.emit) if self.agent.state else None
+        self.spending = Spending(self.agent.loop.budget)
+        kept = KeptResults(self.agent.max_result_characters)
+        own_tools: list[Toolset] = [kept, self.agent.tools]  # the later one keeps a name that both have
         self.tools = ToolRunner(
-            toolsets=[self.agent.tools] if self.state is None else [self.agent.tools, self.state],
+            toolsets=own_tools if self.state is None else [*own_tools, self.state],
+            spending=self.spending,
+            kept=kept,
             narrator=self.narrator,
             context=ToolContext(
                 user_id=context.user_id,
@@ -94,6 +102,16 @@ class _Run:
         )
 
     # the run, read aloud
+
+    async def go_in_time(self) -> AgentResponse:
+        seconds = self.agent.loop.run_timeout
+        try:
+            async with asyncio.timeout(seconds) as limit:
+                return await self.go()
+        except TimeoutError:
+            if not limit.expired():
+                raise  # somebody else's, and a defect
+            raise RunTimeout(f"The run took longer than {seconds:g} s (loop.run_timeout).") from None
 
     async def go(self) -> AgentResponse:
         self.narrator.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
@@ -114,7 +132,7 @@ class _Run:
         self.narrator.step_started(number)
         seconds = self.agent.loop.iteration_timeout
         try:
-            async with asyncio.timeout(seconds):
+            async with patience(seconds, silent=lambda: self.narrator.silent):
                 batch, reply = await self._ask()
                 await self._act(batch)
         except TimeoutError:
@@ -126,17 +144,20 @@ class _Run:
         if not batch.assistant.tool_calls:
             return self._completed(reply)
         self._count_unusable(batch)
+        self.spending.check()
         return None
 
     async def _ask(self) -> tuple[Batch, ModelReply]:
         """The model's reply as a batch of calls. What it said before it failed is kept, marked as cut."""
+        prompt = self._prompt()
         try:
-            reply = await self.agent.model.reply(self._prompt(), self._listener())
+            reply = await self.agent.model.reply(prompt, self._listener())
         except (asyncio.CancelledError, HoloDeckError) as error:
             await self._keep_partial(reason_for_cut(error))
             raise
         self.narrator.reply_ended()
         self.usages.append(reply.usage)
+        self.spending.model_call(prompt, reply)
         if reply.finish_reason == "content_filter":
             await self._keep_partial("content_filter")
             raise ContentFiltered("The provider's content filter stopped the reply.", started=True)

@@ -22,6 +22,7 @@ class Narrator:
     def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:
         self.emit = emit
         self.message_id = new_ulid()
+        self.silent = True  # the model has said nothing yet in this step
         self._run_id = run_id
         self._session_id = session_id
         self._step: int | None = None
@@ -61,6 +62,7 @@ class Narrator:
 
     def step_started(self, number: int) -> None:
         self._step = number
+        self.silent = True
         self.message_id = new_ulid()
         self._renamed.clear()
         self._said.clear()
@@ -90,11 +92,13 @@ class Narrator:
 
     def reasoning(self, delta: str) -> None:
         if self._reasoning_id is None:
+            self.silent = False
             self._reasoning_id = new_ulid()
             self.emit(e.ReasoningStarted(self._reasoning_id))
         self.emit(e.ReasoningAdded(self._reasoning_id, delta))
 
     def call_started(self, call_id: str, name: str) -> None:
+        self.silent = False
         self._close_reasoning()
         self._close_text()
         own_id = self._unused(call_id)
@@ -144,6 +148,7 @@ class Narrator:
 
     def _open_text(self) -> None:
         self._close_reasoning()
+        self.silent = False
         self._text_open = True
         self.emit(e.TextStarted(self.message_id))
 

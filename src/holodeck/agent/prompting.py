@@ -5,6 +5,7 @@ from typing import Any
 
 from holodeck.agent.agent import Agent, StateSettings
 from holodeck.agent.context import AgentContext
+from holodeck.agent.estimate import tokens_of
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.tools import ToolSchema
 from holodeck.models.port import Prompt
@@ -14,23 +15,29 @@ from holodeck.tools.state import StateToolset
 def prompt_for(agent: Agent, context: AgentContext, tools: Sequence[ToolSchema], state: StateToolset | None) -> Prompt:
     return Prompt(
         system=_system(agent, context, state),
-        messages=tuple(latest(context.conversation.messages, agent.max_messages)),
+        messages=tuple(latest(context.conversation.messages, agent.max_messages, agent.max_tokens)),
         tools=tools,
         timezone=context.timezone,
     )
 
 
-def latest(messages: Sequence[Message], limit: int) -> Sequence[Message]:
-    """At most about `limit` messages, cut only where a user speaks, so that calls and results stay together.
+def latest(messages: Sequence[Message], limit: int, max_tokens: int | None = None) -> Sequence[Message]:
+    """At most `limit` messages of about `max_tokens`, cut only where a user speaks: calls and results stay together.
 
-    A single turn that is longer than the limit is kept whole: half a turn is worse than a long one.
+    The last turn is kept whole even if it is longer than the limits: half a turn is worse than a long one.
     """
-    if len(messages) <= limit:
+    if len(messages) <= limit and max_tokens is None:
         return messages
-    turns = [index for index, message in enumerate(messages) if isinstance(message, UserMessage)]
-    fitting = [index for index in turns if len(messages) - index <= limit]
-    start = fitting[0] if fitting else (turns[-1] if turns else 0)
-    return messages[start:]
+    start = len(messages)
+    tokens = 0
+    for index in range(len(messages) - 1, -1, -1):
+        tokens += tokens_of(messages[index]) if max_tokens is not None else 0
+        fits = len(messages) - index <= limit and (max_tokens is None or tokens <= max_tokens)
+        if not fits and start < len(messages):
+            break
+        if isinstance(messages[index], UserMessage) or (fits and index == 0):
+            start = index
+    return messages[start:] if start < len(messages) else messages
 
 
 def initial_state(settings: StateSettings, context: AgentContext) -> Any:
@@ -46,6 +53,9 @@ def _system(agent: Agent, context: AgentContext, state: StateToolset | None) -> 
     if context.notes:
         notes = "\n".join(f"- {description}: {value}" for description, value in context.notes)
         sections.append(f"What the application says about the situation:\n{notes}")
+    withdrawn = [name for server in agent.tools.health() for name in server.withdrawn]
+    if withdrawn:
+        sections.append(f"The tools {', '.join(withdrawn)} are not available at the moment.")
     if state is not None:
         sections.append(f"The state that you share with the user interface (JSON):\n{state.as_json()}")
     return "\n\n".join(section for section in sections if section)

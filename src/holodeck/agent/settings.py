@@ -19,6 +19,16 @@ Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1
 Rules = Annotated[tuple[Line, ...], Field(min_length=1, max_length=50)]
 
 
+class RunBudget(BaseModel):
+    """What one run may spend. It is looked at between steps: a step that was begun is finished."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+    tokens: int | None = Field(None, ge=1, le=1_000_000_000, description="Of prompts and replies together")
+    seconds: float | None = Field(None, gt=0, le=86_400, description="No further step is begun after them")
+    tool_calls: int | None = Field(None, ge=0, le=100_000, description="Calls beyond them are not carried out")
+
+
 class AgentLoopConfig(BaseModel):
     """When a run has done enough."""
 
@@ -26,6 +36,10 @@ class AgentLoopConfig(BaseModel):
 
     max_iterations: int = Field(15, ge=1, le=50, description="Model calls in one run before it is stopped")
     iteration_timeout: float = Field(30, gt=0, le=3600, description="Seconds for one model call and its tool calls")
+    run_timeout: float | None = Field(
+        None, gt=0, le=86_400, description="Seconds for a whole run, which is cut off in the middle of what it does"
+    )
+    budget: RunBudget = Field(RunBudget(), description="What one run may spend; nothing is limited by default")
     enable_retry: bool = Field(False, description="Call a tool again when it could not be reached")
     retry_attempts: int = Field(1, ge=0, le=10, description="How often, with enable_retry")
 

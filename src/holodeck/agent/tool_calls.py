@@ -8,12 +8,14 @@ import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+from holodeck.agent.budget import NOT_PAID_FOR, Spending
+from holodeck.agent.kept_results import KeptResults
 from holodeck.agent.narrator import Narrator
 from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
-from holodeck.core.text import clean, shorten
 from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus
 from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.names import unknown_tool
@@ -50,6 +52,8 @@ class ToolRunner:
     toolsets: Sequence[Toolset]
     narrator: Narrator
     context: ToolContext
+    spending: Spending
+    kept: KeptResults
     attempts: int = 1
     max_characters: int
     executions: list[ToolExecution] = field(default_factory=list)
@@ -104,17 +108,13 @@ class ToolRunner:
     async def _run_ready(self, batch: Batch, ready: Sequence[tuple[ToolCall, dict[str, Any], Toolset]]) -> None:
         async with asyncio.TaskGroup() as group:
             for call, arguments, toolset in ready:
-                group.create_task(self._run_one(batch, call, arguments, toolset))
+                if self.spending.pays_for_call():
+                    group.create_task(self._run_one(batch, call, arguments, toolset))
+                else:
+                    self.answer(batch, call, ToolResult.failure(NOT_PAID_FOR))
 
     async def _run_one(self, batch: Batch, call: ToolCall, arguments: dict[str, Any], toolset: Toolset) -> None:
-        context = ToolContext(
-            user_id=self.context.user_id,
-            session_id=self.context.session_id,
-            run_id=self.context.run_id,
-            call_id=call.id,
-            timezone=self.context.timezone,
-            emit=self.context.emit,
-        )
+        context = replace(self.context, call_id=call.id, shorten=partial(self.kept.shorten, call.id))
         started = time.monotonic()
         result = ToolResult.failure("not tried")
         for _attempt in range(self.attempts):
@@ -127,8 +127,8 @@ class ToolRunner:
         self, batch: Batch, call: ToolCall, arguments: dict[str, Any], result: ToolResult, seconds: float
     ) -> None:
         content = result.content
-        if isinstance(content, str):
-            content = shorten(clean(content), self.max_characters)
+        if isinstance(content, str) and call.id not in self.kept:  # else its toolset has shortened it
+            content = self.kept.shorten(call.id, content, self.max_characters)
         message = ToolMessage(call_id=call.id, name=call.name, content=content, failed=result.failed)
         batch.results[call.id] = message
         self.executions.append(

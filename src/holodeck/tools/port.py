@@ -4,11 +4,12 @@ A toolset knows nothing of models or runs. Failing is part of its work: whatever
 ToolResult with a text that the model can act on. Only cancellation travels as an exception.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holodeck.core.events import Emit, Event
+from holodeck.core.text import shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 
 
@@ -26,6 +27,7 @@ class ToolContext:
     call_id: str = ""
     timezone: str = "UTC"
     emit: Emit = field(default=_to_nobody)  # for activity and custom events of long-running tools
+    shorten: Callable[[str, int], str] = shorten  # a run keeps what is cut off, so that the model can ask for it
 
     def values(self) -> Mapping[str, str]:
         """What `bind:` templates may name."""
@@ -45,6 +47,7 @@ class ToolsetHealth:
     ready: bool
     required: bool = False
     detail: str = ""
+    withdrawn: tuple[str, ...] = ()  # tools that it has but that are not offered, because they keep failing
 
 
 class Toolset(Protocol):

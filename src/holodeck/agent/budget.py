@@ -1,0 +1,57 @@
+"""What a run has spent, held against what it may spend (`loop.budget`).
+
+Tool calls are counted as they are asked for: the one after the last that is paid for is not carried out. Tokens are
+known only when they are spent, so a run stops after the step that spent the last of them. An answer that is there is
+never taken back: a budget ends a run only when another step would be needed.
+"""
+
+import time
+from collections.abc import Callable
+
+from holodeck.agent.estimate import tokens_in, tokens_of_text
+from holodeck.agent.settings import RunBudget
+from holodeck.errors import ServerError
+from holodeck.models.port import ModelReply, Prompt
+
+NOT_PAID_FOR = "Not carried out: the run has used up its tool calls (loop.budget.tool_calls)."
+
+
+class BudgetExceeded(ServerError):
+    """The run needed more than `loop.budget` allows; `reason` says of what: tokens, seconds, tool_calls."""
+
+    code, status, title = "budget-exceeded", 500, "The run has used up its budget"
+
+    def __init__(self, reason: str, limit: float) -> None:
+        super().__init__(f"Stopped: the run has used up its budget of {limit:g} {reason} (loop.budget.{reason}).")
+        self.reason = reason
+
+
+class Spending:
+    def __init__(self, budget: RunBudget, clock: Callable[[], float] = time.monotonic) -> None:
+        self._budget = budget
+        self._clock = clock
+        self._started_at = clock()
+        self._tokens = self._calls = 0
+
+    def model_call(self, prompt: Prompt, reply: ModelReply) -> None:
+        """Counts what the endpoint says it cost; an endpoint that says nothing is estimated, not free."""
+        if reply.usage is not None:
+            self._tokens += reply.usage.total_tokens
+        elif self._budget.tokens is not None:
+            said = (reply.text, reply.reasoning, *(call.name + call.arguments for call in reply.tool_calls))
+            self._tokens += tokens_of_text(prompt.system) + tokens_in(prompt.messages) + sum(map(tokens_of_text, said))
+
+    def pays_for_call(self) -> bool:
+        """Asked once for each tool call before it is carried out."""
+        self._calls += 1
+        return self._budget.tool_calls is None or self._calls <= self._budget.tool_calls
+
+    def check(self) -> None:
+        """Raises BudgetExceeded when there is nothing left for another step."""
+        budget = self._budget
+        if budget.tool_calls is not None and self._calls > budget.tool_calls:
+            raise BudgetExceeded("tool_calls", budget.tool_calls)
+        if budget.tokens is not None and self._tokens >= budget.tokens:
+            raise BudgetExceeded("tokens", budget.tokens)
+        if budget.seconds is not None and self._clock() - self._started_at >= budget.seconds:
+            raise BudgetExceeded("seconds", budget.seconds)

@@ -1,0 +1,34 @@
+"""Rough counts of tokens, for limits where nobody has exact ones.
+
+Four characters a token is what English text comes to with the tokenizers in use; code and other scripts come to more.
+A limit that is set a quarter below the model's window is safe. Never shown as usage: usage is what the endpoint said.
+"""
+
+from collections.abc import Iterable
+
+from holodeck.core.messages import AssistantMessage, Content, MediaPart, Message
+
+CHARACTERS_PER_TOKEN = 4
+TOKENS_OF_A_MESSAGE = 4  # its role and what separates it from the next
+TOKENS_OF_AN_IMAGE = 1000  # what providers bill for one of ordinary size, however many bytes it has
+
+
+def tokens_in(messages: Iterable[Message]) -> int:
+    return sum(map(tokens_of, messages))
+
+
+def tokens_of(message: Message) -> int:
+    tokens = TOKENS_OF_A_MESSAGE + _tokens_of_content(message.content)
+    if isinstance(message, AssistantMessage):
+        tokens += sum(tokens_of_text(call.name + call.arguments) for call in message.tool_calls)
+    return tokens
+
+
+def tokens_of_text(text: str) -> int:
+    return -(-len(text) // CHARACTERS_PER_TOKEN)
+
+
+def _tokens_of_content(content: Content) -> int:
+    if isinstance(content, str):
+        return tokens_of_text(content)
+    return sum(TOKENS_OF_AN_IMAGE if isinstance(part, MediaPart) else tokens_of_text(part.text) for part in content)
