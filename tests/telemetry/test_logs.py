@@ -189,7 +189,7 @@ def test_a_blocked_pipe_costs_lines_and_nothing_else(pipe):
     reader = threading.Thread(target=lambda: collected.extend(_drain(read)))
     collected: list[dict] = []
     reader.start()
-    while writer._lines:  # the thread takes them as soon as the pipe has room
+    while writer._lines:  # the thread takes them when the pipe has room
         time.sleep(0.001)
     writer.put(written)
     writer.close(5)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 MAX_LINES = 10_000
 MAX_BYTES = 4 * 1024 * 1024
+GATHER_SECONDS = 0.05
 
 
 class LineWriter:
@@ -40,7 +41,8 @@ class LineWriter:
                 return
             self._lines.append(line)
             self._size += len(line)
-            self._filled.notify()
+            if len(self._lines) == 1:  # the thread sleeps only when there is nothing
+                self._filled.notify()
 
     def close(self, timeout: float = 1.0) -> None:
         """Writes what is left; gives up after `timeout` seconds, because the pipe may be blocked for ever."""
@@ -62,9 +64,13 @@ class LineWriter:
                 reported = self.dropped
 
     def _take(self) -> list[bytes]:
-        """All lines that wait; none at the end."""
+        """All lines that wait; none at the end.
+
+        It lets some more gather first: a thread that woke for each line would take the interpreter from the requests.
+        """
         with self._filled:
             self._filled.wait_for(lambda: self._lines or self._closing)
+            self._filled.wait_for(lambda: self._closing, GATHER_SECONDS)
             lines, self._lines = self._lines, []
             self._size = 0
             return lines
