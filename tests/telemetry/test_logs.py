@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 import structlog
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holodeck.telemetry import logs
@@ -56,6 +56,8 @@ def test_the_request_is_named_without_being_asked():
 @pytest.mark.req("T29")
 @settings(max_examples=300, deadline=None)
 @given(st.text(), st.dictionaries(st.text(), st.none() | st.floats() | st.text() | st.lists(st.text()), max_size=4))
+@example("", {"APIKEY": None, "secret": 1.5, "password": ["a"]})
+@example("secret=", {"api_key": "=", "cookie:": "bearer"})
 def test_no_text_breaks_a_line(text, details):
     told = line(event=text, details=details)
     assert list(told) == MEMBERS
@@ -125,6 +127,8 @@ def test_known_secrets_are_masked_in_every_form():
         ("Authorization: Bearer abc.def.ghi", "Authorization: Bearer ***"),
         ('{"api_key": "abc123", "a": 1}', '{"api_key": "***", "a": 1}'),
         ("password=hunter2&x=1", "password=***&x=1"),
+        ('"text": "{\\"password\\": \\"hunter2\\"}"', '"text": "{\\"password\\": \\"***\\"}"'),
+        ('{"APIKEY": null, "cookie": 1, "note": "secret="}', '{"APIKEY": null, "cookie": 1, "note": "secret="}'),
         ("ghp_abcdefghijklmnopqrstuvwxyz0123", "***"),
         ("the secret of life", "the secret of life"),
         ("task-abcdefghijklmnop", "task-abcdefghijklmnop"),

@@ -24,11 +24,16 @@ _LOOKS_SECRET = re.compile(
     re.VERBOSE,
 )
 _NAMED = re.compile(
-    r"""((?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passwd|password|authorization|cookie)"""
-    r"""\w*(?:\\?["'])?\s*[:=]\s*(?:\\?["'])?\s*(?:(?:bearer|basic)\s+)?)([^\s"'\\,;&}\]]+)""",
-    re.IGNORECASE,
+    r"""
+    ( (?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passwd|password|authorization|cookie) \w*
+      (?: (?P<quote>\\?") \s*:\s* (?P=quote)          # a member of an object; null and numbers are no strings
+        | \s*[:=]\s* (?:\\"|')? )                      # inside a text
+      \s* (?:(?:bearer|basic)\s+)? )
+    [^\s"'\\,;&}\]]+
+    """,
+    re.IGNORECASE | re.VERBOSE,
 )
-_BEARER = re.compile(r"\b(bearer\s+)([^\s\"'\\,;]{6,})", re.IGNORECASE)
+_BEARER = re.compile(r"\b(bearer\s+)[^\s\"'\\,;]{6,}", re.IGNORECASE)
 
 
 # Every pattern above needs one of these, in lower case: searching for words is a hundred times as fast as for patterns.
