@@ -117,7 +117,8 @@ def test_a_call_of_an_earlier_run_may_be_answered():
 
 
 def test_the_table_knows_every_event():
-    assert set(e.Event.__subclasses__()) == set(TABLE)
+    of_core = {kind for kind in e.Event.__subclasses__() if kind.__module__ == e.__name__}  # tests make their own, too
+    assert of_core == set(TABLE)
 
 
 def test_only_the_endings_end():
