@@ -169,15 +169,20 @@ def test_structlog_and_the_standard_library_come_out_the_same_way(pipe):
         logging.getLogger("holodeck.somewhere").warning("careful with %s", "hunter2-hunter2")
         output._bridge.emit(logging.LogRecord("holodeck.somewhere", logging.INFO, "", 1, "%d", ("no number",), None))
         logging.getLogger("other").info("not shown")
+        details = {"service": "model", "new_state": "open"}
+        logging.getLogger("holodeck.x").warning("circuit_breaker_state_change", extra={"details": details})
         logging.getLogger("other").error("it broke", exc_info=ZeroDivisionError("oh"))
     finally:
         output.close()
     told = read_lines(pipe[0])
-    assert [each["event"] for each in told] == ["model_called", "log", "log", "error_occurred"]
+    assert [each["event"] for each in told] == [
+        "model_called", "log", "log", "circuit_breaker_state_change", "error_occurred",
+    ]  # fmt: skip
+    assert told[3]["details"] == {"logger": "holodeck.x", **details}
     assert told[1]["details"] == {"logger": "holodeck.somewhere", "message": "careful with ***"}
-    assert "unprintable" in told[2]["details"]
-    assert "ZeroDivisionError: oh" in told[3]["details"]["traceback"]
-    assert told[3]["level"] == "error"
+    assert told[2]["details"]["message"].startswith("%d [")
+    assert "ZeroDivisionError: oh" in told[4]["details"]["traceback"]
+    assert told[4]["level"] == "error"
 
 
 @pytest.mark.req("D13")

@@ -88,21 +88,32 @@ class _Outlet:
 
 
 class StandardBridge(logging.Handler):
-    """The standard library's records as lines like all others."""
+    """The standard library's records as lines like all others.
+
+    A record with `extra={"details": {…}}` is an event, and its message the event's name: how layers speak that know
+    nothing of telemetry.
+    """
 
     def __init__(self, line_format: LineFormat, writer: LineWriter) -> None:
         super().__init__()
         self._format, self._writer = line_format, writer
 
     def emit(self, record: logging.LogRecord) -> None:
-        try:
-            details = {"logger": record.name, "message": record.getMessage()}
-        except (TypeError, ValueError) as error:  # arguments that do not fit their text
-            details = {"logger": record.name, "message": str(record.msg), "unprintable": str(error)}
+        message, given = _message(record), getattr(record, "details", None)
+        event = "error_occurred" if record.levelno >= logging.ERROR else "log"
+        details: dict[str, Any] = {"logger": record.name, "message": message}
+        if isinstance(given, dict):
+            event, details = message, {"logger": record.name, **given}
         if record.exc_info:
             details["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-        event = "error_occurred" if record.levelno >= logging.ERROR else "log"
         self._writer.put(self._format(None, record.levelname.lower(), {"event": event, "details": details}))
+
+
+def _message(record: logging.LogRecord) -> str:
+    try:
+        return record.getMessage()
+    except (TypeError, ValueError) as error:  # arguments that do not fit their text
+        return f"{record.msg} [{error}]"
 
 
 class Logging:
