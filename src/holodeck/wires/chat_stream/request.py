@@ -1,0 +1,63 @@
+"""The chat-stream wire's ChatRequest → RunRequest (ORC-01). Another shape than REST's, with limits of its own."""
+
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from msgspec import Meta
+
+from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
+from holodeck.core.messages import UserMessage
+from holodeck.core.request import RunRequest
+from holodeck.core.text import strip_controls
+from holodeck.errors import InvalidRequest
+from holodeck.wires.body import parse, text
+
+MAX_INPUT = 5_000
+
+ForeignId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)]
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user says. Control characters are dropped before it is measured."""
+
+    input: Annotated[
+        str,
+        Meta(min_length=1, max_length=MAX_INPUT, pattern=r"\S", examples=["Remind me to buy eggs tomorrow at 3pm"]),
+    ]
+    conversation_id: Annotated[
+        ForeignId | None,
+        Meta(description="Gives memory if the agent file names a session store; else it is only logged"),
+    ] = None
+    user_id: Annotated[
+        ForeignId | None, Meta(description="Whose data the tools work on, as long as nobody has to sign in")
+    ] = None
+
+
+def decode(body: bytes) -> ChatRequest:
+    """Reads a body; raises InvalidRequest (400 no JSON, 422 no ChatRequest)."""
+    raw = parse(body)
+    if raw.get("input") is None:
+        raise InvalidRequest("input is missing", field="input")
+    said = strip_controls(text(raw["input"], "input"))
+    if not said.strip():
+        raise InvalidRequest("input has to say something", field="input")
+    if len(said) > MAX_INPUT:
+        raise InvalidRequest(f"input has {len(said):,} characters; {MAX_INPUT:,} are allowed", field="input")
+    return ChatRequest(
+        input=said,
+        conversation_id=_id(raw.get("conversation_id"), "conversation_id"),
+        user_id=_id(raw.get("user_id"), "user_id"),
+    )
+
+
+def _id(value: Any, path: str) -> str | None:
+    if value is None:
+        return None
+    read = text(value, path)
+    if not is_foreign_id(read):
+        raise InvalidRequest(f"{path} has to have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
+    return read
+
+
+def run_request(chat: ChatRequest, *, session_id: str, user_id: str) -> RunRequest:
+    return RunRequest(session_id=session_id, user_id=user_id, messages=(UserMessage(content=chat.input),))

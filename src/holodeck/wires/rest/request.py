@@ -1,0 +1,129 @@
+"""ChatRequest → RunRequest (SRV-12).
+
+Whatever form a request came in, it is checked here, field by field. The bytes of files are not looked at: base64 and
+types are for `holodeck.files`, which hands back what the model shall see of them.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import msgspec
+from msgspec import Meta
+
+from holodeck.core.ids import is_ulid
+from holodeck.core.messages import Content, Part, TextPart, UserMessage
+from holodeck.core.request import FileNote, Resume, RunRequest
+from holodeck.errors import InvalidRequest
+from holodeck.wires.body import name, parse, rows, table, text
+
+MAX_MESSAGE = 10_000
+MAX_FILES = 10
+MAX_DECISIONS = 128
+MAX_TYPE = 255
+
+
+class FileContent(msgspec.Struct, frozen=True, kw_only=True):
+    """A file inside JSON."""
+
+    content: Annotated[str, Meta(description="The bytes, in base64")]
+    mime_type: Annotated[str, Meta(max_length=MAX_TYPE, examples=["text/csv"])]
+    filename: str | None = None
+
+
+class Decision(msgspec.Struct, frozen=True, kw_only=True):
+    """A person's answer to one of the `interrupts` of an earlier answer."""
+
+    interrupt_id: str
+    approved: bool
+
+
+class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user says. Without a session, a new one begins."""
+
+    message: Annotated[
+        str, Meta(min_length=1, max_length=MAX_MESSAGE, pattern=r"\S", examples=["What is due tomorrow?"])
+    ]
+    session_id: Annotated[
+        Annotated[str, Meta(pattern="^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$")] | None,
+        Meta(description="A ULID, from an earlier answer", examples=["01K9ZQ4W3V8N2R5T7Y9A1C3E5G"]),
+    ] = None
+    files: Annotated[tuple[FileContent, ...], Meta(max_length=MAX_FILES)] = ()
+    resume: Annotated[tuple[Decision, ...], Meta(max_length=MAX_DECISIONS)] = ()
+
+
+def decode(body: bytes) -> ChatRequest:
+    """Reads a JSON body; raises InvalidRequest (400 no JSON, 422 no ChatRequest)."""
+    raw = parse(body)
+    found = rows(raw.get("files"), "files", MAX_FILES)
+    decisions = rows(raw.get("resume"), "resume", MAX_DECISIONS)
+    return chat_request(
+        raw.get("message"),
+        raw.get("session_id"),
+        tuple(_file(table(each, f"files[{i}]"), f"files[{i}]") for i, each in enumerate(found)),
+        tuple(_decision(table(each, f"resume[{i}]"), f"resume[{i}]") for i, each in enumerate(decisions)),
+    )
+
+
+def chat_request(
+    message: Any, session_id: Any, files: tuple[FileContent, ...] = (), resume: tuple[Decision, ...] = ()
+) -> ChatRequest:
+    """The checks that every form of a request has to pass."""
+    if message is None:
+        raise InvalidRequest("message is missing", field="message")
+    said = text(message, "message")
+    if not said.strip():
+        raise InvalidRequest("message has to say something", field="message")
+    if len(said) > MAX_MESSAGE:
+        raise InvalidRequest(f"message has {len(said):,} characters; {MAX_MESSAGE:,} are allowed", field="message")
+    return ChatRequest(message=said, session_id=_session(session_id), files=files, resume=resume)
+
+
+def _session(value: Any) -> str | None:
+    if value is None:
+        return None
+    session_id = text(value, "session_id")
+    if not is_ulid(session_id):
+        raise InvalidRequest("session_id has to be a ULID, as answers give it", field="session_id")
+    return session_id
+
+
+def _file(raw: dict[str, Any], path: str) -> FileContent:
+    filename = raw.get("filename")
+    return FileContent(
+        content=_ascii(raw.get("content"), f"{path}.content"),
+        mime_type=_mime_type(raw.get("mime_type"), f"{path}.mime_type"),
+        filename=None if filename is None else text(filename, f"{path}.filename"),
+    )
+
+
+def _decision(raw: dict[str, Any], path: str) -> Decision:
+    approved = raw.get("approved")
+    if not isinstance(approved, bool):
+        raise InvalidRequest(f"{path}.approved has to be true or false", field=f"{path}.approved")
+    return Decision(interrupt_id=name(raw.get("interrupt_id"), f"{path}.interrupt_id"), approved=approved)
+
+
+def _ascii(value: Any, path: str) -> str:
+    """Base64 may be megabytes: it is not cleaned, only known to be harmless."""
+    if not isinstance(value, str) or not value.isascii():
+        raise InvalidRequest(f"{path} has to be base64", field=path)
+    return value
+
+
+def _mime_type(value: Any, path: str) -> str:
+    mime_type = text(value, path)
+    if not 0 < len(mime_type) <= MAX_TYPE:
+        raise InvalidRequest(f"{path} has to name a type, such as text/csv", field=path)
+    return mime_type
+
+
+def run_request(chat: ChatRequest, *, user_id: str, read: Sequence[tuple[Part, FileNote]] = ()) -> RunRequest:
+    """The run that this request asks for; `read` is what became of its files, in their order."""
+    content: Content = (TextPart(chat.message), *(part for part, _ in read)) if read else chat.message
+    return RunRequest(
+        session_id=chat.session_id,
+        user_id=user_id,
+        messages=(UserMessage(content=content),),
+        files=tuple(note for _, note in read),
+        resume=tuple(Resume(interrupt_id=each.interrupt_id, approved=each.approved) for each in chat.resume),
+    )

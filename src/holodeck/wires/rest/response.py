@@ -1,0 +1,119 @@
+"""The end of a run → ChatResponse (SRV-08). One reply is one message: its id is the run's, by which it can be stopped.
+
+A failure is never told as a response: `holodeck.wires.reply.failure_of` is asked first.
+"""
+
+from collections.abc import Sequence
+from typing import Annotated, Any, Literal
+
+import msgspec
+from msgspec import UNSET, Meta, UnsetType
+
+from holodeck.core.events import Interrupt, RunFinished
+from holodeck.core.request import FileNote
+from holodeck.core.tools import ToolExecution, ToolStatus
+from holodeck.core.usage import TokenUsage
+from holodeck.wires.reply import arguments_shown
+
+CallStatus = Literal["success", "error", "pending"]
+
+
+class ToolCallInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool that was used. `pending`: a person has to agree first."""
+
+    name: str
+    arguments: dict[str, Any]
+    status: CallStatus
+
+
+class TokenCounts(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model calls of a run cost together."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class InterruptInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that waits for a person's approval."""
+
+    id: str
+    tool: str
+    arguments: dict[str, Any]
+    message: str
+    expires_at: str | None
+
+
+class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The answer. `status` other than `completed` says why there may be more to say."""
+
+    message_id: Annotated[str, Meta(description="A ULID; also the id of the run")]
+    content: Annotated[str, Meta(examples=["Buying eggs is due tomorrow."])]
+    session_id: Annotated[str, Meta(description="To go on with")]
+    tool_calls: list[ToolCallInfo]
+    tokens_used: Annotated[TokenCounts | None, Meta(description="null if the model did not say")]
+    execution_time_ms: int
+    status: Literal["completed", "max_iterations", "interrupted", "client_tools"] = "completed"
+    files: Annotated[Sequence[FileNote], Meta(description="What the model received of each file")] = ()
+    interrupts: list[InterruptInfo] | UnsetType = UNSET
+    warning: str | UnsetType = UNSET
+
+
+def chat_response(
+    ending: RunFinished,
+    *,
+    content: str,
+    executions: Sequence[ToolExecution],
+    files: Sequence[FileNote],
+    milliseconds: int,
+) -> ChatResponse:
+    """`executions` are the tool calls of the run in the order in which they ended; those that wait come last."""
+    return ChatResponse(
+        message_id=ending.run_id,
+        content=content,
+        session_id=ending.session_id,
+        tool_calls=[*map(_used, executions), *map(_waiting, ending.interrupts)],
+        tokens_used=token_counts(ending.usage),
+        execution_time_ms=milliseconds,
+        files=files,
+        **how_it_ended(ending),
+    )
+
+
+def how_it_ended(ending: RunFinished) -> dict[str, Any]:
+    """The members that an answer and the end of a stream have in common."""
+    told: dict[str, Any] = {"status": ending.outcome.value}
+    if ending.interrupts:
+        told["interrupts"] = [_interrupt(each) for each in ending.interrupts]
+    if ending.warning:
+        told["warning"] = ending.warning
+    return told
+
+
+def token_counts(usage: TokenUsage | None) -> TokenCounts | None:
+    if usage is None:
+        return None
+    return TokenCounts(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+    )
+
+
+def _used(execution: ToolExecution) -> ToolCallInfo:
+    status: CallStatus = "error" if execution.status is ToolStatus.FAILED else "success"
+    return ToolCallInfo(name=execution.tool_name, arguments=execution.parameters, status=status)
+
+
+def _waiting(interrupt: Interrupt) -> ToolCallInfo:
+    return ToolCallInfo(name=interrupt.tool, arguments=arguments_shown(interrupt.arguments), status="pending")
+
+
+def _interrupt(interrupt: Interrupt) -> InterruptInfo:
+    return InterruptInfo(
+        id=interrupt.id,
+        tool=interrupt.tool,
+        arguments=arguments_shown(interrupt.arguments),
+        message=interrupt.message,
+        expires_at=None if interrupt.expires_at is None else interrupt.expires_at.isoformat(),
+    )

@@ -1,0 +1,145 @@
+"""Every story the grammar allows, as the chat-stream wire tells it: five kinds of events, `done` always last."""
+
+import json
+import time
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from holodeck.core import events as e
+from holodeck.wires.chat_stream.stream import MAX_ACCUMULATED, ChatStreamTeller
+from holodeck.wires.named_events import NamedEventEncoder
+from tests.wires.sse_parsers import whatwg
+from tests.wires.stories import NAMED, RUN, SESSION, finished, reasoning, step, stories, text
+
+RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+REQUEST = "req_0123456789ab"
+MEMBERS = {
+    "thinking": {"content"},
+    "tool_call": {"tool_name", "arguments", "status"},
+    "response_delta": {"delta", "accumulated"},
+    "error": {"error_type", "message", "recoverable"},
+    "done": {"final_output", "tools_called", "success"},
+}
+
+
+def encoder(*, minimal: bool = False) -> NamedEventEncoder:
+    return NamedEventEncoder(RUN, ChatStreamTeller(REQUEST, minimal=minimal))
+
+
+def told(story: list[e.Event], *, minimal: bool = False) -> list[tuple[str, dict[str, Any]]]:
+    stream = encoder(minimal=minimal).encode_many(enumerate(story))
+    return [(frame.event, json.loads(frame.data)) for frame in whatwg(stream)]
+
+
+@pytest.mark.req("ORC-02", "ORC-07")
+@given(story=stories())
+@RELAXED
+def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
+    frames = told(story)
+    assert [i for i, (name, _) in enumerate(frames) if name == "done"] == [len(frames) - 1]
+    for name, data in frames:
+        assert data.pop("request_id") == REQUEST
+        assert set(data) - ({"warning"} if name == "done" else set()) == MEMBERS[name]
+    fatal = [data for name, data in frames if name == "error" and not data["recoverable"]]
+    assert frames[-1][1]["success"] is (fatal == [])
+    assert frames[-2:-1] == [("error", fatal[0])] if fatal else True
+
+
+@pytest.mark.req("ORC-02")
+@given(story=stories())
+@RELAXED
+def test_accumulated_is_all_that_was_said_so_far(story: list[e.Event]) -> None:
+    said = ""
+    for name, data in told(story):
+        if name == "response_delta":
+            said += data["delta"]
+            assert data["accumulated"] == said
+    assert all("accumulated" not in data for _, data in told(story, minimal=True))
+
+
+@given(story=stories())
+@RELAXED
+def test_a_story_in_batches_is_the_same_stream(story: list[e.Event]) -> None:
+    one = encoder()
+    assert b"".join(one.encode(event, n) for n, event in enumerate(story)) == encoder().encode_many(enumerate(story))
+
+
+@pytest.mark.req("ORC-02", "ORC-07")
+def test_a_tool_call_comes_twice_and_a_failed_one_does_not_end_the_stream() -> None:
+    frames = [(name, data) for name, data in told(NAMED["parallel_calls_one_fails"]) if name != "response_delta"]
+    shown = [(name, data.get("tool_name"), data.get("status"), data.get("recoverable")) for name, data in frames]
+    assert shown == [
+        ("tool_call", "add", "in_progress", None),
+        ("tool_call", "sub", "in_progress", None),
+        ("tool_call", "sub", "failed", None),
+        ("error", None, None, True),
+        ("tool_call", "add", "completed", None),
+        ("done", None, None, None),
+    ]
+    assert frames[3][1]["error_type"] == "tool-failed"
+    assert frames[3][1]["message"] == "no such number"
+    assert frames[-1][1]["tools_called"] == ["add", "sub"]
+
+
+@pytest.mark.req("ORC-02")
+def test_arguments_are_the_object_that_they_are() -> None:
+    calls = [data for name, data in told(NAMED["tool_call"]) if name == "tool_call"]
+    assert [data["arguments"] for data in calls] == [{"title": "eggs"}] * 2
+    assert [data["status"] for data in calls] == ["in_progress", "completed"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "shown"),
+    [("", {}), ("[1]", {"arguments": [1]}), ("{oops", {"arguments": "{oops"}), ("7", {"arguments": 7})],
+)
+def test_arguments_that_are_no_object_are_shown_all_the_same(arguments: str, shown: dict[str, Any]) -> None:
+    story = [e.RunStarted(RUN, SESSION), *step(e.ToolCallStarted("c", "t", "m"), e.ToolCallEnded("c", "t", arguments)), finished()]  # fmt: skip
+    (data,) = [data for name, data in told(story) if name == "tool_call" and data["status"] == "in_progress"]
+    assert data["arguments"] == shown
+
+
+ENDINGS = {
+    "failed": ("model-unavailable", "The model is not available at the moment. Please try again."),
+    "failed_at_once": ("internal-error", "Something went wrong on our side"),
+    "stopped": ("cancelled", "The run was stopped before it had answered."),
+    "notes": ("model-error", "The model answered with nothing."),
+    "approval": ("approval-needed", "A person has to approve delete_todo first, and this wire cannot ask; REST and AG-UI can."),
+}  # fmt: skip
+
+
+@pytest.mark.req("ORC-07")
+@pytest.mark.parametrize("name", ENDINGS)
+def test_what_ended_a_run_is_told_before_done(name: str) -> None:
+    (kind, error), (last, done) = told(NAMED[name])[-2:]
+    assert (kind, last) == ("error", "done")
+    assert (error["error_type"], error["message"]) == ENDINGS[name]
+    assert (error["recoverable"], done["success"]) == (False, False)
+
+
+def test_the_final_output_is_what_was_said_last() -> None:
+    story = [e.RunStarted(RUN, SESSION), *step(*text("m1", "First.")), *step(*text("m2", "Then", " this."), number=2), finished()]  # fmt: skip
+    frames = told(story)
+    assert "".join(data["delta"] for name, data in frames if name == "response_delta") == "First.\n\nThen this."
+    assert frames[-1][1]["final_output"] == "Then this."
+
+
+@pytest.mark.req("ORC-02")
+def test_thinking_comes_line_by_line() -> None:
+    story = [e.RunStarted(RUN, SESSION), *step(*reasoning("r", "The us", "er wants\n\n eg", "gs.\nNow"), *text("m", "ok")), finished()]  # fmt: skip
+    thoughts = [data["content"] for name, data in told(story) if name == "thinking"]
+    assert thoughts == ["The user wants", " eggs.", "Now"]
+
+
+@pytest.mark.req("ORC-02")
+def test_a_long_reply_costs_what_it_is_long() -> None:
+    """`accumulated` stops at its limit: most frames are short, whatever was said before."""
+    pieces = 20_000
+    story = [e.RunStarted(RUN, SESSION), *step(*text("m", *(["0123456789"] * pieces))), finished()]
+    begun = time.process_time()
+    stream = encoder().encode_many(enumerate(story))
+    assert time.process_time() - begun < 2
+    assert len(stream) < pieces * 150 + MAX_ACCUMULATED**2 / 10
+    last = [json.loads(frame.data) for frame in whatwg(stream) if frame.event == "response_delta"]
+    assert [len(data["accumulated"]) for data in last if "accumulated" in data][-1] == MAX_ACCUMULATED
