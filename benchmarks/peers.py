@@ -12,7 +12,17 @@ from benchmarks.measures import direct_request_ms, subject
 from benchmarks.native import fake_model
 from benchmarks.options import Options
 from benchmarks.report import Row, Target, ratios
-from benchmarks.server import BURST, PACED, Samples, measure_capacity, measure_rest, measure_streams, rows, streamed
+from benchmarks.server import (
+    BURST,
+    PACED,
+    Samples,
+    measure_agent,
+    measure_capacity,
+    measure_request,
+    measure_streams,
+    rows,
+    streamed,
+)
 from benchmarks.systems import HOLODECK, SSE, System, uvicorn
 
 VENVS = Path(__file__).parent / "venvs"
@@ -54,7 +64,8 @@ def measure(systems: list[System], options: Options) -> Samples:
             for system in systems:
                 print(f"round {number + 1} of {options.rounds}: {system.name}", file=sys.stderr)
                 with subject(system, model_port, options.scratch) as started:
-                    measure_rest(started, direct_ms, requests, samples)
+                    measure_agent(started, requests // 2, samples)
+                    measure_request(started, direct_ms, requests, samples)
                     measure_streams(started, samples)
         if options.capacity:
             for system in systems:
