@@ -1,9 +1,10 @@
 // Plays scenarios with a real HttpAgent: node agui_driver.mjs <package> <scenarios on stdin >results on stdout
 // The package is "@ag-ui/client" or an older version under another name. One JSON line per scenario, in their order.
 // A scenario is {name, url, wire: "sse" | "proto", thread?, state?, runs: [...]}; a run is
-//   {say?, fresh?, answer?, resume?, tools?, context?, props?, on?: {event, do: "abort" | "stop"}, replay?}
+//   {say?, fresh?, answer?, resume?, tools?, context?, props?, on?: {event, do: "abort" | "stop"}, replay?: wires}
 //   fresh: a client that knows nothing yet · answer: content for each pending frontend call · resume: answers to interrupts
-import { json, text } from "node:stream/consumers";
+//   replay: the run is read once more, over each of these wires
+import { json } from "node:stream/consumers";
 
 const [library = "@ag-ui/client"] = process.argv.slice(2);
 const { HttpAgent } = await import(library);

@@ -13,7 +13,8 @@ from tests.clients.driving import ROOT
 @pytest.fixture(scope="session")
 def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, str]]:
     """Where the agents are: {"plain": ..., "state": ...}."""
-    with (tmp_path_factory.mktemp("scenes") / "server.log").open("wb") as log:
+    written = tmp_path_factory.mktemp("scenes") / "server.log"
+    with written.open("wb") as log:
         server = subprocess.Popen(
             [sys.executable, "-m", "tests.clients.serve_scenes"],
             cwd=ROOT,
@@ -25,7 +26,9 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
             assert server.stdin is not None
             assert server.stdout is not None
             try:
-                yield json.loads(server.stdout.readline())
+                told = server.stdout.readline()
+                assert told, written.read_text()
+                yield json.loads(told)
             finally:
                 server.stdin.close()
                 server.wait(10)

@@ -52,6 +52,7 @@ PLAIN: dict[str, list[Json]] = {
     "error": once("fail"),
     "error at once": once("fail at once"),
     "abort": once("wait", on=when("TEXT_MESSAGE_CONTENT", "abort")),
+    "leave and come back": once("speak slowly", on=when("TEXT_MESSAGE_CONTENT", "abort")),
     "stop": once("stop me", on=when("TEXT_MESSAGE_CONTENT", "stop")),
     "stop a tool": once("wait for a tool", on=when("TOOL_CALL_END", "stop")),
     "multimodal": once(PARTS),

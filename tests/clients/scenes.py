@@ -33,6 +33,11 @@ def _forever() -> "asyncio.Future[None]":
     return asyncio.get_running_loop().create_future()
 
 
+def _a_while() -> "asyncio.Future[None]":
+    """A slow model: what it says in all takes longer than the server waits for a client that left."""
+    return asyncio.ensure_future(asyncio.sleep(0.4))
+
+
 def _what_is_seen(prompt: Prompt) -> Sequence[Turn]:
     content = _last_user(prompt).content
     parts = content if isinstance(content, tuple) else (TextPart(content),)
@@ -85,6 +90,7 @@ SCENES: dict[str, Scene] = {
     "fail at once": [Turn(error=ModelUnreachable("The model cannot be reached."))],
     "wait": [Turn(text=["One moment"], pause=_forever)],
     "stop me": [Turn(text=["One moment"], pause=_forever)],
+    "speak slowly": [Turn(text=["One ", "two ", "three ", "four"], pause=_a_while)],
     "wait for a tool": [calls(("never_ends", "{}"))],
     "look at this": _what_is_seen,
     "say nothing": [Turn()],
@@ -117,7 +123,8 @@ class SceneModel:
     name = "scenes"
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
-        scene = SCENES[text_of(_last_user(prompt).content).partition("\n")[0]]
+        said = text_of(_last_user(prompt).content).partition("\n")[0]
+        scene = SCENES.get(said, SCENES["hello"])
         turns = scene(prompt) if callable(scene) else scene
         turn = turns[min(_replies_since_user(prompt), len(turns) - 1)]
         if "work" in [call.name for call in turn.calls]:

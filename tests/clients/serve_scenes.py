@@ -1,6 +1,7 @@
-"""Serves the scenes until standard input ends. Says where in one line of JSON: {"plain": address, "state": address}.
+"""Serves the scenes until standard input ends. Says where in one line of JSON: {"plain": address, …}.
 
-Its log goes to standard error.
+`plain` and `state` are the two agents; `forgetful` is the first again, with runs that nobody can read afterwards. The log
+goes to standard error.
 """
 
 import asyncio
@@ -16,13 +17,17 @@ from holodeck.sessions.memory import MemorySessionStore
 from holodeck.telemetry import logs
 from tests.clients.scenes import agent_with_state, plain_agent
 
-DETACH_GRACE = 0.2  # a client that leaves is not waited for long
+DETACH_GRACE = 0.8  # a client that leaves is not waited for long
 STDERR = 2
-AGENTS = {"plain": plain_agent, "state": agent_with_state}
+SERVERS = {
+    "plain": (plain_agent, RunSettings(detach_grace=DETACH_GRACE)),
+    "state": (agent_with_state, RunSettings(detach_grace=DETACH_GRACE)),
+    "forgetful": (plain_agent, RunSettings(detach_grace=DETACH_GRACE, replay_window=0)),
+}
 
 
-async def _started(agent: Agent) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
-    server = AgentServer(agent, MemorySessionStore(), run_settings=RunSettings(detach_grace=DETACH_GRACE))
+async def _started(agent: Agent, settings: RunSettings) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
+    server = AgentServer(agent, MemorySessionStore(), run_settings=settings)
     await server.start()
     server.serve()
     listener = bind("127.0.0.1", 0)
@@ -33,7 +38,7 @@ async def _started(agent: Agent) -> tuple[str, AgentServer, HttpServer, "asyncio
 
 
 async def main() -> None:
-    started = {name: await _started(agent()) for name, agent in AGENTS.items()}
+    started = {name: await _started(agent(), settings) for name, (agent, settings) in SERVERS.items()}
     sys.stdout.write(json.dumps({name: address for name, (address, *_) in started.items()}) + "\n")
     sys.stdout.flush()
     await asyncio.to_thread(sys.stdin.read)

@@ -10,7 +10,7 @@ from tests.clients.scenarios import LETTER, NOT_READ_AGAIN, PARTS, PLAIN, STATE,
 from tests.clients.scenes import LONG_REPLY, PIXEL, UNICODE
 
 CONTENT_TYPES = {"sse": "text/event-stream", "proto": "application/vnd.ag-ui.event+proto"}
-WITHOUT_AN_ENDING = {"abort", "foreign resume"}  # the client left; there never was a run
+WITHOUT_AN_ENDING = {"abort", "leave and come back", "foreign resume"}  # the client left; there never was a run
 
 Played = dict[str, list[Json]]
 
@@ -41,7 +41,7 @@ def test_client_takes_the_whole_stream_without_a_warning(played: Played, wire: s
 
 
 @pytest.mark.req("SRV-05", "SRV-06")
-@pytest.mark.parametrize("name", sorted({*PLAIN, *STATE} - NOT_READ_AGAIN))
+@pytest.mark.parametrize("name", sorted({*PLAIN, *STATE} - NOT_READ_AGAIN - WITHOUT_AN_ENDING))
 def test_run_read_again_is_the_same_over_both_wires(played: Played, name: str) -> None:
     for run in played[name]:
         for again in run["replayed"].values():
@@ -186,6 +186,16 @@ def test_run_of_a_client_that_left_is_cancelled_after_the_grace(played: Played, 
     assert kinds(run)[:4] == ["RUN_STARTED", "STEP_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
     shown = until(lambda: get(f"{addresses['plain']}/runs/{run['runId']}"), lambda told: told["state"] != "running")
     assert (shown["state"], shown["readers"]) == ("cancelled", 0)
+
+
+def test_client_that_comes_back_finds_its_run_alive(played: Played) -> None:
+    """The run takes longer than the grace: it is there to the end only because somebody reads it again."""
+    (run,) = played["leave and come back"]
+    assert len(events(run, "TEXT_MESSAGE_CONTENT")) < 4
+    for again in run["replayed"].values():
+        assert again["finished"]["outcome"] == "success"
+        assert again["messages"][-1]["content"] == "One two three four"
+        assert again["events"][: len(run["events"]) - 1] == run["events"][:-1]
 
 
 @pytest.mark.parametrize(("name", "last"), [("stop", "One moment"), ("stop a tool", "Stopped before it finished")])

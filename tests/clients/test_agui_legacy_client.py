@@ -7,7 +7,7 @@ from tests.clients.scenarios import PLAIN, STATE, scenarios
 from tests.clients.scenes import LONG_REPLY, UNICODE
 
 pytestmark = pytest.mark.req("SRV-05")
-WITHOUT_AN_ENDING = {"abort", "foreign resume"}
+WITHOUT_AN_ENDING = {"abort", "leave and come back", "foreign resume"}
 
 Played = dict[str, list[Json]]
 
@@ -53,7 +53,9 @@ def test_old_client_sees_a_stopped_run_as_a_plain_end(played: Played, name: str)
     assert run["events"][-1]["result"]["status"] == "cancelled"
 
 
-@pytest.mark.parametrize(("name", "result"), [("approve", "a.txt is deleted"), ("refuse", "The user refused this call")])
+@pytest.mark.parametrize(
+    ("name", "result"), [("approve", "a.txt is deleted"), ("refuse", "The user refused this call")]
+)
 def test_old_client_resumes(played: Played, name: str, result: str) -> None:
     asked, resumed = played[name]
     assert asked["finished"]["outcome"] == "interrupt"

@@ -1,0 +1,79 @@
+"""Microsoft's AGUIChatClient (agent-framework-ag-ui): an AG-UI client without Node, and with a spelling of its own."""
+
+from typing import Any
+
+import pytest
+
+from tests.clients.driving import Json, python
+from tests.clients.scenarios import APPROVE, REFUSE
+
+pytestmark = pytest.mark.req("SRV-05", "SRV-07")
+ASKS: dict[str, list[Json]] = {
+    "text": [{"say": "hello"}],
+    "unicode": [{"say": "unicode"}],
+    "tool": [{"say": "weather"}],
+    "parallel tools": [{"say": "weather twice"}],
+    "error": [{"say": "fail"}],
+    "two turns": [{"say": "hello"}, {"say": "what did I say"}],
+    "own tool": [{"say": "paint it blue", "tools": {"change_background": "painted"}}],
+    "approve": [{"say": "delete it"}, {"resume": [APPROVE]}],
+    "refuse": [{"say": "delete it"}, {"resume": [REFUSE]}],
+}
+
+Played = dict[str, list[Json]]
+
+
+@pytest.fixture(scope="module")
+def played(addresses: dict[str, str]) -> Played:
+    scenarios = [
+        {"name": name, "url": f"{addresses['plain']}/awp", "thread": f"microsoft-{number}", "asks": asks}
+        for number, (name, asks) in enumerate(ASKS.items())
+    ]
+    return {result["name"]: result["asks"] for result in python("microsoft_driver.py", scenarios)}
+
+
+def contents(told: Json, kind: str) -> list[Any]:
+    return [each for message in told["messages"] for each in message["contents"] if each["type"] == kind]
+
+
+def test_text_comes_in_pieces(played: Played) -> None:
+    (told,) = played["text"]
+    assert told["text"] == "Hello there, how are you?"
+    assert told["updates"] >= 5
+    assert told["properties"]["thread_id"] == "microsoft-0"
+
+
+def test_tools_are_shown_with_their_results(played: Played) -> None:
+    (told,) = played["tool"]
+    (call,), (result,) = contents(told, "function_call"), contents(told, "function_result")
+    assert (call["name"], call["arguments"]) == ("get_weather", '{"city": "Oslo"}')
+    assert (result["call_id"], result["result"]) == (call["call_id"], '{"city":"Oslo","celsius":4}')
+    assert told["text"] == "It is 4 degrees in Oslo."
+    (both,) = played["parallel tools"]
+    assert [each["arguments"] for each in contents(both, "function_call")] == ['{"city": "Oslo"}', '{"city": "Rome"}']
+
+
+def test_error_is_told_after_what_was_said(played: Played) -> None:
+    (told,) = played["error"]
+    (failure,) = contents(told, "error")
+    assert (told["text"], failure["message"]) == ("I was about to", "The model cannot be reached.")
+
+
+def test_thread_is_remembered_by_the_server(played: Played) -> None:
+    """This client sends only what is new."""
+    assert played["two turns"][1]["text"] == "You said: hello | what did I say"
+
+
+def test_client_carries_out_its_own_tool(played: Played) -> None:
+    (told,) = played["own tool"]
+    assert contents(told, "function_result")[0]["result"] == "painted blue"
+    assert told["text"] == "It is blue now."
+
+
+@pytest.mark.parametrize(("name", "result"), [("approve", "a.txt is deleted"), ("refuse", "The user refused")])
+def test_interrupt_and_resume(played: Played, name: str, result: str) -> None:
+    asked, resumed = played[name]
+    assert asked["properties"]["outcome"]["type"] == "interrupt"
+    assert asked["properties"]["interrupts"][0]["metadata"]["tool"] == "delete_file"
+    assert contents(resumed, "function_result")[0]["result"].startswith(result)
+    assert resumed["text"] == "As you wish."
