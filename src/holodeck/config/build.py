@@ -31,6 +31,7 @@ from holodeck.core.events import Event
 from holodeck.core.tools import Approval
 from holodeck.errors import ConfigError
 from holodeck.models.port import Model
+from holodeck.resilience.breakers import Breakers, Dependency
 from holodeck.runs.runs import RunSettings, WhenBusy
 from holodeck.sessions.port import SessionStore
 from holodeck.tools.port import Toolset
@@ -54,24 +55,31 @@ def load_agent(path: str | Path = DEFAULT_NAME) -> Agent:
 
 def build_agent(config: LoadedConfig) -> Agent:
     file = config.agent
+    history, breakers = file.sessions.history, Breakers()
     return Agent(
         name=file.name,
         description=file.description,
-        model=build_model(config),
+        model=build_model(config, breakers),
         instructions=build_instructions(config),
-        tools=build_tools(config),
+        tools=build_tools(config, breakers),
         loop=file.loop,
         state=_state(config),
-        max_messages=file.sessions.max_messages,
+        max_messages=history.max_messages or file.sessions.max_messages,
+        max_tokens=history.max_tokens,
+        breakers=breakers,
     )
 
 
-def build_model(config: LoadedConfig) -> Model:
-    """The model, with its fallbacks around it if there are any."""
+def build_model(config: LoadedConfig, breakers: Breakers | None = None) -> Model:
+    """The model, with its fallbacks around it if there are any; behind circuit breakers, if they are wanted."""
     first = config.agent.model
     choices: list[tuple[Keys, ModelChoice]] = [(("model",), first)]
     choices += [(("model", "fallback", number), choice) for number, choice in enumerate(first.fallback)]
     models = [_model(config, keys, choice) for keys, choice in choices]
+    if breakers is not None:
+        models = [
+            _guarded_model(config, breakers, model, choice) for model, (_, choice) in zip(models, choices, strict=True)
+        ]
     if len(models) == 1:
         return models[0]
     from holodeck.models.fallback import FallbackModel
@@ -101,6 +109,16 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
             ),
         )
     )
+
+
+def _guarded_model(config: LoadedConfig, breakers: Breakers, model: Model, choice: ModelChoice) -> Model:
+    """One breaker for each model of an endpoint: two entries of the file that mean the same share it."""
+    from holodeck.models.guarded import GuardedModel
+
+    url = urlsplit(choice.endpoint or "")
+    where = url.netloc + url.path.rstrip("/")  # without its query, which may hold a key
+    service = f"{model.name} at {where}" if where else model.name
+    return GuardedModel(model, breakers.of(Dependency.MODEL, service, config.agent.circuit_breakers.model))
 
 
 def _endpoint(choice: ModelChoice) -> str | None:
@@ -173,8 +191,8 @@ def _read_instructions(config: LoadedConfig, name: str) -> str:
     return text
 
 
-def build_tools(config: LoadedConfig) -> Toolset:
-    """All tools as one toolset."""
+def build_tools(config: LoadedConfig, breakers: Breakers | None = None) -> Toolset:
+    """All tools as one toolset; those of MCP servers behind circuit breakers, if they are wanted."""
     from holodeck.tools.combined import CombinedToolset
 
     toolsets = []
@@ -183,6 +201,8 @@ def build_tools(config: LoadedConfig) -> Toolset:
             built = _mcp(config, tool) if isinstance(tool, McpToolSettings) else _function(config, tool)
         except ConfigError as error:  # they know what is wrong, the file knows where
             raise config.error(("tools", number), error.message) from error
+        if breakers is not None and isinstance(tool, McpToolSettings):
+            built = _guarded_tools(config, breakers, built, tool)
         toolsets.append(built)
     return CombinedToolset(toolsets)
 
@@ -204,6 +224,13 @@ def _mcp(config: LoadedConfig, tool: McpToolSettings) -> Toolset:
         max_result_chars=tool.max_result_chars,
     )
     return _chosen(McpToolset(settings), tool)
+
+
+def _guarded_tools(config: LoadedConfig, breakers: Breakers, toolset: Toolset, tool: McpToolSettings) -> Toolset:
+    """Outermost, so that what is bound and chosen does not depend on what is withdrawn at the moment."""
+    from holodeck.tools.guarded import GuardedToolset
+
+    return GuardedToolset(toolset, tool.name, config.agent.circuit_breakers.mcp, breakers)
 
 
 def _chosen(toolset: Toolset, tool: McpToolSettings) -> Toolset:

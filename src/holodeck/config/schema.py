@@ -20,6 +20,7 @@ from pydantic import (
 
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.config.tool_schema import Block, FilePath, FunctionToolSettings, Identifier, McpToolSettings, Url
+from holodeck.resilience.breaker import CircuitBreakerConfig
 
 Provider: TypeAlias = Literal["openai", "gemini", "azure_openai", "ollama", "openai_compatible", "demo"]
 AgentName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\W_][\w .-]*$")]
@@ -114,12 +115,25 @@ ToolSettings: TypeAlias = Annotated[
 ]
 
 
+class HistorySettings(Block):
+    """How much of a long conversation the model is shown. The session keeps all of it."""
+
+    max_messages: int | None = Field(None, ge=2, le=10_000, description="Default: sessions.max_messages")
+    max_tokens: int | None = Field(
+        None, ge=100, le=10_000_000, description="Estimated, four characters a token; images count 1,000"
+    )
+    strategy: Literal["trim"] = Field(
+        "trim", description="Whole turns are left out, oldest first; the last one is always shown"
+    )
+
+
 class SessionSettings(Block):
     """Memory of conversations."""
 
     store: Literal["memory"] = Field("memory", description="Where conversations are kept")
     ttl_seconds: float = Field(1800, ge=1, le=31_536_000, description="Forgotten after this long without a message")
     max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
+    history: HistorySettings = Field(HistorySettings(), description="The same in more detail")
     busy: Literal["queue", "reject"] = Field(
         "queue", description="A second message while a run is going on: wait, or 409"
     )
@@ -147,20 +161,19 @@ class ServerSettings(Block):
     keepalive: float = Field(15, ge=1, le=300, description="Seconds of silence before a keep-alive")
 
 
-class BreakerSettings(Block):
-    """When to stop asking somebody who does not answer."""
+class ModelBreakerConfig(CircuitBreakerConfig):
+    """The same for a model, with other defaults: it is asked less often, and each call costs more."""
 
     failure_threshold: int = Field(3, ge=1, le=1000, description="Failures in a row that open the breaker")
     recovery_timeout: float = Field(60, gt=0, le=3600, description="Seconds before trial calls")
-    half_open_max_calls: int = Field(3, ge=1, le=100, description="Trial calls that have to succeed")
 
 
 class BreakersSettings(Block):
     """One breaker for each dependency."""
 
-    model: BreakerSettings = Field(BreakerSettings(), description="For the model endpoint")
-    mcp: BreakerSettings = Field(
-        BreakerSettings(failure_threshold=5, recovery_timeout=30), description="For each MCP server"
+    model: ModelBreakerConfig = Field(ModelBreakerConfig(), description="For each model endpoint")
+    mcp: CircuitBreakerConfig = Field(
+        CircuitBreakerConfig(), description="For each MCP server, and for each of its tools"
     )
 
 
