@@ -45,9 +45,11 @@ def _open_string(text: str) -> str | None:
         return None
     for cut in range(len(text), max(len(text) - 12, 0), -1):  # an escape at the end may be up to 12 characters long
         try:
-            return str(json.loads(text[:cut] + '"'))
+            shown = str(json.loads(text[:cut] + '"'))
         except ValueError:
             continue
+        half = "\ud800" <= shown[-1:] <= "\udbff"  # of an emoji, whose other half is still to come
+        return shown[:-1] if half else shown
     return None
 
 
