@@ -1,12 +1,14 @@
 """The list of breakers: one for each service, changes logged, nothing kept alive."""
 
 import gc
+import json
 import logging
 
 import pytest
 
 from holodeck.resilience.breaker import CircuitBreakerConfig, Phase
 from holodeck.resilience.breakers import Breakers, Dependency
+from holodeck.telemetry import logs
 
 ONCE = CircuitBreakerConfig(failure_threshold=1, recovery_timeout=60, half_open_max_calls=1)
 
@@ -62,3 +64,23 @@ def test_a_breaker_that_nobody_uses_is_forgotten():
     del breaker
     gc.collect()
     assert breakers.states() == []
+
+
+@pytest.mark.req("ORC-08", "ORC-10")
+def test_a_change_is_a_json_line_of_its_own_name(tmp_path):
+    with (tmp_path / "log").open("w+b") as file:
+        output = logs.configure(fd=file.fileno())
+        breaker = Breakers().of(Dependency.MCP, "todo", ONCE)
+        breaker.admit().failed("it stopped")
+        output.close()
+        file.seek(0)
+        (line,) = map(json.loads, file)
+    assert (line["event"], line["level"]) == ("circuit_breaker_state_change", "warning")
+    assert line["details"] == {
+        "logger": "holodeck.resilience.breakers",
+        "service": "mcp:todo",
+        "old_state": "closed",
+        "new_state": "open",
+        "failure_count": 1,
+        "last_error": "it stopped",
+    }
