@@ -149,14 +149,26 @@ async def test_a_busy_port_is_one_line_with_a_free_one(tmp_path):
     assert "is ready" not in text
 
 
-@pytest.mark.req("SRV-01")
-@pytest.mark.parametrize("protocol", ["rest", "chat-stream", "all"])
-async def test_a_protocol_that_is_not_there_yet_is_said(tmp_path, protocol):
-    async with holodeck(tmp_path, "--protocol", protocol) as server:
-        assert await server.exit_code() == 1
-        text = (await server.process.stderr.read()).decode()
-    assert "later version" in text
-    assert text.count("\n") == 1
+PATHS = {"ag-ui": "/awp", "rest": "/agent/talker/chat", "chat-stream": "/chat/stream"}
+
+
+@pytest.mark.req("SRV-01", "SRV-04")
+@pytest.mark.parametrize(
+    ("protocols", "served"),
+    [(["rest"], {"rest"}), (["chat-stream", "rest"], {"rest", "chat-stream"}), (["all"], set(PATHS))],
+)
+async def test_what_is_asked_for_is_served_and_nothing_else(tmp_path, protocols, served):
+    options = [word for protocol in protocols for word in ("--protocol", protocol)]
+    async with holodeck(tmp_path, *options) as server, aiohttp.ClientSession() as client:
+        await server.until_ready()
+        text = server.banner.decode()
+        for protocol, path in PATHS.items():
+            assert (f"{server.url}{path}" in text) is (protocol in served)
+            async with client.post(server.url + path, json={}) as answer:
+                assert answer.status == (422 if protocol in served else 404)
+        curl = await asyncio.create_subprocess_exec("bash", "-c", re.search(r"curl .*", text)[0], stdout=PIPE)
+        told, _ = await curl.communicate()
+        assert any(word in told for word in (b"RUN_FINISHED", b'"content":', b"event: done"))
 
 
 async def test_a_required_tool_server_that_cannot_start_is_exit_code_2(tmp_path):

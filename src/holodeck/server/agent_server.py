@@ -10,6 +10,7 @@ from holodeck.errors import NotReady, ServerError
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.options import ServerSettings
 from holodeck.server.state import ServerState, advance
+from holodeck.server.text_files import FileReading, TextFiles
 from holodeck.sessions.port import SessionStore
 from holodeck.telemetry.context import current
 from holodeck.telemetry.story import RunStory
@@ -31,12 +32,14 @@ class AgentServer:
         settings: ServerSettings | None = None,
         run_settings: RunSettings | None = None,
         chain: Callable[[], Chain] | None = None,
+        files: FileReading | None = None,
     ) -> None:
         """`chain` makes the event middleware of one AG-UI reader (SRV-21); it keeps state, so each has its own."""
         self.agent = agent
         self.store = store
         self.settings = settings or ServerSettings()
         self.chain = chain
+        self.files = files or TextFiles()
         self.runs = Runs(agent, store, run_settings, watch=self._story)
         self.state = ServerState.INITIALIZING
         self._started_at = time.monotonic()

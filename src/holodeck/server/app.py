@@ -8,13 +8,23 @@ from starlette.middleware import Middleware
 from holodeck._version import __version__
 from holodeck.server import copilotkit
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.chat_schemas import CHAT_SCHEMAS
+from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
 from holodeck.server.limits import BodyLimits
+from holodeck.server.options import ProtocolType
 from holodeck.server.problems import HANDLERS, Problems
-from holodeck.server.routes import agui, health, pages, runs, sessions
+from holodeck.server.readers import NamedEventReaders
+from holodeck.server.routes import agui, chat_stream, health, pages, rest, runs, sessions
 from holodeck.server.routes.agui import AguiReaders
 from holodeck.server.schemas import Problem
 from holodeck.server.trace import RequestTrace
+
+ROUTES = {
+    ProtocolType.AG_UI: (agui, copilotkit),
+    ProtocolType.REST: (rest,),
+    ProtocolType.CHAT_STREAM: (chat_stream,),
+}
 
 
 def create_app(server: AgentServer) -> FastAPI:
@@ -38,7 +48,10 @@ def create_app(server: AgentServer) -> FastAPI:
     )
     app.state.server = server
     app.state.agui = AguiReaders(server)
-    for module in (agui, runs, sessions, health, copilotkit, pages):
+    app.state.named_events = NamedEventReaders(server)
+    app.state.chat_streams = ChatStreams(server)
+    wires = [module for protocol in settings.protocols for module in ROUTES[protocol]]
+    for module in (*wires, runs, sessions, health, pages):
         app.include_router(module.router)
     _describe(app)
     return app
@@ -52,6 +65,7 @@ def _describe(app: FastAPI) -> None:
         if app.openapi_schema is None:
             schemas = generate().setdefault("components", {}).setdefault("schemas", {})
             schemas["Problem"] = Problem.model_json_schema()
+            schemas |= CHAT_SCHEMAS
             for unused in ("HTTPValidationError", "ValidationError"):
                 schemas.pop(unused, None)
         return generate()

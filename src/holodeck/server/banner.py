@@ -1,12 +1,17 @@
 """What a person sees when the server is ready (SRV-04)."""
 
 from collections.abc import Sequence
+from urllib.parse import quote
 
 from holodeck.server.guard import ANYWHERE
 from holodeck.server.options import ProtocolType
 
 _BOLD, _QUIET, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
-ENDPOINTS = {ProtocolType.AG_UI: (("AG-UI", "/awp"), ("CopilotKit", "/copilotkit"))}
+ENDPOINTS = {
+    ProtocolType.AG_UI: (("AG-UI", "/awp"), ("CopilotKit", "/copilotkit")),
+    ProtocolType.REST: (("REST", "/agent/{name}/chat"), ("REST, streamed", "/agent/{name}/chat/stream")),
+    ProtocolType.CHAT_STREAM: (("chat-stream", "/chat/stream"),),
+}
 
 
 def banner(
@@ -18,13 +23,18 @@ def banner(
         ("model", model),
         ("tools", str(tools)),
         ("protocols", ", ".join(protocols)),
-        *((name, url + path) for protocol in protocols for name, path in ENDPOINTS.get(protocol, ())),
+        *((name, url + path.format(name=quote(agent))) for wire in protocols for name, path in ENDPOINTS[wire]),
         ("docs", f"{url}/docs"),
         ("health", f"{url}/health"),
     ]
     width = max(len(name) for name, _ in rows) + 2
     lines = [f"{_BOLD}{agent}{_END} is ready", *(f"  {_QUIET}{name:<{width}}{_END}{value}" for name, value in rows)]
-    lines += ["", f"{_QUIET}Talk to it:{_END}", f"  {_curl(url)}", f"{_QUIET}Ctrl+C stops it.{_END}"]
+    lines += [
+        "",
+        f"{_QUIET}Talk to it:{_END}",
+        f"  {_curl(url, agent, protocols[0])}",
+        f"{_QUIET}Ctrl+C stops it.{_END}",
+    ]
     if host in ANYWHERE:
         lines.append(
             f"{_YELLOW}warning{_END}: listening on all addresses, and anybody who reaches them may use the agent"
@@ -33,10 +43,16 @@ def banner(
     return text if colours else _plain(text)
 
 
-def _curl(url: str) -> str:
-    """Fresh ids each time it is pasted: the same run id again would only show the same run again."""
-    body = """{"threadId":"t1","runId":"r'$RANDOM'","messages":[{"id":"m'$RANDOM'","role":"user","content":"Hello"}]}"""
-    return f"curl -N {url}/awp -H 'Content-Type: application/json' -d '{body}'"
+def _curl(url: str, agent: str, protocol: ProtocolType) -> str:
+    """AG-UI gets fresh ids each time it is pasted: the same run id again would only show the same run again."""
+    body = {
+        ProtocolType.AG_UI: """{"threadId":"t1","runId":"r'$RANDOM'","messages":"""
+        """[{"id":"m'$RANDOM'","role":"user","content":"Hello"}]}""",
+        ProtocolType.REST: '{"message":"Hello"}',
+        ProtocolType.CHAT_STREAM: '{"input":"Hello"}',
+    }[protocol]
+    _, path = ENDPOINTS[protocol][0]
+    return f"curl -N {url}{path.format(name=quote(agent))} -H 'Content-Type: application/json' -d '{body}'"
 
 
 def _shown(host: str) -> str:

@@ -12,6 +12,7 @@ from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.server.options import RequestLimits
 
 REQUEST_TIMEOUT = 408
+UPLOADS = "/agent/"  # the REST wire: the only one that takes files as they are
 
 
 class BodyLimits:
@@ -30,9 +31,10 @@ class BodyLimits:
         declared = headers.get(b"content-length", b"0")
         if not declared.isdigit():  # the parser refuses these; other servers may not
             raise InvalidRequest("Content-Length is not a number.", status=400, field="Content-Length")
-        if int(declared) > self._limits.max_body:
-            raise too_large(self._limits.max_body)
-        return MeteredBody(receive, self._limits, self._limits.max_body) if int(declared) else receive
+        limit = self._limits.max_upload if scope["path"].startswith(UPLOADS) else self._limits.max_body
+        if int(declared) > limit:
+            raise too_large(limit)
+        return MeteredBody(receive, self._limits, limit) if int(declared) else receive
 
 
 class MeteredBody:

@@ -20,19 +20,17 @@ import uvloop
 from holodeck.config.build import build_agent, build_chain, build_run_settings, build_sessions
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
-from holodeck.errors import ConfigError
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
 from holodeck.server.listen import bind
-from holodeck.server.options import Access, ProtocolType, ServerSettings, StreamSettings
+from holodeck.server.options import MB, Access, ProtocolType, RequestLimits, ServerSettings, StreamSettings
 from holodeck.server.protocol import TimedProtocol
 from holodeck.server.secrets import secrets_of
 from holodeck.telemetry import logs
 
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
-READY_TO_SERVE = (ProtocolType.AG_UI,)
 
 
 def serve(options: ServeOptions) -> None:
@@ -60,10 +58,6 @@ def build_server(config: LoadedConfig, settings: ServerSettings) -> AgentServer:
 
 
 def _settings(options: ServeOptions) -> ServerSettings:
-    protocols = tuple(ProtocolType(name) for name in options.protocols)
-    for protocol in protocols:
-        if protocol not in READY_TO_SERVE:
-            raise ConfigError(f"--protocol {protocol}: comes with a later version; this one serves ag-ui")
     file, more_hosts = options.config.agent, options.config.environment.get(ALLOWED_HOSTS, "")
     return ServerSettings(
         access=Access(
@@ -71,9 +65,11 @@ def _settings(options: ServeOptions) -> ServerSettings:
             allowed_hosts=tuple(name.strip() for name in more_hosts.split(",") if name.strip()),
             cors_origins=options.cors_origins,
         ),
+        limits=RequestLimits(max_upload=round(file.files.max_request_mb * MB)),
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
-        protocols=protocols,
+        protocols=tuple(ProtocolType(name) for name in options.protocols),
         max_concurrent_runs=file.server.runs.max_concurrent,
+        remember_conversations="store" in file.sessions.model_fields_set,
         debug=options.debug,
     )
 

@@ -19,6 +19,7 @@ class RequestLimits:
     """uvicorn has none of these (T15, T17)."""
 
     max_body: int = 32 * MB
+    max_upload: int = 100 * MB  # where files may come along
     max_unmeasured_body: int = 1 * MB  # sent in chunks, its size not said beforehand
     max_head: int = 64 * 1024
     head_seconds: float = 10.0
@@ -51,4 +52,6 @@ class ServerSettings:
     streams: StreamSettings = field(default_factory=StreamSettings)
     protocols: tuple[ProtocolType, ...] = (ProtocolType.AG_UI,)
     max_concurrent_runs: int = 1000
+    chat_stream_timeout: float = 30.0  # seconds for one answer on the chat-stream wire
+    remember_conversations: bool = False  # whether a chat-stream's conversation_id gives memory (ORC-03)
     debug: bool = False

@@ -25,9 +25,13 @@ def user_of(_request: Request) -> str:
     return ANONYMOUS
 
 
+def media_type_of(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 async def json_body(request: Request) -> bytes:
     """The body of a request that says it is JSON: a form or a plain text could come from any page (T07)."""
-    media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = media_type_of(request)
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise UnsupportedMediaType("The body has to be JSON: Content-Type: application/json.")
     body = await request.body()

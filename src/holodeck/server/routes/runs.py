@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run
+from holodeck.server.readers import named_event_readers_of
 from holodeck.server.routes.agui import readers_of
 from holodeck.server.routes.asking import server_of, user_of
 from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
@@ -31,7 +32,8 @@ async def events(
     first = _first(run, after, last_event_id)
     if run.log.ended and first == len(run.log):
         return Response(status_code=204)
-    return readers_of(request).follow(run, request.headers.get("accept"), first=first)
+    again = named_event_readers_of(request).follow(run, first)
+    return again or readers_of(request).follow(run, request.headers.get("accept"), first=first)
 
 
 def _first(run: Run, after: int | None, last_event_id: str | None) -> int:

@@ -1,0 +1,39 @@
+"""Runs of the chat-stream wire: each has to end in time, and most of them leave nothing behind (ORC-03, ORC-07)."""
+
+import asyncio
+
+from holodeck.agent.context import ANONYMOUS
+from holodeck.core.ids import new_ulid
+from holodeck.errors import RunTimeout
+from holodeck.runs.runs import Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.telemetry.context import current
+from holodeck.wires.chat_stream.request import ChatRequest, run_request
+
+
+class ChatStreams:
+    def __init__(self, server: AgentServer) -> None:
+        self._server = server
+        self._watched: set[asyncio.Task[None]] = set()
+
+    async def start(self, chat: ChatRequest) -> Run:
+        """A conversation is gone with its run, unless the client named it and the agent file names a store."""
+        kept = chat.conversation_id if self._server.settings.remember_conversations else None
+        run = await self._server.run(
+            run_request(chat, session_id=kept or new_ulid(), user_id=chat.user_id or ANONYMOUS)
+        )
+        current().conversation_id, current().user_id = chat.conversation_id or run.session_id, run.user_id
+        watching = asyncio.create_task(self._watch(run, forget=kept is None), name=f"watch {run.run_id}")
+        self._watched.add(watching)
+        watching.add_done_callback(self._watched.discard)
+        return run
+
+    async def _watch(self, run: Run, *, forget: bool) -> None:
+        seconds = self._server.settings.chat_stream_timeout
+        timer = asyncio.get_running_loop().call_later(
+            seconds, self._server.runs.stop, run, RunTimeout(f"The answer took longer than {seconds:g} s.")
+        )
+        await run.done()
+        timer.cancel()
+        if forget:
+            await self._server.store.delete(run.session_id, user_id=run.user_id)
