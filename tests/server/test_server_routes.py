@@ -240,7 +240,6 @@ async def test_the_documentation_needs_nothing_from_elsewhere():
             "/docs": "text/html",
             "/docs/docs.js": "text/javascript",
             "/docs/docs.css": "text/css",
-            "/docs/start.html": "text/html",
         }.items():
             async with s.get(path) as answer:
                 text = await answer.text()
@@ -270,14 +269,9 @@ async def test_openapi_describes_every_route_and_its_problems():
     assert told["paths"]["/awp"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
 
 
-async def test_the_start_page_is_for_people_and_for_programs():
-    async with served() as s:
-        async with s.get("/", Accept="text/html") as page:
-            assert "text/html" in page.headers["Content-Type"]
-        async with s.get("/") as told:
-            assert (await told.json())["links"]["docs"] == "/docs"
-        async with s.get("/awp/capabilities") as told:
-            assert (await told.json())["transport"]["resumable"] is True
+async def test_capabilities_promise_what_the_server_does():
+    async with served() as s, s.get("/awp/capabilities") as told:
+        assert (await told.json())["transport"]["resumable"] is True
 
 
 async def test_posting_the_same_run_twice_runs_it_once():
