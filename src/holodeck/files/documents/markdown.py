@@ -1,0 +1,38 @@
+"""Markdown as models like to read it: tables that stay tables, text that cannot break out of a cell."""
+
+from collections.abc import Iterable, Sequence
+
+
+def in_cell(text: str) -> str:
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+def table(rows: Iterable[Sequence[str]]) -> str:
+    """A table whose first row is the header. Short rows are filled up; a table without any text is no table."""
+    cells = [[in_cell(cell) for cell in row] for row in rows]
+    width = max((len(row) for row in cells), default=0)
+    if not any(cell for row in cells for cell in row):
+        return ""
+    lines = [_line([*row, *[""] * (width - len(row))]) for row in cells]
+    return "\n".join([lines[0], _line(["---"] * width), *lines[1:]])
+
+
+def _line(cells: Sequence[str]) -> str:
+    return "| " + " | ".join(cells) + " |"
+
+
+def heading(level: int, text: str) -> str:
+    return f"{'#' * min(level, 6)} {' '.join(text.split())}"
+
+
+def item(level: int, text: str, *, marker: str = "-") -> str:
+    return f"{'  ' * min(level, 8)}{marker} {' '.join(text.split())}"
+
+
+def between(block: str, following: str) -> str:
+    """What separates two blocks: a blank line, but none inside a list."""
+    return "\n" if _is_item(block) and _is_item(following) else "\n\n"
+
+
+def _is_item(block: str) -> bool:
+    return block.lstrip().startswith(("- ", "1. "))

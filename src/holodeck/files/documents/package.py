@@ -1,0 +1,79 @@
+"""The zip file that every Office document is: checked before anything is unpacked, and the relations between its parts.
+
+External relations (a picture or template at some address) are never followed; nothing here opens anything but members
+of the archive.
+"""
+
+import posixpath
+import zipfile
+import zlib
+from collections.abc import Collection, Iterator
+from io import BytesIO
+
+from holodeck.files.documents.document import Refusal
+from holodeck.files.documents.xml import Element, elements
+
+MAX_ENTRIES = 2_000
+MAX_UNPACKED = 200_000_000
+MAX_RATIO = 200
+HARMLESS = 5_000_000  # bytes: below this a high ratio is only repetitive
+_ENCRYPTED = 0x1
+
+
+class Package:
+    def __init__(self, data: bytes) -> None:
+        try:
+            self._archive = zipfile.ZipFile(BytesIO(data))
+        except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
+            raise Refusal("damaged", "is damaged: it is no complete zip archive") from error
+        self._names = _checked(self._archive.infolist(), len(data))
+
+    def has(self, name: str) -> bool:
+        return name in self._names
+
+    def elements(self, name: str, *tags: str) -> Iterator[Element]:
+        """Elements of a part, streamed. A part that is not there has none."""
+        if not self.has(name):
+            return
+        try:
+            with self._archive.open(name) as stream:
+                yield from elements(stream, tags)
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
+            raise Refusal("damaged", f"is damaged: its part {posixpath.basename(name)} cannot be unpacked") from error
+
+    def root(self, name: str, tag: str) -> Element:
+        return next(self.elements(name, tag), Element(tag, {}))
+
+    def main_part(self) -> str:
+        """The part that everything starts from. Word has been seen to call it document2.xml."""
+        found = self.related("", "officeDocument")
+        if not found or not self.has(found[0]):
+            raise Refusal("damaged", "is damaged: its main part is missing")
+        return found[0]
+
+    def related(self, part: str, kind: str) -> list[str]:
+        """The parts that this part is related to in this way, in the order of its relations."""
+        return [target for type_, target in self.relations(part).values() if type_ == kind]
+
+    def relations(self, part: str) -> dict[str, tuple[str, str]]:
+        """Id → (last word of the type, target): a part of the package, or an address for what lies outside."""
+        folder, name = posixpath.split(part)
+        found = {}
+        for relation in self.elements(posixpath.join(folder, "_rels", f"{name}.rels"), "Relationship"):
+            attributes = relation.attributes
+            target = attributes.get("Target", "")
+            if attributes.get("TargetMode") != "External":
+                target = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
+            found[attributes.get("Id", "")] = (attributes.get("Type", "").rpartition("/")[2], target)
+        return found
+
+
+def _checked(infos: list[zipfile.ZipInfo], packed: int) -> Collection[str]:
+    if len(infos) > MAX_ENTRIES:
+        raise Refusal("too_large", f"holds {len(infos):,} parts; {MAX_ENTRIES:,} are the limit")
+    if any(info.flag_bits & _ENCRYPTED for info in infos):
+        raise Refusal("encrypted", "is protected by a password")
+    unpacked = sum(info.file_size for info in infos)
+    if unpacked > MAX_UNPACKED or (unpacked > HARMLESS and unpacked > packed * MAX_RATIO):
+        raise Refusal("too_large", f"grows to {unpacked:,} bytes when it is unpacked")
+    return {info.filename for info in infos}

@@ -1,0 +1,139 @@
+"""Reads one document in a worker process, and is sure to get rid of it.
+
+The document goes over as a file without a name, the answer comes back through a pipe that is read up to a limit. What
+happens to the worker (a crash, a kill, silence) becomes an answer like any other; nothing it writes is trusted.
+"""
+
+import asyncio
+import contextlib
+import json
+import logging
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Sequence
+from typing import IO
+
+import msgspec
+
+from holodeck.core.text import clean, strip_controls
+from holodeck.files.limits import WorkerLimits
+
+MAX_ANSWER = 2_000_000  # bytes
+HEAD_START = 1.0  # seconds before it is killed, in which the worker may say what it has
+_WRITE = 1 << 20
+_EXPECTED = {"no-network", "landlock", "seccomp"}
+_KEPT = ("LD_LIBRARY_PATH",)  # without it some Pythons do not start
+_ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each takes address space
+
+_log = logging.getLogger(__name__)
+
+
+class Answer(msgspec.Struct, frozen=True, kw_only=True):
+    """What the worker says. `refused` is a word for programs, `sentence` goes on after the file's name."""
+
+    text: str = ""
+    detail: str = ""
+    truncated: bool = False
+    refused: str | None = None
+    sentence: str = ""
+    fault: str = ""
+    sandbox: list[str] | None = None  # what holds it besides limits; None if it did not live to tell
+
+
+_decoder = msgspec.json.Decoder(Answer)
+_DAMAGED = Answer(refused="damaged", sentence="is damaged: it cannot be read")
+_TOO_SLOW = Answer(refused="too_slow", sentence="takes too long to read")
+
+
+class Extraction:
+    """Starts workers, one for each document. It does not know how many may run at the same time."""
+
+    def __init__(self, characters: int, *, command: Sequence[str] = ()) -> None:
+        self._command = command or (sys.executable, "-I", "-B", "-X", "utf8", "-m", "holodeck.files.worker")
+        self._characters = characters
+        self._complained = False
+
+    async def read(self, kind: str, data: bytes, limits: WorkerLimits) -> Answer:
+        with await asyncio.to_thread(_nameless_file, data) as document:
+            raw, code = await self._run(self._task(kind, limits), document, limits.wall)
+        answer = _understood(raw, code)
+        _log.debug("file_read", extra={"details": {"kind": kind, "refused": answer.refused, "fault": answer.fault}})
+        self._complain_once(answer)
+        return msgspec.structs.replace(answer, text=strip_controls(clean(answer.text))[: self._characters])
+
+    def _task(self, kind: str, limits: WorkerLimits) -> str:
+        mine = {"parent": os.getpid(), "memory": limits.memory, "cpu": limits.cpu, "wall": limits.wall - HEAD_START}
+        return json.dumps({"kind": kind, "characters": self._characters, "limits": mine})
+
+    async def _run(self, task: str, document: IO[bytes], wall: float) -> tuple[bytes, int | None]:
+        """What it wrote and how it ended; None when it did not end in time."""
+        process = await asyncio.create_subprocess_exec(
+            *self._command,
+            task,
+            stdin=document,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+            env={name: os.environ[name] for name in _KEPT if name in os.environ} | _ONE_THREAD,
+            cwd="/",
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(wall):
+                raw = await _bounded(process.stdout)
+                return raw, await process.wait() if len(raw) <= MAX_ANSWER else 1
+        except TimeoutError:
+            return b"", None
+        finally:
+            await asyncio.shield(_end(process))
+
+    def _complain_once(self, answer: Answer) -> None:
+        if answer.sandbox is None or self._complained:
+            return
+        if missing := sorted(_EXPECTED.difference(answer.sandbox)):
+            self._complained = True
+            _log.warning("file_sandbox_incomplete", extra={"details": {"missing": missing}})
+
+
+def _nameless_file(data: bytes) -> IO[bytes]:
+    """In memory where the system can, else in a temporary file that has lost its name."""
+    file: IO[bytes]
+    if sys.platform == "linux":
+        file = os.fdopen(os.memfd_create("document"), "w+b", buffering=0)
+    else:
+        file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  closed by who asked for it
+    view = memoryview(data)
+    for start in range(0, len(data), _WRITE):
+        file.write(view[start : start + _WRITE])
+    file.seek(0)
+    return file
+
+
+async def _bounded(stdout: asyncio.StreamReader | None) -> bytes:
+    """All of it, but no more than an answer may have."""
+    raw = b""
+    while stdout is not None and len(raw) <= MAX_ANSWER and (piece := await stdout.read(65_536)):
+        raw += piece
+    return raw
+
+
+async def _end(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)  # start_new_session made its pid the group's id
+    with contextlib.suppress(TimeoutError):  # some versions of asyncio call a process alive while its pipe has bytes
+        async with asyncio.timeout(HEAD_START):
+            while process.stdout is not None and await process.stdout.read(65_536):
+                pass
+    await process.wait()
+
+
+def _understood(raw: bytes, code: int | None) -> Answer:
+    if code is None or code in {-signal.SIGKILL, -signal.SIGXCPU}:
+        return _TOO_SLOW
+    if code != 0 or len(raw) > MAX_ANSWER:
+        return _DAMAGED
+    try:
+        return _decoder.decode(raw)
+    except msgspec.DecodeError:
+        return _DAMAGED

@@ -1,0 +1,31 @@
+"""How much of files is accepted, read and shown: one place, every figure with its reason or its requirement."""
+
+import msgspec
+
+MB = 1_000_000
+
+
+class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """Of the process that reads one document. `wall` is when it is killed; a second before, it says what it has."""
+
+    memory: int = 768 * MB
+    cpu: int = 10  # seconds
+    wall: float = 15.0
+
+
+# A page of dense print takes 11 s of CPU and 560 MB at the size that pictures are read in.
+PICTURE_LIMITS = WorkerLimits(memory=1_536 * MB, cpu=25, wall=30.0)
+
+
+class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
+    max_files: int = 10  # SRV-12
+    max_base64_bytes: int = 10 * MB  # of one file, decoded (SRV-13)
+    max_file_bytes: int = 50 * MB  # SRV-13
+    max_request_bytes: int = 100 * MB  # SRV-13
+    max_image_bytes: int = 20 * MB  # that a model is shown: what its endpoints take in one request
+    max_pixels: int = 50_000_000  # T19
+    max_characters: int = 100_000  # of one file that the model is shown: about 25,000 tokens
+    workers: int = 2  # documents that are read at the same time, in the whole server
+    queue_seconds: float = 30.0  # that a document waits for its turn
+    documents: WorkerLimits = WorkerLimits()
+    pictures: WorkerLimits = PICTURE_LIMITS

@@ -1,0 +1,201 @@
+"""Files of a request → what the model is shown of them, and a note about each for the user.
+
+It knows neither wires nor models: whether the model sees images is told to it. A file that cannot be read is an error
+that names it; only a file of an earlier turn becomes a line of text instead, because a conversation must go on.
+"""
+
+import asyncio
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import msgspec
+
+from holodeck.core.messages import AssistantMessage, MediaPart, Message, Part, TextPart, UserMessage
+from holodeck.core.request import FileNote
+from holodeck.core.text import clean, one_line, strip_controls
+from holodeck.errors import InvalidRequest, PayloadTooLarge, RateLimited, RequestError, UnsupportedMediaType
+from holodeck.files.extraction import Answer, Extraction
+from holodeck.files.fetch import Fetcher
+from holodeck.files.image_size import image_size
+from holodeck.files.limits import FileLimits, WorkerLimits
+from holodeck.files.recall import Recall
+from holodeck.files.sniff import encoding_of, identify
+from holodeck.files.source import name_of, upload_of
+from holodeck.files.types import FileType
+from holodeck.files.upload import Upload, encode_base64
+
+T = TypeVar("T")
+
+
+class FileRead(NamedTuple):
+    part: Part
+    note: FileNote
+
+
+class FileReader:
+    def __init__(
+        self, limits: FileLimits | None = None, *, vision: bool = False, allow_hosts: Iterable[str] = ()
+    ) -> None:
+        self._limits = limits or FileLimits()
+        self._vision = vision
+        hosts = list(allow_hosts)
+        self._fetcher = Fetcher(hosts, max_bytes=self._limits.max_file_bytes) if hosts else None
+        self._extraction = Extraction(self._limits.max_characters)
+        self._recall = Recall()
+        self._turns = asyncio.Semaphore(self._limits.workers)
+
+    async def read(self, uploads: Sequence[Upload]) -> list[FileRead]:
+        """Every file, in order. The first that cannot be read is the error."""
+        self._check_count(len(uploads), "files")
+        if sum(len(upload.data) for upload in uploads) > self._limits.max_request_bytes:
+            raise PayloadTooLarge(f"The files have more than {self._limits.max_request_bytes:,} bytes together")
+        return await _in_order(self._read(upload) for upload in uploads)
+
+    async def resolve(self, messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
+        """Messages in which every file has been read, and notes about those of the newest turn."""
+        if not any(_has_files(message) for message in messages):
+            return tuple(messages), ()
+        newest = max((i for i, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
+        resolved = await _in_order(
+            self._resolve_message(message, f"messages[{number}]", fresh=number >= newest)
+            for number, message in enumerate(messages)
+        )
+        notes = [note for _, found in resolved[newest:] for note in found]
+        return tuple(message for message, _ in resolved), tuple(notes)
+
+    async def _resolve_message(self, message: Message, field: str, *, fresh: bool) -> tuple[Message, list[FileNote]]:
+        if isinstance(message, AssistantMessage) or isinstance(message.content, str):
+            return message, []
+        if fresh:
+            self._check_count(sum(isinstance(part, MediaPart) for part in message.content), f"{field}.content")
+        resolved = await _in_order(
+            self._resolve_part(part, f"{field}.content[{i}]", fresh=fresh) for i, part in enumerate(message.content)
+        )
+        content = tuple(part for part, _ in resolved)
+        return msgspec.structs.replace(message, content=content), [note for _, note in resolved if note]
+
+    async def _resolve_part(self, part: Part, field: str, *, fresh: bool) -> tuple[Part, FileNote | None]:
+        if isinstance(part, TextPart):
+            return part, None
+        try:
+            upload = await upload_of(part, field=field, limits=self._limits, fetcher=self._fetcher)
+            return await self._read(upload)
+        except (InvalidRequest, PayloadTooLarge, UnsupportedMediaType) as error:
+            if fresh:
+                raise
+            return TextPart(f"[The file {name_of(part)} of this message could not be read: {error.message}]"), None
+
+    def _check_count(self, number: int, field: str) -> None:
+        if number > self._limits.max_files:
+            raise InvalidRequest(f"{number} files are too many; {self._limits.max_files} is the limit", field=field)
+
+    async def _read(self, upload: Upload) -> FileRead:
+        if len(upload.data) > self._limits.max_file_bytes:
+            raise PayloadTooLarge(
+                f"{upload.name} has {len(upload.data):,} bytes; {self._limits.max_file_bytes:,} is the limit"
+            )
+        type_ = identify(upload)
+        if type_.is_image:
+            return await self._read_image(upload, type_)
+        if type_.is_text:
+            return _shown(upload, type_, type_.read_as, _text(upload, self._limits.max_characters))
+        answer = await self._extract(upload, type_.read_as, self._limits.documents)
+        return _shown(upload, type_, type_.read_as, answer)
+
+    async def _read_image(self, upload: Upload, type_: FileType) -> FileRead:
+        size = image_size(upload.data, type_)
+        if size is None or not all(size):
+            raise InvalidRequest(f"{upload.name} is damaged: it cannot be shown as a picture", field=upload.field)
+        if size[0] * size[1] > self._limits.max_pixels:
+            raise PayloadTooLarge(
+                f"{upload.name} has {size[0]:,} x {size[1]:,} pixels; {self._limits.max_pixels:,} in all is the limit"
+            )
+        if self._vision:
+            return await self._image_part(upload, type_)
+        answer = await self._extract(upload, "ocr", self._limits.pictures)
+        measured = msgspec.structs.replace(answer, detail=f"{size[0]} x {size[1]} pixels, read by text recognition")
+        return _shown(upload, type_, "ocr", measured)
+
+    async def _image_part(self, upload: Upload, type_: FileType) -> FileRead:
+        if len(upload.data) > self._limits.max_image_bytes:
+            limit = self._limits.max_image_bytes
+            raise PayloadTooLarge(f"{upload.name} has {len(upload.data):,} bytes; {limit:,} is the limit for pictures")
+        encoded = upload.base64 or await encode_base64(upload.data)
+        part = MediaPart(mime_type=type_.mime, data=encoded, filename=upload.name)
+        return FileRead(part, FileNote(name=upload.name, mime_type=type_.mime, read_as="image"))
+
+    async def _extract(self, upload: Upload, kind: str, limits: WorkerLimits) -> Answer:
+        key = await self._recall.key(kind, upload.data)
+        answer = self._recall.get(key)
+        if answer is None:
+            await self._wait_for_turn()
+            try:
+                answer = await self._extraction.read(kind, upload.data, limits)
+            finally:
+                self._turns.release()
+            self._recall.put(key, answer)
+        if answer.refused:
+            raise _refusal(upload, answer)
+        return answer
+
+    async def _wait_for_turn(self) -> None:
+        try:
+            async with asyncio.timeout(self._limits.queue_seconds):
+                await self._turns.acquire()
+        except TimeoutError as error:
+            raise RateLimited("Too many files are being read at the moment; try again in a while") from error
+
+
+def _has_files(message: Message) -> bool:
+    return not isinstance(message.content, str) and any(isinstance(part, MediaPart) for part in message.content)
+
+
+def _text(upload: Upload, characters: int) -> Answer:
+    """Text needs no worker: only as much as is shown is decoded, and nothing is interpreted."""
+    head = upload.data[: characters * 4 + 4]  # no character has more bytes
+    text = strip_controls(clean(head.decode(encoding_of(head), "replace"))).replace("\r\n", "\n")
+    cut = len(text) > characters or len(head) < len(upload.data)
+    return Answer(text=text[:characters].rstrip("\ufffd") if cut else text, truncated=cut)
+
+
+def _shown(upload: Upload, type_: FileType, read_as: str, answer: Answer) -> FileRead:
+    text = answer.text.strip()
+    if not text and read_as != "ocr":
+        hint = "; if it is a scan, send its pages as pictures" if read_as == "pdf" else ""
+        raise InvalidRequest(f"{upload.name} holds no text{hint}", field=upload.field)
+    detail = one_line(answer.detail)
+    lines = [
+        f"File {upload.name} ({type_.label}{', ' + detail if detail else ''}):",
+        text or "[No text was found in it.]",
+    ]
+    if answer.truncated:
+        lines.append(f"[{upload.name} goes on; its first {len(text):,} characters are shown.]")
+    lines.append(f"[End of {upload.name}]")
+    note = FileNote(
+        name=upload.name, mime_type=type_.mime, read_as=read_as, characters=len(text), truncated=answer.truncated
+    )
+    return FileRead(TextPart("\n".join(lines)), note)
+
+
+def _refusal(upload: Upload, answer: Answer) -> RequestError:
+    sentence = f"{upload.name} {one_line(answer.sentence, 200)}"
+    error: RequestError
+    if answer.refused == "too_large":
+        error = PayloadTooLarge(sentence)
+    elif answer.refused == "no_reader":
+        error = UnsupportedMediaType(sentence)
+    else:
+        error = InvalidRequest(sentence, field=upload.field)
+    error.reason = answer.refused
+    return error
+
+
+async def _in_order(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
+    """All results in order; when one fails the others are stopped, so that no worker goes on for nobody."""
+    tasks = [asyncio.ensure_future(one) for one in work]
+    try:
+        return [await task for task in tasks]
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,37 @@
+"""What was read of documents lately. Chat clients send the whole conversation, with all its files, every turn.
+
+The key is the content itself, so nobody can get anything out of it that they did not put in.
+"""
+
+import asyncio
+import hashlib
+from collections import OrderedDict
+
+from holodeck.files.extraction import Answer
+
+MAX_CHARACTERS = 4_000_000
+MAX_DOCUMENTS = 1_000
+_PASSING = {"too_slow", "no_reader"}  # may go better next time
+
+
+class Recall:
+    def __init__(self) -> None:
+        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._characters = 0
+
+    async def key(self, kind: str, data: bytes) -> str:
+        digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
+        return f"{kind}:{digest}"
+
+    def get(self, key: str) -> Answer | None:
+        if key in self._answers:
+            self._answers.move_to_end(key)
+        return self._answers.get(key)
+
+    def put(self, key: str, answer: Answer) -> None:
+        if key not in self._answers and answer.refused not in _PASSING:
+            self._answers[key] = answer
+            self._characters += len(answer.text)
+        while self._characters > MAX_CHARACTERS or len(self._answers) > MAX_DOCUMENTS:
+            _, oldest = self._answers.popitem(last=False)
+            self._characters -= len(oldest.text)

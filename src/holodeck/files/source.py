@@ -1,0 +1,61 @@
+"""Where the bytes of a media part are: in the part, in a data URL, or (if the operator allows) at an address."""
+
+import re
+from urllib.parse import unquote, unquote_to_bytes, urlsplit
+
+from holodeck.core.messages import MediaPart
+from holodeck.errors import InvalidRequest
+from holodeck.files.fetch import Fetcher
+from holodeck.files.limits import FileLimits
+from holodeck.files.upload import Upload, decode_base64, display_name
+
+_DATA_URL = re.compile(r"data:(?P<type>[^,;]*)(?P<parameters>(?:;[^,;]*)*),", re.IGNORECASE)
+_HANDLE = "urn:"
+
+
+async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher: Fetcher | None) -> Upload:
+    """The file of a part. Raises a RequestError that says what to do when its bytes cannot be had."""
+    name = name_of(part)
+    if part.data is not None:
+        data = await decode_base64(part.data, limit=limits.max_base64_bytes, field=field, name=name)
+        return Upload(data=data, name=name, declared_type=part.mime_type, field=field, base64=part.data)
+    url = part.url or ""
+    if url[:5].lower() == "data:":
+        return await _of_data_url(url, name, field, limits)
+    if url[:4].lower() == _HANDLE:
+        raise InvalidRequest(
+            f"{name} is a handle of a file store that this server does not know; send its bytes",
+            status=400,
+            field=field,
+        )
+    if fetcher is None:
+        raise InvalidRequest(
+            f"{name} is at an address, and this server fetches none (files.allow_hosts); send its bytes",
+            status=400,
+            field=field,
+        )
+    fetched = await fetcher.fetch(url, field=field)
+    declared = None if part.mime_type.endswith("/octet-stream") else part.mime_type
+    return Upload(data=fetched.data, name=name, declared_type=declared or fetched.declared_type, field=field)
+
+
+def name_of(part: MediaPart) -> str:
+    """The name a client gave, or the end of an address."""
+    if part.filename or not part.url or part.url[:5].lower() == "data:":
+        return display_name(part.filename)
+    try:
+        return display_name(unquote(urlsplit(part.url).path))
+    except ValueError:
+        return display_name(None)
+
+
+async def _of_data_url(url: str, name: str, field: str, limits: FileLimits) -> Upload:
+    head = _DATA_URL.match(url[:1_000])
+    if head is None:
+        raise InvalidRequest(f"{name} is no valid data URL", field=field)
+    payload = url[head.end() :]
+    if head["parameters"].lower().endswith(";base64"):
+        data = await decode_base64(payload, limit=limits.max_base64_bytes, field=field, name=name)
+    else:
+        data = unquote_to_bytes(payload[: limits.max_base64_bytes])
+    return Upload(data=data, name=name, declared_type=head["type"] or "text/plain", field=field)

@@ -1,0 +1,67 @@
+"""A file as a client sent it: a name for people, a claim about its type, bytes.
+
+The name is display text: it is never joined to a path. The claim is checked by `sniff.identify`.
+"""
+
+import asyncio
+import base64
+import binascii
+
+import msgspec
+
+from holodeck.core.text import one_line
+from holodeck.errors import InvalidRequest, PayloadTooLarge
+
+MAX_NAME = 120
+UNNAMED = "file"
+_SLICE = 1 << 20  # characters of base64 at a time: decoding holds the interpreter's lock
+_SMALL = 256_000
+
+
+class Upload(msgspec.Struct, frozen=True, kw_only=True):
+    """`field` is where the request had it, for error messages: "files[2]"."""
+
+    data: bytes
+    name: str = UNNAMED
+    declared_type: str | None = None
+    field: str = "files"
+    base64: str | None = None  # when it came so: an image is passed on without encoding it again
+
+
+def display_name(name: str | None) -> str:
+    r"""The last part of whatever path a client names, on one line: `..\..\etc/passwd` is "passwd"."""
+    last = (name or "").replace("\\", "/").rstrip("/").rpartition("/")[2]
+    shown = one_line(last, MAX_NAME)
+    return shown if shown.strip(". ") else UNNAMED
+
+
+async def decode_base64(text: str, *, limit: int, field: str, name: str = UNNAMED) -> bytes:
+    """Strict: whitespace, missing padding and the URL alphabet are mistakes. A long text is decoded in a thread."""
+    if len(text) // 4 * 3 > limit + 2:
+        raise PayloadTooLarge(f"{name} has more than {limit:,} bytes, the limit for files in JSON")
+    try:
+        data = _decoded(text) if len(text) < _SMALL else await asyncio.to_thread(_decoded, text)
+    except (binascii.Error, ValueError) as error:
+        raise InvalidRequest(f"{name} is not valid base64", field=field) from error
+    if len(data) > limit:
+        raise PayloadTooLarge(f"{name} has {len(data):,} bytes; {limit:,} is the limit for files in JSON")
+    return data
+
+
+def _decoded(text: str) -> bytes:
+    pieces = []
+    for start in range(0, len(text), _SLICE):
+        piece = base64.b64decode(text[start : start + _SLICE], validate=True)
+        if start + _SLICE < len(text) and len(piece) != _SLICE // 4 * 3:
+            raise ValueError("padding before the end")
+        pieces.append(piece)
+    return b"".join(pieces)
+
+
+async def encode_base64(data: bytes) -> str:
+    return _encoded(data) if len(data) < _SMALL else await asyncio.to_thread(_encoded, data)
+
+
+def _encoded(data: bytes) -> str:
+    step = _SLICE // 4 * 3
+    return "".join(base64.b64encode(data[i : i + step]).decode("ascii") for i in range(0, len(data), step))
