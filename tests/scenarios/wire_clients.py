@@ -1,0 +1,154 @@
+"""One client for each wire. Each says a sentence to a real server and tells what it heard, in the same words as all others."""
+
+import json
+from collections.abc import Awaitable, Callable
+from typing import Any, NamedTuple
+
+from tests.server.serving import Served, ask
+from tests.wires.agui.protobuf_reader import read_stream
+from tests.wires.sse_parsers import whatwg
+
+AGENT = "tester"
+PROTOBUF = "application/vnd.ag-ui.event+proto"
+
+
+class Call(NamedTuple):
+    name: str
+    arguments: dict[str, Any]
+    status: str  # success or error
+
+
+class Heard(NamedTuple):
+    """What a client knows at the end. None stands for what its wire does not tell."""
+
+    answer: str | None = None  # what was said last, by a run that did not fail
+    said: str | None = None  # everything, paragraph by paragraph
+    calls: tuple[Call, ...] = ()
+    usage: tuple[int, int] | None = None
+    error: str | None = None
+
+
+Client = Callable[[Served, str, str], Awaitable[Heard]]
+
+
+def arguments(text: str) -> dict[str, Any]:
+    try:
+        return json.loads(text)
+    except ValueError:
+        return {"arguments": text}
+
+
+def ordered(calls: list[Call]) -> tuple[Call, ...]:
+    """Calls of one step run at the same time, and a wire may tell them by their ends."""
+    return tuple(sorted(calls, key=str))
+
+
+def named(body: bytes) -> list[tuple[str, dict[str, Any]]]:
+    return [(frame.event, json.loads(frame.data)) for frame in whatwg(body)]
+
+
+async def agui_sse(s: Served, text: str, session: str) -> Heard:
+    async with s.post(ask(text, thread=session)) as answer:
+        return _of_agui([json.loads(frame.data) for frame in whatwg(await answer.read())])
+
+
+async def agui_protobuf(s: Served, text: str, session: str) -> Heard:
+    async with s.post(ask(text, thread=session), Accept=PROTOBUF) as answer:
+        assert answer.headers["Content-Type"] == PROTOBUF
+        return _of_agui(read_stream(await answer.read()))
+
+
+def _of_agui(events: list[dict[str, Any]]) -> Heard:
+    texts: dict[str, str] = {}
+    calls: dict[str, list[Any]] = {}
+    for event in events:
+        match event["type"]:
+            case "TEXT_MESSAGE_CONTENT":
+                texts[event["messageId"]] = texts.get(event["messageId"], "") + event["delta"]
+            case "TOOL_CALL_START":
+                calls[event["toolCallId"]] = [event["toolCallName"], "", "pending"]
+            case "TOOL_CALL_ARGS":
+                calls[event["toolCallId"]][1] += event["delta"]
+            case "TOOL_CALL_RESULT":
+                calls[event["toolCallId"]][2] = "error" if event.get("metadata", {}).get("failed") else "success"
+    last = events[-1]
+    finished = last["type"] == "RUN_FINISHED"
+    usage = last["usage"][0] if finished and "usage" in last else None
+    return Heard(
+        answer=[*texts.values()][-1] if finished else None,
+        said="\n\n".join(texts.values()),
+        calls=ordered([Call(name, arguments(given), status) for name, given, status in calls.values()]),
+        usage=(int(usage["inputTokens"]), int(usage["outputTokens"])) if usage else None,
+        error=None if finished else last["code"],
+    )
+
+
+async def rest_sync(s: Served, text: str, session: str) -> Heard:
+    async with s.post({"message": text, "session_id": session}, f"/agent/{AGENT}/chat") as answer:
+        told = await answer.json(content_type=None)
+        if answer.status != 200:
+            assert (told["status"], answer.content_type) == (answer.status, "application/problem+json")
+            return Heard(error=told["type"].rpartition("/")[2])
+    assert told["session_id"] == session
+    return Heard(
+        answer=told["content"],
+        calls=ordered([Call(each["name"], each["arguments"], each["status"]) for each in told["tool_calls"]]),
+        usage=_counts(told["tokens_used"]),
+    )
+
+
+async def rest_stream(s: Served, text: str, session: str) -> Heard:
+    async with s.post({"message": text, "session_id": session}, f"/agent/{AGENT}/chat/stream") as answer:
+        frames = named(await answer.read())
+    said = "".join(data["delta"] for name, data in frames if name == "message_delta")
+    calls: dict[str, list[Any]] = {}
+    for name, data in frames:
+        match name:
+            case "tool_call_start":
+                calls[data["tool_call_id"]] = [data["name"], "", "pending"]
+            case "tool_call_args":
+                calls[data["tool_call_id"]][1] += data["args_delta"]
+            case "tool_call_end":
+                calls[data["tool_call_id"]][2] = data["status"]
+    kind, last = frames[-1]
+    finished = kind == "stream_end"
+    return Heard(
+        answer=said.rpartition("\n\n")[2] if finished else None,
+        said=said,
+        calls=ordered([Call(name, arguments(given), status) for name, given, status in calls.values()]),
+        usage=_counts(last["tokens_used"]) if finished else None,
+        error=None if finished else last["type"].rpartition("/")[2],
+    )
+
+
+def _counts(told: dict[str, int] | None) -> tuple[int, int] | None:
+    if told is None:
+        return None
+    assert told["total_tokens"] == told["prompt_tokens"] + told["completion_tokens"]
+    return told["prompt_tokens"], told["completion_tokens"]
+
+
+async def chat_stream(s: Served, text: str, session: str) -> Heard:
+    async with s.post({"input": text, "conversation_id": session}, "/chat/stream") as answer:
+        frames = named(await answer.read())
+        assert {data["request_id"] for _, data in frames} == {answer.headers["X-Request-ID"]}
+    ended = {"completed": "success", "failed": "error"}
+    calls = [data for name, data in frames if name == "tool_call" and data["status"] in ended]
+    errors = [data["error_type"] for name, data in frames if name == "error" and not data["recoverable"]]
+    kind, last = frames[-1]
+    assert kind == "done"
+    return Heard(
+        answer=last["final_output"] if last["success"] else None,
+        said="".join(data["delta"] for name, data in frames if name == "response_delta"),
+        calls=ordered([Call(each["tool_name"], each["arguments"], ended[each["status"]]) for each in calls]),
+        error=errors[0] if errors else None,
+    )
+
+
+CLIENTS: dict[str, Client] = {
+    "ag-ui sse": agui_sse,
+    "ag-ui protobuf": agui_protobuf,
+    "rest": rest_sync,
+    "rest stream": rest_stream,
+    "chat-stream": chat_stream,
+}
