@@ -10,7 +10,7 @@ import pytest
 
 from holodeck.core.events import Outcome, RunFinished
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.server.options import StreamSettings
+from holodeck.server.options import RequestLimits, StreamSettings
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 
@@ -93,15 +93,15 @@ async def test_a_client_that_comes_back_in_time_saves_the_run():
         assert run.state == "finished"
 
 
-async def deaf_client(s, body: bytes, buffer=4096) -> socket.socket:
+async def deaf_client(s, body: bytes, buffer=4096, connection="keep-alive") -> socket.socket:
     """A connection that asks and does not read."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
     raw.setblocking(False)
     loop = asyncio.get_running_loop()
     await loop.sock_connect(raw, ("127.0.0.1", s.port))
-    head = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-    await loop.sock_sendall(raw, head % len(body) + body)
+    head = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
+    await loop.sock_sendall(raw, head % len(body) + f"Connection: {connection}\r\n\r\n".encode() + body)
     return raw
 
 
@@ -126,6 +126,23 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_run_finishes():
         raw.close()
         async with s.get("/runs/deaf/events") as again:  # and everything is there for who reads
             assert len(await again.read()) > 6 * MB
+
+
+@pytest.mark.req("C04")
+@pytest.mark.parametrize("connection", ["keep-alive", "close"])
+async def test_the_rest_of_an_answer_does_not_wait_for_ever(connection):
+    """All was said and written, but the client has not taken it: the stream is over, the connection would stay."""
+    async with served(Turn(text=["x" * 2000] * 200), limits=RequestLimits(flush_seconds=0.2)) as s:
+        body = encoded(run="r")
+        async with s.post(body, Connection="close") as answer:
+            await answer.read()
+        completed = s.http.server_state.total_requests
+        raw = await deaf_client(s, body, connection=connection)
+        await until(lambda: s.http.server_state.total_requests > completed)
+        assert s.server.runs.get("r").readers == 0
+        assert len(s.http.server_state.connections) == 1
+        await until(lambda: not s.http.server_state.connections, 5)
+        raw.close()
 
 
 @pytest.mark.req("C05")

@@ -26,6 +26,7 @@ class RequestLimits:
     body_seconds: float = 30.0  # and then at least …
     body_rate: float = 1000.0  # … this many bytes a second
     idle_seconds: float = 5.0  # of a connection between two requests
+    flush_seconds: float = 30.0  # in which a client takes at least some of what is left of its answer
     linger_seconds: float = 2.0  # for a client that still sends when it has its answer …
     max_linger: int = 16 * MB  # … and as much of it as is thrown away
 

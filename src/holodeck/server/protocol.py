@@ -1,7 +1,8 @@
 """uvicorn's HTTP/1.1 protocol with the deadlines that it lacks (T17).
 
 At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
-after it has its answer. The first and the last have a deadline here; inside a request `holodeck.server.limits` and the
+after it has its answer. The first and the last have a deadline here, and so has a client that does not take the rest of
+its answer; inside a request `holodeck.server.limits` and the
 stream keep time. Also hands the transport to the stream, which must be able to cut off a reader that takes nothing.
 """
 
@@ -12,7 +13,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.errors import InvalidRequest
 from holodeck.server.options import RequestLimits
-from holodeck.server.stream import TRANSPORT
+from holodeck.server.stream import TRANSPORT, unsent_bytes
 from holodeck.wires.problem import problem
 
 _PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
@@ -34,6 +35,8 @@ class TimedProtocol(HttpToolsProtocol):
         self._in_body = False
         self._head_size = 0
         self._lingered = 0
+        self._flush: asyncio.TimerHandle | None = None
+        self._unsent = 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -41,6 +44,8 @@ class TimedProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        if self._flush is not None:
+            self._flush.cancel()
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -77,6 +82,8 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_response_complete(self) -> None:
         super().on_response_complete()
+        if self._flush is None and self.transport.get_write_buffer_size():
+            self._watch_flush()
         if (self._in_body or self._in_head) and not self.transport.is_closing():
             self._arm(self.limits.linger_seconds if self._in_body else self.limits.head_seconds)
 
@@ -104,6 +111,20 @@ class TimedProtocol(HttpToolsProtocol):
             self._refuse(408, "The request's headers came too slowly.")
         else:
             self.transport.abort()  # not close: it would wait for a client that may never read
+
+    def _watch_flush(self) -> None:
+        """An answer that is complete may still wait in our buffer, and closing would wait with it."""
+        self._unsent = unsent_bytes(self.transport)
+        self._flush = self.loop.call_later(self.limits.flush_seconds, self._check_flush)
+
+    def _check_flush(self) -> None:
+        self._flush = None
+        if not self.transport.get_write_buffer_size():
+            return
+        if unsent_bytes(self.transport) >= self._unsent and not self._answering():
+            self.transport.abort()
+        else:
+            self._watch_flush()
 
     def _refuse(self, status: int, detail: str) -> None:
         """An answer to what never became a request."""

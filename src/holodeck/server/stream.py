@@ -71,6 +71,7 @@ class EventStream(Response):
         self._keepalive, self._stall = settings.keepalive, settings.stall_timeout
         self._interval = min(self._keepalive, self._stall / 3)
         self._left = False
+        self._complete = False
         self._silent = False
         self._sending = False
         self._since = 0.0  # since when it has been sending, or waiting
@@ -88,6 +89,7 @@ class EventStream(Response):
             watcher = asyncio.ensure_future(self._watch(receive))
             self._timer = self._loop.call_later(self._interval, self._tick)
             try:
+                await asyncio.sleep(0)  # a run that was just started begins: its first events leave with the headers
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
                 await self._tell()
             finally:
@@ -98,17 +100,18 @@ class EventStream(Response):
         if self._prefix:
             await self._write(self._prefix)
         for reading in self._readings:
-            await self._follow(reading)
-        if not self._left:
+            await self._follow(reading, last=reading is self._readings[-1])
+        if not self._left and not self._complete:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _follow(self, reading: Reading) -> None:
+    async def _follow(self, reading: Reading, *, last: bool) -> None:
         told, n = reading.run.log, reading.first
         while not self._left:
             events = told.since(n, MAX_BATCH)
             if events:
-                await self._write(reading.encode(events, n))
+                body = reading.encode(events, n)
                 n += len(events)
+                await self._write(body, final=last and told.ended and n == len(told))
             elif told.ended:
                 return
             else:
@@ -117,11 +120,12 @@ class EventStream(Response):
                 if self._silent:
                     await self._write(reading.encoder.keepalive)
 
-    async def _write(self, body: bytes) -> None:
+    async def _write(self, body: bytes, *, final: bool = False) -> None:
         if not body:
             return  # a chain may hide all that was new
         self._sending, self._silent, self._since = True, False, self._loop.time()
-        await self._send({"type": "http.response.body", "body": body, "more_body": True})
+        self._complete = final
+        await self._send({"type": "http.response.body", "body": body, "more_body": not final})
         self._sending, self._since = False, self._loop.time()
 
     async def _watch(self, receive: Receive) -> None:
@@ -153,7 +157,7 @@ class EventStream(Response):
 
     def _look_for_progress(self, now: float) -> None:
         """A reader that is slow is welcome, one that takes nothing is not."""
-        unsent = _unsent(self._transport) if self._transport else 0
+        unsent = unsent_bytes(self._transport) if self._transport else 0
         if unsent < self._unsent:
             self._since = now
         self._unsent = unsent
@@ -165,7 +169,7 @@ class EventStream(Response):
             self._transport.abort()
 
 
-def _unsent(transport: asyncio.Transport) -> int:
+def unsent_bytes(transport: asyncio.Transport) -> int:
     """Bytes that the client has not taken: here, and in the kernel as far as it tells."""
     waiting = bytearray(4)
     try:
