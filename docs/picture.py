@@ -3,8 +3,8 @@
     python docs/picture.py
 
 Both scenes are real: the terminal's own reader prints a run of the demo agent with its MCP server; then a server is
-started and curl is cut off in the middle of a run. Only the clock of the first stands still and ids and lines are
-shortened, so that the same code draws the same picture.
+started and curl is cut off in the middle of a run. So that the same code draws the same picture, the clock of the first
+stands still, ids and long lines are shortened, and durations are left out.
 """
 # ruff: noqa: INP001  a folder of pages, no package
 
@@ -23,8 +23,6 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-import msgspec
-
 from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
 from holodeck.agent.loop import run
@@ -32,7 +30,6 @@ from holodeck.cli.paint import Paint
 from holodeck.cli.story import Story
 from holodeck.config.build import build_agent
 from holodeck.config.bundled import DATABASE_VARIABLE, load_demo
-from holodeck.core.events import Event, ToolFinished
 from holodeck.core.messages import UserMessage
 from holodeck.models.demo.model import DemoModel
 from holodeck.sessions.transcript import Transcript
@@ -51,6 +48,7 @@ WIDTH, LINE, LEFT, TOP = 8.0, 20, 24, 56
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 COLOURS = {"1": "#ffffff", "2": "#8b949e", "31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "36": "#79c0ff"}
 PLAIN = "#d6dde6"
+_DURATION = re.compile(r" \x1b\[2m\d+\.\d\d s\x1b\[0m")
 _ESCAPE = re.compile(r"\x1b\[(\d+)m")
 
 
@@ -70,8 +68,8 @@ async def chat(agent: Agent) -> list[str]:
     for words in SAID:
         out.write(f"\x1b[36m>\x1b[0m \x1b[1m{words}\x1b[0m\n")
         story = Story(out, Paint(enabled=True))
-        await run(agent, context(words, transcript), lambda event, story=story: story.emit(timeless(event)))  # type: ignore[misc]
-    return wrapped(out.getvalue())
+        await run(agent, context(words, transcript), story.emit)
+    return wrapped(_DURATION.sub("", out.getvalue()))
 
 
 def cut(folder: Path) -> list[str]:
@@ -90,8 +88,9 @@ def serving(folder: Path) -> Iterator[int]:
     place = {**os.environ, "XDG_DATA_HOME": str(folder)}
     with subprocess.Popen(command, env=place, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as server:  # noqa: S603  our own command
         try:
-            while server.stderr and "Ctrl+C" not in server.stderr.readline():
-                pass
+            banner = iter(server.stderr or ())
+            if not any("Ctrl+C" in line for line in banner):
+                raise RuntimeError("the server did not come up")
             yield port
         finally:
             server.terminate()
@@ -113,10 +112,6 @@ def context(words: str, transcript: Transcript) -> AgentContext:
         user_id="ann",
         timezone="UTC",
     )
-
-
-def timeless(event: Event) -> Event:
-    return msgspec.structs.replace(event, seconds=0.01) if isinstance(event, ToolFinished) else event
 
 
 def short(line: str) -> str:
@@ -151,7 +146,7 @@ def drawn(lines: list[str]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
         'aria-label="A terminal: the demo agent adds and lists a todo; a client reads on after its connection broke">\n'
         f'<rect width="100%" height="100%" rx="10" fill="#10151c"/>{dots}\n'
-        f'<g font-family="{FONT}" font-size="13" fill="{PLAIN}" xml:space="preserve">\n{rows}\n</g>\n</svg>\n'
+        f'<g font-family="{FONT}" font-size="13" fill="{PLAIN}" style="white-space:pre">\n{rows}\n</g>\n</svg>\n'
     )
 
 
