@@ -63,6 +63,13 @@ def test_a_history_that_begins_with_an_answer_is_shown_whole_when_it_fits():
     assert list(latest(messages[:1], 1, 1)) == messages[:1], "there is nothing else to show"
 
 
+def test_a_limit_of_tokens_may_be_used_up_to_the_last():
+    messages = [*turn(1, 40), *turn(2, 40)]
+    all_of_it = tokens_in(messages)
+    assert list(latest(messages, 100, all_of_it)) == messages
+    assert list(latest(messages, 100, all_of_it - 1)) == messages[5:]
+
+
 def test_tokens_are_estimated():
     assert tokens_of(UserMessage(content="12345")) == TOKENS_OF_A_MESSAGE + 2
     call = ToolCall(id="c", name="name", arguments='{"a": 1}')

@@ -65,7 +65,8 @@ async def test_a_toolset_that_shortens_by_itself_uses_the_runs_way():
         return ToolResult(content=context.shorten(BOOK, 50))
 
     reads = asks_on({"call_id": "c1", "offset": 10_989})
-    scene = Scene(calls(("own_limit", "{}")), *reads, says("ok"), tools=PlainTools(own_limit=own_limit))
+    tools = PlainTools(own_limit=own_limit)
+    scene = Scene(calls(("own_limit", "{}")), *reads, says("ok"), tools=tools, max_result_characters=130)
     await scene.play("go")
     short, rest = (event.content for event in scene.told(e.ToolFinished))
     assert short.startswith(BOOK[:50] + "… [10950 of 11000 characters left out; read_result")

@@ -143,6 +143,22 @@ async def test_a_call_that_is_stopped_gives_both_its_trials_back(scene):
     assert set(scene.phases().values()) == {Phase.CLOSED}, "b's breaker too, though its call was refused"
 
 
+@pytest.mark.req("A30")
+async def test_a_call_that_the_server_s_breaker_refuses_uses_up_no_trial_of_its_tool(scene):
+    await scene.call("b")
+    tool = scene.breakers.of(Dependency.TOOL, "moody.b", CONFIG)
+    server = scene.breakers.of(Dependency.MCP, "moody", CONFIG)
+    for _ in range(3):
+        tool.admit().failed("down")
+        server.admit().failed("down")
+    scene.now = 30
+    trials = [server.admit(), server.admit()]
+    for _ in range(3):
+        assert "not available" in (await scene.call("b")).text
+    trials[0].withdrawn()
+    assert (await scene.call("b")).text == "fine"
+
+
 async def test_breakers_of_tools_that_are_gone_are_forgotten(scene):
     for number in range(50):
         scene.inner.offer(ToolSchema(name=f"t{number}"))
