@@ -1,0 +1,388 @@
+"""REST over real sockets: answers, streams, problems, forms, clients that leave and come back."""
+
+import asyncio
+import base64
+import json
+import re
+
+import aiohttp
+import msgspec
+import pytest
+
+from holodeck.core.ids import is_ulid
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import (
+    ContextOverflow,
+    ModelProtocolError,
+    ModelTimeout,
+    ModelUnavailable,
+    ModelUnreachable,
+)
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.server.options import ProtocolType, RequestLimits, ServerSettings, StreamSettings
+from holodeck.wires.rest.request import ChatRequest
+from holodeck.wires.rest.response import ChatResponse
+from tests.agent.parts import PlainTools, echo
+from tests.server.serving import Gate, read_to, served, until
+from tests.wires.sse_parsers import whatwg
+
+CHAT, STREAM = "/agent/tester/chat", "/agent/tester/chat/stream"
+REST = ServerSettings(protocols=(ProtocolType.REST,))
+TEXT = base64.b64encode(b"the secret word is plugh").decode()
+
+
+def named(body: bytes):
+    return [(frame.event, json.loads(frame.data)) for frame in whatwg(body)]
+
+
+def form(**fields):
+    made = aiohttp.FormData(default_to_multipart=True)
+    for name, value in fields.items():
+        made.add_field(name, value)
+    return made
+
+
+@pytest.mark.req("SRV-08")
+async def test_an_answer_has_all_that_is_promised():
+    usage = TokenUsage(prompt_tokens=10, completion_tokens=4)
+    turns = (calls(("echo", '{"a": 1}'), usage=usage), says("all done", usage=usage))
+    async with (
+        served(*turns, tools=PlainTools(echo=echo), settings=REST) as s,
+        s.post({"message": "hi"}, CHAT) as answer,
+    ):
+        assert (answer.status, answer.content_type) == (200, "application/json")
+        assert re.fullmatch(r"req_[0-9a-f]{12}", answer.headers["X-Request-ID"])
+        told = await answer.json()
+    assert is_ulid(told.pop("message_id"))
+    assert is_ulid(told.pop("session_id"))
+    assert isinstance(told["execution_time_ms"], int)
+    assert 0 <= told.pop("execution_time_ms") < 10_000
+    assert told == {
+        "content": "all done",
+        "tool_calls": [{"name": "echo", "arguments": {"a": 1}, "status": "success"}],
+        "tokens_used": {"prompt_tokens": 20, "completion_tokens": 8, "total_tokens": 28},
+        "status": "completed",
+        "files": [],
+    }
+
+
+@pytest.mark.req("SRV-08", "SRV-11", "SRV-15")
+async def test_a_session_is_gone_on_with_shown_and_forgotten():
+    async with served(says("one"), says("two"), settings=REST) as s:
+        async with s.post({"message": "first"}, CHAT) as answer:
+            told = await answer.json()
+            session, message = told["session_id"], told["message_id"]
+            assert told["tokens_used"] is None
+        async with s.post({"message": "second", "session_id": session}, CHAT) as answer:
+            told = await answer.json()
+        assert (told["session_id"], told["content"]) == (session, "two")
+        assert told["message_id"] != message
+        async with s.get(f"/sessions/{session}") as answer:
+            history = (await answer.json())["messages"]
+        assert [each["content"] for each in history] == ["first", "one", "second", "two"]
+        async with s.client.delete(f"{s.url}/sessions/{session}") as answer:
+            assert answer.status == 204
+        async with s.post({"message": "third", "session_id": session}, CHAT) as answer:
+            assert (await answer.json())["session_id"] == session
+        assert len(s.model.prompts[-1].messages) == 1
+
+
+FAILURES = {  # what the model does → status, code, Retry-After, reason
+    "unreachable": (ModelUnreachable("no route"), 502, "model-error", None, "upstream_unavailable"),
+    "nonsense": (ModelProtocolError("html"), 502, "model-error", None, "upstream_protocol_error"),
+    "too long": (ContextOverflow("too long"), 502, "model-error", None, "context_overflow"),
+    "busy": (ModelUnavailable("busy", retry_after=2.5), 503, "model-unavailable", "3", "upstream_overloaded"),
+    "slow": (ModelTimeout("late"), 504, "timeout", None, "upstream_timeout"),
+}
+
+
+@pytest.mark.req("SRV-08", "SRV-17")
+@pytest.mark.parametrize("name", FAILURES)
+async def test_a_model_that_fails_is_a_problem_before_and_after_it_began(name):
+    error, status, code, retry_after, reason = FAILURES[name]
+    for turn in (Turn(error=error), Turn(text=["Well"], error=error)):
+        async with served(turn, settings=REST) as s, s.post({"message": "hi"}, CHAT) as answer:
+            told = await answer.json(content_type="application/problem+json")
+            assert (answer.status, told["status"]) == (status, status)
+            assert told["type"] == f"https://holodeck.dev/errors/{code}"
+            assert (answer.headers.get("Retry-After"), told["reason"]) == (retry_after, reason)
+            assert told["instance"] == answer.headers["X-Request-ID"]
+
+
+@pytest.mark.req("SRV-08", "SRV-17")
+@pytest.mark.parametrize(
+    ("turn", "reason"),
+    [(Turn(), "empty_reply"), (Turn(text=[" \n"]), "empty_reply"), (calls(("echo", "{}")), "max_iterations")],
+)
+async def test_nothing_is_never_an_answer(turn, reason):
+    async with served(turn, tools=PlainTools(echo=echo), settings=REST) as s, s.post({"message": "hi"}, CHAT) as answer:
+        told = await answer.json(content_type="application/problem+json")
+    assert (answer.status, told["reason"]) == (502, reason)
+    assert told["type"].endswith("/model-error")
+
+
+async def test_a_limit_that_was_reached_is_a_warning_when_there_is_something_to_say():
+    turn = calls(("echo", "{}"), text=["Still looking."])
+    async with served(turn, tools=PlainTools(echo=echo), settings=REST) as s, s.post({"message": "hi"}, CHAT) as answer:
+        told = await answer.json()
+    assert (answer.status, told["status"], told["content"]) == (200, "max_iterations", "Still looking.")
+    assert "15 iterations" in told["warning"]
+
+
+@pytest.mark.req("SRV-08")
+async def test_a_question_to_a_person_is_answered_with_the_next_message():
+    tools = PlainTools(approval=frozenset({"echo"}), echo=echo)
+    async with served(calls(("echo", '{"a": 1}')), says("done"), tools=tools, settings=REST) as s:
+        async with s.post({"message": "delete it"}, CHAT) as answer:
+            told = await answer.json()
+        assert (answer.status, told["status"]) == (200, "interrupted")
+        assert told["tool_calls"] == [{"name": "echo", "arguments": {"a": 1}, "status": "pending"}]
+        (question,) = told["interrupts"]
+        assert (question["tool"], question["arguments"]) == ("echo", {"a": 1})
+        body = {
+            "message": "Yes, do.",
+            "session_id": told["session_id"],
+            "resume": [{"interrupt_id": question["id"], "approved": True}],
+        }
+        async with s.post(body, CHAT) as answer:
+            told = await answer.json()
+        assert (told["content"], told["status"]) == ("done", "completed")
+        assert [name for name, *_ in tools.called] == ["echo"]
+        async with s.post(body, CHAT) as again:
+            assert (again.status, (await again.json())["field"]) == (422, "resume")
+
+
+@pytest.mark.req("SRV-12")
+async def test_json_and_a_form_are_taken_at_the_same_address():
+    async with served(settings=REST) as s:
+        for path in (CHAT, STREAM):
+            file = {"content": TEXT, "mime_type": "text/plain", "filename": "word.txt"}
+            async with s.post({"message": "What is the word?", "files": [file]}, path) as answer:
+                assert answer.status == 200
+                await answer.read()
+            sent = form(message="What is the word?")
+            sent.add_field("files", b"the secret word is plugh", filename="word.txt", content_type="text/plain")
+            async with s.client.post(s.url + path, data=sent) as answer:
+                assert answer.status == 200
+                await answer.read()
+        shown = [prompt.messages[-1].content for prompt in s.model.prompts]
+        assert len(shown) == 4
+        assert [content[0].text for content in shown] == ["What is the word?"] * 4
+        assert all("the secret word is plugh" in content[1].text for content in shown)
+
+
+@pytest.mark.req("SRV-12", "SRV-13")
+async def test_the_answer_says_what_the_model_received():
+    async with served(settings=REST) as s:
+        sent = form(message="Read these", session_id="")
+        sent.add_field("files", b"a,b\n1,2\n", filename="t.csv", content_type="text/csv")
+        sent.add_field("another", "größer".encode(), filename="n.md", content_type="text/markdown")
+        async with s.client.post(s.url + CHAT, data=sent) as answer:
+            told = (await answer.json())["files"]
+        assert [(each["name"], each["mime_type"], each["truncated"]) for each in told] == [
+            ("t.csv", "text/csv", False),
+            ("n.md", "text/markdown", False),
+        ]
+        async with s.client.post(s.url + STREAM, data=form(message="none")) as answer:
+            assert "files" not in named(await answer.read())[0][1]
+
+
+@pytest.mark.req("SRV-09")
+async def test_the_stream_comes_token_by_token_with_keepalives_between():
+    gate = Gate()
+    settings = ServerSettings(protocols=(ProtocolType.REST,), streams=StreamSettings(keepalive=0.05))
+    async with served(says("a b", pause=gate), settings=settings) as s, s.post({"message": "hi"}, STREAM) as answer:
+        assert (answer.status, answer.content_type) == (200, "text/event-stream")
+        assert (answer.headers["Cache-Control"], answer.headers["X-Accel-Buffering"]) == ("no-cache", "no")
+        first = named(await read_to(answer, "message_delta"))
+        assert [name for name, _ in first] == ["stream_start", "message_delta"]
+        assert first[1][1]["delta"] == "a"
+        await answer.content.readuntil(b": keepalive\n\n")
+        gate.open.set()
+        rest = named(await answer.read())
+    assert [name for name, _ in rest] == ["message_delta", "stream_end"]
+    assert set(rest[-1][1]) == {"message_id", "tokens_used", "execution_time_ms", "status"}
+
+
+@pytest.mark.req("SRV-09")
+async def test_a_client_that_comes_back_reads_on_in_the_same_words():
+    turns = (calls(("echo", '{"a": 1}'), text=["Let me see."]), says("There it is."))
+    async with served(*turns, tools=PlainTools(echo=echo), settings=REST) as s:
+        async with s.post({"message": "hi"}, STREAM) as answer:
+            whole = await answer.read()
+        run_id = named(whole)[0][1]["message_id"]
+        parts = re.split(rb"(?<=\n\n)", whole)[:-1]
+        numbers = [re.match(rb"id: \w+:(\d+)\n", part) for part in parts]
+        for i, number in enumerate(numbers[:-1]):
+            if number is None:
+                continue  # told by two frames: the second has the number
+            async with s.get(f"/runs/{run_id}/events", **{"Last-Event-ID": f"{run_id}:{int(number[1])}"}) as again:
+                assert await again.read() == b"".join(parts[i + 1 :])
+
+
+async def test_the_run_of_an_answer_can_be_read_again_too():
+    async with served(says("all of it"), settings=REST) as s:
+        async with s.post({"message": "hi"}, CHAT) as answer:
+            told = await answer.json()
+        async with s.get(f"/runs/{told['message_id']}/events") as again:
+            frames = named(await again.read())
+    assert "".join(data["delta"] for name, data in frames if name == "message_delta") == told["content"]
+    assert frames[-1][1]["execution_time_ms"] == told["execution_time_ms"]
+
+
+async def test_a_stop_ends_both_kinds_of_answers_as_a_problem():
+    async with served(says("a b", pause=Gate()), settings=REST) as s:
+        asking = asyncio.create_task(s.post({"message": "hi"}, CHAT).__aenter__())
+        await until(lambda: s.server.runs.active)
+        async with s.client.post(f"{s.url}/runs/{s.server.runs.active[0].run_id}/stop") as stopped:
+            assert await stopped.json() == {"stopped": True}
+        answer = await asking
+        assert (answer.status, (await answer.json(content_type=None))["type"].rpartition("/")[2]) == (409, "cancelled")
+        async with s.post({"message": "hi"}, STREAM) as answer:
+            first = named(await read_to(answer, "message_delta"))
+            async with s.client.post(f"{s.url}/runs/{first[0][1]['message_id']}/stop"):
+                kind, data = named(await answer.read())[-1]
+        assert (kind, data["status"]) == ("error", 409)
+
+
+@pytest.mark.req("SRV-20")
+async def test_a_shutdown_is_told_to_both():
+    async with served(says("a b", pause=Gate()), settings=REST) as s:
+        asking = asyncio.create_task(s.post({"message": "hi"}, CHAT).__aenter__())
+        async with s.post({"message": "hi"}, STREAM) as streamed:
+            await read_to(streamed, "message_delta")
+            await until(lambda: s.server.runs.busy == 2)
+            await s.server.drain(0.01)
+            answer = await asking
+            assert (answer.status, answer.headers["Retry-After"]) == (503, "5")
+            kind, data = named(await streamed.read())[-1]
+            assert (kind, data["type"].rpartition("/")[2]) == ("error", "shutting-down")
+
+
+async def test_a_client_that_leaves_gives_its_run_the_grace_and_no_more():
+    gate = Gate()
+    async with served(says("a b", pause=gate), settings=REST, detach_grace=0.05) as s:
+        asking = asyncio.create_task(s.post({"message": "hi"}, CHAT).__aenter__())
+        await until(lambda: s.server.runs.active and s.server.runs.active[0].readers == 1)
+        run = s.server.runs.active[0]
+        asking.cancel()
+        await until(lambda: run.readers == 0)
+        assert run.state == "running"
+        await until(lambda: run.state == "cancelled")
+
+
+# what is refused
+
+
+def files(*given):
+    return {"message": "hi", "files": list(given)}
+
+
+FILE = {"content": TEXT, "mime_type": "text/plain"}
+JSON_TYPE = {"Content-Type": "application/json"}
+REFUSED = {  # what → (path, body, headers, status, code)
+    "no JSON": (CHAT, b"{", JSON_TYPE, 400, "invalid-request"),
+    "blank message": (CHAT, {"message": " \n"}, JSON_TYPE, 422, "invalid-request"),
+    "too long a message": (CHAT, {"message": "x" * 10_001}, JSON_TYPE, 422, "invalid-request"),
+    "eleven files": (CHAT, files(*[FILE] * 11), JSON_TYPE, 422, "invalid-request"),
+    "wrong base64": (CHAT, files({**FILE, "content": "a=b"}), JSON_TYPE, 422, "invalid-request"),
+    "base64 without padding": (CHAT, files({**FILE, "content": "aGk"}), JSON_TYPE, 422, "invalid-request"),
+    "an unknown type": (CHAT, files({**FILE, "mime_type": "application/x-msdownload"}), JSON_TYPE, 415, "unsupported-media-type"),
+    "unknown agent": ("/agent/nobody/chat", {"message": "hi"}, JSON_TYPE, 404, "agent-not-found"),
+    "unknown agent, streamed": ("/agent/nobody/chat/stream", {"message": "hi"}, JSON_TYPE, 404, "agent-not-found"),
+    "malformed session id": (CHAT, {"message": "hi", "session_id": "../etc"}, JSON_TYPE, 422, "invalid-request"),
+    "no content type": (CHAT, {"message": "hi"}, {"Content-Type": ""}, 415, "unsupported-media-type"),
+    "plain text": (CHAT, b"hi", {"Content-Type": "text/plain"}, 415, "unsupported-media-type"),
+    "a web form": (CHAT, b"message=hi", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "unsupported-media-type"),
+    "a form without boundary": (CHAT, b"hi", {"Content-Type": "multipart/form-data"}, 400, "invalid-request"),
+    "a broken form": (CHAT, b"nonsense", {"Content-Type": "multipart/form-data; boundary=x"}, 400, "invalid-request"),
+}  # fmt: skip
+
+
+@pytest.mark.req("SRV-08", "SRV-12", "SRV-17")
+@pytest.mark.parametrize("name", REFUSED)
+async def test_refused(name):
+    path, body, headers, status, code = REFUSED[name]
+    data = body if isinstance(body, bytes) else json.dumps(body).encode()
+    async with (
+        served(settings=REST) as s,
+        s.client.post(s.url + path, data=data, headers=headers, skip_auto_headers=["Content-Type"]) as answer,
+    ):
+        told = await answer.json(content_type="application/problem+json")
+        assert (answer.status, told["status"], told["type"]) == (status, status, f"https://holodeck.dev/errors/{code}")
+        assert s.model.prompts == []
+
+
+@pytest.mark.req("SRV-12", "SRV-13")
+@pytest.mark.parametrize(
+    ("fields", "count", "status"),
+    [
+        ({"message": "hi"}, 11, 422),
+        ({"message": "hi"}, 41, 400),
+        ({"message": " "}, 1, 422),
+        ({}, 1, 422),
+        ({"message": "x" * 10_001}, 0, 422),
+        ({"message": "x" * 70_000}, 0, 400),
+        ({"message": "hi", "files": "text"}, 0, 422),
+        ({"message": "hi", "session_id": "no"}, 0, 422),
+        ({f"f{i}": "x" for i in range(21)}, 0, 400),
+    ],
+)
+async def test_refused_forms(fields, count, status):
+    sent = form(**{"_": "", **fields})
+    for i in range(count):
+        sent.add_field("files", b"x", filename=f"{i}.txt", content_type="text/plain")
+    async with served(settings=REST) as s, s.client.post(s.url + CHAT, data=sent) as answer:
+        told = await answer.json(content_type="application/problem+json")
+        assert (answer.status, told["status"]) == (status, status)
+        assert s.model.prompts == []
+
+
+@pytest.mark.req("SRV-13", "SRV-17")
+async def test_bodies_with_files_may_be_larger_than_others_but_not_endless():
+    limits = RequestLimits(max_body=1_000, max_upload=5_000)
+    settings = ServerSettings(protocols=(ProtocolType.REST, ProtocolType.CHAT_STREAM), limits=limits)
+    async with served(settings=settings) as s:
+        for path, size, status in (
+            (CHAT, 2_000, 200),
+            (CHAT, 6_000, 413),
+            (STREAM, 6_000, 413),
+            ("/chat/stream", 2_000, 413),
+        ):
+            body = {"message": "hi", "input": "hi", "more": "x" * size}
+            async with s.post(body, path) as answer:
+                assert answer.status == status
+
+
+async def test_only_post_is_allowed():
+    async with served(settings=REST) as s:
+        for method in ("GET", "PUT", "DELETE"):
+            async with s.client.request(method, s.url + CHAT) as answer:
+                assert (answer.status, answer.headers["Allow"]) == (405, "POST")
+                assert (await answer.json(content_type=None))["type"].endswith("/method-not-allowed")
+
+
+async def test_a_wire_that_was_not_asked_for_is_not_there():
+    async with served() as s, s.post({"message": "hi"}, CHAT) as answer:
+        assert answer.status == 404
+
+
+@pytest.mark.req("SRV-19")
+async def test_openapi_describes_both_wires_with_examples_that_hold():
+    async with served(settings=ServerSettings(protocols=tuple(ProtocolType))) as s, s.get("/openapi.json") as answer:
+        told = await answer.json()
+    paths, schemas = told["paths"], told["components"]["schemas"]
+    assert {"/agent/{name}/chat", "/agent/{name}/chat/stream", "/chat/stream"} <= set(paths)
+    assert set(re.findall(r"#/components/schemas/(\w+)", str(told))) <= set(schemas)
+    assert schemas["ChatRequest"]["properties"]["message"]["maxLength"] == 10_000
+    assert schemas["ChatRequest"]["properties"]["files"]["maxItems"] == 10
+    chat = paths["/agent/{name}/chat"]["post"]
+    assert set(chat["requestBody"]["content"]) == {"application/json", "multipart/form-data"}
+    msgspec.convert(chat["requestBody"]["content"]["application/json"]["example"], ChatRequest)
+    msgspec.convert(chat["responses"]["200"]["content"]["application/json"]["example"], ChatResponse)
+    for path in ("/agent/{name}/chat/stream", "/chat/stream"):
+        stream = paths[path]["post"]["responses"]["200"]["content"]["text/event-stream"]["example"]
+        assert named(stream.encode())[-1][0] in {"stream_end", "done"}
+    assert paths["/chat/stream"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"] == [
+        "input"
+    ]
