@@ -64,6 +64,11 @@ async def holodeck(tmp_path, *arguments, agent=AGENT, stdout=DEVNULL, **environm
         await process.communicate()  # closes the pipes
 
 
+async def status_of(client: aiohttp.ClientSession, url: str) -> int:
+    async with client.get(url) as answer:
+        return answer.status
+
+
 @pytest.mark.req("SRV-04", "SRV-01")
 async def test_the_banner_says_where_and_how_to_talk(tmp_path):
     async with holodeck(tmp_path) as server:
@@ -125,7 +130,7 @@ async def test_the_second_signal_ends_it_at_once(tmp_path, number, code):
             answer = await client.post(server.url + "/awp", json=body)
             await read_to(answer, "TEXT_MESSAGE_CONTENT")
             server.process.send_signal(number)
-            while (await client.get(server.url + "/ready")).status != 503:
+            while await status_of(client, server.url + "/ready") != 503:
                 await asyncio.sleep(0.01)
             begun = time.monotonic()
             server.process.send_signal(number)
@@ -188,12 +193,12 @@ async def test_a_signal_while_it_starts_ends_it_cleanly(tmp_path):
             deadline = time.monotonic() + 20
             while True:
                 try:
-                    answer = await client.post(server.url + "/awp", json=ask())
-                    break
+                    async with client.post(server.url + "/awp", json=ask()) as answer:
+                        assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
+                        break
                 except aiohttp.ClientConnectionError:
                     assert time.monotonic() < deadline
                     await asyncio.sleep(0.02)
-            assert (answer.status, answer.headers["Retry-After"]) == (503, "1")
         server.process.send_signal(signal.SIGTERM)
         assert await server.exit_code() == 0
         assert b"is ready" not in await server.process.stderr.read()
