@@ -15,7 +15,7 @@ from holodeck.server.limits import BodyLimits
 from holodeck.server.options import ProtocolType
 from holodeck.server.problems import HANDLERS, Problems
 from holodeck.server.readers import NamedEventReaders
-from holodeck.server.routes import agui, chat_stream, health, pages, rest, runs, sessions
+from holodeck.server.routes import agui, chat_stream, health, pages, playground, rest, runs, sessions
 from holodeck.server.routes.agui import AguiReaders
 from holodeck.server.schemas import Problem
 from holodeck.server.trace import RequestTrace
@@ -51,7 +51,7 @@ def create_app(server: AgentServer) -> FastAPI:
     app.state.named_events = NamedEventReaders(server)
     app.state.chat_streams = ChatStreams(server)
     wires = [module for protocol in settings.protocols for module in ROUTES[protocol]]
-    for module in (*wires, runs, sessions, health, pages):
+    for module in (*wires, runs, sessions, health, pages, playground):
         app.include_router(module.router)
     _describe(app)
     return app

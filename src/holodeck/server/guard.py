@@ -27,7 +27,8 @@ METHODS = "GET, POST, DELETE"
 EXPOSED = "X-Request-ID, Retry-After"
 PREFLIGHT_SECONDS = "600"
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
-OPEN_BEFORE_READY = ("/health", "/ready", "/docs", "/openapi.json")
+OPEN_BEFORE_READY = ("/health", "/ready", "/docs", "/openapi.json", "/playground/")
+START_PAGE = "/"
 
 
 class HostGuard:
@@ -161,12 +162,12 @@ def _same_origin(origin: str, host: str) -> bool:
 
 
 class Readiness:
-    """503 until the agent is ready. Health tells the truth before that, and the documentation does not need it."""
+    """503 until the agent is ready. Health tells the truth before that; pages do not need it, and can wait themselves."""
 
     def __init__(self, app: ASGIApp, server: AgentServer) -> None:
         self._app, self._server = app, server
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and not scope["path"].startswith(OPEN_BEFORE_READY):
+        if scope["type"] == "http" and scope["path"] != START_PAGE and not scope["path"].startswith(OPEN_BEFORE_READY):
             self._server.check_ready()
         await self._app(scope, receive, send)

@@ -100,9 +100,31 @@ class StopResponse(BaseModel):
     stopped: bool = Field(description="False if it had ended before")
 
 
+class Question(BaseModel):
+    """A tool call that a person has to allow. `interrupt_id` is what a `resume` names."""
+
+    interrupt_id: str
+    call_id: str
+    tool: str
+    arguments: str = Field(description="The model's own text, JSON or not")
+
+
+class PendingResponse(BaseModel):
+    """A step that waits for somebody, and is no part of the history until it has its answers."""
+
+    message: dict[str, Any]
+    results: list[dict[str, Any]]
+    questions: list[Question]
+    client_calls: list[str] = Field(description="Calls that the client has to carry out")
+    expires_at: datetime | None
+
+
 class SessionResponse(BaseModel):
     session_id: str
     created_at: datetime
     last_activity: datetime
     message_count: int
     messages: list[dict[str, Any]] = Field(description="Oldest first, as they are kept")
+    pending: PendingResponse | None = None
+    state: Any = Field(None, description="What agent and client share")
+    active_runs: list[str] = Field(description="Runs to follow, oldest first")

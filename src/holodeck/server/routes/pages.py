@@ -1,15 +1,12 @@
-"""Pages for people: the start page, and documentation that needs no internet (SRV-19)."""
+"""Documentation for people that needs no internet (SRV-19)."""
 
 from functools import cache
 from importlib.resources import files
 
 from fastapi import APIRouter
-from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
-from holodeck._version import __version__
 from holodeck.errors import NotFound
-from holodeck.server.routes.asking import server_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -21,7 +18,7 @@ STRICT = {
     "Cache-Control": "no-cache",
 }
 TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf-8", "css": "text/css; charset=utf-8"}
-FILES = frozenset({"docs.html", "docs.js", "docs.css", "start.html"})
+FILES = frozenset({"docs.html", "docs.js", "docs.css"})
 
 
 @router.get("/docs")
@@ -32,15 +29,6 @@ async def docs() -> Response:
 @router.get("/docs/{name}")
 async def docs_file(name: str) -> Response:
     return _page(name)
-
-
-@router.get("/")
-async def start(request: Request) -> Response:
-    if "text/html" in request.headers.get("accept", ""):
-        return _page("start.html")
-    agent = server_of(request).agent
-    links = {"docs": "/docs", "openapi": "/openapi.json", "health": "/health", "ag-ui": "/awp"}
-    return JSONResponse({"agent": agent.name, "description": agent.description, "version": __version__, "links": links})
 
 
 def _page(name: str) -> Response:

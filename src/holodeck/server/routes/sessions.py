@@ -1,16 +1,17 @@
-"""Sessions by their id: read, forget (SRV-11)."""
+"""Sessions by their id: read, forget all or the end of one (SRV-11)."""
 
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
-from fastapi import APIRouter
+from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holodeck.core.messages import Message
-from holodeck.errors import SessionNotFound
+from holodeck.core.messages import Message, PendingStep, UserMessage
+from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
+from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.asking import server_of, session_id, user_of
-from holodeck.server.schemas import PROBLEMS, SessionResponse
+from holodeck.server.schemas import PROBLEMS, PendingResponse, Question, SessionResponse
 
 # Ids are the client's own and may hold a slash, hence `:path`.
 router = APIRouter(prefix="/sessions", tags=["Sessions"], responses=PROBLEMS)
@@ -18,27 +19,73 @@ router = APIRouter(prefix="/sessions", tags=["Sessions"], responses=PROBLEMS)
 
 @router.get("/{id:path}", summary="A conversation")
 async def show(request: Request, id: str) -> SessionResponse:  # noqa: A002  the name in the address
-    store, key, user = server_of(request).store, session_id(id), user_of(request)
-    session = await store.get(key, user_id=user)
+    server, key, user = server_of(request), session_id(id), user_of(request)
+    session = await server.store.get(key, user_id=user)
     if session is None:
         raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
-    conversation = await store.open(key, user_id=user)
+    conversation = await server.store.open(key, user_id=user)
     return SessionResponse(
         session_id=key,
         created_at=session.created_at,
         last_activity=session.last_activity,
         message_count=session.message_count,
         messages=[_shown(message) for message in conversation.messages],
+        pending=None if conversation.pending is None else _waiting(conversation.pending),
+        state=conversation.state,
+        active_runs=_active_runs(server, key, user),
     )
 
 
 @router.delete("/{id:path}", summary="Forget a conversation", status_code=204)
-async def forget(request: Request, id: str) -> Response:  # noqa: A002  the name in the address
+async def forget(
+    request: Request,
+    id: str,  # noqa: A002  the name in the address
+    since: Annotated[
+        str | None, Query(alias="from", description="Only this message of the user, and what followed it")
+    ] = None,
+) -> Response:
     """Stops what runs on it. It is no error if there is nothing to forget."""
     server, key, user = server_of(request), session_id(id), user_of(request)
+    if since is not None:
+        await _rewind(server, key, user, since)
+        return Response(status_code=204)
     server.runs.forget_session(key, user_id=user)
     await server.store.delete(key, user_id=user)
     return Response(status_code=204)
+
+
+async def _rewind(server: AgentServer, key: str, user: str, since: str) -> None:
+    """Cuts a conversation before a user's message, where no call is open. A step that waits is dropped with the rest."""
+    if _active_runs(server, key, user):
+        raise SessionBusy(f"Session {key!r} has a run in progress; stop it first.")
+    conversation = await server.store.open(key, user_id=user)
+    messages, state = list(conversation.messages), conversation.state
+    cut = next((i for i, each in enumerate(messages) if each.id == since and isinstance(each, UserMessage)), None)
+    if cut is None:
+        raise InvalidRequest(f"There is no user's message {since!r} in this session.", field="from")
+    await server.store.delete(key, user_id=user)
+    await server.store.create(key, user_id=user)
+    shorter = await server.store.open(key, user_id=user)
+    await shorter.commit(messages[:cut])
+    await shorter.put_state(state)
+
+
+def _active_runs(server: AgentServer, key: str, user: str) -> list[str]:
+    return [run.run_id for run in server.runs.of_session(key, user_id=user) if not run.log.ended]
+
+
+def _waiting(pending: PendingStep) -> PendingResponse:
+    calls = {call.id: call for call in pending.assistant.tool_calls}
+    return PendingResponse(
+        message=_shown(pending.assistant),
+        results=[_shown(result) for result in pending.results],
+        questions=[
+            Question(interrupt_id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments)
+            for id_, call_id in pending.approvals.items()
+        ],
+        client_calls=list(pending.client_calls),
+        expires_at=pending.expires_at,
+    )
 
 
 def _shown(message: Message) -> dict[str, Any]:

@@ -1,0 +1,314 @@
+// Puts the page together: rooms for sessions, one of them on the screen, and what is around it.
+
+import { Server } from "./client.js";
+import { h, icon } from "./dom.js";
+import { EventLog } from "./event-log.js";
+import { Health, isWell, troubleOf } from "./health.js";
+import { newId } from "./ids.js";
+import { PageTools } from "./page-tools.js";
+import { Room } from "./room.js";
+import { Sessions } from "./sessions.js";
+import { Composer } from "./view-composer.js";
+import { Inspector } from "./view-inspector.js";
+import { SessionList } from "./view-sessions.js";
+import { emptyState, Transcript } from "./view-transcript.js";
+
+const THEMES = ["auto", "light", "dark"];
+const byId = (id) => document.getElementById(id);
+
+class Tabs {
+  #channel = new BroadcastChannel("holodeck");
+
+  constructor(hear) {
+    this.#channel.addEventListener("message", ({ data }) => hear(data));
+  }
+
+  post(message) {
+    this.#channel.postMessage(message);
+  }
+}
+
+class Playground {
+  rooms = new Map();
+  decisions = new Map();
+  capabilities = null;
+
+  constructor() {
+    this.server = new Server();
+    this.sessions = new Sessions(localStorage);
+    this.log = new EventLog();
+    this.tools = new PageTools(paint);
+    this.tabs = new Tabs((message) => this.#hear(message));
+    this.health = new Health(this.server, (health) => this.#showHealth(health));
+    this.list = new SessionList(byId("sessions"), this.sessions, {
+      create: () => this.#go(this.#newSession()), forget: (id) => this.#forget(id), export: (id) => this.#export(id),
+      offerTools: (isOffered) => { this.tools.isOffered = isOffered; if (!isOffered) paint(null); },
+    });
+    this.composer = new Composer(byId("composer"), { send: (text, files) => this.#send(text, files), stop: () => this.room.stop() }, byId("chat"));
+    this.inspector = new Inspector(byId("inspector"), this.log, () => this.#toggleInspector(false));
+    this.transcript = new Transcript({ list: byId("transcript"), scroll: byId("scroll"), jump: byId("jump"), progress: byId("progress") }, this.#actions(), (told) => this.#drawn(told));
+  }
+
+  async start() {
+    this.#frame();
+    addEventListener("hashchange", () => this.#open());
+    addEventListener("storage", () => this.list.show(this.room.id));
+    addEventListener("focus", () => this.#refresh());
+    await this.#open();
+    await this.health.look();
+    this.composer.focus();
+  }
+
+  // the room on the screen
+
+  async #open() {
+    const id = new URLSearchParams(location.hash.slice(1)).get("session") || this.sessions.list()[0]?.id || this.#newSession();
+    if (this.room?.id === id) return;
+    history.replaceState(null, "", `#session=${encodeURIComponent(id)}`);
+    this.#dropIdle(id);
+    const isNew = !this.rooms.has(id);
+    if (isNew) this.rooms.set(id, this.#makeRoom(id));
+    this.room = this.rooms.get(id);
+    this.decisions.clear();
+    this.transcript.show(this.room.conversation, () => this.#empty());
+    this.list.show(id);
+    this.#closeDrawer();
+    this.#showRoom();
+    if (isNew && id !== this.unused) await this.#load(this.room);
+  }
+
+  /** An id that the server has not heard of, and need not be asked for. */
+  #newSession() {
+    return (this.unused = newId("session"));
+  }
+
+  #makeRoom(id) {
+    const { server, sessions, log, tabs, tools } = this;
+    return new Room(id, { server, sessions, log, tabs, tools, tell: () => this.#showRoom() });
+  }
+
+  async #load(room) {
+    try {
+      await room.open();
+    } catch {
+      room.isUnread = true; // health says that nobody answers, and the room is read when somebody does
+      return;
+    }
+    room.isUnread = false;
+    this.#showRoom();
+  }
+
+  /** A room in which something runs stays: without a reader its run would be ended. */
+  #dropIdle(except) {
+    for (const [id, room] of this.rooms) {
+      if (id === except || room.isBusy) continue;
+      room.leave();
+      this.rooms.delete(id);
+    }
+  }
+
+  #go(id) {
+    location.hash = `session=${encodeURIComponent(id)}`;
+    this.composer.focus();
+  }
+
+  /** Somebody may have talked on this session elsewhere. */
+  async #refresh() {
+    if (!this.room || this.room.id === this.unused || this.room.isBusy || this.room.conversation.items.some((item) => item.id === "lost")) return;
+    const { room } = this;
+    const session = await this.server.session(room.id).catch(() => null);
+    if (session === null || room.isBusy) return;
+    const shown = room.conversation.items.filter((item) => item.kind === "user").length;
+    const there = session.messages.filter((message) => message.role === "user").length;
+    if (there !== shown || session.active_runs.length > 0) await room.open();
+  }
+
+  #send(text, files) {
+    this.room.isKnown = true;
+    this.unused = null;
+    this.room.send(text, files);
+    this.list.show(this.room.id);
+  }
+
+  #actions() {
+    return {
+      resend: (id, text) => this.room.resend(id, text),
+      retryAt: () => this.room.retry(),
+      answerBefore: (id) => this.#answerBefore(id),
+      runClientTools: () => this.room.runClientTools(),
+      decide: (decision) => this.#decide(decision),
+    };
+  }
+
+  /** The server wants all answers of a run together. */
+  #decide(decision) {
+    this.decisions.set(decision.id, decision);
+    const { questions } = this.room.conversation;
+    if (!questions.every((question) => this.decisions.has(question.id))) return;
+    const decisions = questions.map((question) => this.decisions.get(question.id));
+    this.decisions.clear();
+    this.room.decide(decisions);
+  }
+
+  #answerBefore(id) {
+    const { items } = this.room.conversation;
+    const end = items.findIndex((item) => item.id === id);
+    const start = items.slice(0, end).findLastIndex((item) => item.kind === "user");
+    return items.slice(start + 1, end).filter((item) => item.kind === "text").map((item) => item.text).join("\n\n");
+  }
+
+  async #forget(id) {
+    try {
+      await this.server.forget(id);
+    } catch (error) {
+      this.room.conversation.notice("forget", "error", `The session was not deleted: ${error.message}`);
+      return;
+    }
+    this.tabs.post({ kind: "forgotten", session: id });
+    this.#leave(id);
+  }
+
+  #leave(id) {
+    this.sessions.remove(id);
+    this.rooms.get(id)?.leave();
+    this.rooms.delete(id);
+    if (this.room.id === id) this.#go(this.sessions.list()[0]?.id ?? this.#newSession());
+    else this.list.show(this.room.id);
+  }
+
+  async #export(id) {
+    const session = await this.server.session(id).catch(() => null);
+    const told = session ?? { session_id: id, messages: [], note: "The server has nothing of this session." };
+    const url = URL.createObjectURL(new Blob([JSON.stringify({ title: this.sessions.get(id)?.title ?? "", ...told }, null, 2)], { type: "application/json" }));
+    h("a", { href: url, download: `${id}.json` }).click();
+    setTimeout(() => URL.revokeObjectURL(url), 1000);
+  }
+
+  #hear({ kind, session, ...rest }) {
+    const room = this.rooms.get(session);
+    if (!room) return;
+    if (kind === "started") room.started(rest);
+    if (kind === "rewound" && !room.isBusy) room.open();
+    if (kind === "forgotten") this.#leave(session);
+  }
+
+  // what is around it
+
+  #showRoom() {
+    if (!this.room) return;
+    this.composer.isBusy = this.room.conversation.run !== null;
+    this.#banner();
+  }
+
+  #drawn({ changed }) {
+    const { conversation } = this.room;
+    if (changed) this.inspector.state.update(conversation);
+    this.composer.isBusy = conversation.run !== null;
+    this.#announce(conversation);
+  }
+
+  /** One short sentence for screen readers when something began or ended, not every token. */
+  #announce({ run, questions }) {
+    const told = questions.length > 0 ? "The agent asks for your approval." : run ? "The agent is answering." : this.announced ? "The answer is complete." : "";
+    if (told === this.announced) return;
+    this.announced = told;
+    byId("announcer").textContent = told;
+  }
+
+  #banner() {
+    const { room } = this;
+    const lost = room.connection === "lost" ? { tone: "warning", text: "The connection is lost. Connecting again …", detail: "The run goes on; the answer continues where it stopped." } : null;
+    const forgotten = room.isKnown ? null : { tone: "warning", text: "The server has nothing of this session.", detail: "It was restarted, or the session's time ran out. What you say now begins it anew." };
+    const told = lost ?? (this.hasLooked ? troubleOf(this.health.last) : null) ?? forgotten;
+    const banner = byId("banner");
+    banner.className = `banner ${told?.tone ?? ""}`;
+    banner.hidden = told === null;
+    banner.replaceChildren(...(told ? [h("strong", {}, told.text), told.detail] : []));
+  }
+
+  async #showHealth(health) {
+    const wasWell = this.isWell;
+    this.hasLooked = true;
+    this.isWell = isWell(health);
+    const dot = byId("health");
+    dot.className = `health ${this.isWell ? "well" : "unwell"}`;
+    dot.textContent = health === null ? "offline" : this.isWell ? health.model : health.state;
+    if (health) {
+      byId("agent-name").textContent = health.agent_name;
+      document.title = `${health.agent_name} · HoloDeck`;
+    }
+    this.#banner();
+    if (this.isWell && !wasWell) await this.#arrive();
+  }
+
+  /** The server is there, for the first time or again. */
+  async #arrive() {
+    this.capabilities = await this.server.capabilities().catch(() => this.capabilities);
+    const { conversation } = this.room;
+    if (this.room.isUnread) await this.#load(this.room);
+    else await this.#refresh();
+    if (conversation.items.length === 0) this.transcript.show(conversation, () => this.#empty());
+  }
+
+  #empty() {
+    return emptyState({ capabilities: this.capabilities, health: this.health.last, ask: (text) => this.#send(text, []) });
+  }
+
+  #frame() {
+    const buttons = { "open-sessions": "menu", theme: "theme", "open-inspector": "panel" };
+    for (const [id, name] of Object.entries(buttons)) byId(id).append(icon(name));
+    byId("jump").prepend(icon("down"));
+    byId("open-sessions").addEventListener("click", () => this.#toggleDrawer());
+    byId("open-inspector").addEventListener("click", () => this.#toggleInspector());
+    byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(localStorage.getItem("holodeck.theme") ?? "auto") + 1) % THEMES.length]));
+    setTheme(localStorage.getItem("holodeck.theme") ?? "auto");
+    this.#toggleInspector(localStorage.getItem("holodeck.inspector") === "open" && innerWidth > 1000);
+    addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  #key(event) {
+    if (event.key === "Escape" && !event.defaultPrevented) {
+      if (document.body.classList.contains("drawer")) this.#closeDrawer();
+      else if (this.room.conversation.run) this.room.stop();
+    }
+    if (!(event.ctrlKey || event.metaKey)) return;
+    if (event.key.toLowerCase() === "i" && !event.shiftKey) {
+      event.preventDefault();
+      this.#toggleInspector();
+    }
+  }
+
+  #toggleInspector(isOpen = byId("inspector").hidden) {
+    this.inspector.isOpen = isOpen;
+    document.body.classList.toggle("inspecting", isOpen);
+    byId("open-inspector").setAttribute("aria-expanded", String(isOpen));
+    localStorage.setItem("holodeck.inspector", isOpen ? "open" : "closed");
+  }
+
+  #toggleDrawer() {
+    const isOpen = document.body.classList.toggle("drawer");
+    byId("open-sessions").setAttribute("aria-expanded", String(isOpen));
+  }
+
+  #closeDrawer() {
+    document.body.classList.remove("drawer");
+    byId("open-sessions").setAttribute("aria-expanded", "false");
+  }
+}
+
+function setTheme(theme) {
+  localStorage.setItem("holodeck.theme", theme);
+  document.documentElement.dataset.theme = theme;
+  const label = `Theme: ${theme}`;
+  byId("theme").setAttribute("aria-label", label);
+  byId("theme").title = label;
+}
+
+/** The frontend tool: a tint behind the conversation, light enough to read on. */
+function paint(colour) {
+  if (colour !== null && !CSS.supports("color", colour)) return false;
+  byId("chat").style.setProperty("--tint", colour ?? "transparent");
+  return true;
+}
+
+new Playground().start();

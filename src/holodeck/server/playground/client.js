@@ -1,0 +1,133 @@
+// The server's side of the page: AG-UI and the few routes around it. Knows HTTP; what events mean is not its business.
+
+import { numberOf, SseReader } from "./sse.js";
+
+const JSON_TYPE = { "Content-Type": "application/json" };
+const STREAM = { Accept: "text/event-stream" };
+const TRY_AGAIN = new Set([429, 502, 503, 504]);
+const DELAYS = [300, 600, 1200, 2500, 5000];
+
+/** An answer of the server that is a problem (RFC 9457). */
+export class Problem extends Error {
+  constructor(status, told = {}) {
+    super(told.detail || told.title || `The server answered ${status}.`);
+    this.status = status;
+    this.code = (told.type ?? "").split("/").at(-1);
+    this.reason = told.reason;
+    this.retryAfter = told.retry_after ?? null;
+  }
+
+  /** Whether the same request may do better in a moment: the server starts, stops, or has too much to do. */
+  get isPassing() {
+    return TRY_AGAIN.has(this.status) && !["model-error", "model-unavailable", "timeout"].includes(this.code);
+  }
+}
+
+export class Server {
+  async post(input, signal) {
+    return checked(await fetch("/awp", { method: "POST", headers: { ...JSON_TYPE, ...STREAM }, body: JSON.stringify(input), signal }));
+  }
+
+  async events(runId, last, signal) {
+    const headers = last < 0 ? STREAM : { ...STREAM, "Last-Event-ID": `${runId}:${last}` };
+    return checked(await fetch(`/runs/${encodeURIComponent(runId)}/events`, { headers, signal }));
+  }
+
+  async stop(runId) {
+    return checked(await fetch(`/runs/${encodeURIComponent(runId)}/stop`, { method: "POST", headers: JSON_TYPE }));
+  }
+
+  /** The session as the server has it, or null if it has none. */
+  async session(id) {
+    const answer = await fetch(`/sessions/${encodeURIComponent(id)}`);
+    return answer.status === 404 ? null : (await checked(answer)).json();
+  }
+
+  /** Forgets the session, or what was said in it from a message on. */
+  async forget(id, from = null) {
+    const query = from === null ? "" : `?from=${encodeURIComponent(from)}`;
+    return checked(await fetch(`/sessions/${encodeURIComponent(id)}${query}`, { method: "DELETE" }));
+  }
+
+  /** Health has a body also when it is bad. */
+  async health() {
+    return (await fetch("/health/agent")).json();
+  }
+
+  async capabilities() {
+    return (await checked(await fetch("/awp/capabilities"))).json();
+  }
+}
+
+async function checked(answer) {
+  if (answer.ok) return answer;
+  const isJson = (answer.headers.get("content-type") ?? "").includes("json");
+  throw new Problem(answer.status, isJson ? await answer.json() : {});
+}
+
+/** Tells every frame of a streaming answer: {id, data}. */
+export async function readFrames(answer, tell) {
+  const reader = answer.body.getReader();
+  const decoder = new TextDecoder();
+  const frames = new SseReader();
+  for (;;) {
+    const { done, value } = await reader.read();
+    if (done) return;
+    frames.push(decoder.decode(value, { stream: true }), tell);
+  }
+}
+
+const isEnding = (type) => type === "RUN_FINISHED" || type === "RUN_ERROR";
+
+/**
+ * Follows a run to its end, through lost connections. With `input` it is started first: posting a run again joins it,
+ * so a post whose answer was lost is simply repeated. Every event is told once, in order: what was heard is counted,
+ * and reading goes on behind it. Throws the Problem that cannot be waited out.
+ */
+export async function followRun({ server, runId, input = null, signal, hear, lost, pause = wait }) {
+  let last = -1;
+  let isStarted = input === null;
+  for (let attempt = 0; ; ) {
+    let failure = null;
+    try {
+      const answer = isStarted ? await server.events(runId, last, signal) : await server.post(input, signal);
+      isStarted = true;
+      if (answer.status === 204) return;
+      let ended = false;
+      await readFrames(answer, ({ id, data }) => {
+        const number = numberOf(id, runId);
+        if (number !== null && number <= last) return;
+        attempt = 0;
+        last = number ?? last;
+        const event = JSON.parse(data);
+        ended ||= isEnding(event.type);
+        hear(event, { data, number });
+      });
+      if (ended) return;
+    } catch (error) {
+      if (signal.aborted) return;
+      if (error instanceof Problem && !error.isPassing) throw error;
+      failure = error;
+    }
+    const delay = failure?.retryAfter ? failure.retryAfter * 1000 : DELAYS[Math.min(attempt, DELAYS.length - 1)];
+    attempt += 1;
+    lost({ attempt, delay, failure });
+    await pause(delay, signal);
+    if (signal.aborted) return;
+  }
+}
+
+/** Waits; the network coming back ends it at once. */
+function wait(milliseconds, signal) {
+  return new Promise((resolve) => {
+    const over = new AbortController();
+    const end = () => {
+      over.abort();
+      clearTimeout(timer);
+      resolve();
+    };
+    const timer = setTimeout(end, milliseconds);
+    addEventListener("online", end, { signal: over.signal });
+    signal.addEventListener("abort", end, { signal: over.signal });
+  });
+}

@@ -1,0 +1,40 @@
+// How the server is: asked at the start, now and then, and after trouble. Says it in a sentence.
+
+const EVERY = 20_000;
+const SOON = 1_500;
+
+export class Health {
+  last = null; // the server's answer, or null while it does not answer
+  #timer = null;
+
+  constructor(server, tell) {
+    Object.assign(this, { server, tell });
+  }
+
+  async look() {
+    clearTimeout(this.#timer);
+    try {
+      this.last = await this.server.health();
+    } catch {
+      this.last = null; // nobody answers: that is what is told
+    }
+    this.tell(this.last);
+    this.#timer = setTimeout(() => this.look(), isWell(this.last) ? EVERY : SOON);
+  }
+}
+
+export const isWell = (health) => health?.status === "healthy";
+
+/** {tone, text, detail}, or null when all is well. */
+export function troubleOf(health) {
+  if (health === null) return { tone: "error", text: "The server does not answer.", detail: "This page tries again by itself; nothing is lost." };
+  if (health.state === "initializing") return { tone: "info", text: "The agent is starting.", detail: "" };
+  if (health.state === "shutting_down") return { tone: "warning", text: "The server is shutting down.", detail: "" };
+  const down = (health.tool_servers ?? []).filter((each) => !each.ready);
+  if (down.length === 0) return isWell(health) ? null : { tone: "error", text: "The agent cannot serve.", detail: "The server's log says why." };
+  const names = down.map((each) => each.name).join(", ");
+  const needed = down.some((each) => each.required);
+  const text = `Tool server${down.length > 1 ? "s" : ""} down: ${names}.`;
+  const detail = [...down.map((each) => each.detail).filter(Boolean), needed ? "The agent needs it." : "The agent goes on without its tools."].join(" ");
+  return { tone: needed ? "error" : "warning", text, detail };
+}

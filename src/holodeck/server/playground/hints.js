@@ -1,0 +1,24 @@
+// What a developer can do about a failure, in a sentence. Codes and reasons are those of the server's errors.
+
+const BY_REASON = {
+  upstream_auth: "The model endpoint refused the API key, or there is none. Set the key that the agent file names in your environment or in .env, then restart the server.",
+  upstream_unavailable: "The model endpoint cannot be reached. Check its address in the agent file (model.base_url) and that it is running.",
+  upstream_overloaded: "The model endpoint is overloaded or limits your rate. Try again in a moment.",
+  context_overflow: "The conversation is longer than the model can read. Begin a new session.",
+  upstream_timeout: "The model took longer than the agent file allows (model.timeout).",
+  upstream_rejected: "The model endpoint refused the request. The model's name in the agent file may not exist there.",
+  content_filter: "The provider's content filter stopped the answer.",
+};
+
+const BY_CODE = {
+  "shutting-down": "The server is restarting. This page goes on by itself when it is back.",
+  "not-ready": "The agent is still starting.",
+  "payload-too-large": "The files are too large together. Send fewer or smaller ones.",
+  "session-busy": "Another run is going on in this session. Wait for it, or stop it.",
+  "run-not-found": "The server was restarted, or the run ended too long ago.",
+  timeout: "A step took longer than the agent file allows (loop.iteration_timeout).",
+  "not-found": "This server may not serve AG-UI: start it with --protocol ag-ui.",
+  overloaded: "The server has as many runs as it can take.",
+};
+
+export const hintFor = ({ code, reason }) => BY_REASON[reason] ?? BY_CODE[code] ?? "";

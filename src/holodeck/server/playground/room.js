@@ -1,0 +1,230 @@
+// One session as it goes on: what the person does becomes requests, what the server tells goes into the conversation.
+//
+// Runs are followed one after the other, whoever started them: this tab, another one, or this page before a reload.
+
+import { followRun, Problem } from "./client.js";
+import { Conversation } from "./conversation.js";
+import { hintFor } from "./hints.js";
+import { newId } from "./ids.js";
+import { toAgui } from "./messages.js";
+import { titleOf } from "./sessions.js";
+
+export class Room {
+  conversation = new Conversation();
+  connection = "idle"; // idle | live | lost
+  isKnown = true; // false when the server has forgotten what this browser remembers
+  #queue = [];
+  #left = new AbortController();
+  #isFollowing = false;
+  #isOurs = false; // whether this tab started the last run: then its frontend tools are for this tab to carry out
+
+  constructor(id, { server, sessions, log, tabs, tools, tell }) {
+    Object.assign(this, { id, server, sessions, log, tabs, tools, tell });
+  }
+
+  get isBusy() {
+    return this.#isFollowing || this.#queue.length > 0;
+  }
+
+  /** Loads what the server has and follows what is going on there. */
+  async open() {
+    const session = await this.server.session(this.id);
+    if (this.isBusy) return; // something was begun meanwhile, and it tells the rest
+    const entry = this.sessions.get(this.id);
+    this.isKnown = session !== null || entry === undefined;
+    if (session !== null) this.conversation.load(session);
+    const active = session?.active_runs ?? [];
+    this.#bringBack(entry?.sending, active);
+    active.forEach((runId) => this.#enqueue({ runId, replayed: true }));
+  }
+
+  /** A message that was being sent when the page went away: either its run is known, or it can be sent again. */
+  #bringBack(sending, active) {
+    if (!sending || this.conversation.find(sending.id)) return;
+    this.conversation.addUser(sending.id, sending.text, sending.files);
+    if (!active.includes(sending.runId)) {
+      this.conversation.notice("lost", "warning", "This message did not reach the server.", "", { label: "Send again", act: () => this.retry() });
+    }
+  }
+
+  leave() {
+    this.#left.abort();
+  }
+
+  // what the person does
+
+  send(text, files = []) {
+    const id = newId("message");
+    const parts = files.map((file) => file.part);
+    const shown = files.map(({ name, type, size }) => ({ name, type, size }));
+    this.conversation.settle();
+    const history = toAgui(this.conversation.items);
+    this.conversation.addUser(id, text, shown, parts);
+    const runId = newId("run");
+    const title = this.sessions.get(this.id)?.title || titleOf(text || shown[0]?.name || "");
+    this.sessions.update(this.id, { title, at: Date.now(), sending: { id, runId, text, files: shown } });
+    this.#start(runId, [...history, { id, role: "user", content: withParts(text, parts) }], {}, [{ id, text, files: shown }]);
+  }
+
+  /** Answers all questions of a run together: [{id, approved, arguments?}]. */
+  decide(decisions) {
+    const resume = decisions.map(({ id, approved, arguments: edited }) => ({ interruptId: id, status: "resolved", payload: { approved, ...(edited ? { arguments: edited } : {}) } }));
+    this.#carryOutCalls();
+    this.conversation.settle();
+    this.#start(newId("run"), toAgui(this.conversation.items), { resume });
+  }
+
+  async stop() {
+    const runId = this.conversation.run?.runId;
+    if (!runId) return;
+    try {
+      await this.server.stop(runId);
+    } catch (error) {
+      if (!(error instanceof Problem) || error.code !== "run-not-found") this.#tellProblem("stop", error);
+    }
+  }
+
+  /** Asks again for an answer to the last message of the person. */
+  async retry() {
+    const last = this.conversation.items.findLast((item) => item.kind === "user");
+    if (last) await this.resend(last.id, last.text, true);
+  }
+
+  /** Takes a message and everything behind it back, and says it again, changed or not. */
+  async resend(messageId, text, isSame = false) {
+    const item = this.conversation.find(messageId);
+    if (!item || this.isBusy) return;
+    if (!isSame || this.#isAnswered(messageId)) {
+      try {
+        await this.#rewind(messageId);
+      } catch (error) {
+        return this.#tellProblem("rewind", error);
+      }
+      return this.send(text, item.parts.map((part, i) => ({ part, ...item.files[i] })));
+    }
+    this.#dropFrom(messageId, false);
+    const messages = toAgui(this.conversation.items);
+    messages.at(-1).content = withParts(text, item.parts);
+    this.#start(newId("run"), messages, {}, [{ id: messageId, text, files: item.files }]);
+  }
+
+  #isAnswered(messageId) {
+    const at = this.conversation.items.findIndex((item) => item.id === messageId);
+    return this.conversation.items.slice(at).some((item) => item.kind === "text" || item.kind === "call");
+  }
+
+  async #rewind(messageId) {
+    try {
+      await this.server.forget(this.id, messageId);
+    } catch (error) {
+      const isGone = error instanceof Problem && (error.code === "session-not-found" || error.status === 422);
+      if (!isGone) throw error; // what the server does not have, it need not forget
+    }
+    this.#dropFrom(messageId, true);
+    this.tabs.post({ kind: "rewound", session: this.id });
+  }
+
+  #dropFrom(messageId, isDropped) {
+    const { items } = this.conversation;
+    const at = items.findIndex((item) => item.id === messageId);
+    for (const item of items.slice(isDropped ? at : at + 1)) this.conversation.remove(item.id);
+  }
+
+  // what other tabs do
+
+  started({ run, messages }) {
+    if (this.conversation.run?.runId !== run && !this.#queue.some((each) => each.runId === run)) this.#enqueue({ runId: run, messages });
+  }
+
+  // runs
+
+  #start(runId, messages, fields, told = []) {
+    const input = { threadId: this.id, runId, protocolVersion: "1.0", messages, state: this.conversation.state ?? {}, ...this.tools.offer(), ...fields };
+    this.log.requested(runId, { method: "POST", path: "/awp", body: input });
+    this.tabs.post({ kind: "started", session: this.id, run: runId, messages: told });
+    this.#enqueue({ runId, input, messages: told });
+  }
+
+  #enqueue(entry) {
+    this.#queue.push(entry);
+    if (!this.#isFollowing) this.#work();
+  }
+
+  async #work() {
+    this.#isFollowing = true;
+    try {
+      while (this.#queue.length > 0 && !this.#left.signal.aborted) await this.#follow(this.#queue.shift());
+    } finally {
+      this.#isFollowing = false;
+      this.#connected("idle");
+    }
+    this.#goOnAfterCalls();
+  }
+
+  async #follow({ runId, input = null, messages = [], replayed = false }) {
+    const { conversation } = this;
+    for (const { id, text, files } of messages) conversation.addUser(id, text, files);
+    conversation.remove("lost");
+    conversation.runSent(runId, performance.now());
+    this.tell();
+    try {
+      await followRun({
+        server: this.server, runId, input, signal: this.#left.signal,
+        hear: (event, frame) => {
+          const at = performance.now();
+          this.#connected("live");
+          this.log.add(runId, event, frame, Date.now());
+          conversation.apply(event, at, replayed);
+          if (event.type === "RUN_STARTED") this.sessions.update(this.id, { at: Date.now(), sending: undefined });
+        },
+        lost: () => this.#connected("lost"),
+      });
+    } catch (error) {
+      await this.#lose(runId, error);
+    }
+    this.#isOurs = input !== null;
+  }
+
+  /** The run cannot be followed: the server forgot it, or refused it. */
+  async #lose(runId, error) {
+    this.conversation.apply({ type: "RUN_ERROR", message: error.message, code: error.code ?? "network", metadata: { reason: error.reason } }, performance.now());
+    if (error instanceof Problem && (error.code === "run-not-found" || error.code === "replay-gone")) {
+      const session = await this.server.session(this.id);
+      if (session !== null) this.conversation.load(session);
+      this.conversation.notice("lost", "warning", session === null ? "The server was restarted and has forgotten this session." : "The connection was lost and the rest of the answer with it.", hintFor(error), { label: "Ask again", act: () => this.retry() });
+    }
+  }
+
+  #connected(connection) {
+    if (this.connection === connection) return;
+    this.connection = connection;
+    this.tell();
+  }
+
+  #tellProblem(id, error) {
+    this.conversation.notice(id, "error", error.message, hintFor(error));
+  }
+
+  // frontend tools
+
+  #goOnAfterCalls() {
+    const waits = this.conversation.items.some((item) => item.kind === "call" && item.status === "client");
+    if (waits && this.#isOurs && this.conversation.questions.length === 0) this.runClientTools();
+  }
+
+  /** Does what the agent asked of the page, and lets it go on. Also for a call that waited through a reload. */
+  runClientTools() {
+    this.#carryOutCalls();
+    this.#start(newId("run"), toAgui(this.conversation.items), {});
+  }
+
+  #carryOutCalls() {
+    for (const item of this.conversation.items) {
+      if (item.kind !== "call" || item.status !== "client") continue;
+      const { text, failed } = this.tools.run(item.name, item.arguments);
+      this.conversation.answer(item.id, newId("result"), text, failed);
+    }
+  }
+}
+
+const withParts = (text, parts) => (parts.length > 0 ? [{ type: "text", text }, ...parts] : text);

@@ -1,0 +1,113 @@
+// Shows Markdown that may still be growing. Blocks that are settled stay as they are; only the last one is made anew.
+
+import { parseBlocks } from "./blocks.js";
+import { copyButton, h } from "./dom.js";
+import { parseInline } from "./inline.js";
+
+export class MarkdownView {
+  #text = "";
+  #settled = 0; // where the last block starts
+  #last = null; // {kind, start, node, grow?}
+
+  constructor() {
+    this.node = h("div", { class: "markdown", dir: "auto" });
+  }
+
+  update(text) {
+    if (text === this.#text) return;
+    if (!text.startsWith(this.#text)) this.#clear();
+    this.#text = text;
+    const blocks = parseBlocks(text, this.#settled);
+    blocks.forEach((block, i) => this.#show(block, i === 0));
+    if (blocks.length > 0) this.#settled = blocks.at(-1).start;
+  }
+
+  #clear() {
+    this.node.replaceChildren();
+    this.#settled = 0;
+    this.#last = null;
+  }
+
+  #show(block, isFirst) {
+    const goesOn = isFirst && this.#last !== null && this.#last.start === block.start;
+    if (goesOn && this.#last.grow && block.kind === this.#last.kind && this.#last.grow(block)) return;
+    const made = blockNode(block);
+    if (goesOn) this.#last.node.replaceWith(made.node);
+    else this.node.append(made.node);
+    this.#last = { ...made, kind: block.kind, start: block.start };
+  }
+}
+
+const BLOCKS = {
+  paragraph: (block) => h("p", {}, inlineNodes(block.text)),
+  heading: (block) => h(`h${Math.min(6, block.level + 2)}`, {}, inlineNodes(block.text)), // h1 and h2 are the page's own
+  rule: () => h("hr"),
+  quote: (block) => h("blockquote", {}, block.blocks.map((each) => blockNode(each).node)),
+  list: (block) => listNode(block),
+  table: (block) => tableNode(block),
+};
+
+function blockNode(block) {
+  return block.kind === "code" ? codeNode(block) : { node: BLOCKS[block.kind](block) };
+}
+
+function codeNode(block) {
+  const text = document.createTextNode(block.text);
+  const name = h("span", {}, block.language || "text");
+  const node = h(
+    "figure", { class: "code" },
+    h("figcaption", {}, name, copyButton("Copy code", () => text.data)),
+    h("pre", { tabindex: "0", "aria-label": "Code" }, h("code", {}, text)),
+  );
+  const grow = (next) => {
+    if (!next.text.startsWith(text.data)) return false;
+    text.appendData(next.text.slice(text.length));
+    name.textContent = next.language || "text";
+    return true;
+  };
+  return { node, grow };
+}
+
+function listNode(block) {
+  const items = block.items.map((item) => {
+    const [first, ...rest] = item.blocks;
+    const tight = !block.loose && first?.kind === "paragraph";
+    const box = item.checked === null ? null : h("input", { type: "checkbox", disabled: true, checked: item.checked, "aria-label": item.checked ? "Done" : "Open" });
+    const nodes = tight ? [...inlineNodes(first.text), ...rest.map((each) => blockNode(each).node)] : item.blocks.map((each) => blockNode(each).node);
+    return h("li", { class: box ? "task" : null }, box, nodes);
+  });
+  return h(block.ordered ? "ol" : "ul", { start: block.ordered && block.first !== 1 ? String(block.first) : null }, items);
+}
+
+function tableNode({ head, sides, rows }) {
+  const row = (tag, cells) => h("tr", {}, cells.map((cell, i) => h(tag, { class: sides[i] ?? "left" }, inlineNodes(cell))));
+  const table = h("table", {}, h("thead", {}, row("th", head)), h("tbody", {}, rows.map((cells) => row("td", cells))));
+  return h("div", { class: "table", tabindex: "0", role: "group", "aria-label": "Table" }, table);
+}
+
+export const inlineNodes = (text) => parseInline(text).map(inlineNode);
+
+function inlineNode(part) {
+  if (typeof part === "string") return document.createTextNode(part);
+  switch (part.kind) {
+    case "break": return h("br");
+    case "code": return h("code", {}, part.text);
+    case "link": return linkNode(part.href, part.host, part.children.map(inlineNode));
+    case "image": return imageNode(part);
+    case "unsafe": return h("span", { class: "unsafe" }, part.children.map(inlineNode), h("bdi", { class: "host" }, ` (${part.address})`));
+    default: return h(part.kind, {}, part.children.map(inlineNode));
+  }
+}
+
+function linkNode(href, host, children) {
+  const link = h("a", { href, rel: "noopener noreferrer", target: "_blank" }, children);
+  const shown = link.textContent; // only the address itself needs no host beside it: any other text may pretend to one
+  const plain = shown === href || `${shown}/` === href;
+  return h("span", { class: "link" }, link, plain ? null : h("bdi", { class: "host" }, ` (${host})`));
+}
+
+/** Images are not loaded: their address may carry what the conversation holds to somebody else (T25). */
+function imageNode({ label, host, href }) {
+  const name = [`Image: ${label || "no description"}`];
+  return h("span", { class: "image" }, href ? h("a", { href, rel: "noopener noreferrer", target: "_blank" }, name) : name, h("bdi", { class: "host" }, ` (${host}, not loaded)`));
+}

@@ -1,0 +1,62 @@
+// The list of sessions at the side: open, new, rename, delete, export.
+
+import { h, icon, iconButton } from "./dom.js";
+
+export class SessionList {
+  constructor(nav, sessions, act) {
+    Object.assign(this, { nav, sessions, act });
+    this.list = h("ul", { class: "session-list" });
+    this.demo = h("input", { type: "checkbox", id: "page-tools", onchange: () => act.offerTools(this.demo.checked) });
+    nav.append(
+      h("button", { type: "button", class: "new-session", onclick: act.create }, icon("plus"), "New session"),
+      this.list,
+      h("div", { class: "side-foot" },
+        h("label", { for: "page-tools", title: "Lets the agent call change_background, a tool that this page carries out" }, this.demo, "Offer a frontend tool"),
+        h("p", { class: "side-links" }, h("a", { href: "/docs" }, "HTTP interface"), h("a", { href: "/health/agent" }, "Health"))),
+    );
+  }
+
+  show(current) {
+    this.current = current;
+    const known = this.sessions.list();
+    const all = known.some((each) => each.id === current) ? known : [{ id: current, title: "", at: Date.now() }, ...known];
+    this.list.replaceChildren(...all.map((entry) => this.#row(entry, entry.id === current)));
+  }
+
+  #row(entry, isCurrent) {
+    const title = entry.title || "New session";
+    const open = h("a", { href: `#session=${encodeURIComponent(entry.id)}`, "aria-current": isCurrent ? "page" : null, title }, title);
+    const row = h("li", { class: isCurrent ? "current" : null }, open);
+    if (isCurrent) {
+      row.append(h("span", { class: "session-actions" },
+        iconButton("edit", "Rename session", () => this.#rename(entry, open)),
+        iconButton("export", "Export session as JSON", () => this.act.export(entry.id)),
+        iconButton("trash", "Delete session", () => this.#confirm(entry, row))));
+    }
+    return row;
+  }
+
+  #rename(entry, open) {
+    const field = h("input", { value: entry.title, "aria-label": "Title of the session", maxlength: "80" });
+    let isOver = false;
+    const end = (isKept) => {
+      if (isOver) return;
+      isOver = true;
+      if (isKept && field.value.trim()) this.sessions.update(entry.id, { title: field.value.trim() });
+      this.show(this.current);
+    };
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Enter" || event.key === "Escape") end(event.key === "Enter");
+    });
+    field.addEventListener("blur", () => end(true));
+    open.replaceWith(field);
+    field.select();
+    field.focus();
+  }
+
+  #confirm(entry, row) {
+    const sure = h("button", { type: "button", class: "danger", onclick: () => this.act.forget(entry.id) }, "Delete");
+    row.replaceChildren(h("span", { class: "confirm" }, "Delete for good?"), sure, h("button", { type: "button", onclick: () => this.show(this.current) }, "Keep"));
+    sure.focus();
+  }
+}

@@ -1,0 +1,115 @@
+// The conversation on the screen: keeps one view for each item, in the order of the items, at most once a frame.
+
+import { h } from "./dom.js";
+import { viewOf } from "./view-items.js";
+
+const NEAR_END = 80; // pixels from the end that still count as reading along
+
+export class Transcript {
+  #views = new Map();
+  #conversation = null;
+  #isScheduled = false;
+
+  constructor({ list, scroll, jump, progress }, act, onState) {
+    Object.assign(this, { list, scroll, jump, progress, act, onState });
+    scroll.addEventListener("scroll", () => { this.jump.hidden = this.#isAtEnd(); }, { passive: true });
+    jump.addEventListener("click", () => this.#toEnd());
+  }
+
+  show(conversation, empty) {
+    this.#conversation?.listen(() => {});
+    this.#conversation = conversation;
+    this.#views.clear();
+    this.list.replaceChildren();
+    this.empty = empty;
+    conversation.listen(() => this.#schedule());
+    conversation.takeChanges();
+    this.#draw({ items: conversation.items, moved: true, state: true });
+    this.#toEnd();
+  }
+
+  /** A hidden tab gets no frames; it is drawn by a timer, so that it is right when it is looked at. */
+  #schedule() {
+    if (this.#isScheduled) return;
+    this.#isScheduled = true;
+    const draw = () => {
+      this.#isScheduled = false;
+      this.#draw(this.#conversation.takeChanges());
+    };
+    if (document.hidden) setTimeout(draw, 50);
+    else requestAnimationFrame(draw);
+  }
+
+  #draw({ items, moved, state }) {
+    const follows = this.#isAtEnd();
+    const { items: all, run } = this.#conversation;
+    for (const item of items) if (!item.dropped) this.#viewOf(item).update(item);
+    if (moved) this.#order(all);
+    this.progress.hidden = run === null || all.at(-1)?.status === "running";
+    this.progress.textContent = run?.started ? "Thinking" : "Sending";
+    if (run && all.at(-1)?.done === false) this.progress.hidden = true;
+    this.onState({ changed: state });
+    if (follows) this.#toEnd();
+    else this.jump.hidden = false;
+  }
+
+  #viewOf(item) {
+    let view = this.#views.get(item.id);
+    if (view?.item !== item) {
+      const made = viewOf(item, this.act);
+      view?.node.replaceWith(made.node);
+      made.item = item;
+      this.#views.set(item.id, (view = made));
+      made.update(item);
+    }
+    return view;
+  }
+
+  #order(items) {
+    const wanted = new Set(items.map((item) => item.id));
+    for (const [id, view] of this.#views) {
+      if (wanted.has(id)) continue;
+      view.node.remove();
+      this.#views.delete(id);
+    }
+    let place = this.list.firstChild;
+    for (const item of items) {
+      const { node } = this.#viewOf(item);
+      if (node === place) place = place.nextSibling;
+      else this.list.insertBefore(node, place);
+    }
+    while (place) {
+      const next = place.nextSibling;
+      place.remove();
+      place = next;
+    }
+    if (items.length === 0) this.list.append(this.empty());
+  }
+
+  #isAtEnd() {
+    return this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < NEAR_END;
+  }
+
+  #toEnd() {
+    this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.jump.hidden = true;
+  }
+}
+
+/** What is there before anything was said. */
+export function emptyState({ capabilities, health, ask }) {
+  const identity = capabilities?.identity ?? {};
+  const tools = capabilities?.tools?.items ?? [];
+  const listed = tools.map((tool) => h("li", {}, h("code", {}, tool.name), h("span", {}, firstSentence(tool.description))));
+  return h(
+    "div", { class: "empty" },
+    h("h2", {}, identity.name ?? "Your agent"),
+    identity.description ? h("p", { class: "lead" }, identity.description) : null,
+    h("div", { class: "row" }, ["Hello", "What can you do?"].map((text) => h("button", { type: "button", class: "suggestion", onclick: () => ask(text) }, text))),
+    tools.length > 0 ? h("section", { class: "tools", "aria-label": "Tools" }, h("h3", {}, `${tools.length} ${tools.length === 1 ? "tool" : "tools"}`), h("ul", {}, listed)) : null,
+    tools.length === 0 && capabilities ? h("p", { class: "quiet" }, "This agent has no tools. Add some under tools: in its file, and restart.") : null,
+    health?.model ? h("p", { class: "quiet" }, `Model: ${health.model}. Everything on this page is AG-UI; the inspector shows every event.`) : null,
+  );
+}
+
+const firstSentence = (text) => (text ?? "").split(/(?<=\.)\s|\n/)[0].slice(0, 140);

@@ -1,0 +1,33 @@
+"""One Chromium for all tests of this folder. Each test has a server, and so an origin and a storage, of its own."""
+
+import os
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from holodeck.telemetry import logs
+from tests.playground.webdriver import Browser, chromedriver, chromium, connected
+
+
+@pytest.fixture(scope="session")
+def chromium_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    place = tmp_path_factory.mktemp("chromium")
+    with chromedriver(place / "driver.log") as driver, chromium(driver, place / "profile") as address:
+        yield address
+
+
+@pytest.fixture
+async def browser(chromium_address: str) -> AsyncIterator[Browser]:
+    async with connected(chromium_address) as browser:
+        await browser.open("about:blank")
+        yield browser
+        await browser.open("about:blank")  # before the server goes: a page that waits for it would fill the log
+
+
+@pytest.fixture(autouse=True)
+def quiet_logs() -> Iterator[None]:
+    fd = os.open(os.devnull, os.O_WRONLY)
+    output = logs.configure(fd=fd)
+    yield
+    output.close()
+    os.close(fd)

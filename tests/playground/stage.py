@@ -1,0 +1,143 @@
+"""An agent that plays what a test wrote down, served over a real socket for a real browser."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from holodeck.agent.agent import Agent, StateSettings
+from holodeck.core.tools import Approval, ToolSchema
+from holodeck.models.scripted import ScriptedModel, Turn, says
+from holodeck.runs.runs import RunSettings
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.listen import bind
+from holodeck.server.main import http_server
+from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.functions import FunctionTool, FunctionToolset
+from holodeck.tools.port import ToolsetHealth
+
+DELETED: list[str] = []
+
+
+async def get_weather(city: str) -> dict[str, Any]:
+    """The weather of a city, as it is now."""
+    return {"city": city, "celsius": 4 if city == "Oslo" else 22}
+
+
+async def broken() -> str:
+    """Never works."""
+    raise OSError("the disk is full")
+
+
+async def delete_file(name: str) -> str:
+    """Deletes a file. Asks before it does."""
+    return f"{name} is deleted"
+
+
+class StageTools(FunctionToolset):
+    """Three functions. Deleting needs a person's approval; `down` is a tool server that is not there."""
+
+    down: tuple[ToolsetHealth, ...] = ()
+
+    def __init__(self) -> None:
+        super().__init__([FunctionTool.of(function) for function in (get_weather, broken, delete_file)])
+
+    def schemas(self) -> Sequence[ToolSchema]:
+        return [_asking(each) if each.name == "delete_file" else each for each in super().schemas()]
+
+    def health(self) -> Sequence[ToolsetHealth]:
+        return self.down
+
+
+def _asking(schema: ToolSchema) -> ToolSchema:
+    return ToolSchema(
+        name=schema.name, description=schema.description, parameters=schema.parameters, approval=Approval.ALWAYS
+    )
+
+
+class Tap:
+    """A model's pause that lets a given number of pieces through, then waits for more to be granted."""
+
+    def __init__(self, granted: int = 0) -> None:
+        self._granted, self._more = granted, asyncio.Event()
+
+    def grant(self, pieces: int) -> None:
+        self._granted += pieces
+        self._more.set()
+
+    async def __call__(self) -> None:
+        while self._granted <= 0:
+            self._more.clear()
+            await self._more.wait()
+        self._granted -= 1
+        await asyncio.sleep(0)
+
+
+@dataclass
+class Stage:
+    server: AgentServer
+    port: int
+    model: ScriptedModel
+    tools: StageTools
+    _end: Callable[[], Any] = field(repr=False)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.port}/"
+
+    async def end(self) -> None:
+        """The server goes away, as in a restart."""
+        await self._end()
+
+
+@asynccontextmanager
+async def staged(
+    *turns: Turn,
+    state: Any = None,
+    port: int = 0,
+    ready: bool = True,
+    store: MemorySessionStore | None = None,
+    **runs: Any,
+) -> AsyncIterator[Stage]:
+    model, tools = ScriptedModel(turns or [says("Hello there.")]), StageTools()
+    agent = Agent(
+        name="stage",
+        description="Plays what a test wrote down.",
+        model=model,
+        tools=tools,
+        state=None if state is None else StateSettings(initial=state),
+    )
+    server = AgentServer(agent, store or MemorySessionStore(), run_settings=RunSettings(**runs))
+    listener = bind("127.0.0.1", port)
+    http = http_server(server)
+    serving = asyncio.create_task(http.serve(sockets=[listener]))
+    await until(lambda: http.started)
+    ended = False
+
+    async def end() -> None:
+        nonlocal ended
+        if not ended:
+            ended = True
+            await server.drain(0)
+            http.should_exit = True
+            await serving
+            await server.close()
+            listener.close()
+
+    if ready:
+        await server.start()
+        server.serve()
+    try:
+        yield Stage(server, listener.getsockname()[1], model, tools, end)
+    finally:
+        await end()
+
+
+async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+    """For what nothing announces. Fails after `seconds`."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {seconds} s for {condition}"
+        await asyncio.sleep(0.005)
