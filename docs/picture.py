@@ -48,6 +48,7 @@ WIDTH, LINE, LEFT, TOP = 8.0, 20, 24, 56
 FONT = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"
 COLOURS = {"1": "#ffffff", "2": "#8b949e", "31": "#ff7b72", "32": "#7ee787", "33": "#e3b341", "36": "#79c0ff"}
 PLAIN = "#d6dde6"
+NO_BREAK = "\u00a0"  # browsers draw two ordinary spaces as one
 _DURATION = re.compile(r" \x1b\[2m\d+\.\d\d s\x1b\[0m")
 _ESCAPE = re.compile(r"\x1b\[(\d+)m")
 
@@ -146,7 +147,7 @@ def drawn(lines: list[str]) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {width:g} {height:g}" role="img" '
         'aria-label="A terminal: the demo agent adds and lists a todo; a client reads on after its connection broke">\n'
         f'<rect width="100%" height="100%" rx="10" fill="#10151c"/>{dots}\n'
-        f'<g font-family="{FONT}" font-size="13" fill="{PLAIN}" style="white-space:pre">\n{rows}\n</g>\n</svg>\n'
+        f'<g font-family="{FONT}" font-size="13" fill="{PLAIN}">\n{rows}\n</g>\n</svg>\n'
     )
 
 
@@ -161,7 +162,7 @@ def spans(line: str) -> Iterator[str]:
             bold = ' font-weight="bold"' if code == "1" else ""
             yield (
                 f'<tspan x="{LEFT + column * WIDTH:g}" textLength="{len(piece) * WIDTH:g}"{style}{bold}>'
-                f"{escape(piece, quote=False)}</tspan>"
+                f"{escape(piece, quote=False).replace('  ', NO_BREAK * 2)}</tspan>"
             )
             column += len(piece)
 
