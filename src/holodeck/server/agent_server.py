@@ -7,10 +7,10 @@ from holodeck.agent.agent import Agent
 from holodeck.core.events import Emit, TextAdded
 from holodeck.core.request import RunRequest
 from holodeck.errors import NotReady, ServerError
+from holodeck.files.reader import FileReader
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.options import ServerSettings
 from holodeck.server.state import ServerState, advance
-from holodeck.server.text_files import FileReading, TextFiles
 from holodeck.sessions.port import SessionStore
 from holodeck.telemetry.context import current
 from holodeck.telemetry.story import RunStory
@@ -32,14 +32,14 @@ class AgentServer:
         settings: ServerSettings | None = None,
         run_settings: RunSettings | None = None,
         chain: Callable[[], Chain] | None = None,
-        files: FileReading | None = None,
+        files: FileReader | None = None,
     ) -> None:
         """`chain` makes the event middleware of one AG-UI reader (SRV-21); it keeps state, so each has its own."""
         self.agent = agent
         self.store = store
         self.settings = settings or ServerSettings()
         self.chain = chain
-        self.files = files or TextFiles()
+        self.files = files or FileReader(self.settings.files)
         self.runs = Runs(agent, store, run_settings, watch=self._story)
         self.state = ServerState.INITIALIZING
         self._started_at = time.monotonic()

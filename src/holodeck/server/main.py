@@ -20,6 +20,8 @@ import uvloop
 from holodeck.config.build import build_agent, build_chain, build_run_settings, build_sessions
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
+from holodeck.files.limits import MB as FILE_MB
+from holodeck.files.limits import FileLimits
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
@@ -66,6 +68,11 @@ def _settings(options: ServeOptions) -> ServerSettings:
             cors_origins=options.cors_origins,
         ),
         limits=RequestLimits(max_upload=round(file.files.max_request_mb * MB)),
+        files=FileLimits(
+            max_files=file.files.max_files,
+            max_file_bytes=round(file.files.max_file_mb * FILE_MB),
+            max_request_bytes=round(file.files.max_request_mb * FILE_MB),
+        ),
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=tuple(ProtocolType(name) for name in options.protocols),
         max_concurrent_runs=file.server.runs.max_concurrent,

@@ -3,6 +3,8 @@
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from holodeck.files.limits import FileLimits
+
 MB = 1024 * 1024
 
 
@@ -50,6 +52,7 @@ class Access:
 class ServerSettings:
     access: Access = field(default_factory=Access)
     limits: RequestLimits = field(default_factory=RequestLimits)
+    files: FileLimits = field(default_factory=FileLimits)
     streams: StreamSettings = field(default_factory=StreamSettings)
     protocols: tuple[ProtocolType, ...] = (ProtocolType.AG_UI,)
     max_concurrent_runs: int = 1000

@@ -1,24 +1,18 @@
 """The body of a REST request, in either of its forms: JSON with base64, or a form with files as they are (SRV-12).
 
-Forms are read with Starlette's parser, which spools large files to disk; how much of anything is accepted is bounded
-here. What a file holds is for `holodeck.files`.
+Forms are read with Starlette's parser, which spools large files to disk; how many parts and how large a text they may
+have is bounded here. What a file holds, and what the model is shown of it, is for `holodeck.files`.
 """
-
-import base64
-import binascii
-from collections.abc import Sequence
 
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from holodeck.core.messages import Part
-from holodeck.core.request import FileNote
-from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
-from holodeck.server.options import MB
+from holodeck.files.limits import FileLimits
+from holodeck.files.reader import FileRead
+from holodeck.files.upload import Upload, decode_base64, display_name
 from holodeck.server.routes.asking import json_body, media_type_of, server_of
-from holodeck.server.text_files import Upload
 from holodeck.wires.rest.request import MAX_FILES, ChatRequest, FileContent, chat_request, decode
 
 FORM = "multipart/form-data"
@@ -26,31 +20,34 @@ MAX_FIELDS = 20
 MAX_FIELD_BYTES = 64 * 1024
 PARSED_FILES = 4 * MAX_FILES  # beyond this the parser gives up; below it we say what is wrong
 
-MAX_FORM_FILE = 50 * MB
-MAX_JSON_FILE = 10 * MB
-MAX_BASE64 = -(-MAX_JSON_FILE // 3) * 4
 
-Read = Sequence[tuple[Part, FileNote]]
-
-
-async def chat_of(request: Request) -> tuple[ChatRequest, Read]:
+async def chat_of(request: Request) -> tuple[ChatRequest, list[FileRead]]:
     """What the user says, and what the model shall see of the files."""
-    if media_type_of(request) == FORM:
-        chat, uploads = await _form(request)
-    else:
-        try:
-            chat = decode(await json_body(request))
-        except UnsupportedMediaType:
-            raise UnsupportedMediaType(f"The body has to be JSON or a form: application/json or {FORM}.") from None
-        uploads = [_of_json(each, f"files[{i}]") for i, each in enumerate(chat.files)]
-    return chat, await server_of(request).files.read(uploads) if uploads else ()
+    server = server_of(request)
+    form = media_type_of(request) == FORM
+    chat, uploads = await (_of_form if form else _of_json)(request, server.settings.files)
+    return chat, await server.files.read(uploads) if uploads else []
 
 
-async def _form(request: Request) -> tuple[ChatRequest, list[Upload]]:
+async def _of_json(request: Request, limits: FileLimits) -> tuple[ChatRequest, list[Upload]]:
+    try:
+        chat = decode(await json_body(request))
+    except UnsupportedMediaType:
+        raise UnsupportedMediaType(f"The body has to be JSON or a form: application/json or {FORM}.") from None
+    return chat, [await _decoded(each, f"files[{i}]", limits) for i, each in enumerate(chat.files)]
+
+
+async def _decoded(file: FileContent, field: str, limits: FileLimits) -> Upload:
+    name = display_name(file.filename)
+    data = await decode_base64(file.content, limit=limits.max_base64_bytes, field=f"{field}.content", name=name)
+    return Upload(data=data, name=name, declared_type=file.mime_type, field=field, base64=file.content)
+
+
+async def _of_form(request: Request, limits: FileLimits) -> tuple[ChatRequest, list[Upload]]:
     try:
         async with request.form(max_files=PARSED_FILES, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES) as form:
             chat = chat_request(form.get("message"), form.get("session_id") or None)
-            return chat, [await _of_form(each, f"files[{i}]") for i, each in enumerate(_files(form))]
+            return chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(_files(form))]
     except HTTPException as error:  # how Starlette tells that a form is broken or has too many parts
         raise InvalidRequest(f"The form cannot be read: {error.detail}", status=400) from error
 
@@ -65,21 +62,8 @@ def _files(form: FormData) -> list[UploadFile]:
     return files
 
 
-async def _of_form(file: UploadFile, field: str) -> Upload:
-    if (file.size or 0) > MAX_FORM_FILE:
-        raise _too_large(file.filename, MAX_FORM_FILE)
-    return Upload(data=await file.read(), name=file.filename or "", declared_type=file.content_type, field=field)
-
-
-def _of_json(file: FileContent, field: str) -> Upload:
-    if len(file.content) > MAX_BASE64:
-        raise _too_large(file.filename, MAX_JSON_FILE)
-    try:
-        data = base64.b64decode(file.content, validate=True)
-    except binascii.Error:
-        raise InvalidRequest(f"{field}.content is not valid base64", field=f"{field}.content") from None
-    return Upload(data=data, name=file.filename or "", declared_type=file.mime_type, field=field)
-
-
-def _too_large(name: str | None, limit: int) -> PayloadTooLarge:
-    return PayloadTooLarge(f"{one_line(name or 'The file')} is larger than {limit // MB} MB, the most in this form.")
+async def _uploaded(file: UploadFile, field: str, limits: FileLimits) -> Upload:
+    name = display_name(file.filename)
+    if (file.size or 0) > limits.max_file_bytes:  # before it is in memory
+        raise PayloadTooLarge(f"{name} has {file.size:,} bytes; {limits.max_file_bytes:,} is the limit")
+    return Upload(data=await file.read(), name=name, declared_type=file.content_type, field=field)
