@@ -75,7 +75,7 @@ class McpToolset:
         except FAILURES as error:
             sentence = shorten(clean(self._explain(name, error)), MAX_ERROR)
             return ToolResult.failure(sentence, retryable=_is_passing(error))
-        return tool_result(answer, self._settings.max_result_chars)
+        return tool_result(answer, self._settings.max_result_chars, context.shorten)
 
     async def _answer(self, name: str, arguments: dict[str, Any], context: ToolContext) -> CallToolResult:
         async with self._slots:

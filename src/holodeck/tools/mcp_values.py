@@ -6,7 +6,7 @@ Pure. A result is hostile data: it is cleaned, capped, and what the model cannot
 import base64
 import binascii
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
@@ -60,7 +60,7 @@ def clean_json(value: Any) -> Any:
     return value
 
 
-def tool_result(answer: CallToolResult, limit: int) -> ToolResult:
+def tool_result(answer: CallToolResult, limit: int, shortened: Callable[[str, int], str] = shorten) -> ToolResult:
     """What the model is told: texts joined, media named (and kept when small), about `limit` characters in all."""
     lines: list[str] = []
     media: list[Part] = []
@@ -72,7 +72,7 @@ def tool_result(answer: CallToolResult, limit: int) -> ToolResult:
             room -= len(part.data)
             media.append(part)
     text = "\n".join(line for line in lines if line) or _structured(answer.structured_content) or NOTHING
-    text = shorten(text, limit)
+    text = shortened(text, limit)
     return ToolResult(content=(TextPart(text), *media) if media else text, failed=answer.is_error)
 
 
