@@ -197,8 +197,8 @@ async def test_limits_on_number_and_size():
         await reader.read([Upload(name="big", data=b"a" * 11)])
     with pytest.raises(PayloadTooLarge, match="more than 15 bytes together"):
         await reader.read([Upload(data=b"a" * 8)] * 2)
+    picture = documents.picture("x")
     with pytest.raises(PayloadTooLarge, match="limit for pictures"):
-        picture = documents.picture("x")
         await FileReader(FileLimits(max_image_bytes=10), vision=True).read([Upload(data=picture)])
 
 

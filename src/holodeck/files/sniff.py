@@ -43,8 +43,8 @@ def identify(upload: Upload) -> FileType:
     if found is None:
         raise UnsupportedMediaType(f"{upload.name} {_complaint(upload, claimed)}")
     if found.is_text:
-        found = _kind_of_text(found, upload, claimed)
-    elif claimed and claimed != f"{found.mime.partition('/')[0]}/*" and types.of_mime(claimed) is not found:
+        return _kind_of_text(upload, claimed)
+    if claimed and claimed != f"{found.mime.partition('/')[0]}/*" and types.of_mime(claimed) is not found:
         raise UnsupportedMediaType(f"{upload.name} is declared as {claimed}, but its bytes are {found.mime}")
     return found
 
@@ -57,27 +57,24 @@ def _claim(declared: str | None) -> str:
 def _complaint(upload: Upload, claimed: str) -> str:
     if upload.data.startswith(_OLD_OFFICE):
         return "is an Office file of the old kind (doc, xls, ppt) or protected by a password; save it as docx, xlsx or pptx"
-    named = types.of_mime(claimed) or types.of_name(upload.name)
-    if named and named.is_text:
-        return f"is declared as {named.mime}, but its bytes are not UTF-8 or UTF-16 text"
+    named = types.of_mime(claimed) or (None if claimed else types.of_name(upload.name))
     if named:
-        return f"is declared as {named.mime}, but its bytes are something else"
+        how = f"is declared as {claimed}" if claimed else f"is named like {named.mime}"
+        what = "not UTF-8 or UTF-16 text" if named.is_text else "something else"
+        return f"{how}, but its bytes are {what}"
     return f"is of a type that cannot be read{f' ({claimed})' if claimed else ''}; {types.READABLE} can"
 
 
-def _kind_of_text(found: FileType, upload: Upload, claimed: str) -> FileType:
+def _kind_of_text(upload: Upload, claimed: str) -> FileType:
     """Bytes cannot tell CSV from Markdown: the claim decides, then the name."""
-    named = types.of_mime(claimed) if claimed else types.of_name(upload.name) or found
-    if claimed == "text/*":
-        return found
+    if not claimed or claimed == "text/*":
+        named = types.of_name(upload.name)
+        return named if named and named.is_text else types.PLAIN
+    named = types.of_mime(claimed)
     if named is None:
-        raise UnsupportedMediaType(
-            f"{upload.name} is declared as {claimed}, which cannot be read; {types.READABLE} can"
-        )
+        raise UnsupportedMediaType(f"{upload.name} is of type {claimed}, which cannot be read; {types.READABLE} can")
     if not named.is_text:
-        if claimed:
-            raise UnsupportedMediaType(f"{upload.name} is declared as {claimed}, but its bytes are text/plain")
-        return found
+        raise UnsupportedMediaType(f"{upload.name} is declared as {claimed}, but its bytes are text/plain")
     return named
 
 

@@ -49,10 +49,11 @@ def _own_stdout() -> int:
 def _answer(kind: str, data: bytes, characters: int) -> dict[str, Any]:
     collected = _Collected(characters)
     try:
-        document = _reader(kind)(data)
-        collected.take(document)
+        collected.take(import_module(READERS[kind]).read(data))
     except Refusal as refusal:
         return {"refused": refusal.why, "sentence": str(refusal)}
+    except ImportError:
+        return {"refused": "no_reader", "sentence": "cannot be read by this server: its extra 'files' is not installed"}
     except sandbox.OutOfTime:
         return collected.stopped("too_slow", "takes too long to read")
     except MemoryError:
@@ -60,13 +61,6 @@ def _answer(kind: str, data: bytes, characters: int) -> dict[str, Any]:
     except Exception as error:  # noqa: BLE001  a hostile document can make a parser raise anything; that is an answer too
         return {"refused": "damaged", "sentence": "is damaged: it cannot be read", "fault": type(error).__name__}
     return collected.answer()
-
-
-def _reader(kind: str) -> Any:
-    try:
-        return import_module(READERS[kind]).read
-    except ImportError as error:
-        raise Refusal("no_reader", "cannot be read by this server: its extra 'files' is not installed") from error
 
 
 class _Collected:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-Why: TypeAlias = Literal["damaged", "encrypted", "too_large", "no_reader"]
+Why: TypeAlias = Literal["damaged", "encrypted", "too_large"]
 
 
 class Refusal(Exception):

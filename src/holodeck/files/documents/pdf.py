@@ -33,10 +33,10 @@ def _pages(reader: PdfReader, number: int) -> Iterator[str]:
     for index in range(min(number, MAX_PAGES)):
         try:
             text = reader.pages[index].extract_text().strip()
-        except FAULTS:
+        except FAULTS as error:
             failed += 1
             if failed == number:
-                raise
+                raise Refusal("damaged", "is damaged: none of its pages can be read") from error
             text = "[This page is damaged.]"
         if text:
             yield f"Page {index + 1}\n{text}"

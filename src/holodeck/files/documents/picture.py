@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 from PIL import Image, ImageOps
-from rapidocr import RapidOCR
 
 from holodeck.files.documents.document import Document, Refusal
 
@@ -51,6 +50,8 @@ def _pixels(data: bytes) -> Any:
 
 
 def _lines(pixels: Any) -> Iterator[str]:
+    from rapidocr import RapidOCR  # noqa: PLC0415  a second and a half that a broken picture should not cost
+
     engine: Any = RapidOCR(params=SETTINGS)
     found = engine(pixels, use_det=True, use_cls=False, use_rec=False).boxes
     row: list[str] = []
