@@ -59,8 +59,8 @@ class RequestError(HoloDeckError):
 
 
 class InvalidRequest(RequestError):
-    code = "invalid-request"
-    title = "The request is not valid"
+    code, status, title = "invalid-request", 422, "The request is not valid"
+    field: str | None = None
 
     def __init__(self, message: str, *, status: int = 422, field: str | None = None) -> None:
         super().__init__(message)
@@ -143,6 +143,7 @@ class ModelError(ServerError):
 
     code, status, title = "model-error", 502, "The model failed"
     reason = "upstream_error"
+    started: bool = False
 
     def __init__(self, message: str = "", *, started: bool = False, retry_after: float | None = None) -> None:
         super().__init__(message)
@@ -213,8 +214,12 @@ class Cancelled(HoloDeckError):
 
 
 def by_code(code: str, message: str, *, reason: str | None = None, retry_after: float | None = None) -> HoloDeckError:
-    """The error that a story told by its code, for wires that answer with a status. An unknown code is our fault."""
-    error = _KINDS.get(code, InternalError)(message)
+    """The error that a story told by its code, for wires that answer with a status. An unknown code is our fault.
+
+    Looked up when it is needed, since errors are also defined where they are raised.
+    """
+    kind = next((kind for known, kind in _kinds(RequestError, ServerError, Cancelled) if known == code), InternalError)
+    error = kind.__new__(kind, message)  # not by its constructor, which may want what a story does not tell
     error.reason, error.retry_after = reason, retry_after
     return error
 
@@ -225,6 +230,3 @@ def _kinds(*roots: type[HoloDeckError]) -> Iterator[tuple[str, type[HoloDeckErro
         if "code" in vars(root):
             yield root.code, root
         yield from _kinds(*root.__subclasses__())
-
-
-_KINDS = dict(reversed([*_kinds(RequestError, ServerError, Cancelled)]))

@@ -16,7 +16,7 @@ def every_error(kind: type[errors.HoloDeckError]) -> list[type[errors.HoloDeckEr
 @pytest.mark.req("SRV-17")
 @pytest.mark.parametrize("kind", every_error(errors.HoloDeckError), ids=lambda kind: kind.__name__)
 def test_every_error_has_a_problem(kind: type[errors.HoloDeckError]) -> None:
-    body = json.loads(problem(kind("It broke"), "req_0123456789ab").to_json())
+    body = json.loads(problem(kind.__new__(kind, "It broke"), "req_0123456789ab").to_json())
     assert body["type"] == f"https://holodeck.dev/errors/{kind.code}"
     assert body["detail"] == "It broke"
     assert body["instance"] == "req_0123456789ab"

@@ -3,14 +3,16 @@
 import pytest
 
 from holodeck import errors
+from holodeck.agent.budget import BudgetExceeded
 from holodeck.core import events as e
+from holodeck.wires.problem import problem
 from holodeck.wires.reply import ReplyText, failure_of
 from tests.wires.stories import RUN, SESSION, finished
 
 CODES = {
     "invalid-request": 422, "session-not-found": 404, "session-busy": 409, "payload-too-large": 413,
     "rate-limited": 429, "internal-error": 500, "tool-unavailable": 502, "model-error": 502, "not-ready": 503,
-    "model-unavailable": 503, "shutting-down": 503, "timeout": 504, "cancelled": 409, "something-new": 500,
+    "model-unavailable": 503, "shutting-down": 503, "timeout": 504, "cancelled": 409, "budget-exceeded": 500, "something-new": 500,
 }  # fmt: skip
 
 
@@ -20,8 +22,10 @@ def test_a_failed_run_is_the_problem_of_its_code(code: str) -> None:
     failed = e.RunFailed(RUN, SESSION, code, "It failed.", reason="why", retry_after=2.0)
     error = failure_of(failed, "")
     assert isinstance(error, errors.HoloDeckError)
+    assert code != BudgetExceeded.code or isinstance(error, BudgetExceeded)
     assert error.code == (code if code != "something-new" else "internal-error")
     assert (error.status, error.message, error.reason, error.retry_after) == (CODES[code], "It failed.", "why", 2.0)
+    assert problem(error).detail == "It failed."
 
 
 @pytest.mark.req("SRV-17")

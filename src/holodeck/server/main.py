@@ -26,7 +26,15 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
 from holodeck.server.listen import bind
-from holodeck.server.options import MB, Access, ProtocolType, RequestLimits, ServerSettings, StreamSettings
+from holodeck.server.options import (
+    CHAT_STREAM_SECONDS,
+    MB,
+    Access,
+    ProtocolType,
+    RequestLimits,
+    ServerSettings,
+    StreamSettings,
+)
 from holodeck.server.protocol import TimedProtocol
 from holodeck.server.secrets import secrets_of
 from holodeck.telemetry import logs
@@ -76,6 +84,7 @@ def _settings(options: ServeOptions) -> ServerSettings:
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=tuple(ProtocolType(name) for name in options.protocols),
         max_concurrent_runs=file.server.runs.max_concurrent,
+        chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
         remember_conversations="store" in file.sessions.model_fields_set,
         debug=options.debug,
     )

@@ -6,6 +6,7 @@ from enum import StrEnum
 from holodeck.files.limits import FileLimits
 
 MB = 1024 * 1024
+CHAT_STREAM_SECONDS = 30.0  # for one answer on that wire, unless `loop.run_timeout` says otherwise (ORC-07)
 
 
 class ProtocolType(StrEnum):
@@ -56,6 +57,6 @@ class ServerSettings:
     streams: StreamSettings = field(default_factory=StreamSettings)
     protocols: tuple[ProtocolType, ...] = (ProtocolType.AG_UI,)
     max_concurrent_runs: int = 1000
-    chat_stream_timeout: float = 30.0  # seconds for one answer on the chat-stream wire
+    chat_stream_timeout: float = CHAT_STREAM_SECONDS
     remember_conversations: bool = False  # whether a chat-stream's conversation_id gives memory (ORC-03)
     debug: bool = False

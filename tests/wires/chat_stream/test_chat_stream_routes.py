@@ -108,6 +108,13 @@ def test_a_conversation_is_remembered_when_the_file_names_a_store(tmp_path, bloc
     assert read.protocols == (ProtocolType.CHAT_STREAM, ProtocolType.REST)
 
 
+@pytest.mark.req("ORC-07")
+@pytest.mark.parametrize(("block", "seconds"), [("", 30), ("loop: {run_timeout: 7}", 7)])
+def test_the_time_for_an_answer_is_30_seconds_or_what_the_file_says(tmp_path, block, seconds):
+    (tmp_path / "agent.yaml").write_text(f"name: a\nmodel: {{provider: demo}}\n{block}\n")
+    assert _settings(ServeOptions(config=load_config(tmp_path / "agent.yaml"))).chat_stream_timeout == seconds
+
+
 @pytest.mark.req("ORC-01")
 async def test_tools_work_for_the_user_that_is_named():
     tools = PlainTools(echo=echo)
