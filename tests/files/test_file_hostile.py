@@ -17,6 +17,7 @@ from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.reader import FileReader
 from holodeck.files.upload import Upload
 from tests.files.hostile import Hostile, hostile
+from tests.files.processes import NewChildren
 
 MB = 1_000_000
 LIMITS = FileLimits(
@@ -37,6 +38,7 @@ class Watched(NamedTuple):
     outcomes: dict[str, Outcome]
     growth: int  # bytes, at its peak
     stall: float  # seconds in which nothing else ran, at the longest
+    busy: float  # of them spent by our own loop: what a machine full of other work does not change
     left: list[psutil.Process]
 
 
@@ -57,17 +59,20 @@ class _Pulse:
         self._start = self._process.memory_info().rss
         self.growth = 0
         self.stall = 0.0
+        self.busy = 0.0
 
     async def beat(self) -> None:
         while True:
-            before = time.perf_counter()
+            before, worked = time.perf_counter(), time.thread_time()
             await asyncio.sleep(0.005)
             self.stall = max(self.stall, time.perf_counter() - before - 0.005)
+            self.busy = max(self.busy, time.thread_time() - worked)
             self.growth = max(self.growth, self._process.memory_info().rss - self._start)
 
 
 async def _watch() -> Watched:
     reader = FileReader(LIMITS)
+    children = NewChildren()
     made = [(case, case.make()) for case in CASES]
     gc.collect()
     pulse = _Pulse()
@@ -80,10 +85,9 @@ async def _watch() -> Watched:
 
     outcomes = await asyncio.gather(*(one(case, data) for case, data in made))
     beating.cancel()
-    left = psutil.Process().children(recursive=True)
-    return Watched(
-        {case.name: outcome for case, outcome in zip(CASES, outcomes, strict=True)}, pulse.growth, pulse.stall, left
-    )
+    left = children.now()
+    named = {case.name: outcome for case, outcome in zip(CASES, outcomes, strict=True)}
+    return Watched(named, pulse.growth, pulse.stall, pulse.busy, left)
 
 
 @pytest.fixture(scope="module")
@@ -112,7 +116,7 @@ def test_a_hostile_document_is_answered_in_time(watched, case):
 def test_the_server_stays_as_it_was(watched):
     assert watched.left == []
     assert watched.growth < 20 * MB
-    assert watched.stall < 0.5  # a busy machine; the figure is in the report
+    assert watched.busy < 0.05
 
 
 if __name__ == "__main__":  # the figures, for people: python -m tests.files.test_file_hostile
@@ -120,7 +124,5 @@ if __name__ == "__main__":  # the figures, for people: python -m tests.files.tes
     rows = [
         f"{name:24} {seen.status:4} {seen.seconds:6.2f} s  {seen.message}" for name, seen in result.outcomes.items()
     ]
-    total = (
-        f"+{result.growth / MB:.1f} MB, longest stall {result.stall * 1000:.0f} ms, {len(result.left)} processes left"
-    )
+    total = f"+{result.growth / MB:.1f} MB, longest stall {result.stall * 1000:.0f} ms ({result.busy * 1000:.0f} ms of it our own work), {len(result.left)} processes left"
     sys.stdout.write("\n".join([*rows, total, ""]))

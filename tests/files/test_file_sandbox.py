@@ -20,6 +20,7 @@ from holodeck.files.reader import FileReader
 from holodeck.files.upload import Upload
 from tests.files import documents as d
 from tests.files.hostile import LAUGHS
+from tests.files.processes import NewChildren
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
@@ -179,29 +180,26 @@ async def test_an_incomplete_sandbox_is_logged_once(caplog):
 @pytest.mark.req("T19")
 async def test_a_silent_worker_and_its_children_are_ended():
     script = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+    children = NewChildren()
     answer = await Extraction(100, command=(sys.executable, "-c", script)).read("pdf", b"x", WorkerLimits(wall=0.5))
     assert answer.refused == "too_slow"
-    assert psutil.Process().children(recursive=True) == []
+    assert children.now() == []
 
 
 def _slow() -> bytes:
     return d.pdf([d.flate(d.show("word") * 500_000)])
 
 
-async def _first_child() -> psutil.Process:
-    while not (children := psutil.Process().children()):
-        await asyncio.sleep(0.01)
-    return children[0]
-
-
 async def test_a_reader_that_leaves_takes_the_worker_along():
+    children = NewChildren()
     reading = asyncio.create_task(FileReader().read([Upload(name="slow.pdf", data=_slow())]))
-    worker = await _first_child()
+    while not (started := children.now()):
+        await asyncio.sleep(0.01)
     reading.cancel()
     with contextlib.suppress(asyncio.CancelledError):
         await reading
-    assert not worker.is_running()
-    assert psutil.Process().children(recursive=True) == []
+    assert not started[0].is_running()
+    assert children.now() == []
 
 
 SERVER = """

@@ -22,6 +22,13 @@ from holodeck.files.limits import WorkerLimits
 
 MAX_ANSWER = 2_000_000  # bytes
 HEAD_START = 1.0  # seconds before it is killed, in which the worker may say what it has
+FLAGS = (
+    "-E",
+    "-P",
+    "-B",
+    "-X",
+    "utf8",
+)  # nothing from the environment or the current folder; -I would lose user installs
 _WRITE = 1 << 20
 _EXPECTED = {"no-network", "landlock", "seccomp"}
 _KEPT = ("LD_LIBRARY_PATH",)  # without it some Pythons do not start
@@ -51,7 +58,7 @@ class Extraction:
     """Starts workers, one for each document. It does not know how many may run at the same time."""
 
     def __init__(self, characters: int, *, command: Sequence[str] = ()) -> None:
-        self._command = command or (sys.executable, "-I", "-B", "-X", "utf8", "-m", "holodeck.files.worker")
+        self._command = command or (sys.executable, *FLAGS, "-m", "holodeck.files.worker")
         self._characters = characters
         self._complained = False
 
@@ -59,12 +66,19 @@ class Extraction:
         with await asyncio.to_thread(_nameless_file, data) as document:
             raw, code = await self._run(self._task(kind, limits), document, limits.wall)
         answer = _understood(raw, code)
-        _log.debug("file_read", extra={"details": {"kind": kind, "refused": answer.refused, "fault": answer.fault}})
+        if answer.refused:
+            details = {"kind": kind, "refused": answer.refused, "fault": answer.fault, "exit_code": code}
+            _log.info("file_refused", extra={"details": details})
         self._complain_once(answer)
         return msgspec.structs.replace(answer, text=strip_controls(clean(answer.text))[: self._characters])
 
     def _task(self, kind: str, limits: WorkerLimits) -> str:
-        mine = {"parent": os.getpid(), "memory": limits.memory, "cpu": limits.cpu, "wall": limits.wall - HEAD_START}
+        mine = {
+            "parent": os.getpid(),
+            "memory": limits.memory,
+            "cpu": limits.cpu,
+            "wall": max(0.1, limits.wall - HEAD_START),
+        }
         return json.dumps({"kind": kind, "characters": self._characters, "limits": mine})
 
     async def _run(self, task: str, document: IO[bytes], wall: float) -> tuple[bytes, int | None]:

@@ -60,7 +60,7 @@ def allow_only_reading(libc: ctypes.CDLL, folders: Iterable[str]) -> int:
 def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
     try:
         parent = os.open(path, os.O_PATH | os.O_CLOEXEC)
-    except FileNotFoundError:
+    except (FileNotFoundError, PermissionError):  # not every machine has every folder, or shows it
         return
     try:
         rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)  # noqa: PTH112  pathlib is 10 ms of the worker's start

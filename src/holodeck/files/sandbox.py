@@ -10,6 +10,7 @@ import ctypes
 import os
 import resource
 import signal
+import site
 import sys
 import sysconfig
 from types import FrameType
@@ -89,4 +90,5 @@ def _readable() -> set[str]:
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  see landlock.py
     paths = sysconfig.get_paths()
     python = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
-    return {own, f"{sys.base_prefix}/lib", *python, *SYSTEM_LIBRARIES, *MACHINE}
+    user = {site.getusersitepackages()} if site.ENABLE_USER_SITE else set()
+    return {own, f"{sys.base_prefix}/lib", *python, *user, *SYSTEM_LIBRARIES, *MACHINE}

@@ -4,10 +4,10 @@ import re
 from urllib.parse import unquote, unquote_to_bytes, urlsplit
 
 from holodeck.core.messages import MediaPart
-from holodeck.errors import InvalidRequest
+from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.files.fetch import Fetcher
 from holodeck.files.limits import FileLimits
-from holodeck.files.upload import Upload, decode_base64, display_name
+from holodeck.files.upload import Upload, display_name
 
 _DATA_URL = re.compile(r"data:(?P<type>[^,;]*)(?P<parameters>(?:;[^,;]*)*),", re.IGNORECASE)
 _HANDLE = "urn:"
@@ -17,8 +17,9 @@ async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher:
     """The file of a part. Raises a RequestError that says what to do when its bytes cannot be had."""
     name = name_of(part)
     if part.data is not None:
-        data = await decode_base64(part.data, limit=limits.max_base64_bytes, field=field, name=name)
-        return Upload(data=data, name=name, declared_type=part.mime_type, field=field, base64=part.data)
+        return await Upload.from_base64(
+            part.data, limit=limits.max_base64_bytes, field=field, name=name, declared_type=part.mime_type
+        )
     url = part.url or ""
     if url[:5].lower() == "data:":
         return await _of_data_url(url, name, field, limits)
@@ -53,9 +54,9 @@ async def _of_data_url(url: str, name: str, field: str, limits: FileLimits) -> U
     head = _DATA_URL.match(url[:1_000])
     if head is None:
         raise InvalidRequest(f"{name} is no valid data URL", field=field)
-    payload = url[head.end() :]
+    payload, limit, declared = url[head.end() :], limits.max_base64_bytes, head["type"] or "text/plain"
     if head["parameters"].lower().endswith(";base64"):
-        data = await decode_base64(payload, limit=limits.max_base64_bytes, field=field, name=name)
-    else:
-        data = unquote_to_bytes(payload[: limits.max_base64_bytes])
-    return Upload(data=data, name=name, declared_type=head["type"] or "text/plain", field=field)
+        return await Upload.from_base64(payload, limit=limit, field=field, name=name, declared_type=declared)
+    if len(payload) > limit:
+        raise PayloadTooLarge(f"{name} has more than {limit:,} bytes, the limit for files in JSON")
+    return Upload(data=unquote_to_bytes(payload), name=name, declared_type=declared, field=field)

@@ -19,13 +19,25 @@ _SMALL = 256_000
 
 
 class Upload(msgspec.Struct, frozen=True, kw_only=True):
-    """`field` is where the request had it, for error messages: "files[2]"."""
+    """`field` is where the request had it, for error messages: "files[2]". Any name may be given; see `display_name`."""
 
     data: bytes
     name: str = UNNAMED
     declared_type: str | None = None
     field: str = "files"
     base64: str | None = None  # when it came so: an image is passed on without encoding it again
+
+    def __post_init__(self) -> None:
+        msgspec.structs.force_setattr(self, "name", display_name(self.name))
+
+    @classmethod
+    async def from_base64(
+        cls, text: str, *, limit: int, field: str, name: str | None = None, declared_type: str | None = None
+    ) -> "Upload":
+        """Raises PayloadTooLarge (413) or InvalidRequest (422, with the field)."""
+        shown = display_name(name)
+        data = await decode_base64(text, limit=limit, field=field, name=shown)
+        return cls(data=data, name=shown, declared_type=declared_type, field=field, base64=text)
 
 
 def display_name(name: str | None) -> str:

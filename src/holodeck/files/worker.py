@@ -1,4 +1,4 @@
-"""Reads one document in a process of its own: `python -I -m holodeck.files.worker '{"kind": "pdf", …}' < document`.
+"""Reads one document in a process of its own: `python -E -P -m holodeck.files.worker '{"kind": "pdf", …}' < document`.
 
 The answer is one JSON object on standard output (`extraction.Answer`). It trusts nobody: limits come first, the parser
 that the document needs comes after them. It does not know the file's name or who sent it.
@@ -6,6 +6,7 @@ that the document needs comes after them. It does not know the file's name or wh
 
 import contextlib
 import json
+import logging
 import os
 import sys
 from importlib import import_module
@@ -28,6 +29,7 @@ STDIN, STDOUT = 0, 1
 def main() -> None:
     task = json.loads(sys.argv[1])
     answer_to = _own_stdout()
+    logging.disable(logging.CRITICAL)  # parsers complain about every oddity of every file
     with open(STDIN, "rb", closefd=False) as stdin:
         data = stdin.read()
     in_place = sandbox.enter(**task["limits"])

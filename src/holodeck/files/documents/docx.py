@@ -122,7 +122,9 @@ class _Word:
 
 
 _MARKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-_NOT_TEXT = frozenset({"pPr", "rPr", "txbxContent", "instrText", "tblPr", "trPr", "tcPr", "sectPr"})
+_NOT_TEXT = frozenset(
+    {"pPr", "txbxContent", "del", "moveFrom"}
+)  # text boxes are blocks of their own; what was deleted is gone
 
 
 def _picture(properties: Element) -> str:

@@ -1,6 +1,7 @@
 """PDF, page by page. pypdf reads it: pure Python, so a broken file ends in an exception and not in a core dump."""
 
-import logging
+import struct
+import zlib
 from collections.abc import Iterator
 from io import BytesIO
 
@@ -11,11 +12,13 @@ from holodeck.files.documents.document import Document, Refusal, counted
 
 MAX_PAGES = 2_000
 # What pure-Python parsers raise on what they did not expect.
-FAULTS = (PyPdfError, ArithmeticError, AttributeError, LookupError, RecursionError, TypeError, ValueError)
+FAULTS = (
+    *(PyPdfError, DependencyError, struct.error, zlib.error),
+    *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
+)
 
 
 def read(data: bytes) -> Document:
-    logging.disable(logging.CRITICAL)  # it complains about every oddity of every file
     try:
         reader = PdfReader(BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):  # most are locked against printing, not against reading
