@@ -5,6 +5,7 @@ import secrets
 import time
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U
+_PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # ten bits at a time: half the work
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE | re.ASCII)  # else the Kelvin sign is a K
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{12}")
 _RANDOM_BITS = 80
@@ -14,7 +15,7 @@ MAX_FOREIGN_ID = 128
 def new_ulid() -> str:
     """26 characters that sort by time of creation, 80 bits of them random."""
     value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
-    return "".join(_ALPHABET[(value >> shift) & 31] for shift in range(125, -1, -5))
+    return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def is_ulid(text: str) -> bool:

@@ -6,6 +6,7 @@ rest properly, then gives everything back.
 """
 
 import asyncio
+import gc
 import os
 import signal
 import socket
@@ -40,6 +41,7 @@ from holodeck.server.secrets import secrets_of
 from holodeck.telemetry import logs
 
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
+GC_THRESHOLDS = (5_000, 20, 50)  # Python's 700 makes the collector run several times within one request
 FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
 
 
@@ -117,6 +119,7 @@ class Service:
             await asyncio.wait({starting})
             return False
         starting.result()
+        _settle_memory()
         self._server.serve()
         return True
 
@@ -151,6 +154,13 @@ class Service:
         sys.stderr.flush()
         if self._options.open_browser:
             asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
+
+
+def _settle_memory() -> None:
+    """What the start left lives as long as the process: the collector need not look at it again with every request."""
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
 
 
 class HttpServer(uvicorn.Server):

@@ -8,7 +8,7 @@ same way. Which lines are written, and when, is decided elsewhere.
 import json
 import logging
 import traceback
-from collections.abc import Iterable, MutableMapping
+from collections.abc import Callable, Iterable, MutableMapping
 from datetime import UTC, datetime
 from typing import Any
 
@@ -83,8 +83,8 @@ def _milliseconds(value: float | None) -> float | None:
 class _Outlet:
     """What structlog calls a logger: takes finished lines."""
 
-    def __init__(self, writer: LineWriter) -> None:
-        self.msg = self.debug = self.info = self.warning = self.error = self.critical = writer.put
+    def __init__(self, put: Callable[[bytes], None]) -> None:
+        self.msg = self.debug = self.info = self.warning = self.error = self.critical = put
 
 
 class StandardBridge(logging.Handler):
@@ -134,10 +134,11 @@ def configure(*, debug: bool = False, secrets: Iterable[str] = (), fd: int = STD
     level = logging.DEBUG if debug else logging.INFO
     line_format = LineFormat(secrets)
     writer = LineWriter(fd, line_format.dropped)
+    outlet = _Outlet(writer.put)
     structlog.configure(
         processors=[line_format],
         wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: _Outlet(writer),
+        logger_factory=lambda *_: outlet,
         cache_logger_on_first_use=False,
     )
     bridge = StandardBridge(line_format, writer)

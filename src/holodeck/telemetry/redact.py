@@ -43,6 +43,14 @@ _HINTS = (
 )  # fmt: skip
 
 
+def _hinted(text: str) -> bool:
+    lower = text.lower()
+    for hint in _HINTS:  # noqa: SIM110  a plain loop costs half of any() over a generator, five times a request
+        if hint in lower:
+            return True
+    return False
+
+
 class Redactor:
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         forms = {form for secret in secrets if len(secret) >= MIN_SECRET for form in _forms(secret)}
@@ -52,8 +60,7 @@ class Redactor:
         for form in self._known:
             if form in text:
                 text = text.replace(form, MASK)
-        lower = text.lower()
-        if any(hint in lower for hint in _HINTS):
+        if _hinted(text):
             text = _LOOKS_SECRET.sub(MASK, text)
             text = _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
         return text
