@@ -1,4 +1,4 @@
-"""One Chromium for all tests of this folder. Each test has a server, and so an origin and a storage, of its own."""
+"""One Chromium for all tests of this folder. Each test has a server of its own, and a browser that remembers no session."""
 
 import os
 from collections.abc import AsyncIterator, Iterator
@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from holodeck.telemetry import logs
+from tests.playground.stage import one_port
 from tests.playground.webdriver import Browser, chromedriver, chromium, connected
 
 
@@ -19,9 +20,11 @@ def chromium_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def browser(chromium_address: str) -> AsyncIterator[Browser]:
     async with connected(chromium_address) as browser:
-        await browser.open("about:blank")
         yield browser
-        await browser.open("about:blank")  # before the server goes: a page that waits for it would fill the log
+        await browser.open("about:blank")
+        await browser.cdp(
+            "Storage.clearDataForOrigin", origin=f"http://127.0.0.1:{one_port()}", storageTypes="local_storage"
+        )
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from holodeck.agent.agent import Agent, StateSettings
@@ -13,12 +14,10 @@ from holodeck.models.scripted import ScriptedModel, Turn, says
 from holodeck.runs.runs import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import http_server
+from holodeck.server.main import HttpServer, http_server
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolsetHealth
-
-DELETED: list[str] = []
 
 
 async def get_weather(city: str) -> dict[str, Any]:
@@ -81,22 +80,44 @@ class Stage:
     port: int
     model: ScriptedModel
     tools: StageTools
+    http: HttpServer
     _end: Callable[[], Any] = field(repr=False)
 
     @property
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}/"
 
+    def cut(self) -> None:
+        """The network is gone for a moment: every connection breaks, the runs go on."""
+        for connection in list(self.http.server_state.connections):
+            connection.transport.abort()  # type: ignore[union-attr]  # of the HTTP protocol, which has one
+
     async def end(self) -> None:
         """The server goes away, as in a restart."""
         await self._end()
+
+
+def counting(first: int, last: int, **fields: Any) -> Turn:
+    """A reply of numbers: a lost or doubled piece shows."""
+    return Turn(text=[f"{number} " for number in range(first, last)], **fields)
+
+
+def counted(first: int, last: int) -> str:
+    return " ".join(str(number) for number in range(first, last))
+
+
+@cache
+def one_port() -> int:
+    """The same for all tests: a browser that has loaded the page once need not load it again."""
+    with bind("127.0.0.1", 0) as listener:
+        return int(listener.getsockname()[1])
 
 
 @asynccontextmanager
 async def staged(
     *turns: Turn,
     state: Any = None,
-    port: int = 0,
+    port: int | None = None,
     ready: bool = True,
     store: MemorySessionStore | None = None,
     **runs: Any,
@@ -110,7 +131,7 @@ async def staged(
         state=None if state is None else StateSettings(initial=state),
     )
     server = AgentServer(agent, store or MemorySessionStore(), run_settings=RunSettings(**runs))
-    listener = bind("127.0.0.1", port)
+    listener = bind("127.0.0.1", one_port() if port is None else port)
     http = http_server(server)
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     await until(lambda: http.started)
@@ -130,7 +151,7 @@ async def staged(
         await server.start()
         server.serve()
     try:
-        yield Stage(server, listener.getsockname()[1], model, tools, end)
+        yield Stage(server, listener.getsockname()[1], model, tools, http, end)
     finally:
         await end()
 

@@ -1,18 +1,18 @@
 """The playground in a real browser: talk to the agent, see what it does, answer its questions."""
 
+import json
+
 import pytest
 
+from holodeck.core.messages import ToolCall, text_of
 from holodeck.core.usage import TokenUsage
+from holodeck.errors import ModelAuthFailed
 from holodeck.models.scripted import Turn, calls, says
-from tests.playground.stage import Tap, staged
-from tests.playground.webdriver import ENTER, Browser
+from tests.playground.acting import ANSWER, hear, press, say
+from tests.playground.stage import Tap, counting, staged, until
 
-MESSAGE = "#message"
 MARKDOWN = "## Plan\n\nSome **bold** and `code`:\n\n- one\n- two\n\n```python\nprint('hi')\n```\n\nDone."
-
-
-async def say(browser: Browser, text: str) -> None:
-    await browser.type(MESSAGE, text + ENTER)
+DELETE = calls(("delete_file", '{"name": "a.txt"}'))
 
 
 async def test_an_answer_is_streamed_as_markdown(browser):
@@ -21,10 +21,235 @@ async def test_an_answer_is_streamed_as_markdown(browser):
         await browser.open(stage.url)
         await say(browser, "Plan something")
         await browser.shows(".turn", "12 in, 5 out")
-        assert await browser.texts("[data-kind=text] h4") == ["Plan"]
-        assert await browser.texts("[data-kind=text] li") == ["one", "two"]
-        assert await browser.text("[data-kind=text] strong") == "bold"
-        assert await browser.text("[data-kind=text] pre") == "print('hi')"
+        assert await browser.texts(f"{ANSWER} h4") == ["Plan"]
+        assert await browser.texts(f"{ANSWER} li") == ["one", "two"]
+        assert await browser.text(f"{ANSWER} strong") == "bold"
+        assert await browser.text(f"{ANSWER} pre") == "print('hi')"
         assert await browser.texts(".said") == ["Plan something"]
         assert "first token" in await browser.text(".marks")
         assert await browser.console() == []
+
+
+async def test_blocks_that_are_settled_stay_the_same_while_the_rest_streams(browser):
+    tap = Tap(2)
+    async with staged(Turn(text=["# One\n\nfirst ", "paragraph\n\nsec", "ond `co", "de` end\n\n```\nx = 1", "\ny = 2\n```\n"], pause=tap)) as stage:  # fmt: skip
+        await browser.open(stage.url)
+        await say(browser, "go")
+        await browser.shows(f"{ANSWER} p", "sec")
+        await browser.run("window.first = document.querySelector('[data-kind=text] p')")
+        tap.grant(3)
+        await browser.shows(".turn", "Retry")
+        assert await browser.run("return window.first.isConnected && window.first.textContent") == "first paragraph"
+        assert await browser.texts(f"{ANSWER} pre") == ["x = 1\ny = 2"]
+        assert await browser.texts(f"{ANSWER} p code") == ["code"]
+
+
+async def test_a_tool_call_is_a_card_with_arguments_result_duration_and_error(browser):
+    tap = Tap(1)
+    asked = [ToolCall(id="c1", name="get_weather", arguments='{"city": "Oslo"}'), ToolCall(id="c2", name="broken", arguments="{}")]  # fmt: skip
+    async with staged(Turn(text=["Looking."], calls=asked, pause=tap), says("It is cold.")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "weather?")
+        await browser.shows('.call[data-status="writing"] .call-summary', "Oslo")
+        tap.grant(10)
+        await hear(browser, "It is cold.")
+        weather, failed = await browser.texts(".call .status")
+        assert weather.startswith("done, ")
+        assert failed.startswith("failed")
+        assert json.loads((await browser.texts(".call .result"))[0]) == {"city": "Oslo", "celsius": 4}
+        assert "the disk is full" in (await browser.texts(".call .result"))[1]
+        assert await browser.run("return [...document.querySelectorAll('.call details')].map((d) => d.open)") == [False, True]  # fmt: skip
+
+
+async def test_reasoning_is_folded(browser):
+    async with staged(Turn(reasoning=["Two plus ", "two."], text=["Four."])) as stage:
+        await browser.open(stage.url)
+        await say(browser, "2+2?")
+        await hear(browser, "Four.")
+        assert await browser.text(".thoughts") == "Two plus two."
+        assert not await browser.run("return document.querySelector('.thoughts').checkVisibility()")
+        await browser.click(".reasoning summary")
+        assert await browser.run("return document.querySelector('.thoughts').checkVisibility()")
+
+
+@pytest.mark.parametrize(
+    ("choice", "result", "status"),
+    [("Approve", "a.txt is deleted", "done"), ("Edit", "b.txt is deleted", "done"), ("Reject", "refused", "failed")],
+)
+async def test_an_approval_is_given_edited_or_refused(browser, choice, result, status):
+    async with staged(DELETE, says("As you wish.")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "delete it")
+        await browser.shows(".call .status", "needs your approval")
+        await press(browser, choice)
+        if choice == "Edit":
+            field = ".question textarea"
+            await browser.run("document.querySelector(arguments[0]).value = '[1]'", field)
+            await press(browser, "Approve with these")
+            assert "JSON object" in await browser.text(".field-problem[role=alert]:not(:empty)")
+            await browser.run("document.querySelector(arguments[0]).value = arguments[1]", field, '{"name": "b.txt"}')
+            await press(browser, "Approve with these")
+        await hear(browser, "As you wish.")
+        assert result in await browser.text(".call .result")
+        assert await browser.run("return document.querySelector('.call').dataset.status") == status
+
+
+async def test_several_approvals_are_answered_together_and_survive_a_reload(browser):
+    both = calls(("delete_file", '{"name": "a.txt"}'), ("delete_file", '{"name": "b.txt"}'))
+    async with staged(both, says("Done.")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "delete both")
+        await browser.until("document.querySelectorAll('.question .danger').length === 2")
+        await browser.reload()
+        await browser.until("document.querySelectorAll('.question .danger').length === 2")
+        await browser.click(".call .danger")
+        assert stage.server.runs.busy == 0
+        await browser.click(".call .question .primary")
+        await hear(browser, "Done.")
+        assert await browser.run("return [...document.querySelectorAll('.call')].map((c) => c.dataset.status)") == ["failed", "done"]  # fmt: skip
+
+
+async def test_stop_ends_the_run_and_keeps_what_was_said(browser):
+    tap = Tap(3)
+    async with staged(counting(0, 100, pause=tap), says("again")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "count")
+        await browser.shows(ANSWER, "0 1 2")
+        await browser.click("button.send[aria-label=Stop]")
+        await browser.shows(".turn", "Stopped.")
+        assert stage.server.runs.busy == 0
+        assert await browser.run("return document.querySelector('.send').getAttribute('aria-label')") == "Send"
+        assert (await browser.text(ANSWER)).startswith("0 1 2")
+
+
+async def test_retry_asks_again_and_forgets_the_first_answer(browser):
+    async with staged(says("first try"), says("second try"), says("third")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "question")
+        await hear(browser, "first try")
+        await press(browser, "Retry")
+        await hear(browser, "second try")
+        assert await browser.texts(".said") == ["question"]
+        assert await browser.texts(ANSWER) == ["second try"]
+        assert [len(prompt.messages) for prompt in stage.model.prompts] == [1, 1]
+
+
+async def test_an_edited_message_takes_back_all_that_followed(browser):
+    async with staged(says("one"), says("two"), says("three")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "first")
+        await hear(browser, "one")
+        await say(browser, "second")
+        await hear(browser, "two")
+        await browser.click(".user [aria-label='Edit and send again']")
+        await browser.run("document.querySelector('.user textarea').value = 'changed'")
+        await press(browser, "Send")
+        await hear(browser, "three")
+        assert await browser.texts(".said") == ["changed"]
+        (message,) = stage.model.prompts[-1].messages
+        assert message.content == "changed"
+
+
+async def test_a_failure_says_what_to_do_and_can_be_tried_again(browser):
+    async with staged(Turn(error=ModelAuthFailed("401 from the endpoint")), says("fine now")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "hello")
+        await browser.shows(".turn .error", "Set the key")
+        await browser.shows(".turn .error", "upstream_auth")
+        await press(browser, "Retry")
+        await hear(browser, "fine now")
+        assert await browser.texts(".turn .error") == []
+        assert await browser.texts(".said") == ["hello"]
+
+
+async def test_state_is_shown_with_what_changed(browser):
+    patch = [{"op": "add", "path": "/steps/-", "value": "buy milk"}, {"op": "replace", "path": "/done", "value": True}]
+    plan = calls(("update_state", json.dumps({"patch": patch})))
+    async with staged(plan, says("Planned."), state={"steps": [], "done": False}) as stage:
+        await browser.open(stage.url)
+        await browser.press("\ue009", "i")
+        await browser.click("#tab-State")
+        await say(browser, "plan")
+        await hear(browser, "Planned.")
+        await browser.shows(".state-tree", '"buy milk"')
+        assert await browser.texts(".changes li") == ['/steps/0"buy milk"', "/donefalsetrue"]
+        assert await browser.run("return document.querySelector('.line.added').textContent.trim()") == '"buy milk"'
+        await browser.reload()
+        await browser.until("document.querySelector('.state-tree')?.textContent.includes('buy milk')")
+
+
+async def test_a_frontend_tool_is_carried_out_by_the_page(browser):
+    paint = calls(("change_background", '{"colour": "lightblue"}'))
+    async with staged(paint, says("It is blue."), says("Again.")) as stage:
+        await browser.open(stage.url)
+        await browser.click("#page-tools")
+        await say(browser, "paint it")
+        await hear(browser, "It is blue.")
+        assert await browser.text(".call .result") == "The background is now lightblue."
+        assert (
+            await browser.run("return document.querySelector('#chat').style.getPropertyValue('--tint')") == "lightblue"
+        )
+        assert [tool.name for tool in stage.model.prompts[0].tools][-1] == "change_background"
+        assert stage.model.prompts[1].messages[-1].content == "The background is now lightblue."
+
+
+async def test_files_come_by_button_paste_and_drop_and_their_reading_is_told(browser, tmp_path):
+    notes = tmp_path / "notes.txt"
+    notes.write_text("remember the milk")
+    async with staged(says("Read.")) as stage:
+        await browser.open(stage.url)
+        await browser.choose_file("input[type=file]", notes)
+        await browser.shows(".chips", "notes.txt")
+        for kind, target in (("paste", "#message"), ("drop", "#chat")):
+            await browser.run(HAND_OVER, kind, target)
+            await browser.shows(".chips", f"{kind}.md")
+        await browser.click(".chips [aria-label='Remove drop.md']")
+        await say(browser, "look")
+        await hear(browser, "Read.")
+        told = ["notes.txt17 B · read as text, 17 characters", "paste.md13 B · read as text, 13 characters"]
+        assert await browser.texts(".user .file") == told
+        shown = text_of(stage.model.prompts[0].messages[-1].content)
+        assert shown.startswith("look\n")
+        assert "remember the milk" in shown
+        assert "text of paste" in shown
+        await browser.reload()
+        await hear(browser, "Read.")
+        assert "remember the milk" in await browser.text(".user details pre")
+
+
+HAND_OVER = """
+    const data = new DataTransfer();
+    data.items.add(new File(["text of " + arguments[0]], arguments[0] + ".md", {type: "text/markdown"}));
+    const init = {bubbles: true, cancelable: true, dataTransfer: data, clipboardData: data};
+    const event = arguments[0] === "paste" ? new ClipboardEvent("paste", init) : new DragEvent("drop", init);
+    document.querySelector(arguments[1]).dispatchEvent(event)"""
+
+
+async def test_a_file_that_cannot_be_sent_is_named(browser, tmp_path):
+    huge, wrong = tmp_path / "huge.txt", tmp_path / "wrong.png"
+    huge.write_bytes(b"x" * 8_000_000)
+    wrong.write_text("this is no picture")
+    async with staged(says("Read.")) as stage:
+        await browser.open(stage.url)
+        await browser.choose_file("input[type=file]", huge)
+        await browser.shows(".composer .field-problem", "huge.txt has 8.0 MB; the limit is 7.5 MB.")
+        await browser.choose_file("input[type=file]", wrong)
+        await browser.shows(".chips", "wrong.png")
+        await say(browser, "look")
+        await browser.shows(".turn .error", "wrong.png")
+        assert stage.model.prompts == []
+
+
+async def test_a_second_message_waits_for_the_first_answer(browser):
+    tap = Tap(1)
+    async with staged(counting(0, 3, pause=tap), says("next")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "one")
+        await browser.shows(ANSWER, "0")
+        await say(browser, "two")
+        assert await browser.run("return document.querySelector('#message').value") == "two"
+        tap.grant(10)
+        await browser.shows(".turn", "Retry")
+        await say(browser, "")
+        await hear(browser, "next")
+        await until(lambda: len(stage.model.prompts) == 2)

@@ -108,6 +108,11 @@ class Browser:
     async def type(self, css: str, text: str) -> None:
         await self.command("POST", f"/element/{await self.find(css)}/value", {"text": text})
 
+    async def choose_file(self, css: str, file: Path) -> None:
+        await self.until(f"document.querySelector({css!r})")
+        found: dict[str, str] = await self.command("POST", "/element", {"using": "css selector", "value": css})
+        await self.command("POST", f"/element/{found[ELEMENT]}/value", {"text": str(file)})
+
     async def text(self, css: str) -> str:
         return str(await self.run("return document.querySelector(arguments[0]).textContent", css))
 

@@ -84,7 +84,7 @@ class Playground {
 
   #makeRoom(id) {
     const { server, sessions, log, tabs, tools } = this;
-    return new Room(id, { server, sessions, log, tabs, tools, tell: () => this.#showRoom() });
+    return new Room(id, { server, sessions, log, tabs, tools, tell: () => this.#showRoom(), trouble: () => this.health.look() });
   }
 
   async #load(room) {

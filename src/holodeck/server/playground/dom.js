@@ -54,9 +54,17 @@ export function iconButton(name, label, onclick, attributes = {}) {
   return h("button", { type: "button", class: "icon-button", "aria-label": label, title: label, onclick, ...attributes }, icon(name));
 }
 
-export async function copyText(text) {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text);
-  const area = h("textarea", { value: text, class: "offscreen" }); // plain http on the network has no clipboard
+/** The clipboard is missing on plain http addresses of the network, and may be refused; the old way still works then. */
+async function copyText(text) {
+  try {
+    return await navigator.clipboard.writeText(text);
+  } catch {
+    copyBySelection(text);
+  }
+}
+
+function copyBySelection(text) {
+  const area = h("textarea", { value: text, class: "offscreen", "aria-hidden": "true" });
   document.body.append(area);
   area.select();
   document.execCommand("copy");

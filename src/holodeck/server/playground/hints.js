@@ -11,7 +11,7 @@ const BY_REASON = {
 };
 
 const BY_CODE = {
-  "shutting-down": "The server is restarting. This page goes on by itself when it is back.",
+  "shutting-down": "The server is going down or restarting. Ask again when it is back.",
   "not-ready": "The agent is still starting.",
   "payload-too-large": "The files are too large together. Send fewer or smaller ones.",
   "session-busy": "Another run is going on in this session. Wait for it, or stop it.",

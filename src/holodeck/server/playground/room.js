@@ -18,8 +18,8 @@ export class Room {
   #isFollowing = false;
   #isOurs = false; // whether this tab started the last run: then its frontend tools are for this tab to carry out
 
-  constructor(id, { server, sessions, log, tabs, tools, tell }) {
-    Object.assign(this, { id, server, sessions, log, tabs, tools, tell });
+  constructor(id, { server, sessions, log, tabs, tools, tell, trouble }) {
+    Object.assign(this, { id, server, sessions, log, tabs, tools, tell, trouble });
   }
 
   get isBusy() {
@@ -175,6 +175,7 @@ export class Room {
           this.#connected("live");
           this.log.add(runId, event, frame, Date.now());
           conversation.apply(event, at, replayed);
+          if (event.type === "RUN_ERROR") this.trouble();
           if (event.type === "RUN_STARTED") this.sessions.update(this.id, { at: Date.now(), sending: undefined });
         },
         lost: () => this.#connected("lost"),
@@ -197,8 +198,10 @@ export class Room {
 
   #connected(connection) {
     if (this.connection === connection) return;
+    const wasLost = this.connection === "lost";
     this.connection = connection;
     this.tell();
+    if (wasLost || connection === "lost") this.trouble();
   }
 
   #tellProblem(id, error) {

@@ -3,6 +3,7 @@
 import logging
 from weakref import WeakKeyDictionary
 
+import msgspec
 from fastapi import APIRouter
 from fastapi.responses import JSONResponse
 from starlette.requests import Request
@@ -34,7 +35,8 @@ class AguiReaders:
     async def start(self, given: AguiInput, accept: str | None) -> EventStream:
         for warning in given.warnings:
             log.warning("run %s: %s", given.run_id, warning)
-        run = await self._server.run(given.request)
+        messages, notes = await self._server.files.resolve(given.request.messages)
+        run = await self._server.run(msgspec.structs.replace(given.request, messages=messages, files=notes))
         self._profiles.setdefault(run, given.profile)
         return self.follow(run, accept, profile=given.profile)
 

@@ -20,6 +20,7 @@ from holodeck.server.routes.pages import STRICT, TYPES
 router = APIRouter(include_in_schema=False)
 
 PAGE = "index.html"
+FOLDER = "/playground/"
 HEADERS = {
     **STRICT,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -27,49 +28,56 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "X-DNS-Prefetch-Control": "off",  # a host name in an answer must not even be looked up
 }
+FOREVER = "public, max-age=31536000, immutable"
 _TYPES = {**TYPES, "svg": "image/svg+xml"}
 _LINKS = {"playground": "/", "docs": "/docs", "openapi": "/openapi.json", "health": "/health", "ag-ui": "/awp"}
 
 
 @dataclass(frozen=True)
-class Asset:
-    body: bytes
-    media_type: str
-    etag: str
+class Playground:
+    """The page, and what it loads. `version` is in the address of all that, so that browsers may keep it for ever."""
+
+    version: str
+    page: bytes
+    assets: dict[str, tuple[str, bytes]]  # name → type, content
 
 
 @router.get("/")
 async def start(request: Request) -> Response:
     """The page for people; for programs, what this is and where to go."""
     if "text/html" in request.headers.get("accept", ""):
-        return _answer(request, PAGE)
+        return _page(request.headers.get("if-none-match", ""))
     agent = server_of(request).agent
     told = {"agent": agent.name, "description": agent.description, "version": __version__, "links": _LINKS}
     return JSONResponse(told, headers={"Vary": "Accept"})
 
 
-@router.get("/playground/{name}")
-async def asset(request: Request, name: str) -> Response:
-    return _answer(request, name)
+@router.get(FOLDER + "{version}/{name}")
+async def asset(version: str, name: str) -> Response:
+    kept = playground()
+    if version != kept.version or name not in kept.assets:
+        raise NotFound("There is no such file in the playground; load the page again.")
+    media_type, body = kept.assets[name]
+    return Response(body, headers={**HEADERS, "Cache-Control": FOREVER, "Content-Type": media_type})
 
 
-def _answer(request: Request, name: str) -> Response:
-    found = assets().get(name)
-    if found is None:
-        raise NotFound("There is no such file in the playground.")
-    headers = {**HEADERS, "ETag": found.etag, "Vary": "Accept"}
-    if found.etag in request.headers.get("if-none-match", ""):
+def _page(known: str) -> Response:
+    kept = playground()
+    headers = {**HEADERS, "ETag": f'"{kept.version}"', "Vary": "Accept"}
+    if headers["ETag"] in known:
         return Response(status_code=304, headers=headers)
-    return Response(found.body, headers={**headers, "Content-Type": found.media_type})
+    return Response(kept.page, headers={**headers, "Content-Type": _TYPES["html"]})
 
 
 @cache
-def assets() -> dict[str, Asset]:
-    """Every file of the page, read once. A browser keeps them and asks each time whether they are still the same."""
-    found = {}
-    for file in (files("holodeck.server") / "playground").iterdir():
+def playground() -> Playground:
+    """Read once, with the first request for it."""
+    found, digest = {}, hashlib.sha256()
+    for file in sorted((files("holodeck.server") / "playground").iterdir(), key=lambda each: each.name):
         media_type = _TYPES.get(file.name.rpartition(".")[2])
         if media_type is not None:
-            body = file.read_bytes()
-            found[file.name] = Asset(body, media_type, f'"{hashlib.sha256(body).hexdigest()[:32]}"')
-    return found
+            found[file.name] = media_type, file.read_bytes()
+            digest.update(file.name.encode() + b"\0" + found[file.name][1] + b"\0")
+    version = digest.hexdigest()[:16]
+    _, page = found.pop(PAGE)
+    return Playground(version, page.replace(FOLDER.encode(), f"{FOLDER}{version}/".encode()), found)

@@ -1,0 +1,156 @@
+"""A run belongs to the server: pages that reload, lose the network, or come second follow it all the same."""
+
+from holodeck.models.scripted import Turn, says
+from holodeck.sessions.memory import MemorySessionStore
+from holodeck.tools.port import ToolsetHealth
+from tests.playground.acting import ANSWER, hear, press, say
+from tests.playground.stage import Tap, counted, counting, staged
+
+WHOLE = counted(0, 60)
+
+
+async def test_a_reload_in_mid_answer_loses_and_doubles_nothing(browser):
+    tap = Tap(20)
+    thinks = Turn(reasoning=["hm ", "hm"], text=[f"{n} " for n in range(60)], pause=tap)
+    async with staged(says("before"), thinks) as stage:
+        await browser.open(stage.url)
+        await say(browser, "hello")
+        await hear(browser, "before")
+        await say(browser, "count")
+        for granted in (10, 10):
+            await browser.shows(".reasoning", "hm hm")
+            await browser.until(
+                f"document.querySelectorAll('{ANSWER}')[1]?.textContent.trim().split(' ').length >= arguments[0]", 10
+            )
+            await browser.reload()
+            tap.grant(granted)
+        await browser.until(f"document.querySelectorAll('{ANSWER}').length === 2")
+        tap.grant(60)
+        await hear(browser, WHOLE)
+        assert await browser.texts(ANSWER) == ["before", WHOLE]
+        assert await browser.texts(".said") == ["hello", "count"]
+        assert await browser.texts(".thoughts") == ["hm hm"]
+        await browser.reload()
+        await hear(browser, WHOLE)
+        assert await browser.texts(ANSWER) == ["before", WHOLE]
+        assert await browser.texts(".thoughts") == ["hm hm"]
+
+
+async def test_a_network_that_breaks_in_mid_answer_loses_and_doubles_nothing(browser):
+    tap = Tap(5)
+    async with staged(counting(0, 60, pause=tap)) as stage:
+        await browser.open(stage.url)
+        await say(browser, "count")
+        for seen in (4, 14, 24):
+            await browser.shows(ANSWER, counted(0, seen))
+            stage.cut()
+            tap.grant(10)
+        tap.grant(60)
+        await hear(browser, WHOLE)
+        assert await browser.texts(ANSWER) == [WHOLE]
+
+
+async def test_a_browser_that_is_offline_says_so_and_goes_on(browser):
+    tap = Tap(5)
+    async with staged(counting(0, 60, pause=tap)) as stage:
+        await browser.open(stage.url)
+        await say(browser, "count")
+        await browser.shows(ANSWER, counted(0, 4))
+        offline = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+        await browser.cdp("Network.enable")
+        await browser.cdp("Network.emulateNetworkConditions", offline=True, **offline)
+        try:
+            stage.cut()
+            tap.grant(60)
+            await browser.shows("#banner", "The connection is lost")
+        finally:
+            await browser.cdp("Network.emulateNetworkConditions", offline=False, **offline)
+        await hear(browser, WHOLE)
+        await browser.until("!document.querySelector('#banner').checkVisibility()")
+
+
+async def test_two_tabs_follow_the_same_run_live(browser):
+    tap = Tap(0)
+    async with staged(counting(0, 60, pause=tap), says("from the second")) as stage:
+        await browser.open(stage.url)
+        first = await browser.tab()
+        await say(browser, "count")
+        link = await browser.run("return location.href")
+        second = await browser.new_tab()
+        await browser.switch(second)
+        try:
+            await browser.open(link)
+            for seen in (10, 30):
+                tap.grant(seen)
+                for tab in (first, second):
+                    await browser.switch(tab)
+                    await browser.shows(ANSWER, counted(0, seen - 1))
+            tap.grant(60)
+            for tab in (first, second):
+                await browser.switch(tab)
+                await hear(browser, WHOLE)
+                assert await browser.texts(".said") == ["count"]
+            await say(browser, "and you?")
+            for tab in (second, first):
+                await browser.switch(tab)
+                await hear(browser, "from the second")
+                assert await browser.texts(".said") == ["count", "and you?"]
+        finally:
+            await browser.switch(second)
+            await browser.close_tab()
+            await browser.switch(first)
+
+
+async def test_a_server_that_restarts_is_waited_for(browser):
+    store, tap = MemorySessionStore(), Tap(3)
+    async with staged(says("before"), counting(0, 60, pause=tap), store=store) as stage:
+        await browser.open(stage.url)
+        await say(browser, "hello")
+        await hear(browser, "before")
+        await say(browser, "count")
+        await browser.shows(ANSWER, "0 1")
+        await stage.end()
+        await browser.shows("#banner", "does not answer")
+        async with staged(says("after"), store=store):
+            await browser.until("document.querySelector('#health.well')")
+            await press(browser, "Retry")
+            await hear(browser, "after")
+            assert await browser.texts(".said") == ["hello", "count"]
+            assert await browser.texts(ANSWER) == ["before", "after"]
+            await browser.open("about:blank")
+
+
+async def test_a_server_that_forgot_the_session_says_so(browser):
+    async with staged(says("before")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "hello")
+        await hear(browser, "before")
+        await stage.end()
+        async with staged(says("after")) as new:
+            await browser.reload()
+            await browser.shows("#banner", "has nothing of this session")
+            await say(browser, "hello again")
+            await hear(browser, "after")
+            assert await browser.texts(".said") == ["hello again"]
+            assert len(new.model.prompts[0].messages) == 1
+            await browser.open("about:blank")
+
+
+async def test_the_page_waits_for_an_agent_that_starts(browser):
+    async with staged(says("here"), ready=False) as stage:
+        await browser.open(stage.url)
+        await browser.shows("#banner", "The agent is starting")
+        await stage.server.start()
+        stage.server.serve()
+        await say(browser, "hello")
+        await hear(browser, "here")
+
+
+async def test_a_tool_server_that_is_down_is_named(browser):
+    async with staged() as stage:
+        stage.tools.down = (ToolsetHealth(name="todos", ready=False, required=False, detail="It exited with code 1."),)
+        await browser.open(stage.url)
+        await browser.shows("#banner", "Tool server down: todos.")
+        await browser.shows("#banner", "exited with code 1. The agent goes on without its tools")
+        await say(browser, "hello")
+        await hear(browser, "Hello there.")
