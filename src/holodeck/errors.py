@@ -7,7 +7,7 @@
     │   ├── InvalidRequest  Unauthorized  Forbidden  NotFound  AgentNotFound  SessionNotFound  RunNotFound
     │   └── MethodNotAllowed  SessionBusy  PayloadTooLarge  UnsupportedMediaType  RateLimited
     ├── ServerError            we, or somebody behind us, failed           5xx
-    │   ├── InternalError  NotReady  ShuttingDown  ToolUnavailable  RunTimeout
+    │   ├── InternalError  NotReady  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded
     │   └── ModelError         the model endpoint failed; `reason` says how
     │       ├── ModelUnreachable   ModelRejected (auth, bad request)  ContextOverflow
     │       ├── ModelInterrupted   ModelTruncated   ModelProtocolError   ContentFiltered
@@ -132,6 +132,21 @@ class NotReady(ServerError):
 class ShuttingDown(ServerError):
     code, status, title, retryable = "shutting-down", 503, "The server is shutting down", True
     retry_after = 5.0
+
+
+class Overloaded(ServerError):
+    code, status, title, retryable = "overloaded", 503, "Too many runs at a time", True
+    retry_after = 2.0
+
+
+class BudgetExceeded(ServerError):
+    """The run needed more than `loop.budget` allows; `reason` says of what: tokens, seconds, tool_calls."""
+
+    code, status, title = "budget-exceeded", 500, "The run has used up its budget"
+
+    def __init__(self, reason: str = "", limit: float = 0) -> None:
+        super().__init__(f"Stopped: the run has used up its budget of {limit:g} {reason} (loop.budget.{reason}).")
+        self.reason = reason
 
 
 class RunTimeout(ServerError):

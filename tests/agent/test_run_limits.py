@@ -4,14 +4,14 @@ import asyncio
 
 import pytest
 
-from holodeck.agent.budget import NOT_PAID_FOR, BudgetExceeded, Spending
+from holodeck.agent.budget import NOT_PAID_FOR, Spending
 from holodeck.agent.settings import RunBudget
 from holodeck.core import events as e
 from holodeck.core.messages import ToolCall, ToolMessage, UserMessage
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import ModelUnreachable
+from holodeck.errors import BudgetExceeded, ModelUnreachable
 from holodeck.models.guarded import GuardedModel
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.models.scripted import Turn, calls, says

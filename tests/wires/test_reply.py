@@ -3,8 +3,8 @@
 import pytest
 
 from holodeck import errors
-from holodeck.agent.budget import BudgetExceeded
 from holodeck.core import events as e
+from holodeck.errors import BudgetExceeded
 from holodeck.wires.problem import problem
 from holodeck.wires.reply import ReplyText, failure_of
 from tests.wires.stories import RUN, SESSION, finished

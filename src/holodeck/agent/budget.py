@@ -10,20 +10,10 @@ from collections.abc import Callable
 
 from holodeck.agent.estimate import tokens_in, tokens_of_text
 from holodeck.agent.settings import RunBudget
-from holodeck.errors import ServerError
+from holodeck.errors import BudgetExceeded
 from holodeck.models.port import ModelReply, Prompt
 
 NOT_PAID_FOR = "Not carried out: the run has used up its tool calls (loop.budget.tool_calls)."
-
-
-class BudgetExceeded(ServerError):
-    """The run needed more than `loop.budget` allows; `reason` says of what: tokens, seconds, tool_calls."""
-
-    code, status, title = "budget-exceeded", 500, "The run has used up its budget"
-
-    def __init__(self, reason: str, limit: float) -> None:
-        super().__init__(f"Stopped: the run has used up its budget of {limit:g} {reason} (loop.budget.{reason}).")
-        self.reason = reason
 
 
 class Spending:

@@ -56,12 +56,12 @@ class LazyGroup(click.Group):
 @click.version_option(__version__, "--version", prog_name="holodeck", message="%(prog)s %(version)s")
 @click.option("--debug", is_flag=True, help="Show tracebacks.")
 def cli(debug: bool) -> None:  # noqa: FBT001  read by main() from the arguments; click passes it so
-    r"""One YAML file describes an agent; HoloDeck runs it in the terminal and as a server.
+    """One YAML file describes an agent; HoloDeck runs it in the terminal and as a server.
 
     \b
     Without a file or a key:   holodeck chat --demo
     A project of your own:     holodeck init my-agent
-    """
+    """  # noqa: D301  click wants the real \b
 
 
 def main(argv: Sequence[str] | None = None) -> None:

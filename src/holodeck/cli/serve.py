@@ -22,6 +22,12 @@ from holodeck.config.serving import PROTOCOLS, ServeOptions
     help="What to speak; may be given several times.",
 )
 @click.option("--cors-origins", default="*", show_default=True, help="Origins of web pages, separated by commas.")
+@click.option(
+    "--allowed-host",
+    "allowed_hosts",
+    multiple=True,
+    help="Another name of this server, e.g. behind a proxy; may be given several times.",
+)
 @click.option("--debug", is_flag=True, help="Log requests and answers in full; show tracebacks.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the playground in the browser.")
 def command(
@@ -32,6 +38,7 @@ def command(
     host: str,
     protocols: tuple[str, ...],
     cors_origins: str,
+    allowed_hosts: tuple[str, ...],
     debug: bool,
     open_browser: bool,
 ) -> None:
@@ -45,6 +52,7 @@ def command(
         port=port,
         protocols=PROTOCOLS if "all" in protocols else tuple(dict.fromkeys(protocols)),
         cors_origins=tuple(origin.strip() for origin in cors_origins.split(",") if origin.strip()),
+        allowed_hosts=allowed_hosts,
         debug=debug,
         open_browser=open_browser,
     )

@@ -31,18 +31,22 @@ from holodeck.core.events import Event
 from holodeck.core.tools import Approval
 from holodeck.errors import ConfigError
 from holodeck.models.port import Model
-from holodeck.resilience.breakers import Breakers, Dependency
+from holodeck.resilience.breaker import OnChange, StateChange
+from holodeck.resilience.breakers import Breakers, Dependency, log_change
 from holodeck.runs.runs import RunSettings, WhenBusy
 from holodeck.sessions.port import SessionStore
 from holodeck.tools.port import Toolset
 
 if TYPE_CHECKING:
+    from holodeck.files.limits import FileLimits
+    from holodeck.files.reader import FileReader
     from holodeck.wires.agui.middleware import Chain, Stage
 
 log = logging.getLogger(__name__)
 
 MAX_INSTRUCTIONS = 256 * 1024
 MAX_CONNECT = 10.0
+SEEING_PROVIDERS = frozenset({"openai", "gemini", "azure_openai"})
 DEMO_SECONDS_PER_WORD = 0.02  # slow enough to be seen streaming
 
 _FRONT_MATTER = re.compile(r"\A---\r?\n.*?\r?\n---\r?\n", re.DOTALL)
@@ -53,9 +57,10 @@ def load_agent(path: str | Path = DEFAULT_NAME) -> Agent:
     return build_agent(load_config(path))
 
 
-def build_agent(config: LoadedConfig) -> Agent:
+def build_agent(config: LoadedConfig, *, on_change: OnChange | None = None) -> Agent:
+    """`on_change` is told of every change of a circuit breaker, besides the log."""
     file = config.agent
-    history, breakers = file.sessions.history, Breakers()
+    history, breakers = file.sessions.history, Breakers(on_change=_logged(on_change))
     return Agent(
         name=file.name,
         description=file.description,
@@ -68,6 +73,15 @@ def build_agent(config: LoadedConfig) -> Agent:
         max_tokens=history.max_tokens,
         breakers=breakers,
     )
+
+
+def _logged(on_change: OnChange | None) -> OnChange:
+    def told(change: StateChange) -> None:
+        log_change(change)
+        if on_change is not None:
+            on_change(change)
+
+    return told
 
 
 def build_model(config: LoadedConfig, breakers: Breakers | None = None) -> Model:
@@ -272,6 +286,15 @@ def build_sessions(config: LoadedConfig) -> SessionStore:
     from holodeck.sessions.memory import MemorySessionStore
 
     return MemorySessionStore(config.agent.sessions.ttl_seconds)
+
+
+def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
+    """Who reads what users send. Pictures go to models that take them, as text to the others."""
+    from holodeck.files.reader import FileReader
+
+    model = config.agent.model
+    vision = model.provider in SEEING_PROVIDERS if model.vision == "auto" else model.vision
+    return FileReader(limits, vision=vision, allow_hosts=config.agent.files.allow_hosts)
 
 
 def build_run_settings(config: LoadedConfig) -> RunSettings:

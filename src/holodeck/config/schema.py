@@ -49,6 +49,10 @@ class ModelChoice(Block):
     top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; set this or temperature, not both")
     max_tokens: int = Field(1000, ge=1, le=1_000_000, description="Longest answer of one model call")
     timeout: float = Field(30, gt=0, le=3600, description="Seconds without anything new before the call is given up")
+    vision: bool | Literal["auto"] = Field(
+        "auto",
+        description="Whether the model takes pictures; else their text is read. auto: yes for openai, gemini, azure",
+    )
 
     @field_validator("provider", mode="before")
     @classmethod
@@ -151,14 +155,30 @@ class RunSettings(Block):
     )
 
 
+class LimitSettings(Block):
+    """What one user, or one client, may take of the server. More is answered 429."""
+
+    requests_per_minute: int | None = Field(
+        None, ge=1, le=100_000, description="Runs that one user may ask for; a user without a name is an address"
+    )
+    tokens_per_day: int | None = Field(
+        None, ge=1, le=10**12, description="Tokens that one user may spend in 24 hours, over all runs"
+    )
+    streams_per_client: int | None = Field(
+        None, ge=1, le=100_000, description="Answers that one address may be getting at a time"
+    )
+
+
 class ServerSettings(Block):
     """What `holodeck serve` may take its time for."""
 
     runs: RunSettings = Field(RunSettings(), description="How long a run outlives its readers")
+    limits: LimitSettings = Field(LimitSettings(), description="What one user may take of the server")
     shutdown_timeout: float = Field(
         5, ge=0, le=600, description="Seconds that running streams get to finish at the end"
     )
     keepalive: float = Field(15, ge=1, le=300, description="Seconds of silence before a keep-alive")
+    watchdog: bool = Field(True, description="Log what holds up the event loop for more than 200 ms")
 
 
 class ModelBreakerConfig(CircuitBreakerConfig):
@@ -183,6 +203,9 @@ class FileSettings(Block):
     max_files: int = Field(10, ge=0, le=100, description="Files in one request")
     max_file_mb: float = Field(50, gt=0, le=1024, description="One file, sent as multipart")
     max_request_mb: float = Field(100, gt=0, le=4096, description="A whole request")
+    allow_hosts: list[ShortText] = Field(
+        default=[], max_length=100, description="Hosts that AG-UI file parts may name by URL; others are refused"
+    )
 
 
 class ObservabilitySettings(Block):

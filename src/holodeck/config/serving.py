@@ -14,5 +14,6 @@ class ServeOptions:
     port: int = 8000
     protocols: tuple[str, ...] = ("ag-ui",)
     cors_origins: tuple[str, ...] = ("*",)
+    allowed_hosts: tuple[str, ...] = ()  # names under which the server may be asked, besides loopback and `host`
     debug: bool = False
     open_browser: bool = False

@@ -7,7 +7,9 @@ import re
 
 _LONE_SURROGATE = re.compile("[\ud800-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
-_BIDI_AND_INVISIBLE = re.compile("[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\u061c\U000e0000-\U000e007f]")
+_BIDI_AND_INVISIBLE = re.compile(
+    "[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\u061c\U000e0000-\U000e007f]"
+)
 _ESCAPE = re.compile(
     r"""
       (?:\x1b\[|\x9b) [0-?]* [ -/]* [@-~]?                       # CSI

@@ -97,12 +97,13 @@ class OpenAIChatModel:
             raise ModelTimeout(f"The model endpoint did not answer within {self._limits.first_token:g} s.") from error
         except _LOST as error:
             raise self._diagnosis.of_connection(error, started=False) from error
+        is_page = response.content_type == "text/html" or refusal.body.lstrip().startswith(b"<")
+        if is_page and (response.status in _SUCCESS or response.status == 404):  # noqa: PLR2004  no API: a web server
+            raise ModelProtocolError(
+                f"{self._where} answers with a web page. Probably the endpoint's URL is not that of an "
+                "OpenAI-compatible API: is a /v1 missing at its end?"
+            )
         if response.status in _SUCCESS:
-            if response.content_type == "text/html" or refusal.body.lstrip().startswith(b"<"):
-                raise ModelProtocolError(
-                    f"{self._where} answers with a web page. Probably the endpoint's URL is not that of an "
-                    "OpenAI-compatible API: is a /v1 missing at its end?"
-                )
             return
         failure = self._diagnosis.of_response(refusal)
         if isinstance(failure, ModelAuthFailed) or refusal.status >= 500:  # noqa: PLR2004  the server's own failure

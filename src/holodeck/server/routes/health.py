@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck.resilience.breaker import Phase
-from holodeck.resilience.breakers import Dependency
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.asking import server_of
 from holodeck.server.schemas import AgentHealthResponse, HealthResponse, ToolServerHealth
@@ -64,7 +63,7 @@ async def agent_health(request: Request, response: Response) -> DependenciesResp
 
 
 async def _told(server: AgentServer, response: Response) -> HealthResponse:
-    able = server.can_serve and not server.agent.breakers.cut_off(Dependency.MODEL)
+    able = server.can_serve
     if not able:
         response.status_code = 503
         response.headers["Retry-After"] = "1"
