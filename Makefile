@@ -22,13 +22,18 @@ $(VENV)/development: $(VENV)/runtime
 	@$(PIP) install --quiet --constraint constraints.txt --editable '.[test,check]'
 	@touch $@
 
-setup: $(VENV)/development ## create .venv with everything the project and its tests need
+$(VENV)/clients.ready: $(VENV)/development tests/clients/package.json tests/clients/requirements.txt tests/clients/setup.sh
+	@echo "Installing the AG-UI clients that the tests meet …"
+	@PYTHON=$(BIN)/python tests/clients/setup.sh
+	@touch $@
+
+setup: $(VENV)/development $(VENV)/clients.ready ## create .venv with everything the project and its tests need
 
 demo: $(VENV)/runtime ## start the todo agent on the offline demo model and print where to talk to it
 	@$(BIN)/holodeck serve --demo
 
 test: setup check ## run the whole default suite
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 check: $(VENV)/development ## ruff and mypy --strict
 	$(BIN)/ruff check .
