@@ -53,13 +53,11 @@ REQUIREMENTS = (
         "SRV-08",
         "REST: POST /agent/{name}/chat answers ChatResponse (message_id ULID, content, session_id, tool_calls[name, arguments, status], tokens_used, execution_time_ms). Unknown agent → 404 problem agent-not-found.",
         "seeds 000, 001",
-        due=4,
     ),
     Requirement(
         "SRV-09",
         "REST: POST /agent/{name}/chat/stream streams SSE, token by token: stream_start, message_delta, tool_call_start, tool_call_args, tool_call_end, stream_end, error, and : keepalive after 15 s of silence.",
         "seeds 000, 001",
-        due=4,
     ),
     Requirement(
         "SRV-10",
@@ -70,25 +68,21 @@ REQUIREMENTS = (
         "SRV-11",
         "DELETE /sessions/{id} → 204, idempotent; malformed id → 400 problem. GET /sessions/{id} shows the history.",
         "seeds 000, 001",
-        due=4,
     ),
     Requirement(
         "SRV-12",
         "ChatRequest: message 1-10,000 characters and not blank; session_id ULID; at most 10 files. JSON with base64, or multipart/form-data on the same URL.",
         "seeds 000, 001",
-        due=4,
     ),
     Requirement(
         "SRV-13",
         "Files: png, jpeg, gif, webp, pdf, docx, xlsx, pptx, plain text, csv, markdown. Base64 JSON <= 10 MB per file, multipart <= 50 MB per file, <= 100 MB a request; over → 413, wrong type → 415, bad base64 → 422, each problem+json. The declared type is checked against the bytes.",
         "seeds 000, 001",
-        due=4,
     ),
     Requirement(
         "SRV-14",
         "File content reaches the model: images by OCR (or as image parts where the model takes them), PDF by text extraction, Office as Markdown, text as it is. Never silently dropped.",
         "seeds 000, 001",
-        due=4,
     ),
     Requirement(
         "SRV-15",
@@ -191,19 +185,16 @@ REQUIREMENTS = (
         "ORC-01",
         "Request: input 1-5,000 characters, conversation_id, user_id. Control characters other than \\n \\t \\r stripped before the length check; blank → 422.",
         "seed 003",
-        due=4,
     ),
     Requirement(
         "ORC-02",
         "SSE events with these names and data: thinking {content}; tool_call {tool_name, arguments, status: in_progress then completed/failed}; response_delta {delta, accumulated}; error {error_type, message, recoverable}; done {final_output, tools_called, success}. Each data object also carries request_id.",
         "seed 003",
-        due=4,
     ),
     Requirement(
         "ORC-03",
         "Stateless by default: nothing kept between requests, so that replicas need no affinity; a conversation_id gives memory only when a shared session store is configured.",
         "seed 003",
-        due=4,
     ),
     Requirement(
         "ORC-04",
@@ -224,7 +215,6 @@ REQUIREMENTS = (
         "ORC-07",
         "Failures: MCP tool failure → error event, the run goes on where it can; model failure → error event with a hint to retry; timeout 30 s (configurable) → timeout error event. done always comes last.",
         "seed 003",
-        due=4,
     ),
     Requirement(
         "ORC-08",
@@ -381,9 +371,8 @@ REQUIREMENTS = (
         "A30",
         "Breaker: k failures → seed: LLM 3/60 s, MCP 5/30 s, half-open 3; only transport/5xx/timeouts count, not 4xx; one breaker per (base_url, model)",
         "reliability 3",
-        due=5,
     ),
-    Requirement("A31", "Upstream slow start after half-open → probe success needed 3 x", "reliability 3", due=5),
+    Requirement("A31", "Upstream slow start after half-open → probe success needed 3 x", "reliability 3"),
     Requirement(
         "B01",
         "Command missing / not executable / exits at once → agent starts degraded, tool absent, /ready says which; required: true → refuse start",
@@ -657,7 +646,6 @@ REQUIREMENTS = (
         "T14",
         "SSRF by file URL / image_url / redirect / rebinding / NAT64 → URL inputs off by default (url in BinaryInputContent → 400). If on: host allow-list, own resolver, every address is_global incl. mapped/NAT64, connect to the checked address, <= 3 redirects each re-checked, 10 s, byte cap while reading",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T15",
@@ -668,7 +656,6 @@ REQUIREMENTS = (
         "T16",
         "Multipart parser DoS / traversal → >= 0.0.33; caps: 10 files, 20 fields, 64 kB field, 8 kB headers; client filename is display text only, never a path; temp file by random name in a private dir",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T17",
@@ -685,13 +672,11 @@ REQUIREMENTS = (
         "T19",
         "Parser bombs (zip, flate, XML, PNG, xlsx) → Subprocess per file; RLIMIT_AS 768 MB, CPU 10 s, FSIZE, NOFILE 64; wall 15 s; output <= 2 MB; zip pre-check (entries <= 2,000, sum <= 200 MB, ratio <= 200); DTD refused; image pixels <= 50 M; kill the process group",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T20",
         "XXE / external relations → Refuse any <!DOCTYPE/<!ENTITY in OOXML before parsing; Landlock: no network, no reads outside libs",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T21",
