@@ -83,7 +83,6 @@ def test_any_story_is_accepted_and_means_the_same_on_both_wires(profile: Profile
 @RELAXED
 def test_a_client_before_1_0_gets_nothing_that_ends_its_run(story: list[e.Event]) -> None:
     for wire in over_sse(story, Profile.LEGACY):
-        assert "protocolVersion" not in wire
         assert wire.get("outcome", {}).get("type") in {None, "interrupt"}
         assert isinstance(wire.get("content", ""), str) or wire["type"] != "TOOL_CALL_RESULT"
         assert not any(m["role"] == "tool" and isinstance(m["content"], list) for m in wire.get("messages", []))

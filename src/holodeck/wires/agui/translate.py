@@ -73,12 +73,11 @@ def _annotated(event: Annotated, profile: Profile) -> tuple[Wire, ...]:
 
 @_tells(e.RunStarted)
 def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
-    full = profile is Profile.FULL
+    """The version goes to older clients too: a producer has to say it, and they pass over what they do not know."""
     wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
     parent = {"parentRunId": event.parent_run_id} if event.parent_run_id else {}
-    version = {"protocolVersion": PROTOCOL_VERSION} if full else {}
-    model = {"metadata": {"model": event.model}} if full and event.model else {}
-    return (wire | parent | version | model,)
+    model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
+    return (wire | parent | {"protocolVersion": PROTOCOL_VERSION} | model,)
 
 
 @_tells(e.StepStarted)
