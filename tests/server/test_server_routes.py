@@ -260,7 +260,7 @@ async def test_openapi_describes_every_route_and_its_problems():
         told = await answer.json()
     assert {
         "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/sessions/{id}",
-        "/health", "/ready", "/health/agent", "/copilotkit", "/copilotkit/info", "/copilotkit/agent/{agent_id}/run",
+        "/health", "/ready", "/health/agent", "/metrics", "/copilotkit", "/copilotkit/info", "/copilotkit/agent/{agent_id}/run",
         "/copilotkit/agent/{agent_id}/connect", "/copilotkit/agent/{agent_id}/stop/{thread_id}",
     } == set(told["paths"])  # fmt: skip
     assert "HTTPValidationError" not in told["components"]["schemas"]

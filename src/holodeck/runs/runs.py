@@ -6,6 +6,7 @@ A finished run can be read again for `replay_window` seconds. Nothing here knows
 
 import asyncio
 import logging
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -76,6 +77,8 @@ class Run:
     log: RunLog
     created_at: datetime = field(default_factory=now)
     finished_at: datetime | None = None
+    begun: float = field(default_factory=time.monotonic)
+    ended: float | None = None
     state: RunState = RunState.QUEUED
     response: AgentResponse | None = None
     readers: int = 0
@@ -92,9 +95,14 @@ class Run:
     def _note(self, event: Event) -> None:
         if isinstance(event, RunFinished | RunFailed):
             self.state = _state_after(event)
-            self.finished_at = now()
+            self.finished_at, self.ended = now(), time.monotonic()
         if self.watch is not None:
             self.watch(event)
+
+    @property
+    def seconds(self) -> float:
+        """How long it took, or has taken so far, whatever the clock on the wall did meanwhile (D09)."""
+        return (time.monotonic() if self.ended is None else self.ended) - self.begun
 
     async def done(self) -> None:
         """Waits for the run's end; a waiter that is cancelled does not take the run with it."""

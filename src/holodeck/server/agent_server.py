@@ -4,23 +4,24 @@ import time
 from collections.abc import Callable, Sequence
 
 from holodeck.agent.agent import Agent
-from holodeck.core.events import Emit, TextAdded
+from holodeck.agent.context import ANONYMOUS
+from holodeck.core.events import Emit, Event, TextAdded
 from holodeck.core.request import RunRequest
-from holodeck.errors import NotReady, ServerError
+from holodeck.errors import NotReady, Overloaded
 from holodeck.files.reader import FileReader
+from holodeck.resilience.breakers import Dependency
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.options import ServerSettings
+from holodeck.server.places import Places, take_place
+from holodeck.server.quota import Charging, Quotas, key_of
 from holodeck.server.state import ServerState, advance
 from holodeck.sessions.port import SessionStore
 from holodeck.telemetry.context import current
+from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.story import RunStory
+from holodeck.telemetry.watchdog import Watchdog
 from holodeck.tools.port import ToolsetHealth
 from holodeck.wires.agui.middleware import Chain
-
-
-class Overloaded(ServerError):
-    code, status, title, retryable = "overloaded", 503, "Too many runs at a time", True
-    retry_after = 2.0
 
 
 class AgentServer:
@@ -33,6 +34,7 @@ class AgentServer:
         run_settings: RunSettings | None = None,
         chain: Callable[[], Chain] | None = None,
         files: FileReader | None = None,
+        metrics: Metrics | None = None,
     ) -> None:
         """`chain` makes the event middleware of one AG-UI reader (SRV-21); it keeps state, so each has its own."""
         self.agent = agent
@@ -40,8 +42,13 @@ class AgentServer:
         self.settings = settings or ServerSettings()
         self.chain = chain
         self.files = files or FileReader(self.settings.files)
-        self.runs = Runs(agent, store, run_settings, watch=self._story)
+        self.metrics = metrics or Metrics()
+        self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
+        self.places = Places(self.settings.use.streams_per_client)
+        self.runs = Runs(agent, store, run_settings, watch=self._watch)
         self.state = ServerState.INITIALIZING
+        self._quotas = Quotas(self.settings.use)
+        self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
         self._started_at = time.monotonic()
 
     async def start(self) -> None:
@@ -52,6 +59,8 @@ class AgentServer:
 
     def serve(self) -> None:
         self.state = advance(self.state, ServerState.RUNNING)
+        if self._watchdog is not None:  # not before: what a start imports may well hold up the loop
+            self._watchdog.start()
 
     async def drain(self, seconds: float) -> None:
         """No new runs from now on; those that run get their time, then an ending."""
@@ -60,6 +69,8 @@ class AgentServer:
 
     async def close(self) -> None:
         """Gives everything back. Also for a server whose start failed half-way."""
+        if self._watchdog is not None:
+            self._watchdog.close()
         try:
             await self.agent.close()
         finally:
@@ -70,8 +81,10 @@ class AgentServer:
     async def run(self, request: RunRequest) -> Run:
         """Starts a run, or joins the one that this request started before."""
         self.check_ready()
+        take_place()
         if self.runs.busy >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
+        self._quotas.admit(_payer(request.user_id))
         current().conversation_id = request.session_id
         return await self.runs.start(request)
 
@@ -90,7 +103,21 @@ class AgentServer:
     def can_serve(self) -> bool:
         """Whether a run that starts now has what it needs."""
         alive = self.state in (ServerState.READY, ServerState.RUNNING)
-        return alive and all(each.ready for each in self.tool_servers() if each.required)
+        has_model = not self.agent.breakers.cut_off(Dependency.MODEL)
+        return alive and has_model and all(each.ready for each in self.tool_servers() if each.required)
+
+    def _watch(self, run: Run) -> Emit:
+        """Everybody who wants to know about a run, as one."""
+        story, figures = self._story(run), self.metrics.run(run.log)
+        charging = Charging(self._quotas, _payer(run.user_id), run) if self._quotas.counts_tokens else None
+
+        def watch(event: Event) -> None:
+            story(event)
+            figures(event)
+            if charging is not None:
+                charging(event)
+
+        return watch
 
     def _story(self, run: Run) -> Emit:
         return RunStory(
@@ -100,3 +127,7 @@ class AgentServer:
             debug=self.settings.debug,
             said=lambda: "".join(event.delta for event in run.log.since(0) if isinstance(event, TextAdded)),
         )
+
+
+def _payer(user_id: str | None) -> str:
+    return key_of(None if user_id == ANONYMOUS else user_id, current().client)

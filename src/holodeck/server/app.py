@@ -13,9 +13,10 @@ from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
 from holodeck.server.limits import BodyLimits
 from holodeck.server.options import ProtocolType
+from holodeck.server.places import PlaceKeeping
 from holodeck.server.problems import HANDLERS, Problems
 from holodeck.server.readers import NamedEventReaders
-from holodeck.server.routes import agui, chat_stream, health, pages, playground, rest, runs, sessions
+from holodeck.server.routes import agui, chat_stream, health, metrics, pages, playground, rest, runs, sessions
 from holodeck.server.routes.agui import AguiReaders
 from holodeck.server.schemas import Problem
 from holodeck.server.trace import RequestTrace
@@ -37,13 +38,14 @@ def create_app(server: AgentServer) -> FastAPI:
         redoc_url=None,
         exception_handlers=HANDLERS,
         middleware=[  # the outermost first
-            Middleware(RequestTrace),
+            Middleware(RequestTrace, metrics=server.metrics),
             Middleware(CorsHeaders, access=settings.access),
             Middleware(Problems),
             Middleware(HostGuard, access=settings.access),
             Middleware(OriginGuard, access=settings.access),
             Middleware(Readiness, server=server),
             Middleware(BodyLimits, limits=settings.limits),
+            Middleware(PlaceKeeping, places=server.places),
         ],
     )
     app.state.server = server
@@ -51,7 +53,7 @@ def create_app(server: AgentServer) -> FastAPI:
     app.state.named_events = NamedEventReaders(server)
     app.state.chat_streams = ChatStreams(server)
     wires = [module for protocol in settings.protocols for module in ROUTES[protocol]]
-    for module in (*wires, runs, sessions, health, pages, playground):
+    for module in (*wires, runs, sessions, health, metrics, pages, playground):
         app.include_router(module.router)
     _describe(app)
     return app

@@ -27,6 +27,7 @@ from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.places import take_place
 from holodeck.server.routes.agui import capabilities_of, readers_of
 from holodeck.server.routes.asking import json_body, server_of, session_id, user_of
 from holodeck.server.schemas import AGENT_INPUT_BODY, EVENT_STREAM, PROBLEMS
@@ -125,6 +126,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
     given = decode(body)
+    take_place()
     found = server.runs.of_session(given.thread_id, user_id=user_of(request))
     return EventStream(
         server.runs,

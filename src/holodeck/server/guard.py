@@ -27,7 +27,7 @@ METHODS = "GET, POST, DELETE"
 EXPOSED = "X-Request-ID, Retry-After"
 PREFLIGHT_SECONDS = "600"
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d+)?|\[[0-9A-Fa-f:.]+\](?::\d+)?")
-OPEN_BEFORE_READY = ("/health", "/ready", "/docs", "/openapi.json", "/playground/")
+OPEN_BEFORE_READY = ("/health", "/ready", "/metrics", "/docs", "/openapi.json", "/playground/")
 START_PAGE = "/"
 
 

@@ -18,7 +18,7 @@ from contextlib import contextmanager
 import uvicorn
 import uvloop
 
-from holodeck.config.build import build_agent, build_chain, build_run_settings, build_sessions
+from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings, build_sessions
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
 from holodeck.files.limits import MB as FILE_MB
@@ -35,10 +35,12 @@ from holodeck.server.options import (
     RequestLimits,
     ServerSettings,
     StreamSettings,
+    UseLimits,
 )
 from holodeck.server.protocol import TimedProtocol
 from holodeck.server.secrets import secrets_of
 from holodeck.telemetry import logs
+from holodeck.telemetry.metrics import Metrics
 
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (5_000, 20, 50)  # Python's 700 makes the collector run several times within one request
@@ -51,6 +53,7 @@ def serve(options: ServeOptions) -> None:
     server = build_server(options.config, settings)
     listener = bind(options.host, options.port)
     output = logs.configure(debug=options.debug, secrets=secrets_of(options.config))
+    server.metrics.log_drops = lambda: output.writer.dropped
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             runner.run(Service(server, listener, options).run())
@@ -60,12 +63,15 @@ def serve(options: ServeOptions) -> None:
 
 
 def build_server(config: LoadedConfig, settings: ServerSettings) -> AgentServer:
+    metrics = Metrics()
     return AgentServer(
-        build_agent(config),
+        build_agent(config, on_change=lambda change: metrics.breaker_changes.add(change.service, change.new_state)),
         build_sessions(config),
         settings=settings,
         run_settings=build_run_settings(config),
         chain=build_chain(config),
+        files=build_files(config, settings.files),
+        metrics=metrics,
     )
 
 
@@ -74,7 +80,7 @@ def _settings(options: ServeOptions) -> ServerSettings:
     return ServerSettings(
         access=Access(
             bind_host=options.host,
-            allowed_hosts=tuple(name.strip() for name in more_hosts.split(",") if name.strip()),
+            allowed_hosts=(*options.allowed_hosts, *(name.strip() for name in more_hosts.split(",") if name.strip())),
             cors_origins=options.cors_origins,
         ),
         limits=RequestLimits(max_upload=round(file.files.max_request_mb * MB)),
@@ -85,9 +91,11 @@ def _settings(options: ServeOptions) -> ServerSettings:
         ),
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=tuple(ProtocolType(name) for name in options.protocols),
+        use=UseLimits(**file.server.limits.model_dump()),
         max_concurrent_runs=file.server.runs.max_concurrent,
         chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
         remember_conversations="store" in file.sessions.model_fields_set,
+        watchdog=file.server.watchdog,
         debug=options.debug,
     )
 

@@ -35,6 +35,15 @@ class RequestLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
+class UseLimits:
+    """What one user, or one client, may take of the server (T17, T30). None is no limit."""
+
+    requests_per_minute: int | None = None
+    tokens_per_day: int | None = None
+    streams_per_client: int | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class StreamSettings:
     keepalive: float = 15.0  # seconds of silence before a comment is sent
     stall_timeout: float = 30.0  # seconds after which a reader that takes nothing is dropped
@@ -54,9 +63,11 @@ class ServerSettings:
     access: Access = field(default_factory=Access)
     limits: RequestLimits = field(default_factory=RequestLimits)
     files: FileLimits = field(default_factory=FileLimits)
+    use: UseLimits = field(default_factory=UseLimits)
     streams: StreamSettings = field(default_factory=StreamSettings)
     protocols: tuple[ProtocolType, ...] = (ProtocolType.AG_UI,)
     max_concurrent_runs: int = 1000
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
     remember_conversations: bool = False  # whether a chat-stream's conversation_id gives memory (ORC-03)
+    watchdog: bool = True
     debug: bool = False

@@ -6,7 +6,6 @@ from weakref import WeakKeyDictionary
 
 from starlette.requests import Request
 
-from holodeck.core.messages import now
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.stream import EventStream, Reading
@@ -50,4 +49,4 @@ def named_event_readers_of(request: Request) -> NamedEventReaders:
 
 def milliseconds_of(run: Run) -> int:
     """How long a run took, or has taken so far."""
-    return round(((run.finished_at or now()) - run.created_at).total_seconds() * 1000)
+    return round(run.seconds * 1000)

@@ -1,4 +1,4 @@
-"""The outermost layer of every request: its id, and its two lines in the log (ORC-09, SRV-18)."""
+"""The outermost layer of every request: its id, its two lines in the log, its place in the figures (ORC-09, SRV-18)."""
 
 import time
 
@@ -8,23 +8,25 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from holodeck.core.ids import is_request_id, new_request_id
 from holodeck.core.text import one_line
 from holodeck.telemetry.context import RequestContext, enter
+from holodeck.telemetry.metrics import Metrics
 
 log = structlog.get_logger(__name__)
 
-PROBES = frozenset({"/health", "/ready", "/health/agent"})  # asked every few seconds: only for debugging
+PROBES = frozenset({"/health", "/ready", "/health/agent", "/metrics"})  # asked every few seconds: only for debugging
 _MAX_SHOWN = 200
 
 
 class RequestTrace:
-    def __init__(self, app: ASGIApp) -> None:
-        self._app = app
+    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
+        self._app, self._metrics = app, metrics
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
         request_id = _id_of(scope)
-        enter(RequestContext(request_id=request_id))
+        client = scope["client"][0] if scope.get("client") else None
+        enter(RequestContext(request_id=request_id, client=client))
         tell = log.debug if scope["path"] in PROBES else log.info
         details = {"method": scope["method"], "endpoint": one_line(scope["path"], _MAX_SHOWN)}
         tell("request_received", details=details)
@@ -40,8 +42,9 @@ class RequestTrace:
         try:
             await self._app(scope, receive, tagged)
         finally:
-            milliseconds = (time.monotonic() - begun) * 1000
-            tell("request_completed", duration_ms=milliseconds, details={**details, "status": status})
+            seconds = time.monotonic() - begun
+            self._metrics.answered(scope["method"], getattr(scope.get("route"), "path", None), status, seconds)
+            tell("request_completed", duration_ms=seconds * 1000, details={**details, "status": status})
 
 
 def _id_of(scope: Scope) -> str:

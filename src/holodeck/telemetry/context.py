@@ -14,6 +14,7 @@ class RequestContext:
     request_id: str | None = None
     user_id: str | None = None
     conversation_id: str | None = None
+    client: str | None = None  # the socket's address: no header changes it (T31)
 
 
 _NOBODY = RequestContext()

@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run
+from holodeck.server.places import take_place
 from holodeck.server.readers import named_event_readers_of
 from holodeck.server.routes.agui import readers_of
 from holodeck.server.routes.asking import server_of, user_of
@@ -32,6 +33,7 @@ async def events(
     first = _first(run, after, last_event_id)
     if run.log.ended and first == len(run.log):
         return Response(status_code=204)
+    take_place()
     again = named_event_readers_of(request).follow(run, first)
     return again or readers_of(request).follow(run, request.headers.get("accept"), first=first)
 

@@ -1,0 +1,44 @@
+"""`/metrics`: what was counted, and what there is now, for Prometheus and whoever reads its format."""
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holodeck._version import __version__
+from holodeck.resilience.breaker import Phase
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.routes.asking import server_of
+from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, page
+from holodeck.telemetry.process import process_figures
+
+router = APIRouter(tags=["Health"])
+
+
+@router.get(
+    "/metrics",
+    summary="Figures for monitoring",
+    response_class=Response,
+    responses={200: {"content": {"text/plain": {}}, "description": "In Prometheus' text format"}},
+)
+async def metrics(request: Request) -> Response:
+    server = server_of(request)
+    figures = [*server.metrics.figures(), *await _present(server), *process_figures(server.uptime)]
+    return Response(page(figures), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def _present(server: AgentServer) -> list[Figure]:
+    about: dict[Labels, float] = {(__version__, server.agent.name, server.state.value): 1}
+    drops = server.metrics.log_drops()
+    return [
+        Gauge("holodeck_info", "The server", about, ("version", "agent", "state")),
+        Gauge("holodeck_active_runs", "Runs that are queued or going on", server.runs.busy),
+        Gauge("holodeck_open_streams", "Answers on their way to a client, streamed or waited for", server.places.taken),
+        Gauge("holodeck_active_sessions", "Conversations that are remembered", await server.store.count()),
+        Gauge("holodeck_circuit_breaker_state", "1 for the state it is in", _breakers(server), ("service", "state")),
+        Gauge("holodeck_log_lines_dropped_total", "Log lines that nobody took in time", drops, kind="counter"),
+    ]
+
+
+def _breakers(server: AgentServer) -> dict[Labels, float]:
+    states = server.agent.breakers.states()
+    return {(each.service, phase.value): float(each.state is phase) for each in states for phase in Phase}

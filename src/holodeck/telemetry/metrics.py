@@ -1,0 +1,139 @@
+"""What operators watch: requests, runs, tokens, times, tools, breakers. Told as it happens, shown at `/metrics`.
+
+A run is told like in `story.py`: of the rare events only, so that a token costs nothing here. The time between two
+pieces of a text is its average over the text, taken when the text ends. Who shows the page, and what else is on it, is
+not known here.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Sized
+from typing import Any
+
+from holodeck.core import events as e
+from holodeck.core.usage import TokenUsage
+from holodeck.telemetry.exposition import OTHER, Counter, Figure, Histogram
+
+MAX_TOOLS = 128
+NONE = "none"
+METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"})
+
+_SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
+_GAPS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
+_LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5)
+
+
+class Metrics:
+    """All figures of one server that are counted, not read."""
+
+    def __init__(self) -> None:
+        self.requests = Counter("holodeck_http_requests_total", "Requests answered", ("method", "route", "status"))
+        self.request_seconds = Histogram(
+            "holodeck_http_request_seconds", "From a request's head to the end of its answer", _SECONDS, ("route",)
+        )
+        self.runs = Counter("holodeck_runs_total", "Runs that ended, and how", ("outcome", "code"))
+        self.run_seconds = Histogram("holodeck_run_seconds", "From a run's start to its end", _SECONDS)
+        self.steps = Counter("holodeck_model_calls_total", "Model calls")
+        self.tokens = Counter("holodeck_tokens_total", "Tokens, as the model's endpoint counts them", ("kind",))
+        self.first_token = Histogram(
+            "holodeck_time_to_first_token_seconds", "From a run's start to its first text", _SECONDS
+        )
+        self.inter_token = Histogram(
+            "holodeck_inter_token_seconds", "Between two pieces of a text, the average of each text", _GAPS
+        )
+        self.tool_calls = Counter("holodeck_tool_calls_total", "Tool calls carried out", ("tool", "status"))
+        self.tool_seconds = Histogram("holodeck_tool_call_seconds", "A tool's time", _SECONDS, ("tool",))
+        self.breaker_changes = Counter(
+            "holodeck_circuit_breaker_changes_total", "Changes of a breaker, to this state", ("service", "state")
+        )
+        self.loop_lag = Histogram("holodeck_event_loop_lag_seconds", "How long the event loop lets a task wait", _LAGS)
+        self.log_drops: Callable[[], int] = int  # asked for the lines that were dropped so far
+        self.offered_tools: Callable[[], Iterable[str]] = tuple  # asked for the names that may become labels
+        self._tools: set[str] = set()
+
+    def figures(self) -> list[Figure]:
+        return [each for each in vars(self).values() if isinstance(each, Counter | Histogram)]
+
+    def answered(self, method: str, route: str | None, status: int | None, seconds: float) -> None:
+        """`route` is the address as it was declared, never as it was asked for; no status: the client left before."""
+        where = route or NONE
+        self.requests.add(method if method in METHODS else OTHER, where, NONE if status is None else str(status))
+        self.request_seconds.observe(seconds, where)
+
+    def run(self, log: Sized) -> "RunFigures":
+        """Who counts one run. `log` knows how many events it has told so far."""
+        return RunFigures(self, log)
+
+    def tool_label(self, name: str) -> str:
+        """Only what the agent offers gets a label of its own, whatever a model or a client makes up."""
+        if name not in self._tools:
+            room = MAX_TOOLS - len(self._tools)
+            self._tools.update([each for each in self.offered_tools() if each not in self._tools][:room])
+        return name if name in self._tools else OTHER
+
+
+class RunFigures:
+    """Counts one run."""
+
+    def __init__(self, metrics: Metrics, log: Sized) -> None:
+        self._metrics, self._log = metrics, log
+        self._begun = self._text_begun = time.monotonic()
+        self._text_at = 0
+        self._silent = True
+
+    def __call__(self, event: e.Event) -> None:
+        count = _COUNTED.get(type(event))
+        if count is not None:
+            count(self, event)
+
+    def text_started(self, _event: e.TextStarted) -> None:
+        self._text_begun, self._text_at = time.monotonic(), len(self._log)
+        if self._silent:
+            self._silent = False
+            self._metrics.first_token.observe(self._text_begun - self._begun)
+
+    def text_ended(self, _event: e.TextEnded) -> None:
+        """All between the two is pieces of this text: other parts are closed while it is open, notes are rare."""
+        gaps = len(self._log) - self._text_at - 2
+        if gaps > 0:
+            self._metrics.inter_token.observe((time.monotonic() - self._text_begun) / gaps, times=gaps)
+
+    def step_finished(self, event: e.StepFinished) -> None:
+        self._metrics.steps.add()
+        if event.usage is not None:
+            self._count_tokens(event.usage)
+
+    def tool_finished(self, event: e.ToolFinished) -> None:
+        tool = self._metrics.tool_label(event.name)
+        self._metrics.tool_calls.add(tool, "failed" if event.failed else "success")
+        self._metrics.tool_seconds.observe(event.seconds, tool)
+
+    def finished(self, event: e.RunFinished) -> None:
+        self._ended(event.outcome.value)
+
+    def failed(self, event: e.RunFailed) -> None:
+        self._ended("failed", event.code)
+
+    def _ended(self, outcome: str, code: str = NONE) -> None:
+        self._metrics.runs.add(outcome, code)
+        self._metrics.run_seconds.observe(time.monotonic() - self._begun)
+
+    def _count_tokens(self, usage: TokenUsage) -> None:
+        counts = {
+            "input": usage.prompt_tokens,
+            "output": usage.completion_tokens,
+            "cached": usage.cached_tokens,  # part of the input
+            "reasoning": usage.reasoning_tokens,  # part of the output
+        }
+        for kind, count in counts.items():
+            if count is not None:
+                self._metrics.tokens.add(kind, by=count)
+
+
+_COUNTED: dict[type[e.Event], Callable[[RunFigures, Any], None]] = {
+    e.TextStarted: RunFigures.text_started,
+    e.TextEnded: RunFigures.text_ended,
+    e.StepFinished: RunFigures.step_finished,
+    e.ToolFinished: RunFigures.tool_finished,
+    e.RunFinished: RunFigures.finished,
+    e.RunFailed: RunFigures.failed,
+}
