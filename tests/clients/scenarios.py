@@ -11,11 +11,11 @@ BACKGROUND: Json = {
     "description": "Changes the colour of the page",
     "parameters": {"type": "object", "properties": {"colour": {"type": "string"}}, "required": ["colour"]},
 }
-LETTER = "http://127.0.0.1:9/letter.pdf"  # nobody listens there, and nobody should ask
+LETTER = "RGVhciBtb2RlbCwgYWxsIGlzIHdlbGwu"  # base64 of "Dear model, all is well."
 PARTS: list[Json] = [
     {"type": "text", "text": "look at this"},
     {"type": "image", "source": {"type": "data", "value": PIXEL, "mimeType": "image/png"}},
-    {"type": "document", "source": {"type": "url", "value": LETTER, "mimeType": "application/pdf"}},
+    {"type": "document", "source": {"type": "data", "value": LETTER, "mimeType": "text/plain"}},
 ]
 APPROVE: Json = {"status": "resolved", "payload": {"approved": True}}
 REFUSE: Json = {"status": "resolved", "payload": {"approved": False}}

@@ -46,7 +46,8 @@ def _what_is_seen(prompt: Prompt) -> Sequence[Turn]:
         for part in parts
         if isinstance(part, MediaPart)
     ]
-    return [says("I see " + ", ".join(media))]
+    texts = [part.text for part in parts if isinstance(part, TextPart)]
+    return [says("I see " + ", ".join([*media, *texts[1:]]))]
 
 
 def _what_was_said(prompt: Prompt) -> Sequence[Turn]:

@@ -9,6 +9,7 @@ import json
 import sys
 
 from holodeck.agent.agent import Agent
+from holodeck.files.reader import FileReader
 from holodeck.runs.runs import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
@@ -27,7 +28,7 @@ SERVERS = {
 
 
 async def _started(agent: Agent, settings: RunSettings) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
-    server = AgentServer(agent, MemorySessionStore(), run_settings=settings)
+    server = AgentServer(agent, MemorySessionStore(), run_settings=settings, files=FileReader(vision=True))
     await server.start()
     server.serve()
     listener = bind("127.0.0.1", 0)

@@ -6,7 +6,7 @@ import pytest
 
 from tests.clients.driving import Json, conversation, events, kinds, node
 from tests.clients.plain_http import get, request, until
-from tests.clients.scenarios import LETTER, NOT_READ_AGAIN, PARTS, PLAIN, STATE, scenarios
+from tests.clients.scenarios import NOT_READ_AGAIN, PARTS, PLAIN, STATE, scenarios
 from tests.clients.scenes import LONG_REPLY, PIXEL, UNICODE
 
 CONTENT_TYPES = {"sse": "text/event-stream", "proto": "application/vnd.ag-ui.event+proto"}
@@ -209,7 +209,11 @@ def test_stop_ends_the_run_as_cancelled(played: Played, name: str, last: str) ->
 def test_multimodal_input_reaches_the_model(played: Played) -> None:
     (run,) = played["multimodal"]
     assert run["messages"][0]["content"] == PARTS
-    assert run["messages"][1]["content"] == f"I see image/png {len(PIXEL)}, application/pdf {LETTER}"
+    seen = run["messages"][1]["content"]
+    assert seen.startswith("I see image/png")
+    assert "Dear model, all is well." in seen
+    (files,) = [event["value"] for event in events(run, "CUSTOM") if event["name"] == "holodeck.files"]
+    assert [file["read_as"] for file in files] == ["image", "text"]
 
 
 def test_empty_reply_is_an_end_without_a_message(played: Played) -> None:
