@@ -1,7 +1,7 @@
 """Lines to a file descriptor, by a thread of their own: whoever has something to say never waits for it (D13).
 
-A pipe that nobody reads fills up; then lines are dropped and counted, and the count is written once there is room again.
-What the lines say is not known here.
+A pipe that nobody reads fills up, and so does a disk (D10); then lines are dropped and counted, and the count is written
+once there is room again. What the lines say is not known here.
 """
 
 import os
@@ -29,6 +29,7 @@ class LineWriter:
         self._max_lines, self._max_bytes = max_lines, max_bytes
         self._lines: list[bytes] = []
         self._size = 0
+        self._torn = False  # whether the last line that was written is only half there
         self._closing = False
         self._filled = threading.Condition()
         self._thread = threading.Thread(target=self._write_all, name="log writer", daemon=True)
@@ -54,14 +55,29 @@ class LineWriter:
     def _write_all(self) -> None:
         reported = 0
         while lines := self._take():
-            if self.dropped > reported:
-                lines.append(self._report(self.dropped - reported))
-                reported = self.dropped
-            try:
-                _write(self._fd, b"".join(lines))
-            except OSError:  # nobody is there to read, nor to be told of it
-                self.dropped += len(lines)
-                reported = self.dropped
+            dropped = self.dropped
+            report = [self._report(dropped - reported)] if dropped > reported else []
+            lost = self._write(b"".join(lines + report))
+            if not lost:
+                reported = dropped
+                continue
+            with self._filled:
+                self.dropped += lost - len(report)  # the report is the last line: lost with any other
+
+    def _write(self, data: bytes) -> int:
+        """How many lines did not get out. On a full disk there may be half of one, which must not spoil the next."""
+        data = b"\n" + data if self._torn else data
+        view = memoryview(data)
+        try:
+            while view:
+                view = view[os.write(self._fd, view) :]
+        except OSError:  # a full disk, or nobody who reads: there is nobody to be told of it either
+            sent = len(data) - len(view)
+            lost = data.count(b"\n", sent) - (self._torn and sent == 0)
+            self._torn = not data.endswith(b"\n", 0, sent) if sent else self._torn
+            return lost
+        self._torn = False
+        return 0
 
     def _take(self) -> list[bytes]:
         """All lines that wait; none at the end.
@@ -74,9 +90,3 @@ class LineWriter:
             lines, self._lines = self._lines, []
             self._size = 0
             return lines
-
-
-def _write(fd: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        view = view[os.write(fd, view) :]

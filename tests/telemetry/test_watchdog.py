@@ -1,0 +1,89 @@
+"""The watchdog against a planted block."""
+
+import asyncio
+import os
+import threading
+import time
+
+import pytest
+
+from holodeck.telemetry import logs
+from holodeck.telemetry.watchdog import Watchdog
+from tests.server.serving import until
+from tests.telemetry.test_logs import read_lines
+
+
+@pytest.fixture
+def log_pipe():
+    read, write = os.pipe()
+    output = logs.configure(fd=write)
+
+    def lines():
+        output.close()
+        return read_lines(read)
+
+    yield lines
+    for fd in (read, write):
+        os.close(fd)
+
+
+def hold_up(seconds):
+    time.sleep(seconds)  # the planted bug: blocks the thread, and with it the loop
+
+
+def watchers():
+    return [thread for thread in threading.enumerate() if thread.name == "loop watchdog"]
+
+
+@pytest.mark.req("D12")
+async def test_the_stack_of_what_holds_up_the_loop_is_logged_while_it_does(log_pipe):
+    lags: list[float] = []
+    watchdog = Watchdog(lags.append)
+    watchdog.start()
+    await until(lambda: lags)
+    hold_up(0.35)
+    await until(lambda: max(lags) > 0.2)
+    watchdog.close()
+    await until(lambda: not watchers())
+    told = [line for line in log_pipe() if line["event"].startswith("event_loop")]
+    assert [line["event"] for line in told] == ["event_loop_blocked", "event_loop_free"]
+    blocked, free = told
+    assert blocked["level"] == "warning"
+    assert 200 <= blocked["duration_ms"] < 350
+    assert "hold_up: time.sleep(seconds)" in blocked["details"]["stack"][-1]
+    assert free["duration_ms"] > blocked["duration_ms"]
+
+
+@pytest.mark.req("D12")
+async def test_a_loop_that_is_never_free_again_is_told_of_all_the_same(log_pipe):
+    """The line comes during the block, not after it."""
+    watchdog = Watchdog(lambda _: None, interval=0.01, patience=0.05)
+    watchdog.start()
+    hold_up(0.2)
+    lines = log_pipe()  # the loop has not run since
+    watchdog.close()
+    assert [line["event"] for line in lines] == ["event_loop_blocked"]
+
+
+async def test_a_loop_that_only_has_much_to_do_is_left_in_peace(log_pipe):
+    lags: list[float] = []
+    watchdog = Watchdog(lags.append, interval=0.005)
+    watchdog.start()
+    while len(lags) < 10:
+        hold_up(0.002)
+        await asyncio.sleep(0)
+    watchdog.close()
+    await until(lambda: not watchers())
+    assert [line for line in log_pipe() if line["event"].startswith("event_loop")] == []
+
+
+def test_a_loop_that_is_closed_ends_the_watch(log_pipe):
+    async def start():
+        Watchdog(lambda _: None, interval=0.01).start()
+
+    asyncio.run(start())
+    deadline = time.monotonic() + 5
+    while watchers():
+        assert time.monotonic() < deadline
+        time.sleep(0.005)
+    assert log_pipe() == []
