@@ -6,6 +6,7 @@ import pytest
 
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolMessage, UserMessage
 from holodeck.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from holodeck.files.fetch import Fetcher
 from holodeck.files.limits import FileLimits
 from holodeck.files.reader import FileReader
 from tests.files import documents as d
@@ -98,7 +99,7 @@ async def test_what_cannot_be_read_is_refused(case):
 async def test_only_hosts_that_are_named_are_asked():
     part = MediaPart(mime_type="image/png", url="https://elsewhere.test/a.png")
     with pytest.raises(InvalidRequest, match="allow_hosts") as caught:
-        await FileReader(allow_hosts=["files.test"]).resolve([user(part)])
+        await FileReader(fetcher=Fetcher(["files.test"], max_bytes=1000)).resolve([user(part)])
     assert caught.value.status == 400
 
 

@@ -1,5 +1,6 @@
 """`holodeck serve`: reads the options, checks the agent file, hands over to `holodeck.server`."""
 
+import gc
 from importlib import import_module
 
 import click
@@ -56,4 +57,5 @@ def command(
         debug=debug,
         open_browser=open_browser,
     )
+    gc.disable()  # imports make only what stays; the server turns it on again when it is ready
     import_module("holodeck.server.main").serve(options)  # FastAPI and uvicorn, only when everything above is right

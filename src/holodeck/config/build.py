@@ -294,7 +294,12 @@ def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
 
     model = config.agent.model
     vision = model.provider in SEEING_PROVIDERS if model.vision == "auto" else model.vision
-    return FileReader(limits, vision=vision, allow_hosts=config.agent.files.allow_hosts)
+    hosts = config.agent.files.allow_hosts
+    if not hosts:
+        return FileReader(limits, vision=vision)
+    from holodeck.files.fetch import Fetcher  # brings aiohttp, which an offline agent does without
+
+    return FileReader(limits, vision=vision, fetcher=Fetcher(hosts, max_bytes=limits.max_file_bytes))
 
 
 def build_run_settings(config: LoadedConfig) -> RunSettings:

@@ -16,6 +16,7 @@ from yarl import URL
 
 from holodeck.errors import ConfigError, InvalidRequest, PayloadTooLarge
 from holodeck.files.addresses import is_public
+from holodeck.files.source import Fetched
 
 MAX_REDIRECTS = 3
 SECONDS = 10.0
@@ -24,11 +25,6 @@ _OK = 200
 _PIECE = 65_536
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
-
-
-class Fetched(NamedTuple):
-    data: bytes
-    declared_type: str | None
 
 
 class AllowedHost(NamedTuple):

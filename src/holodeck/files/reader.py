@@ -15,12 +15,11 @@ from holodeck.core.request import FileNote
 from holodeck.core.text import clean, one_line, strip_controls
 from holodeck.errors import InvalidRequest, PayloadTooLarge, RateLimited, RequestError, UnsupportedMediaType
 from holodeck.files.extraction import Answer, Extraction
-from holodeck.files.fetch import Fetcher
 from holodeck.files.image_size import image_size
 from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.recall import Recall
 from holodeck.files.sniff import encoding_of, identify
-from holodeck.files.source import name_of, upload_of
+from holodeck.files.source import Fetch, name_of, upload_of
 from holodeck.files.types import FileType
 from holodeck.files.upload import Upload, encode_base64
 
@@ -33,13 +32,11 @@ class FileRead(NamedTuple):
 
 
 class FileReader:
-    def __init__(
-        self, limits: FileLimits | None = None, *, vision: bool = False, allow_hosts: Iterable[str] = ()
-    ) -> None:
+    def __init__(self, limits: FileLimits | None = None, *, vision: bool = False, fetcher: Fetch | None = None) -> None:
+        """Without a `fetcher`, files at an address are refused."""
         self._limits = limits or FileLimits()
         self._vision = vision
-        hosts = list(allow_hosts)
-        self._fetcher = Fetcher(hosts, max_bytes=self._limits.max_file_bytes) if hosts else None
+        self._fetcher = fetcher
         self._extraction = Extraction(self._limits.max_characters)
         self._recall = Recall()
         self._turns = asyncio.Semaphore(self._limits.workers)

@@ -169,6 +169,7 @@ def _settle_memory() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
+    gc.enable()
 
 
 class HttpServer(uvicorn.Server):
