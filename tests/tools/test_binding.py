@@ -59,9 +59,7 @@ async def test_a_binding_is_a_tool_and_the_user_is_hidden():
 
 @pytest.mark.req("AGT-07")
 @pytest.mark.parametrize("said", [{"user_id": "bob"}, {"user_id": None}, {"userId": "bob"}, {"USER_ID": ["bob"]}])
-@pytest.mark.parametrize(
-    ("reference", "user_in_schema"), [(add_task, True), (add_task, False), (anything, True)], ids=str
-)
+@pytest.mark.parametrize(("reference", "user_in_schema"), [(add_task, True), (add_task, False), (anything, True)])
 async def test_the_runtime_decides_the_user(reference, user_in_schema, said):
     tools = toolset_of([bind(reference, schema(user=user_in_schema))])
     result = await tools.call("add_task", {"title": "x", **said}, ALICE)
@@ -70,9 +68,7 @@ async def test_the_runtime_decides_the_user(reference, user_in_schema, said):
     assert "bob" not in result.text
 
 
-@pytest.mark.parametrize(
-    ("reference", "user_in_schema"), [(no_user, True), (no_user, False), (anything, False)], ids=str
-)
+@pytest.mark.parametrize(("reference", "user_in_schema"), [(no_user, True), (no_user, False), (anything, False)])
 async def test_a_tool_that_takes_no_user_gets_none(reference, user_in_schema):
     tools = toolset_of([bind(reference, schema(user=user_in_schema))])
     result = await tools.call("add_task", {"title": "x", "user_id": "bob"}, ALICE)
