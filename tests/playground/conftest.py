@@ -20,8 +20,9 @@ def chromium_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 @pytest.fixture
 async def browser(chromium_address: str) -> AsyncIterator[Browser]:
     async with connected(chromium_address) as browser:
+        # The page of the test before is left where it is: a browser that goes to another site and back takes a new process.
+        await browser.console()
         yield browser
-        await browser.open("about:blank")
         await browser.cdp(
             "Storage.clearDataForOrigin", origin=f"http://127.0.0.1:{one_port()}", storageTypes="local_storage"
         )

@@ -90,7 +90,7 @@ class Stage:
     def cut(self) -> None:
         """The network is gone for a moment: every connection breaks, the runs go on."""
         for connection in list(self.http.server_state.connections):
-            connection.transport.abort()  # type: ignore[union-attr]  # of the HTTP protocol, which has one
+            connection.transport.abort()
 
     async def end(self) -> None:
         """The server goes away, as in a restart."""
@@ -142,7 +142,7 @@ async def staged(
         if not ended:
             ended = True
             await server.drain(0)
-            http.should_exit = True
+            http.should_exit = http.force_exit = True  # connections of a browser are not waited for
             await serving
             await server.close()
             listener.close()

@@ -117,7 +117,6 @@ async def test_a_server_that_restarts_is_waited_for(browser):
             await hear(browser, "after")
             assert await browser.texts(".said") == ["hello", "count"]
             assert await browser.texts(ANSWER) == ["before", "after"]
-            await browser.open("about:blank")
 
 
 async def test_a_server_that_forgot_the_session_says_so(browser):
@@ -133,7 +132,6 @@ async def test_a_server_that_forgot_the_session_says_so(browser):
             await hear(browser, "after")
             assert await browser.texts(".said") == ["hello again"]
             assert len(new.model.prompts[0].messages) == 1
-            await browser.open("about:blank")
 
 
 async def test_the_page_waits_for_an_agent_that_starts(browser):

@@ -25,6 +25,7 @@ FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--no-default-browser-check",
     "--window-size=1280,860", "--force-device-scale-factor=1", "--lang=en-US", "--no-pings", "--mute-audio",
+    "--force-prefers-reduced-motion",
 )  # fmt: skip
 PATIENCE = 10.0
 ENTER, ESCAPE, CONTROL = "\ue007", "\ue00c", "\ue009"

@@ -323,6 +323,7 @@ export class Conversation {
 }
 
 const EVENTS = {
+  __proto__: null, // a type such as `constructor` is not known either
   RUN_STARTED: (c, event, at, replayed) => c.runStarted(event, at, replayed),
   RUN_FINISHED: (c, event, at) => c.runFinished(event, at),
   RUN_ERROR: (c, event, at) => c.runFailed(event, at),

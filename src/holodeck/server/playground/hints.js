@@ -1,6 +1,7 @@
 // What a developer can do about a failure, in a sentence. Codes and reasons are those of the server's errors.
 
 const BY_REASON = {
+  __proto__: null,
   upstream_auth: "The model endpoint refused the API key, or there is none. Set the key that the agent file names in your environment or in .env, then restart the server.",
   upstream_unavailable: "The model endpoint cannot be reached. Check its address in the agent file (model.base_url) and that it is running.",
   upstream_overloaded: "The model endpoint is overloaded or limits your rate. Try again in a moment.",
@@ -11,6 +12,7 @@ const BY_REASON = {
 };
 
 const BY_CODE = {
+  __proto__: null,
   "shutting-down": "The server is going down or restarting. Ask again when it is back.",
   "not-ready": "The agent is still starting.",
   "payload-too-large": "The files are too large together. Send fewer or smaller ones.",

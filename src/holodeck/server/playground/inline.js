@@ -1,11 +1,10 @@
 // Markdown inside a line, as a tree: strings, {kind, children} and {kind, text}. No DOM, no HTML, linear time.
 //
-// Images are never more than a name and a host. References ([a][b], [b]: …) stay the text that they are.
+// Images are never more than a name and a host, and there is no link inside a link. References ([a][b], [b]: …) stay the text that they are.
 
 import { nameOf, safeLink } from "./links.js";
 
 const MAX_OPEN = 16;
-const MAX_DEPTH = 3;
 const MAX_DESTINATION = 1000;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const KINDS = { "*": "em", _: "em", "**": "strong", __: "strong", "~~": "del" };
@@ -13,18 +12,19 @@ const BARE = /https:\/\/[^\s<>"'`\\]+/y;
 const BREAK = /<br\s{0,3}\/?>/iy;
 const SPECIAL = /[\\`*_~![<h\n]/g;
 
-export function parseInline(text, depth = 0) {
-  return new Inline(text, depth).parse();
+export function parseInline(text) {
+  return new Inline(text, true).parse();
 }
 
 class Inline {
-  constructor(text, depth) {
+  constructor(text, mayLink) {
     this.text = text;
-    this.depth = depth;
+    this.mayLink = mayLink;
     this.frames = [{ marker: "", children: [] }];
     this.plain = 0; // where the text begins that is not told yet
     this.missing = new Set(); // lengths of backtick runs that have no partner
     this.brackets = null;
+    this.paren = -1; // the next ) that is known
   }
 
   parse() {
@@ -102,12 +102,19 @@ class Inline {
   #bracket(start, open, isImage) {
     const close = this.#partner(open);
     if (close === undefined || this.text[close + 1] !== "(") return open + 1;
-    const destination = destinationAt(this.text, close + 2);
+    const destination = this.#isClosed(close + 2) && destinationAt(this.text, close + 2);
     if (!destination) return open + 1;
     const label = this.text.slice(open + 1, close);
-    if (isImage) return this.#put(start, destination.end, image(label, destination.address));
-    const children = this.depth < MAX_DEPTH ? parseInline(label, this.depth + 1) : [label];
-    return this.#put(start, destination.end, link(children, destination.address));
+    if (isImage) return this.#put(start, destination.end, image(label, destination.address, this.mayLink));
+    if (!this.mayLink) return open + 1;
+    return this.#put(start, destination.end, link(new Inline(label, false).parse(), destination.address));
+  }
+
+  /** Whether a ) follows at all: looked for once for all the ( before it. */
+  #isClosed(from) {
+    if (this.paren < from) this.paren = this.text.indexOf(")", from);
+    if (this.paren < 0) this.paren = Infinity;
+    return this.paren - from < MAX_DESTINATION;
   }
 
   #partner(open) {
@@ -119,14 +126,14 @@ class Inline {
     BREAK.lastIndex = i;
     const lineBreak = BREAK.exec(this.text);
     if (lineBreak) return this.#put(i, i + lineBreak[0].length, { kind: "break" });
-    if (!this.text.startsWith("<https://", i)) return i + 1;
+    if (!this.mayLink || !this.text.startsWith("<https://", i)) return i + 1;
     const end = this.text.slice(i, i + MAX_DESTINATION).indexOf(">");
     const address = end < 0 ? "" : this.text.slice(i + 1, i + end);
     return safeLink(address) ? this.#put(i, i + end + 1, link([address], address)) : i + 1;
   }
 
   #bare(i) {
-    if (i > 0 && /[\w/]/.test(this.text[i - 1])) return i + 1;
+    if (!this.mayLink || (i > 0 && /[\w/]/.test(this.text[i - 1]))) return i + 1;
     BARE.lastIndex = i;
     const found = BARE.exec(this.text)?.[0].slice(0, MAX_DESTINATION).replace(/[.,;:!?*_~)\]}]+$/, "");
     return found && safeLink(found) ? this.#put(i, i + found.length, link([found], found)) : i + 1;
@@ -217,7 +224,7 @@ function link(children, address) {
   return safe ? { kind: "link", children, ...safe } : { kind: "unsafe", children, address };
 }
 
-function image(label, address) {
-  const safe = safeLink(address);
+function image(label, address, mayLink) {
+  const safe = mayLink ? safeLink(address) : null;
   return { kind: "image", label, host: nameOf(address), ...(safe ? { href: safe.href } : {}) };
 }

@@ -107,7 +107,7 @@ class NoticeView {
   }
 }
 
-const ENDINGS = { cancelled: "Stopped.", cut: "This answer is not complete.", unanswered: "There is no answer to this message yet." };
+const ENDINGS = { __proto__: null, cancelled: "Stopped.", cut: "This answer is not complete.", unanswered: "There is no answer to this message yet." };
 
 /** The end of a run: what failed, how long it took, what it used. */
 class TurnView {

@@ -1,0 +1,97 @@
+"""The page's files: what the server sends, and what the modules do without a browser."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from holodeck.server.routes import playground as route
+from tests.playground.webdriver import missing
+from tests.server.serving import served
+
+HERE = Path(__file__).parent
+SOURCE = Path(route.__file__).parents[1] / "playground"
+MODULES = sorted(SOURCE.glob("*.js"))
+FILES = sorted(path for path in SOURCE.iterdir() if path.is_file())
+MAX_LINES = 400
+
+
+def test_the_modules_pass_their_own_tests():
+    node = shutil.which("node")
+    if node is None:
+        missing("Node.js")
+    done = subprocess.run([str(node), "--test", *map(str, sorted((HERE / "unit").glob("*.mjs")))], capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
+    assert int(re.search(r"^. pass (\d+)", done.stdout, re.MULTILINE)[1]) > 100
+
+
+@pytest.mark.req("T25")
+async def test_the_page_is_sent_with_a_strict_policy():
+    async with served() as s:
+        async with s.get("/", Accept="text/html,*/*") as answer:
+            page, headers = await answer.text(), answer.headers
+        policy = dict(part.split(" ", 1) for part in headers["Content-Security-Policy"].split("; "))
+        assert policy == {
+            "default-src": "'none'",
+            "script-src": "'self'",
+            "style-src": "'self'",
+            "connect-src": "'self'",
+            "img-src": "'self' data:",
+            "base-uri": "'none'",
+            "form-action": "'none'",
+            "frame-ancestors": "'none'",
+        }
+        assert headers["X-Content-Type-Options"] == "nosniff"
+        assert headers["Referrer-Policy"] == "no-referrer"
+        assert headers["X-DNS-Prefetch-Control"] == "off"
+        loaded = re.findall(r'(?:src|href)="(/playground/[^"]+)"', page)
+        assert {path.rpartition("/")[2] for path in loaded} == {path.name for path in FILES} - {route.PAGE}
+        for path in loaded:
+            async with s.get(path) as answer:
+                assert answer.status == 200
+                assert "immutable" in answer.headers["Cache-Control"]
+                assert answer.headers["Content-Security-Policy"] == headers["Content-Security-Policy"]
+
+
+async def test_a_page_that_is_known_is_not_sent_again():
+    async with served() as s:
+        async with s.get("/", Accept="text/html") as answer:
+            etag = answer.headers["ETag"]
+        async with s.get("/", **{"Accept": "text/html", "If-None-Match": etag}) as answer:
+            assert answer.status == 304
+            assert await answer.read() == b""
+        for path in (
+            "/playground/0/app.js",
+            f"/playground/{route.playground().version}/..%2fapp.py",
+            "/playground/app.js",
+        ):
+            async with s.get(path) as answer:
+                assert answer.status == 404
+
+
+async def test_programs_are_told_where_to_go_even_before_the_agent_is_ready():
+    async with served(ready=False) as s:
+        async with s.get("/") as answer:
+            assert (await answer.json())["links"]["playground"] == "/"
+        async with s.get("/", Accept="text/html") as answer:
+            assert answer.status == 200
+        async with s.get("/awp/capabilities") as answer:
+            assert answer.status == 503
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
+def test_a_file_is_small_ours_and_turns_no_text_into_markup(path):
+    text = path.read_text()
+    assert len(text.splitlines()) < MAX_LINES
+    forbidden = r"innerHTML|outerHTML|insertAdjacentHTML|document\.write|\beval\b|new Function|setAttribute\(.style|srcdoc|DOMParser|createContextualFragment|dangerously"  # fmt: skip
+    assert not re.search(forbidden, text)
+    elsewhere = [each for each in re.findall(r"https?://[\w.-]+", text) if not each.startswith("http://www.w3.org")]
+    assert elsewhere == []
+
+
+def test_every_import_is_one_of_our_files():
+    for path in MODULES:
+        for name in re.findall(r'from "(.+?)"', path.read_text()):
+            assert (SOURCE / name).is_file(), f"{path.name} imports {name}"
