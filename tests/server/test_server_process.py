@@ -48,12 +48,12 @@ class Process:
 
 
 @asynccontextmanager
-async def holodeck(tmp_path, *arguments, agent=AGENT, stdout=DEVNULL, **environment):
+async def holodeck(tmp_path, *arguments, agent=AGENT, stdout=DEVNULL, stderr=PIPE, **environment):
     (tmp_path / "agent.yaml").write_text(agent)
     port = free_port()
     process = await asyncio.create_subprocess_exec(
         sys.executable, "-m", "holodeck", "serve", "--port", str(port), *arguments,
-        cwd=tmp_path, stdout=stdout, stderr=PIPE, env={**os.environ, **environment},
+        cwd=tmp_path, stdout=stdout, stderr=stderr, env={**os.environ, **environment},
     )  # fmt: skip
     try:
         yield Process(process, port)

@@ -7,6 +7,7 @@ rest properly, then gives everything back.
 
 import asyncio
 import gc
+import logging
 import os
 import signal
 import socket
@@ -41,6 +42,8 @@ from holodeck.server.protocol import TimedProtocol
 from holodeck.server.secrets import secrets_of
 from holodeck.telemetry import logs
 from holodeck.telemetry.metrics import Metrics
+
+log = logging.getLogger(__name__)
 
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (5_000, 20, 50)  # Python's 700 makes the collector run several times within one request
@@ -158,8 +161,11 @@ class Service:
             tools=len(self._server.agent.tools.schemas()),
             colours=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
         )
-        sys.stderr.write(text + "\n")
-        sys.stderr.flush()
+        try:
+            sys.stderr.write(text + "\n")
+            sys.stderr.flush()
+        except OSError as error:  # a full disk, a closed terminal: no reason not to serve
+            log.warning("the banner could not be shown: %s", error.strerror)
         if self._options.open_browser:
             asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
 

@@ -1,0 +1,39 @@
+"""Clocks that jump: no duration and no limit depends on the time of day."""
+
+import ast
+from datetime import timedelta
+from itertools import count
+from pathlib import Path
+
+import pytest
+
+import holodeck
+from holodeck.core.messages import now
+from holodeck.runs import runs
+from holodeck.server.options import ProtocolType, ServerSettings
+from tests.server.serving import served
+
+SOURCE = Path(holodeck.__file__).parent
+SHOWN_ONLY = {"sessions/memory.py", "telemetry/process.py"}  # when it was, for people; nothing is measured by it
+
+
+@pytest.mark.req("D09")
+@pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1)])
+async def test_a_clock_that_jumps_during_a_run_does_not_change_how_long_it_took(monkeypatch, jump):
+    steps = count(1)
+    monkeypatch.setattr(runs, "now", lambda: now() + next(steps) * jump)
+    async with served(settings=ServerSettings(protocols=(ProtocolType.REST,))) as s:
+        async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
+            told = await answer.json()
+        assert next(steps) > 1, "the clock was read, and jumped"
+        assert 0 <= told["execution_time_ms"] < 5000
+
+
+@pytest.mark.req("D09")
+def test_the_time_of_day_measures_nothing():
+    readers = set()
+    for path in SOURCE.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Attribute) and ast.unparse(node) == "time.time":
+                readers.add(str(path.relative_to(SOURCE)))
+    assert readers == SHOWN_ONLY

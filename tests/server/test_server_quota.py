@@ -1,0 +1,239 @@
+"""What one user, and one address, may take of the server."""
+
+import asyncio
+from collections import Counter
+from dataclasses import dataclass
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import RateLimited
+from holodeck.models.scripted import says
+from holodeck.server.options import ProtocolType, ServerSettings, UseLimits
+from holodeck.server.quota import DAY, MAX_USERS, MovingWindow, Quotas, key_of, network_of
+from tests.server.serving import Gate, ask, read_to, served, types, until
+
+
+def limited(**limits) -> ServerSettings:
+    return ServerSettings(use=UseLimits(**limits), protocols=(ProtocolType.AG_UI, ProtocolType.CHAT_STREAM))
+
+
+@dataclass
+class Clock:
+    now: float = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.mark.req("T30")
+@settings(max_examples=300, deadline=None)
+@given(
+    st.integers(1, 6),
+    st.lists(st.tuples(st.sampled_from([0, 0.5, 1, 3, 9.5, 10, 11]), st.integers(1, 4)), max_size=40),
+)
+def test_a_moving_window_lets_through_what_a_list_of_all_uses_would(limit, uses):
+    window, every_use, now = MovingWindow(limit, 10), [], 0.0
+    for passed, amount in uses:
+        now += passed
+        used = sum(size for at, size in every_use if at > now - 10)
+        wait = window.wait(now)
+        assert (wait == 0) == (used < limit)
+        if wait:
+            left = [size for at, size in every_use if at > now + wait - 10]
+            assert sum(left) < limit, "after the time that was told there is room"
+        else:
+            window.use(now, amount)
+            every_use.append((now, amount))
+
+
+def test_a_grain_keeps_a_day_small_and_never_lets_more_through():
+    window = MovingWindow(10_000, DAY, grain=60)
+    for second in range(0, 40_000, 5):
+        window.use(float(second))
+    assert len(window._uses) <= 40_000 / 60 + 1
+    window.use(40_000.0, 2000)
+    assert window.wait(40_000.0) > 0
+    assert window.wait(40_000.0 + DAY - 1) == 0  # the first uses are forgotten, at most a minute late
+
+
+@pytest.mark.req("T30")
+def test_users_have_windows_of_their_own_and_the_oldest_are_forgotten():
+    quotas = Quotas(UseLimits(requests_per_minute=1), Clock())
+    for n in range(MAX_USERS + 10):
+        quotas.admit(f"user {n}")
+    with pytest.raises(RateLimited):
+        quotas.admit(f"user {MAX_USERS + 9}")
+    assert len(quotas._requests._windows) == MAX_USERS
+
+
+@pytest.mark.req("T30")
+def test_a_minute_later_there_is_room_again():
+    clock = Clock()
+    quotas = Quotas(UseLimits(requests_per_minute=2), clock)
+    quotas.admit("ann")
+    clock.now += 20
+    quotas.admit("ann")
+    clock.now += 10
+    with pytest.raises(RateLimited) as refused:
+        quotas.admit("ann")
+    assert refused.value.retry_after == 30
+    clock.now += refused.value.retry_after
+    quotas.admit("ann")
+
+
+@pytest.mark.parametrize(
+    ("client", "network"),
+    [
+        ("10.1.2.3", "10.1.2.3"),
+        ("::ffff:10.1.2.3", "10.1.2.3"),
+        ("2001:db8:1:2:aaaa::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2:bbbb::9", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+    ],
+)
+def test_an_ipv6_client_is_its_network(client, network):
+    assert network_of(client) == network
+
+
+def test_a_user_cannot_take_the_name_of_an_address():
+    assert key_of("10.0.0.1", "10.0.0.2") != key_of(None, "10.0.0.1")
+
+
+@pytest.mark.req("T30")
+async def test_of_a_thousand_requests_at_once_exactly_a_hundred_pass():
+    async with served(settings=limited(requests_per_minute=100)) as s:
+
+        async def one(n):
+            async with s.post(ask(thread=f"t{n}")) as answer:
+                await answer.read()
+                return answer.status
+
+        statuses = Counter(await asyncio.gather(*(one(n) for n in range(1000))))
+        assert statuses == {200: 100, 429: 900}
+        assert len(s.model.prompts) == 100
+
+
+@pytest.mark.req("T30", "SRV-17")
+async def test_a_request_too_many_is_a_problem_that_says_when_to_come_back():
+    async with served(settings=limited(requests_per_minute=1)) as s:
+        async with s.post() as answer:
+            assert answer.status == 200
+        async with s.post() as answer:
+            told = await answer.json(content_type=None)
+            assert answer.status == told["status"] == 429
+            assert told["type"].endswith("/rate-limited")
+            assert 55 <= int(answer.headers["Retry-After"]) <= 60
+            assert "1 requests a minute" in told["detail"]
+        async with s.get("/health") as answer:
+            assert answer.status == 200
+
+
+SPOOFS = [
+    {"X-Forwarded-For": "1.2.3.4"},
+    {"X-Forwarded-For": "1.2.3.4, 5.6.7.8"},
+    {"X-Forwarded-For": "::1"},
+    {"X-Real-IP": "1.2.3.4"},
+    {"Forwarded": "for=1.2.3.4;proto=https"},
+    {"X-Client-IP": "1.2.3.4"},
+    {"True-Client-IP": "1.2.3.4"},
+    {"CF-Connecting-IP": "1.2.3.4"},
+    {"X-Forwarded-Host": "elsewhere", "X-Forwarded-Proto": "https"},
+    {"X-Cluster-Client-IP": "1.2.3.4", "Via": "1.1 proxy"},
+]
+
+
+@pytest.mark.req("T31")
+async def test_no_header_makes_another_client_of_one():
+    async with served(settings=limited(requests_per_minute=1)) as s:
+        async with s.post() as answer:
+            assert answer.status == 200
+        for spoof in SPOOFS:
+            async with s.post(**spoof) as answer:
+                assert answer.status == 429, spoof
+
+
+@pytest.mark.req("T30")
+async def test_named_users_have_their_own_quota():
+    async with served(settings=limited(requests_per_minute=1)) as s:
+        statuses = []
+        for user in ("ann", "bob", "ann"):
+            async with s.post({"input": "hi", "user_id": user}, "/chat/stream") as answer:
+                await answer.read()
+                statuses.append(answer.status)
+        assert statuses == [200, 200, 429]
+
+
+@pytest.mark.req("T30")
+async def test_a_user_without_tokens_waits_until_yesterdays_are_forgotten():
+    turn = says("done", usage=TokenUsage(prompt_tokens=50, completion_tokens=10))
+    async with served(turn, settings=limited(tokens_per_day=100)) as s:
+        for _ in range(2):
+            async with s.post() as answer:
+                assert answer.status == 200
+                await answer.read()
+        async with s.post() as answer:
+            assert answer.status == 429
+            assert "100 tokens a day" in (await answer.json(content_type=None))["detail"]
+            assert 86_300 < int(answer.headers["Retry-After"]) <= 86_400
+
+
+@pytest.mark.req("T30")
+async def test_an_endpoint_that_counts_no_tokens_is_not_free():
+    async with served(says("word " * 400), settings=limited(tokens_per_day=500)) as s:
+        async with s.post() as answer:  # 2,000 characters
+            await answer.read()
+        async with s.post() as answer:
+            assert answer.status == 429
+
+
+@pytest.mark.req("T17")
+async def test_an_address_gets_so_many_answers_at_a_time():
+    gate = Gate()
+    async with served(says("a b", pause=gate), settings=limited(streams_per_client=2)) as s:
+        open_answers = [await s.post(ask(thread=f"t{n}", run=f"r{n}")) for n in range(2)]
+        for answer in open_answers:
+            await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        assert s.server.places.taken == 2
+        async with s.post(ask(thread="t3")) as answer:
+            assert answer.status == 429
+            assert answer.headers["Retry-After"] == "5"
+        async with s.get("/runs/r0/events") as answer:
+            assert answer.status == 429
+        assert len(s.model.prompts) == 2  # the one too many cost nothing
+        async with s.post(b"", path="/runs/r0/stop") as answer:  # what is answered at once needs no place
+            assert answer.status == 200
+        assert types(await open_answers[0].read())[-1] == "RUN_FINISHED"
+        await until(lambda: s.server.places.taken == 1)
+        async with s.get("/runs/r0/events") as answer:
+            assert answer.status == 200
+        gate.open.set()
+        await open_answers[1].read()
+        await until(lambda: s.server.places.taken == 0)
+        assert s.server.places._by_client == {}
+
+
+@pytest.mark.req("T17")
+async def test_of_many_streams_at_once_exactly_as_many_as_allowed_begin():
+    gate = Gate()
+    async with served(says("a b", pause=gate), settings=limited(streams_per_client=10)) as s:
+        answers = await asyncio.gather(*(s.post(ask(thread=f"t{n}")) for n in range(60)))
+        assert Counter(answer.status for answer in answers) == {200: 10, 429: 50}
+        gate.open.set()
+        for answer in answers:
+            await answer.read()
+
+
+async def test_a_client_that_leaves_gives_its_place_back():
+    gate = Gate()
+    async with served(says("a b", pause=gate), settings=limited(streams_per_client=1)) as s:
+        answer = await s.post()
+        await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        answer.close()
+        await until(lambda: s.server.places.taken == 0)
+        gate.open.set()
+        async with s.post(ask(thread="t2")) as answer:
+            assert answer.status == 200
