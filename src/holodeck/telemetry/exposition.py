@@ -39,10 +39,11 @@ class Counter:
         self._values: dict[Labels, float] = {} if labels else {(): 0}
 
     def add(self, *labels: str, by: float = 1) -> None:
-        values = self._values
-        if labels not in values:
-            labels = _bounded(labels, values)
-        values[labels] = values.get(labels, 0) + by
+        try:
+            self._values[labels] += by
+        except KeyError:
+            labels = _bounded(labels, self._values)
+            self._values[labels] = self._values.get(labels, 0) + by
 
     def lines(self) -> Iterator[str]:
         yield from _head(self._name, self._meaning, "counter")

@@ -118,15 +118,13 @@ class RunFigures:
         self._metrics.run_seconds.observe(time.monotonic() - self._begun)
 
     def _count_tokens(self, usage: TokenUsage) -> None:
-        counts = {
-            "input": usage.prompt_tokens,
-            "output": usage.completion_tokens,
-            "cached": usage.cached_tokens,  # part of the input
-            "reasoning": usage.reasoning_tokens,  # part of the output
-        }
-        for kind, count in counts.items():
-            if count is not None:
-                self._metrics.tokens.add(kind, by=count)
+        add = self._metrics.tokens.add
+        add("input", by=usage.prompt_tokens)
+        add("output", by=usage.completion_tokens)
+        if usage.cached_tokens is not None:  # part of the input
+            add("cached", by=usage.cached_tokens)
+        if usage.reasoning_tokens is not None:  # part of the output
+            add("reasoning", by=usage.reasoning_tokens)
 
 
 _COUNTED: dict[type[e.Event], Callable[[RunFigures, Any], None]] = {

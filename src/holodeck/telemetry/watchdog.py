@@ -35,38 +35,41 @@ class Watchdog:
     ) -> None:
         self._on_lag = on_lag
         self._interval, self._patience = interval, patience
-        self._answered, self._closing = threading.Event(), threading.Event()
+        self._asked: float | None = None  # when, if there is no answer yet
+        self._told = False
+        self._closing = False
 
     def start(self) -> None:
         watched = (asyncio.get_running_loop(), threading.get_ident())
         threading.Thread(target=self._watch, args=watched, name="loop watchdog", daemon=True).start()
 
     def close(self) -> None:
-        """The thread is told, not waited for: it may be asking the loop that calls this."""
-        self._closing.set()
-        self._answered.set()
+        """The thread is told, not waited for: it would hold up the loop that calls this."""
+        self._closing = True
 
     def _watch(self, loop: asyncio.AbstractEventLoop, watched: int) -> None:
-        while not self._closing.wait(self._interval):
-            self._answered.clear()
-            asked = time.monotonic()
-            try:
-                loop.call_soon_threadsafe(self._answer, asked)
-            except RuntimeError:  # the loop was closed without us
-                return
-            if not self._answered.wait(self._patience) and not self._closing.is_set():
-                self._tell(watched, asked)
+        while not self._closing and not loop.is_closed():
+            asked = self._asked
+            if asked is None:
+                self._ask(loop)
+            elif not self._told and time.monotonic() - asked >= self._patience:
+                self._told = True
+                log.warning("event_loop_blocked", duration_ms=_since(asked), details={"stack": _stack_of(watched)})
+            time.sleep(self._interval)
+
+    def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._asked, self._told = time.monotonic(), False
+        try:
+            loop.call_soon_threadsafe(self._answer, self._asked)
+        except RuntimeError:  # it was closed at this moment
+            self._closing = True
 
     def _answer(self, asked: float) -> None:
+        """On the loop."""
         self._on_lag(time.monotonic() - asked)
-        self._answered.set()
-
-    def _tell(self, watched: int, asked: float) -> None:
-        stack = _stack_of(watched)
-        log.warning("event_loop_blocked", duration_ms=_since(asked), details={"stack": stack})
-        self._answered.wait()
-        if not self._closing.is_set():
+        if self._told:
             log.warning("event_loop_free", duration_ms=_since(asked))
+        self._asked = None
 
 
 def _stack_of(thread: int) -> list[str]:
