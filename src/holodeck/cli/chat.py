@@ -1,124 +1,224 @@
-"""`holodeck chat`: a conversation in the terminal, or through a pipe."""
+"""`holodeck chat`: a conversation in the terminal, or through a pipe. Reads the options and puts the pieces together."""
 
 import asyncio
+import contextlib
+import io
+import os
 import signal
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
+from importlib import import_module
+from pathlib import Path
 
 import click
 
-from holodeck.agent.agent import Agent
-from holodeck.agent.context import AgentContext
-from holodeck.agent.loop import run
 from holodeck.cli.agent_choice import agent_arguments, chosen
-from holodeck.cli.lines import Lines, open_lines
+from holodeck.cli.conversation.archive import Archive, data_folder
+from holodeck.cli.conversation.attachments import Attachments
+from holodeck.cli.conversation.chat import Chat, Watch
+from holodeck.cli.conversation.commands import COMMANDS, summary_line
+from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
+from holodeck.cli.conversation.start import StartingAgent
+from holodeck.cli.conversation.talk import Display, Talk
+from holodeck.cli.json_story import JsonStory
+from holodeck.cli.lines import Lines, PipedLines
 from holodeck.cli.paint import Paint
-from holodeck.cli.story import Story, call_text
-from holodeck.config.build import build_agent
+from holodeck.cli.story import Story
+from holodeck.cli.terminal.keyboard import Keyboard, silence
+from holodeck.cli.terminal.screen import Screen
 from holodeck.config.load import LoadedConfig
-from holodeck.core.events import Interrupt
-from holodeck.core.ids import new_ulid
-from holodeck.core.messages import UserMessage
-from holodeck.core.request import Resume
-from holodeck.core.text import clean, one_line, strip_controls
-from holodeck.sessions.transcript import Transcript
+from holodeck.core.text import one_line
 
-MAX_INPUT = 10_000
-LEAVE = frozenset({"exit", "quit", "/exit", "/quit"})
-INTERRUPTED = 130
-PROMPT = "> "
+ENDED = 128  # and the signal's number, as shells count
 
 
 @click.command("chat")
 @agent_arguments
-@click.option("-v", "--verbose", is_flag=True, help="Full arguments, results and token counts.")
+@click.option("-v", "--verbose", is_flag=True, help="Full arguments, results, reasoning and token counts.")
 @click.option("-q", "--quiet", is_flag=True, help="Answers only.")
-def command(*, path: str | None, demo: bool, verbose: bool, quiet: bool) -> int:
+@click.option("-o", "--observability", is_flag=True, help="Send OpenTelemetry traces.")
+@click.option(
+    "-m",
+    "--max-messages",
+    type=click.IntRange(2, 10_000),
+    default=MAX_MESSAGES,
+    show_default=True,
+    help="How many messages the model is shown.",
+)
+@click.option("--resume", metavar="ID", help="Go on with a saved chat: its id, `last`, or a file.")
+@click.option("--list", "list_chats", is_flag=True, help="List saved chats.")
+@click.option("--no-save", is_flag=True, help="Do not save this chat.")
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each event, for scripts.")
+def command(
+    *,
+    path: str | None,
+    demo: bool,
+    verbose: bool,
+    quiet: bool,
+    observability: bool,
+    max_messages: int,
+    resume: str | None,
+    list_chats: bool,
+    no_save: bool,
+    as_json: bool,
+) -> int:
     """Talk to an agent in the terminal.
 
     PATH is an agent file or its folder; without it, agent.yaml of this folder. Ctrl+C stops a reply, Ctrl+D leaves.
     """
+    if list_chats:
+        for summary in _archive().summaries():
+            click.echo(summary_line(summary))
+        return 0
     config = chosen(path, demo=demo)
-    return asyncio.run(talk(config, verbose=verbose, quiet=quiet))
+    asked = ChatConfig(
+        agent_config_path=None if demo else Path(path or "."),
+        verbose=verbose,
+        quiet=quiet,
+        enable_observability=observability,
+        max_messages=max_messages,
+        as_json=as_json,
+        resume=resume,
+        save=not no_save,
+    )
+    return asyncio.run(talk(config, asked))
 
 
-async def talk(config: LoadedConfig, *, verbose: bool, quiet: bool) -> int:
-    async with build_agent(config) as agent:
-        if not config.agent.model.fallback:  # else another one will answer
-            await agent.model.check()
-        chat = Chat(agent, open_lines(), verbose=verbose, quiet=quiet)
-        if sys.stdout.isatty() and not quiet:
-            chat.greet()
-        return await chat.go()
-
-
-class Chat:
-    """One conversation. Kept in memory and gone with the process."""
-
-    def __init__(self, agent: Agent, lines: Lines, *, verbose: bool, quiet: bool) -> None:
-        self._agent = agent
-        self._lines = lines
-        self._verbose = verbose
-        self._quiet = quiet
-        self._paint = Paint.of(sys.stdout)
-        self._transcript = Transcript()
-        self._session_id = new_ulid()
-
-    def greet(self) -> None:
-        tools = len(self._agent.tools.schemas())
-        about = f"{self._agent.model.name}, {tools} tool{'s' * (tools != 1)}; Ctrl+D or exit leaves"
-        click.echo(f"{self._paint.bold(one_line(self._agent.name))} {self._paint.dim(f'({one_line(about)})')}")
-
-    async def go(self) -> int:
-        """Until the user leaves: 0, or 130 after Ctrl+C twice at the prompt."""
-        interrupted = False
-        while True:
-            try:
-                line = await self._lines.read(PROMPT)
-            except KeyboardInterrupt:
-                if interrupted:
-                    return INTERRUPTED
-                interrupted = True
-                click.echo(self._paint.dim("(Ctrl+C again leaves)"))
-                continue
-            interrupted = False
-            if line is None or line.strip().lower() in LEAVE:
-                return 0
-            await self._take(strip_controls(clean(line)).strip())
-
-    async def _take(self, text: str) -> None:
-        if len(text) > MAX_INPUT:
-            click.echo(f"That is {len(text)} characters; at most {MAX_INPUT} can be sent.", err=True)
-        elif text:
-            await self._answer(text)
-
-    async def _answer(self, text: str) -> None:
-        waiting = await self._run(input=[UserMessage(content=text)])
-        while waiting:
-            waiting = await self._run(resume=[await self._decide(interrupt) for interrupt in waiting])
-
-    async def _decide(self, interrupt: Interrupt) -> Resume:
-        asked = call_text(interrupt.tool, interrupt.arguments, short=False)
-        click.echo(f"{self._paint.yellow('?')} {asked}")
-        answer = await self._lines.read("  allow? [y/N] ")
-        return Resume(interrupt_id=interrupt.id, approved=(answer or "").strip().lower() in ("y", "yes"))
-
-    async def _run(self, input: Sequence[UserMessage] = (), resume: Sequence[Resume] = ()) -> Sequence[Interrupt]:  # noqa: A002  AgentContext's word
-        """One run, which Ctrl+C stops. Returns what it waits for."""
-        story = Story(sys.stdout, self._paint, verbose=self._verbose, quiet=self._quiet)
-        context = AgentContext(
-            conversation=self._transcript,
-            input=input,
-            resume=resume,
-            session_id=self._session_id,
-        )
-        reply = asyncio.create_task(run(self._agent, context, story.emit))
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, reply.cancel)
+async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # an answer in letters that the terminal's encoding lacks
+    person = sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json
+    lines, ready = _lines(person=person)
+    session = _archive().load(asked.resume) if asked.resume else ChatSession(agent_name=config.agent.name)
+    with _ended_by_signal() as ended:
+        starting = StartingAgent(config, max_messages=asked.max_messages, after=ready.wait)
         try:
-            await asyncio.wait({reply})
+            return await _conversation(config, asked, session, starting, lines, person=person)
+        except asyncio.CancelledError:
+            if not ended:
+                raise
+            return ENDED + ended[0]
         finally:
-            loop.remove_signal_handler(signal.SIGINT)
-        if not reply.cancelled():
-            reply.result()
-        return story.interrupts
+            await starting.close()
+
+
+async def _conversation(
+    config: LoadedConfig,
+    asked: ChatConfig,
+    session: ChatSession,
+    starting: StartingAgent,
+    lines: Lines,
+    *,
+    person: bool,
+) -> int:
+    paint = Paint.of(sys.stdout)
+    shared = Talk(
+        config=asked,
+        session=session,
+        starting=starting,
+        archive=_archive(),
+        attachments=Attachments(config.agent.files),
+        display=_display(asked, paint),
+        say=_say_aside if asked.as_json else _say,
+        complain=_complain,
+        paint=paint,
+        keeps=asked.save and (person or asked.resume is not None),
+    )
+    session.become(SessionState.ACTIVE)
+    if person and not asked.quiet:
+        _greet(shared, config)
+    with silence() if person else contextlib.nullcontext(), _tracing(asked, config, session) as watch:
+        chat = Chat(shared, lines, person=person, watch=watch)
+        try:
+            return await chat.go()
+        finally:
+            shared.session.become(SessionState.TERMINATED)
+            shared.keep()
+
+
+def _greet(shared: Talk, config: LoadedConfig) -> None:
+    model = config.agent.model
+    about = "/".join(filter(None, (model.provider, model.name)))
+    shared.say(f"{shared.paint.bold(one_line(config.agent.name))} {shared.paint.dim(f'({one_line(about)}); /help')}")
+    if shared.session.message_count:
+        shared.say(shared.paint.dim(f"{shared.session.message_count} messages: {shared.session.title}"))
+
+
+def _lines(*, person: bool) -> tuple[Lines, asyncio.Event]:
+    """Where messages come from, and when the agent may start."""
+    if person:
+        keyboard = Keyboard(data_folder() / "history", {name: each.help for name, each in COMMANDS.items()})
+        return keyboard, keyboard.ready
+    at_once = asyncio.Event()
+    at_once.set()
+    return PipedLines(), at_once
+
+
+def _display(asked: ChatConfig, paint: Paint) -> Display:
+    if asked.as_json:
+        return JsonStory(sys.stdout)
+    if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        return Screen(sys.stdout, colours=paint.enabled, verbose=asked.verbose, quiet=asked.quiet)
+    err = None if sys.stdout.isatty() else sys.stderr
+    return Story(sys.stdout, paint, verbose=asked.verbose, quiet=asked.quiet, err=err)
+
+
+def _archive() -> Archive:
+    return Archive(data_folder() / "chats")
+
+
+def _say(text: str) -> None:
+    click.echo(text)
+
+
+def _say_aside(text: str) -> None:
+    click.echo(text, err=True)
+
+
+def _complain(text: str) -> None:
+    """On the screen it belongs to the conversation; in a pipe it must not get between the answers."""
+    aside = not sys.stdout.isatty()
+    click.echo(Paint.of(sys.stderr if aside else sys.stdout).yellow(text), err=aside)
+
+
+@contextlib.contextmanager
+def _tracing(asked: ChatConfig, config: LoadedConfig, session: ChatSession) -> Iterator[Watch | None]:
+    """OpenTelemetry is loaded only for those who want it."""
+    settings = config.agent.observability
+    if not (asked.enable_observability or settings.enabled):
+        yield None
+        return
+    otlp = import_module("holodeck.telemetry.otlp")
+    endpoint = settings.otlp_endpoint if "otlp_endpoint" in settings.model_fields_set else None
+    exporting = otlp.Exporting(
+        service=settings.service_name or config.agent.name,
+        agent=config.agent.name,
+        endpoint=endpoint,
+        environment=config.environment,
+    )
+    try:
+        with exporting.tracing.chat(session.session_id) as watch:
+            yield watch
+    finally:
+        lost = exporting.close()
+        if lost:
+            _complain(f"! {lost} spans could not be sent to {exporting.endpoint}")
+
+
+@contextlib.contextmanager
+def _ended_by_signal() -> Iterator[list[int]]:
+    """SIGTERM and SIGHUP end the conversation as leaving it does: the terminal restored, tools stopped, chat saved."""
+    loop, task, ended = asyncio.get_running_loop(), asyncio.current_task(), list[int]()
+
+    def end(number: int) -> None:
+        ended.append(number)
+        if task is not None:
+            task.cancel()
+
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(number, end, number)
+    try:
+        yield ended
+    finally:
+        for number in (signal.SIGTERM, signal.SIGHUP):
+            loop.remove_signal_handler(number)

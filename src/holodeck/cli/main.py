@@ -2,6 +2,7 @@
 
     0    done                 2    cannot start, or the command line is wrong     70   a defect of HoloDeck
     1    the agent file       3    the port is taken                              130  Ctrl+C
+                              4    the last answer of a piped chat failed         143  SIGTERM, in a chat
 
 Commands are imported when they are called, so that `holodeck --help` costs a tenth of a second.
 """
@@ -17,6 +18,7 @@ import click
 
 from holodeck._version import __version__
 from holodeck.cli.paint import Paint
+from holodeck.core.text import terminal_safe
 from holodeck.errors import HoloDeckError
 
 FAILED, CANNOT_START, DEFECT, INTERRUPTED = 1, 2, 70, 130
@@ -104,5 +106,5 @@ def _set_up_logging(*, debug: bool) -> None:
 
 def _complain(message: str) -> None:
     red = Paint.of(sys.stderr).red
-    for line in message.splitlines():
+    for line in terminal_safe(message).splitlines():
         click.echo(f"{red('error')}: {line}", err=True)

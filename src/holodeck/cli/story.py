@@ -1,9 +1,10 @@
-"""The terminal's reader of a run: text as it comes, tool calls while they run.
+"""A run as plain lines, for pipes and simple terminals: text as it comes, tool calls while they run.
 
 Everything that a model or a tool said passes the sanitiser before it is written. Knows nothing of prompts and input.
 """
 
 import json
+from collections.abc import Callable
 from typing import IO
 
 from holodeck.cli.paint import Paint
@@ -14,18 +15,21 @@ from holodeck.core.text import one_line, shorten, terminal_safe
 
 SHORT_ARGUMENT = 40
 SHORT_RESULT = 2000
+SHORT_COMPLAINT = 500
 
 
 class Story:
-    """Prints one run. Its `emit` is the run's."""
+    """Prints runs. Its `emit` is the run's."""
 
-    def __init__(self, out: IO[str], paint: Paint, *, verbose: bool = False, quiet: bool = False) -> None:
-        self.interrupts: tuple[e.Interrupt, ...] = ()
-        self.failed = False
+    def __init__(
+        self, out: IO[str], paint: Paint, *, verbose: bool = False, quiet: bool = False, err: IO[str] | None = None
+    ) -> None:
+        """`err` is where failures and warnings go, if not between the answers."""
+        self.verbose = verbose
+        self.quiet = quiet
         self._out = out
+        self._err = err
         self._paint = paint
-        self._verbose = verbose
-        self._quiet = quiet
         self._safe = SafeStream()
         self._at_line_start = True
         self._open_line: str | None = None  # the call whose line still waits for its result
@@ -37,31 +41,37 @@ class Story:
             case e.TextEnded():
                 self._say(self._safe.flush())
                 self._new_line()
-            case e.ReasoningAdded() if self._verbose:
+            case e.ReasoningAdded() if self.verbose:
                 self._say(self._paint.dim(terminal_safe(event.delta)))
-            case e.ReasoningEnded() if self._verbose:
+            case e.ReasoningEnded() if self.verbose:
                 self._new_line()
             case e.ToolCallEnded():
                 self._call(event)
             case e.ToolFinished():
                 self._result(event)
             case e.WarningRaised():
-                self._note(self._paint.yellow(f"! {one_line(event.message, 300)}"))
+                self._complain("!", event.message, self._paint.yellow)
             case e.RunFinished():
                 self._finished(event)
             case e.RunFailed():
-                self.failed = True
-                self._note(self._paint.red(f"✗ {one_line(event.message, 500)}"))
+                self._complain("✗", event.message, self._paint.red)
+
+    def wait_for(self, what: str) -> None:
+        """Lines that come and go are for screens."""
+
+    def close(self) -> None:
+        self._say(self._safe.flush())
+        self._new_line()
 
     def _call(self, event: e.ToolCallEnded) -> None:
-        if self._quiet:
+        if self.quiet:
             return
         self._new_line()
-        self._say(self._paint.dim(f"→ {call_text(event.name, event.arguments, short=not self._verbose)} … "))
+        self._say(self._paint.dim(f"→ {call_text(event.name, event.arguments, short=not self.verbose)} … "))
         self._open_line = event.call_id
 
     def _result(self, event: e.ToolFinished) -> None:
-        if self._quiet:
+        if self.quiet:
             return
         mark = self._paint.red("✗") if event.failed else self._paint.green("✓")
         name = "" if self._open_line == event.call_id else f"{one_line(event.name)} "
@@ -69,20 +79,28 @@ class Story:
             self._new_line()
         self._say(f"{mark} {self._paint.dim(f'{name}{event.seconds:.2f} s')}")
         self._new_line()
-        if self._verbose or event.failed:
+        if self.verbose or event.failed:
             text = shorten(terminal_safe(text_of(event.content)), SHORT_RESULT)
             self._note(self._paint.dim("  " + text.strip().replace("\n", "\n  ")))
 
     def _finished(self, event: e.RunFinished) -> None:
-        self.interrupts = event.interrupts
         if event.outcome is e.Outcome.CANCELLED:
             self._note(self._paint.dim("(stopped)"))
         if event.warning:
-            self._note(self._paint.yellow(f"! {one_line(event.warning, 300)}"))
-        if self._verbose and event.usage:
+            self._complain("!", event.warning, self._paint.yellow)
+        if self.verbose and event.usage:
             usage = event.usage
             self._note(self._paint.dim(f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"))
         self._new_line()
+
+    def _complain(self, mark: str, message: str, colour: Callable[[str], str]) -> None:
+        line = f"{mark} {one_line(message, SHORT_COMPLAINT)}"
+        if self._err is None:
+            self._note(colour(line))
+        else:
+            self._new_line()
+            self._err.write(f"{line}\n")
+            self._err.flush()
 
     def _note(self, line: str) -> None:
         self._new_line()

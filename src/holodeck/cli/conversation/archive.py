@@ -1,0 +1,160 @@
+"""Saved chats: one readable JSON file each, in the user's data folder.
+
+A file is written beside its place and moved there whole: whatever happens, there is the old one or the new one. Files are
+for their owner alone (mode 600), since people tell agents things.
+"""
+
+import contextlib
+import os
+import tempfile
+from collections.abc import Mapping
+from datetime import datetime
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from holodeck.cli.conversation.session import ChatSession, SessionState
+from holodeck.core.ids import is_ulid
+from holodeck.core.messages import Message, now, unanswered
+from holodeck.core.text import one_line
+from holodeck.errors import StartError
+from holodeck.sessions.transcript import Transcript
+
+LAST = "last"
+MAX_BYTES = 256 * 1024 * 1024
+_SHORTEST_PART_OF_AN_ID = 4
+
+
+class ChatFileError(StartError):
+    """A saved chat that is not there, or cannot be read or written."""
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True):
+    """What a list of chats shows. Decoding it skips the messages."""
+
+    session_id: str
+    agent_name: str
+    saved_at: datetime
+    message_count: int = 0
+    title: str = ""
+
+
+class SavedChat(Summary, frozen=True, kw_only=True):
+    """The whole file."""
+
+    format: Literal["holodeck-chat/1"] = "holodeck-chat/1"
+    started_at: datetime
+    state: SessionState = SessionState.TERMINATED
+    metadata: dict[str, Any] = {}
+    shared_state: Any = None
+    messages: tuple[Message, ...] = ()
+
+
+def data_folder(environment: Mapping[str, str] = os.environ) -> Path:
+    base = environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(base) / "holodeck"
+
+
+class Archive:
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def save(self, session: ChatSession, file: Path | None = None) -> Path:
+        """Where it is now. Raises ChatFileError."""
+        path = file or self._folder / f"{session.session_id}.json"
+        data = msgspec.json.format(msgspec.json.encode(_record(session)), indent=2)
+        try:
+            if file is None:
+                self._folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+            write_whole(path, data + b"\n")
+        except OSError as error:
+            raise ChatFileError(f"{path} cannot be written: {error.strerror}") from error
+        return path
+
+    def load(self, wanted: str) -> ChatSession:
+        """By id, by a part of it that is the only one such, by `last`, or by the path of a file."""
+        path = self._path_of(wanted)
+        try:
+            with path.open("rb") as stream:
+                data = stream.read(MAX_BYTES)
+            saved = msgspec.json.decode(data, type=SavedChat)
+        except FileNotFoundError:
+            raise ChatFileError(f"there is no saved chat {wanted!r}; `holodeck chat --list` shows them") from None
+        except OSError as error:
+            raise ChatFileError(f"{path} cannot be read: {error.strerror}") from error
+        except msgspec.MsgspecError as error:
+            raise ChatFileError(f"{path} is no saved chat: {error}") from error
+        return _session(saved, path)
+
+    def summaries(self) -> list[Summary]:
+        """The newest first. A file that is none of ours is not in the list."""
+        found = []
+        for path in self._folder.glob("*.json"):
+            with contextlib.suppress(OSError, msgspec.MsgspecError):
+                found.append(msgspec.json.decode(path.read_bytes(), type=Summary))
+        return sorted(found, key=lambda each: each.saved_at, reverse=True)
+
+    def _path_of(self, wanted: str) -> Path:
+        if os.sep in wanted or wanted.endswith(".json"):
+            return Path(wanted).expanduser()
+        if wanted == LAST:
+            newest = next(iter(self.summaries()), None)
+            wanted = newest.session_id if newest else LAST
+        elif not is_ulid(wanted):
+            wanted = self._only_one_like(wanted)
+        return self._folder / f"{wanted}.json"
+
+    def _only_one_like(self, part: str) -> str:
+        if len(part) < _SHORTEST_PART_OF_AN_ID or not part.isalnum():
+            return "-"  # a name that no file has
+        upper = part.upper()
+        ids = [path.stem for path in self._folder.glob("*.json")]
+        like = [each for each in ids if each.startswith(upper) or each.endswith(upper)]
+        if len(like) > 1:
+            raise ChatFileError(f"{part} could be {', '.join(sorted(like)[:3])}; write more of it")
+        return like[0] if like else "-"
+
+
+def write_whole(path: Path, data: bytes) -> None:
+    """All of it or nothing: a file that exists is replaced in one step."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")  # created with mode 600
+    try:
+        with os.fdopen(descriptor, "wb") as stream:
+            stream.write(data)
+            stream.flush()
+            os.fsync(stream.fileno())
+        Path(temporary).replace(path)
+    except BaseException:
+        Path(temporary).unlink(missing_ok=True)
+        raise
+
+
+def _record(session: ChatSession) -> SavedChat:
+    return SavedChat(
+        session_id=session.session_id,
+        agent_name=session.agent_name,
+        saved_at=now(),
+        started_at=session.started_at,
+        message_count=session.message_count,
+        title=session.title,
+        state=session.state,
+        metadata=session.metadata,
+        shared_state=session.transcript.state,
+        messages=tuple(session.transcript.messages),
+    )
+
+
+def _session(saved: SavedChat, path: Path) -> ChatSession:
+    if lost := unanswered(saved.messages):
+        raise ChatFileError(f"{path} holds a call of {one_line(lost[0].name)} without its result")
+    try:
+        return ChatSession(
+            agent_name=saved.agent_name,
+            session_id=saved.session_id,
+            started_at=saved.started_at,
+            metadata=dict(saved.metadata),
+            transcript=Transcript(saved.messages, state=saved.shared_state),
+        )
+    except ValueError as error:
+        raise ChatFileError(f"{path} is no saved chat: {error}") from error

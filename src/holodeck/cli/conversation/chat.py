@@ -1,0 +1,242 @@
+"""The conversation itself: read a line, obey it or have it answered, until the user leaves.
+
+Knows lines and a display, not where they come from or lead to; signals are the terminal's way to say "stop".
+"""
+
+import asyncio
+import contextlib
+import signal
+import time
+from collections.abc import Iterator, Sequence
+from typing import Protocol
+
+from holodeck.agent.context import AgentContext
+from holodeck.agent.loop import run
+from holodeck.cli.conversation.approvals import decide
+from holodeck.cli.conversation.attachments import dropped_files
+from holodeck.cli.conversation.commands import WORDS_THAT_LEAVE, Leave, Outcome, SayAgain, obey
+from holodeck.cli.conversation.talk import Talk
+from holodeck.cli.conversation.validation import InputChecks
+from holodeck.cli.lines import Interrupted, Lines
+from holodeck.core.events import Emit, Ending, Event, Interrupt, RunFailed, RunFinished
+from holodeck.core.messages import UserMessage
+from holodeck.core.request import FileNote, Resume
+from holodeck.core.text import one_line
+from holodeck.errors import HoloDeckError
+
+PROMPT = "> "
+INTERRUPTED = 130
+ANSWER_FAILED = 4
+
+
+class Watch(Protocol):
+    """Whoever else wants to hear the runs of this chat (traces)."""
+
+    def run(self, *, run_id: str, session_id: str) -> Emit: ...
+
+
+class Chat:
+    def __init__(
+        self,
+        talk: Talk,
+        lines: Lines,
+        *,
+        person: bool,
+        checks: InputChecks | None = None,
+        watch: Watch | None = None,
+    ) -> None:
+        """`person`: somebody sits at a terminal, else a script waits for an exit code."""
+        self._talk = talk
+        self._lines = lines
+        self._person = person
+        self._checks = checks or InputChecks()
+        self._watch = watch
+        self._failed = False
+        self._leaving = False
+
+    async def go(self) -> int:
+        """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed."""
+        if not self._person:  # nobody types meanwhile, and an agent that cannot start is what a script has to learn
+            await self._talk.starting.get()
+        interrupted = False
+        while not self._leaving:
+            try:
+                line = await self._line()
+            except Interrupted:
+                if interrupted:
+                    return INTERRUPTED
+                interrupted = True
+                self._talk.say(self._talk.paint.dim("(Ctrl+C again leaves)"))
+                continue
+            interrupted = False
+            if line is None or line.strip().lower() in WORDS_THAT_LEAVE or isinstance(await self._take(line), Leave):
+                return ANSWER_FAILED if self._failed and not self._person else 0
+        return INTERRUPTED
+
+    async def _line(self) -> str | None:
+        """The next line; raises at once what the start of the agent raised while the user was typing."""
+        starting = self._talk.starting.task
+        reading = asyncio.create_task(self._lines.read(self._prompt()))
+        try:
+            await asyncio.wait({reading, starting}, return_when=asyncio.FIRST_COMPLETED)
+            if starting.done():
+                starting.result()
+            return await reading
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    def _prompt(self) -> str:
+        files = len(self._talk.attachments.paths)
+        return f"[{files} file{'s' * (files > 1)}] {PROMPT}" if files else PROMPT
+
+    # what a line means
+
+    async def _take(self, line: str) -> Outcome:
+        try:
+            return await self._follow(line)
+        except HoloDeckError as error:
+            if self._talk.starting.failed:
+                raise  # there is nobody to talk to
+            self._complain(error.message)
+        except ValueError as error:  # a check's
+            if line.strip():
+                self._complain(str(error))
+        return None
+
+    async def _follow(self, line: str) -> Outcome:
+        if paths := dropped_files(line.strip()):
+            for path in paths:
+                self._talk.attachments.add(path)
+            return None
+        if line.startswith("/"):
+            outcome = await obey(self._talk, line.strip())
+            if isinstance(outcome, SayAgain):
+                await self._answer(outcome.message, ())
+            return outcome
+        text = self._checks(line)
+        content, notes = await self._talk.attachments.with_text(text)
+        await self._answer(UserMessage(content=content), notes)
+        return None
+
+    def _complain(self, text: str) -> None:
+        self._failed = True
+        self._talk.complain(f"✗ {one_line(text, 500)}")
+
+    # answers
+
+    async def _answer(self, message: UserMessage, notes: Sequence[FileNote]) -> None:
+        talk, begun = self._talk, time.monotonic()
+        for note in notes:
+            talk.say(talk.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
+        try:
+            ending = await self._run(input=[message], files=notes)
+            while interrupts := _waiting(ending):
+                answers = await self._decide(interrupts)
+                if len(answers) < len(interrupts):
+                    break  # left open: the next message goes on without them
+                ending = await self._run(resume=answers)
+        finally:
+            talk.keep()
+        self._failed = isinstance(ending, RunFailed)
+        self._status(time.monotonic() - begun)
+        talk.warn_of_limits((await talk.starting.get()).max_tokens if talk.starting.task.done() else None)
+
+    async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
+        answers = []
+        for interrupt in interrupts:
+            answer = await decide(interrupt, self._lines, self._talk.say)
+            if answer is None:
+                break
+            answers.append(answer)
+        return answers
+
+    async def _run(
+        self,
+        input: Sequence[UserMessage] = (),  # noqa: A002  AgentContext's word
+        resume: Sequence[Resume] = (),
+        files: Sequence[FileNote] = (),
+    ) -> Ending | None:
+        """One run, which Ctrl+C stops; a second one leaves. None if it was stopped before it began."""
+        heard = _Heard()
+        reply = asyncio.create_task(self._reply(heard, input, resume, files))
+        with self._interrupts(reply) as enough:
+            leaving = asyncio.create_task(enough.wait())
+            try:
+                await asyncio.wait({reply, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                leaving.cancel()
+                if not reply.done():
+                    reply.cancel()
+                    if not enough.is_set():  # the program ends; the run still gets its ending
+                        await asyncio.wait({reply})
+                self._talk.display.close()
+        if reply.done() and not reply.cancelled():
+            reply.result()
+        return heard.ending
+
+    async def _reply(
+        self,
+        heard: "_Heard",
+        input: Sequence[UserMessage],  # noqa: A002  AgentContext's word
+        resume: Sequence[Resume],
+        files: Sequence[FileNote],
+    ) -> None:
+        talk = self._talk
+        if not talk.starting.task.done():
+            talk.display.wait_for("starting")
+        agent = await talk.starting.get()
+        session = talk.session
+        context = AgentContext(
+            conversation=session.transcript, input=input, resume=resume, files=files, session_id=session.session_id
+        )
+        listeners: list[Emit] = [talk.display.emit, heard]
+        if self._watch is not None:
+            listeners.append(self._watch.run(run_id=context.run_id, session_id=context.session_id))
+
+        def emit(event: Event) -> None:
+            for listener in listeners:
+                listener(event)
+
+        await run(agent, context, emit)
+
+    @contextlib.contextmanager
+    def _interrupts(self, reply: "asyncio.Task[None]") -> Iterator[asyncio.Event]:
+        """While it is entered, Ctrl+C cancels the reply. The event: the user does not want to wait even for that."""
+        loop, enough = asyncio.get_running_loop(), asyncio.Event()
+
+        def stop() -> None:
+            if self._leaving:
+                enough.set()
+            self._leaving = True
+            reply.cancel()
+
+        loop.add_signal_handler(signal.SIGINT, stop)
+        try:
+            yield enough
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            if self._person and not enough.is_set():
+                self._leaving = False  # one Ctrl+C only stops the answer
+
+    def _status(self, seconds: float) -> None:
+        talk = self._talk
+        if not self._person or talk.config.quiet or self._leaving:
+            return
+        usage = talk.session.usage
+        facts = [f"{talk.session.message_count}/{talk.config.max_messages} messages"]
+        facts += [f"{usage.total_tokens:,} tokens"] if usage else []
+        talk.say(talk.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
+
+
+class _Heard:
+    def __init__(self) -> None:
+        self.ending: Ending | None = None
+
+    def __call__(self, event: Event) -> None:
+        if isinstance(event, RunFinished | RunFailed):
+            self.ending = event
+
+
+def _waiting(ending: Ending | None) -> Sequence[Interrupt]:
+    return ending.interrupts if isinstance(ending, RunFinished) else ()

@@ -1,0 +1,206 @@
+"""What a user can ask of the chat itself, with a slash in front. One table: help, completion and dispatch read it."""
+
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import NamedTuple, TypeAlias
+
+from holodeck.cli.conversation.archive import Summary, write_whole
+from holodeck.cli.conversation.export import to_markdown
+from holodeck.cli.conversation.session import ChatSession
+from holodeck.cli.conversation.talk import Talk
+from holodeck.cli.story import call_text
+from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
+from holodeck.core.text import one_line, terminal_safe
+from holodeck.core.tools import Approval
+from holodeck.errors import InvalidRequest
+
+WORDS_THAT_LEAVE = frozenset({"exit", "quit"})
+SHORT_LINE = 100
+SHORT_DESCRIPTION = 60
+
+
+class Leave(NamedTuple):
+    """The user wants to go."""
+
+
+class SayAgain(NamedTuple):
+    """The user wants another answer to this message."""
+
+    message: UserMessage
+
+
+Outcome: TypeAlias = Leave | SayAgain | None
+
+
+class Command(NamedTuple):
+    help: str
+    run: Callable[[Talk, str], Awaitable[Outcome]]
+    argument: str = ""
+
+
+async def obey(talk: Talk, line: str) -> Outcome:
+    """Carries out a line that starts with a slash. Raises HoloDeckError with a sentence for the user."""
+    name, _, argument = line.partition(" ")
+    name = ALIASES.get(name.lower(), name.lower())
+    command = COMMANDS.get(name)
+    if command is None:
+        raise InvalidRequest(f"There is no {one_line(name, 30)}; /help lists what there is.")
+    return await command.run(talk, argument.strip())
+
+
+async def _help(talk: Talk, _argument: str) -> Outcome:
+    for name, command in COMMANDS.items():
+        talk.say(f"{talk.paint.bold(f'{name} {command.argument}'.ljust(16))} {command.help}")
+    talk.say(talk.paint.dim("Alt+Enter begins a new line, Ctrl+C stops an answer, Ctrl+D leaves."))
+    return None
+
+
+async def _clear(talk: Talk, _argument: str) -> Outcome:
+    talk.keep()
+    talk.change_session(ChatSession(agent_name=talk.session.agent_name))
+    talk.say(talk.paint.dim("A new conversation."))
+    return None
+
+
+async def _history(talk: Talk, _argument: str) -> Outcome:
+    if not talk.session.message_count:
+        talk.say(talk.paint.dim("Nothing was said yet."))
+    for message in talk.session.transcript.messages:
+        for line in _shown(message):
+            talk.say(line)
+    return None
+
+
+def _shown(message: Message) -> list[str]:
+    match message:
+        case UserMessage():
+            return [f"> {one_line(text_of(message.content), SHORT_LINE)}"]
+        case AssistantMessage():
+            said = [f"  {one_line(message.content, SHORT_LINE)}{_cut(message)}"] if message.content else []
+            return said + [f"  → {call_text(call.name, call.arguments, short=True)}" for call in message.tool_calls]
+        case ToolMessage():
+            mark = "✗" if message.failed else "✓"
+            return [f"  {mark} {one_line(message.name)}: {one_line(text_of(message.content), SHORT_LINE)}"]
+
+
+def _cut(message: AssistantMessage) -> str:
+    return f" [{one_line(message.cut)}]" if message.cut else ""
+
+
+async def _save(talk: Talk, argument: str) -> Outcome:
+    path = talk.archive.save(talk.session, _file(argument) if argument else None)
+    talk.keeps = True
+    talk.say(f"Saved to {path}")
+    talk.say(talk.paint.dim(f"holodeck chat --resume {argument or talk.session.session_id} goes on with it."))
+    return None
+
+
+async def _load(talk: Talk, argument: str) -> Outcome:
+    if not argument:
+        for line in listed(talk):
+            talk.say(line)
+        return None
+    session = talk.archive.load(argument)
+    talk.keep()
+    talk.change_session(session)
+    talk.say(f"{session.message_count} messages: {session.title}")
+    return None
+
+
+def listed(talk: Talk) -> list[str]:
+    return [summary_line(each) for each in talk.archive.summaries()[:20]] or ["There are no saved chats."]
+
+
+def summary_line(summary: Summary) -> str:
+    when = summary.saved_at.astimezone()
+    title = one_line(summary.title, SHORT_DESCRIPTION)
+    return f"{summary.session_id}  {when:%Y-%m-%d %H:%M}  {one_line(summary.agent_name, 20)}  {title}"
+
+
+async def _tools(talk: Talk, _argument: str) -> Outcome:
+    agent = await talk.starting.get()
+    for tool in agent.tools.schemas():
+        asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
+        what = talk.paint.dim(one_line(tool.description, SHORT_DESCRIPTION))
+        talk.say(f"{talk.paint.bold(one_line(tool.name))}{asks}  {what}")
+    for health in agent.tools.health():
+        if not health.ready:
+            talk.say(talk.paint.yellow(f"! {one_line(health.name)} is not there: {one_line(health.detail or '')}"))
+    return None
+
+
+async def _model(talk: Talk, argument: str) -> Outcome:
+    agent = await (talk.starting.use_model(argument) if argument else talk.starting.get())
+    talk.say(one_line(agent.model.name))
+    return None
+
+
+async def _retry(talk: Talk, _argument: str) -> Outcome:
+    message = talk.session.take_back_last_turn()
+    if message is None:
+        raise InvalidRequest("There is nothing to ask again.")
+    return SayAgain(message)
+
+
+async def _export(talk: Talk, argument: str) -> Outcome:
+    path = _file(argument or f"chat-{talk.session.session_id}.md")
+    _write_new(path, to_markdown(talk.session))
+    talk.say(f"Wrote {path}")
+    return None
+
+
+def _file(text: str) -> Path:
+    return Path(text).expanduser()
+
+
+def _write_new(path: Path, text: str) -> None:
+    if path.exists():
+        raise InvalidRequest(f"{path} exists; name another file.")
+    try:
+        write_whole(path, text.encode())
+    except OSError as error:
+        raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from error
+
+
+async def _attach(talk: Talk, argument: str) -> Outcome:
+    if argument:
+        talk.attachments.add(argument)
+    names = ", ".join(one_line(path.name) for path in talk.attachments.paths)
+    talk.say(f"With the next message: {names}" if names else "No file is attached; /attach PATH adds one.")
+    return None
+
+
+async def _reasoning(talk: Talk, _argument: str) -> Outcome:
+    replies = [each for each in talk.session.transcript.messages if isinstance(each, AssistantMessage)]
+    thoughts = terminal_safe(next((each.reasoning for each in reversed(replies) if each.reasoning), ""))
+    for line in thoughts.splitlines() or ["The model has not told its thoughts."]:
+        talk.say(talk.paint.dim(line))
+    return None
+
+
+async def _verbose(talk: Talk, _argument: str) -> Outcome:
+    talk.display.verbose = not talk.display.verbose
+    talk.say(f"Details are {'shown' if talk.display.verbose else 'hidden'}.")
+    return None
+
+
+async def _exit(_talk: Talk, _argument: str) -> Outcome:
+    return Leave()
+
+
+COMMANDS = {
+    "/help": Command("what can be asked of the chat", _help),
+    "/clear": Command("a new conversation", _clear),
+    "/history": Command("what was said so far", _history),
+    "/save": Command("keep this chat, or a copy of it in a file", _save, "[FILE]"),
+    "/load": Command("go on with a saved chat; without an id, list them", _load, "[ID|FILE]"),
+    "/tools": Command("what the agent can do", _tools),
+    "/model": Command("which model answers, or another one", _model, "[NAME]"),
+    "/retry": Command("another answer to the last message", _retry),
+    "/attach": Command("send a file with the next message", _attach, "PATH"),
+    "/export": Command("write the conversation as Markdown", _export, "[FILE]"),
+    "/reasoning": Command("what the model thought before its last answer", _reasoning),
+    "/verbose": Command("show or hide arguments, results and tokens", _verbose),
+    "/exit": Command("leave", _exit),
+}
+ALIASES = {"/quit": "/exit", "/?": "/help"}

@@ -1,0 +1,37 @@
+"""A conversation as a Markdown page that people can read and send on."""
+
+from holodeck.cli.conversation.session import ChatSession
+from holodeck.cli.story import call_text
+from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
+from holodeck.core.text import one_line, shorten, terminal_safe
+
+SHORT_RESULT = 500
+
+
+def to_markdown(session: ChatSession) -> str:
+    head = f"# {session.title or session.agent_name}\n\n{session.agent_name}, {session.started_at:%Y-%m-%d %H:%M} UTC"
+    return "\n\n".join([head, *filter(None, map(_section, session.transcript.messages))]) + "\n"
+
+
+def _section(message: Message) -> str:
+    match message:
+        case UserMessage():
+            return f"## You\n\n{terminal_safe(text_of(message.content))}"
+        case AssistantMessage():
+            return "\n\n".join(filter(None, [_said(message), *_asked(message)]))
+        case ToolMessage():
+            mark = "✗" if message.failed else "✓"
+            result = shorten(terminal_safe(text_of(message.content)).strip(), SHORT_RESULT)
+            quoted = result.replace("\n", "\n> ")
+            return f"> {mark} {one_line(message.name)}\n>\n> {quoted}"
+
+
+def _said(message: AssistantMessage) -> str:
+    if not message.content:
+        return ""
+    cut = f"\n\n*({one_line(message.cut)})*" if message.cut else ""
+    return f"## Agent\n\n{terminal_safe(message.content)}{cut}"
+
+
+def _asked(message: AssistantMessage) -> list[str]:
+    return [f"`{call_text(call.name, call.arguments, short=True)}`" for call in message.tool_calls]

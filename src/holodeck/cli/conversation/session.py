@@ -1,0 +1,97 @@
+"""One conversation in the terminal as values: how it was asked for, what it is, where it stands (seed 002).
+
+Knows neither screen nor files; `archive` keeps it, `chat` holds it.
+"""
+
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import AssistantMessage, UserMessage, now, text_of
+from holodeck.core.text import one_line
+from holodeck.core.usage import TokenUsage, total
+from holodeck.sessions.transcript import Transcript
+
+MAX_MESSAGES = 50
+TITLE = 60
+
+
+class SessionState(StrEnum):
+    INITIALIZING = "initializing"
+    ACTIVE = "active"
+    TERMINATED = "terminated"
+
+
+_MAY_BECOME = {
+    SessionState.INITIALIZING: {SessionState.ACTIVE, SessionState.TERMINATED},
+    SessionState.ACTIVE: {SessionState.TERMINATED},
+    SessionState.TERMINATED: set[SessionState](),
+}
+
+
+class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """What the command line asked for. Without a path it is the bundled agent."""
+
+    agent_config_path: Path | None = None
+    verbose: bool = False
+    quiet: bool = False
+    enable_observability: bool = False
+    max_messages: int = MAX_MESSAGES
+    as_json: bool = False
+    resume: str | None = None
+    save: bool = True
+
+    def __post_init__(self) -> None:
+        if self.max_messages < 1:
+            raise ValueError("max_messages must be positive")
+
+
+@dataclass(kw_only=True)
+class ChatSession:
+    agent_name: str
+    session_id: str = field(default_factory=new_ulid)
+    started_at: datetime = field(default_factory=now)
+    state: SessionState = SessionState.INITIALIZING
+    metadata: dict[str, Any] = field(default_factory=dict)
+    transcript: Transcript = field(default_factory=Transcript)
+
+    def __post_init__(self) -> None:
+        if self.started_at.tzinfo is None:
+            raise ValueError("started_at needs its time zone")
+        if self.started_at > now():
+            raise ValueError("started_at cannot be in the future")
+
+    def become(self, state: SessionState) -> None:
+        if state not in _MAY_BECOME[self.state]:
+            raise ValueError(f"a session that is {self.state} cannot become {state}")
+        self.state = state
+
+    @property
+    def message_count(self) -> int:
+        return len(self.transcript.messages)
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """What the replies cost, if every endpoint said it."""
+        return total([each.tokens_used for each in self.transcript.messages if isinstance(each, AssistantMessage)])
+
+    @property
+    def title(self) -> str:
+        """The first words that the user said."""
+        said = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))
+        return one_line(next(said, ""), TITLE)
+
+    def take_back_last_turn(self) -> UserMessage | None:
+        """Forgets the last user message and all that came after it; returns it."""
+        messages = list(self.transcript.messages)
+        for at in range(len(messages) - 1, -1, -1):
+            message = messages[at]
+            if isinstance(message, UserMessage):
+                self.transcript = Transcript(messages[:at], state=self.transcript.state)
+                return message
+        return None

@@ -1,0 +1,126 @@
+"""The user's keyboard: a line editor at the prompt, and silence while an answer is written.
+
+Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Tab completes commands and paths; the history is kept over
+sessions in a file for its owner alone.
+"""
+
+import asyncio
+import contextlib
+import sys
+import termios
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+
+from prompt_toolkit import PromptSession
+from prompt_toolkit.application import Application
+from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
+from prompt_toolkit.document import Document
+from prompt_toolkit.formatted_text import ANSI
+from prompt_toolkit.history import FileHistory, History, InMemoryHistory
+from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
+
+from holodeck.cli.lines import Interrupted
+
+TAKES_A_PATH = frozenset({"/attach", "/load", "/save", "/export"})
+
+
+class Keyboard:
+    """Lines that a person types. Ctrl+C raises Interrupted, Ctrl+D is the end."""
+
+    def __init__(self, history: Path, commands: Mapping[str, str]) -> None:
+        """`commands`: name → help, for completion."""
+        self.ready = asyncio.Event()  # the first prompt is on the screen
+        self._session: PromptSession[str] = PromptSession(
+            history=_history(history),
+            completer=Commands(commands),
+            complete_while_typing=True,
+            multiline=True,
+            key_bindings=_keys(),
+            prompt_continuation="  ",
+            reserve_space_for_menu=4,
+        )
+        self._session.app.after_render += self._shown
+        self._plain: PromptSession[str] = PromptSession(history=InMemoryHistory())
+
+    async def read(self, prompt: str) -> str | None:
+        return await _typed(self._session, prompt)
+
+    async def ask(self, question: str, default: str = "") -> str | None:
+        """A short answer, which does not enter the history."""
+        return await _typed(self._plain, question, default)
+
+    def _shown(self, _app: "Application[str]") -> None:
+        self.ready.set()
+
+
+async def _typed(session: "PromptSession[str]", prompt: str, default: str = "") -> str | None:
+    try:
+        return await session.prompt_async(ANSI(prompt), default=default)
+    except EOFError:
+        return None
+    except KeyboardInterrupt:
+        raise Interrupted from None
+
+
+class Commands(Completer):
+    """Names of commands at the start of a line, paths behind those that take one."""
+
+    def __init__(self, commands: Mapping[str, str]) -> None:
+        self._commands = commands
+        self._paths = PathCompleter(expanduser=True)
+
+    def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
+        text = document.text_before_cursor
+        command, space, argument = text.partition(" ")
+        if not text.startswith("/") or "\n" in text:
+            return
+        if not space:
+            for name, meaning in self._commands.items():
+                if name.startswith(text):
+                    yield Completion(name, start_position=-len(text), display_meta=meaning)
+        elif command in TAKES_A_PATH:
+            yield from self._paths.get_completions(Document(argument), complete_event)
+
+
+def _keys() -> KeyBindings:
+    keys = KeyBindings()
+
+    @keys.add("enter")
+    def _send(event: KeyPressEvent) -> None:
+        event.current_buffer.validate_and_handle()
+
+    @keys.add("escape", "enter")
+    @keys.add("c-j")
+    def _new_line(event: KeyPressEvent) -> None:
+        event.current_buffer.insert_text("\n")
+
+    return keys
+
+
+def _history(file: Path) -> History:
+    """In memory only where the file cannot be written: that must not keep anybody from talking."""
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        file.touch(mode=0o600)
+        with file.open("ab"):
+            return FileHistory(str(file))
+    except OSError:
+        return InMemoryHistory()
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Keys that are pressed during an answer are not echoed into it; the next prompt gets them. Ctrl+C still works.
+
+    For a whole conversation: the line editor sets its own mode at each prompt and comes back to this one.
+    """
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    changed = termios.tcgetattr(descriptor)
+    changed[0] &= ~termios.ICRNL  # else an Enter that was pressed early arrives as Ctrl+J
+    changed[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(descriptor, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)

@@ -1,0 +1,177 @@
+"""Markdown as terminal lines, also while it is still being written.
+
+`GrowingMarkdown` splits what has come into blocks that are finished, which are rendered once, and the last one, which
+may still change. HTML and link definitions are shown as they are written, not dropped; links show where they lead and
+are never clickable, because the text and the address come from a model.
+"""
+
+import io
+import re
+from collections.abc import Callable
+from typing import ClassVar
+
+from markdown_it import MarkdownIt
+from markdown_it.token import Token
+from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
+from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.syntax import Syntax
+from rich.text import Text
+from rich.theme import Theme
+
+THEME = Theme(
+    {
+        "markdown.code": "cyan",
+        "markdown.h1": "bold underline",
+        "markdown.h2": "bold",
+        "markdown.h3": "bold",
+        "markdown.item.number": "cyan",
+        "markdown.item.bullet": "cyan",
+        "markdown.link": "underline",
+        "markdown.link_url": "dim",
+    }
+)
+CODE_THEME = "ansi_dark"  # the terminal's own colours, without a background
+MIN_WIDTH = 10
+
+_PARSER = MarkdownIt("commonmark", {"html": False}).enable(["table", "strikethrough"]).disable("reference")
+_COLOURS = re.compile(r"\x1b\[[\d;]*m")
+
+
+class _LeftHeading(Heading):
+    LEVEL_ALIGN: ClassVar[dict[str, JustifyMethod]] = {}
+
+
+class _PlainCode(CodeBlock):
+    """Without padding, so that what is copied from the screen is the code."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
+
+
+class Reply(Markdown):
+    """What a model wrote, made safe before. A line break stays one: models mean them."""
+
+    elements: ClassVar[dict[str, type[MarkdownElement]]] = {
+        **Markdown.elements,
+        "heading_open": _LeftHeading,
+        "fence": _PlainCode,
+        "code_block": _PlainCode,
+    }
+
+    def __init__(self, markup: str) -> None:
+        super().__init__("", code_theme=CODE_THEME, hyperlinks=False)
+        self.markup = markup
+        self.parsed = _with_line_breaks(_PARSER.parse(markup))
+
+
+def _with_line_breaks(tokens: list[Token]) -> list[Token]:
+    for token in tokens:
+        for child in token.children or ():
+            if child.type == "softbreak":
+                child.type = "hardbreak"
+    return tokens
+
+
+class Renderer:
+    """Anything rich can show → lines with colours, each at most `width` cells."""
+
+    def __init__(self, *, colours: bool) -> None:
+        self._colours = colours
+        self._out = io.StringIO()
+        self._console = Console(
+            file=self._out,
+            theme=THEME,
+            force_terminal=True,
+            color_system="standard" if colours else None,
+            no_color=not colours,
+            legacy_windows=False,
+            highlight=False,
+            markup=False,
+            emoji=False,
+            _environ={},  # COLUMNS and the like are looked at elsewhere
+        )
+
+    def lines(self, what: RenderableType, width: int) -> list[str]:
+        self._console.width = max(width, MIN_WIDTH)
+        self._console.print(what)
+        text = self._out.getvalue()
+        self._out.seek(0)
+        self._out.truncate()
+        return _without_margins([line.rstrip(" ") for line in text.split("\n")])
+
+
+def _without_margins(lines: list[str]) -> list[str]:
+    while lines and not plain(lines[-1]).strip():
+        lines.pop()
+    while lines and not plain(lines[0]).strip():
+        lines.pop(0)
+    return lines
+
+
+def plain(line: str) -> str:
+    """A rendered line without its colours."""
+    return _COLOURS.sub("", line)
+
+
+class GrowingMarkdown:
+    """Text that comes in pieces. `finished` blocks are returned once; `open` is the rest so far."""
+
+    def __init__(self) -> None:
+        self.open = ""
+
+    def add(self, text: str) -> None:
+        self.open += text
+
+    def finished(self) -> str:
+        """What no further text can change: all blocks but the last, as far as lines are complete."""
+        head, newline, _ = self.open.rpartition("\n")
+        start = _last_block(head) if newline else 0
+        if not start:
+            return ""
+        lines = self.open.split("\n")
+        self.open = "\n".join(lines[start:])
+        return "\n".join(lines[:start])
+
+    def rest(self) -> str:
+        text, self.open = self.open, ""
+        return text
+
+
+class GrowingText(GrowingMarkdown):
+    """The same for plain text: every line that has ended is finished."""
+
+    def finished(self) -> str:
+        head, newline, self.open = self.open.rpartition("\n")
+        return head + newline
+
+
+def _last_block(text: str) -> int:
+    """The line at which the last block of the text begins."""
+    starts = [token.map[0] for token in _PARSER.parse(text) if token.level == 0 and token.map]
+    return starts[-1] if starts else 0
+
+
+def unseen(lines: list[str], seen: int) -> list[str]:
+    """Without the first `seen` visible characters: the rest of a text that was begun at another width."""
+    for number, line in enumerate(lines):
+        text = plain(line)
+        length = sum(not each.isspace() for each in text)
+        if length > seen:
+            return [_tail(text, seen), *lines[number + 1 :]] if seen else lines[number:]
+        seen -= length
+    return []
+
+
+def _tail(text: str, seen: int) -> str:
+    for at, character in enumerate(text):
+        if not seen:
+            return text[at:].lstrip()
+        seen -= not character.isspace()
+    return ""
+
+
+def dim(text: str) -> Text:
+    return Text(text, style="dim")
+
+
+Render = Callable[[str], RenderableType]

@@ -1,0 +1,66 @@
+r"""The last lines of a terminal, repainted in place: what did not change is not written again.
+
+Text above the live lines belongs to the terminal's own scrollback and is never touched. No alternate screen, no hidden
+cursor, no mode that a crash would leave behind: the only sequences are "up", "erase below" and colours. Lines must fit
+the width; who wraps them is `markdown` and `screen`.
+"""
+
+from collections.abc import Callable, Sequence
+from itertools import takewhile
+from typing import IO
+
+_ERASE_BELOW = "\x1b[J"
+
+
+class Painter:
+    def __init__(self, out: IO[str], height: Callable[[], int]) -> None:
+        self._out = out
+        self._height = height
+        self._painted: list[str] = []  # the cursor is at the end of the last one
+        self._scrolled = 0  # lines of the same picture that left the screen and cannot change any more
+
+    def show(self, lines: Sequence[str]) -> None:
+        """Makes the live lines look like these."""
+        fresh = list(lines[self._scrolled :])
+        if fresh == self._painted:
+            return
+        same = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(fresh, self._painted, strict=False)))
+        same = min(same, max(len(fresh) - 1, 0))  # the cursor has to end up behind a line
+        self._write(self._change(fresh, same))
+        self._painted = fresh
+        self._scroll()
+
+    def keep(self, lines: Sequence[str]) -> None:
+        """Leaves these lines for good; what is shown next comes below them."""
+        self.show(lines)
+        if self._painted or self._scrolled:
+            self._write("\n")
+        self._painted, self._scrolled = [], 0
+
+    def take_back_last(self) -> None:
+        """After the width changed: rows cannot be found again, so all but the last line stay as they are."""
+        if self._painted:
+            self._write(f"\r{_ERASE_BELOW}")
+        self._painted, self._scrolled = [], 0
+
+    def _change(self, fresh: list[str], same: int) -> str:
+        before = self._painted
+        if not before:
+            return "\n".join(fresh)
+        if same == len(before):
+            return "\n" + "\n".join(fresh[same:])
+        if same == len(before) - 1 and same < len(fresh) and fresh[same].startswith(before[same]):
+            return fresh[same][len(before[same]) :] + "".join(f"\n{line}" for line in fresh[same + 1 :])
+        up = len(before) - 1 - same
+        climb = f"\x1b[{up}A" if up else ""
+        return f"\r{climb}{_ERASE_BELOW}" + "\n".join(fresh[same:])
+
+    def _scroll(self) -> None:
+        over = len(self._painted) - max(self._height() - 1, 1)
+        if over > 0:
+            self._scrolled += over
+            del self._painted[:over]
+
+    def _write(self, text: str) -> None:
+        self._out.write(text)
+        self._out.flush()

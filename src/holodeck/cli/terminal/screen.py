@@ -1,0 +1,317 @@
+"""The reader of runs on a real terminal: Markdown that grows, tool calls as one live line each, notes.
+
+One `Screen` serves a whole conversation. Everything that a model or a tool said passes the sanitiser before it is
+rendered. Pictures are painted at most 20 times a second, and less often when rendering them is slow. Knows nothing of
+keyboards and prompts; `holodeck.cli.story` tells the same story where there is no terminal.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import IO
+
+from rich.text import Text
+
+from holodeck.cli.safe_stream import SafeStream
+from holodeck.cli.story import SHORT_RESULT, call_text
+from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Render, Renderer, Reply, dim, plain, unseen
+from holodeck.cli.terminal.painter import Painter
+from holodeck.core import events as e
+from holodeck.core.messages import text_of
+from holodeck.core.text import one_line, shorten, terminal_safe
+
+SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+TURN = 0.1
+FRAME = 0.05
+SLOW = 4  # the next picture waits at least this many times as long as the last one took
+SHORT_ERROR = 300
+UNKNOWN_SIZE = os.terminal_size((80, 24))
+
+
+@dataclass
+class _Call:
+    name: str
+    started: float
+    arguments: str = ""
+
+
+@dataclass
+class _Flow:
+    """Text that is being written, and how it looks."""
+
+    source: GrowingMarkdown
+    render: Render
+    begun: bool = False  # something of it is on the screen for good
+
+
+class Screen:
+    def __init__(
+        self,
+        out: IO[str],
+        *,
+        colours: bool = True,
+        verbose: bool = False,
+        quiet: bool = False,
+        size: Callable[[], os.terminal_size] | None = None,
+    ) -> None:
+        self._size = size or (lambda: terminal_size(out))
+        self.verbose = verbose
+        self.quiet = quiet
+        self._renderer = Renderer(colours=colours)
+        self._painter = Painter(out, lambda: self._size().lines)
+        self._safe = SafeStream()
+        self._flow: _Flow | None = None
+        self._calls: dict[str, _Call] = {}
+        self._waiting: tuple[str, float] | None = None  # what for, since when
+        self._gap = False  # the next text is set off from what stands above it
+        self._width = self._columns()
+        self._picture: list[str] = []  # of the open block, as it was painted last
+        self._seen = 0  # characters of that block that stand above, in another width
+        self._timer: asyncio.TimerHandle | None = None
+        self._slowness = 0.0
+
+    # what happens
+
+    def wait_for(self, what: str) -> None:
+        """Shows that something is going on before a run tells anything."""
+        self._waiting = (what, time.monotonic())
+        self._soon()
+
+    def emit(self, event: e.Event) -> None:
+        tell = _TELLS.get(type(event))
+        if tell is not None:
+            tell(self, event)
+
+    def close(self) -> None:
+        """Leaves what is shown and stops repainting. Another run may follow."""
+        self._end_flow()
+        self._waiting = None
+        self._calls.clear()
+        self._paint()
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        self._gap = False
+
+    # the story
+
+    def step_started(self, _event: e.StepStarted) -> None:
+        self.wait_for("thinking")
+
+    def text_added(self, event: e.TextAdded) -> None:
+        self._write(self._safe.feed(event.delta), lambda: _Flow(GrowingMarkdown(), Reply))
+
+    def text_ended(self, _event: e.TextEnded) -> None:
+        self._write(self._safe.flush(), lambda: _Flow(GrowingMarkdown(), Reply))
+        self._end_flow()
+
+    def thought(self, event: e.ReasoningAdded) -> None:
+        if self.verbose:
+            self._write(self._safe.feed(event.delta), lambda: _Flow(GrowingText(), dim))
+
+    def thinking_ended(self, _event: e.ReasoningEnded) -> None:
+        if self.verbose:
+            self._safe.flush()
+            self._end_flow()
+        elif self._waiting is not None and not self.quiet:
+            self._note(f"✻ thought for {_seconds(self._waiting[1])} (/reasoning)", "dim")
+        self.wait_for("answering")
+
+    def call_started(self, event: e.ToolCallStarted) -> None:
+        self._waiting = None
+        self._calls[event.call_id] = _Call(event.name, time.monotonic())
+        self._soon()
+
+    def call_ended(self, event: e.ToolCallEnded) -> None:
+        call = self._calls.setdefault(event.call_id, _Call(event.name, time.monotonic()))
+        call.arguments, call.started = event.arguments, time.monotonic()
+        self._soon()
+
+    def tool_finished(self, event: e.ToolFinished) -> None:
+        call = self._calls.pop(event.call_id, _Call(event.name, time.monotonic()))
+        if self.quiet:
+            return
+        mark = ("✗ ", "red") if event.failed else ("✓ ", "green")
+        asked = call_text(event.name, call.arguments, short=True) if call.arguments else one_line(event.name)
+        self._keep([self._row(mark, asked, f"{event.seconds:.2f} s")])
+        self._details(call, event)
+
+    def _details(self, call: _Call, event: e.ToolFinished) -> None:
+        text = terminal_safe(text_of(event.content)).strip()
+        if self.verbose:
+            self._indented(_pretty(call.arguments))
+            self._indented(shorten(text, SHORT_RESULT))
+        elif event.failed:
+            self._indented(one_line(text, SHORT_ERROR))
+
+    def warned(self, event: e.WarningRaised) -> None:
+        self._note(f"! {one_line(event.message, SHORT_ERROR)}", "yellow")
+
+    def step_finished(self, event: e.StepFinished) -> None:
+        self._waiting = None
+        if self.verbose and event.usage:
+            self._note(f"{event.usage.prompt_tokens:,} + {event.usage.completion_tokens:,} tokens", "dim")
+
+    def finished(self, event: e.RunFinished) -> None:
+        self.close()
+        if event.outcome is e.Outcome.CANCELLED:
+            self._note("(stopped)", "dim")
+        if event.warning:
+            self._note(f"! {one_line(event.warning, SHORT_ERROR)}", "yellow")
+
+    def failed(self, event: e.RunFailed) -> None:
+        self.close()
+        again = "; /retry asks again" if event.retryable else ""
+        self._note(f"✗ {one_line(event.message, SHORT_ERROR)}{again}", "red")
+
+    # lines that stay
+
+    def _note(self, text: str, style: str) -> None:
+        self._end_flow()
+        self._keep(self._renderer.lines(Text(text, style=style), self._columns()))
+
+    def _indented(self, text: str) -> None:
+        inner = self._renderer.lines(dim(text), self._columns() - 2) if text else []
+        self._keep([f"  {line}" for line in inner])
+
+    def _keep(self, lines: list[str]) -> None:
+        if lines:
+            self._painter.keep(lines)
+            self._gap = True
+        self._paint()
+
+    # text that grows
+
+    def _write(self, text: str, begin: Callable[[], _Flow]) -> None:
+        if not text:
+            return
+        self._waiting = None
+        if self._flow is None:
+            self._flow = begin()
+            self._flow.begun = self._gap
+        self._flow.source.add(text)
+        self._soon()
+
+    def _end_flow(self) -> None:
+        flow, self._flow = self._flow, None
+        if flow is not None:
+            self._keep_blocks(flow, flow.source.rest())
+            self._gap = True
+
+    def _keep_blocks(self, flow: _Flow, source: str) -> None:
+        lines = self._of(flow, source)
+        if lines:
+            self._painter.keep(lines)
+            flow.begun, self._seen, self._picture = True, 0, []
+
+    def _of(self, flow: _Flow, source: str) -> list[str]:
+        """The lines of a part of the flow; a blank one sets it off from what stands above."""
+        lines = self._renderer.lines(flow.render(source), self._columns()) if source.strip() else []
+        if self._seen:
+            return unseen(lines, self._seen)
+        return ["", *lines] if lines and flow.begun and flow.render is Reply else lines
+
+    # painting
+
+    def _soon(self) -> None:
+        if self._timer is None:
+            loop = asyncio.get_running_loop()
+            self._timer = loop.call_later(max(FRAME, SLOW * self._slowness), self._tick)
+
+    def _tick(self) -> None:
+        self._timer = None
+        begun = time.monotonic()
+        self._paint()
+        self._slowness = time.monotonic() - begun
+        if self._calls or self._waiting:
+            self._soon()  # the spinner turns
+
+    def _paint(self) -> None:
+        self._notice_width()
+        if self._flow is not None:
+            finished = self._flow.source.finished()
+            if finished.strip():
+                self._keep_blocks(self._flow, finished)
+            self._picture = self._of(self._flow, self._flow.source.open)
+            self._painter.show(self._picture)
+        else:
+            self._painter.show(self._live_rows())
+
+    def _notice_width(self) -> None:
+        width = self._columns()
+        if width != self._width and self._flow is not None:
+            self._painter.take_back_last()
+            self._seen += sum(not each.isspace() for line in self._picture[:-1] for each in plain(line))
+            self._picture = []
+        self._width = width
+
+    def _live_rows(self) -> list[str]:
+        if self.quiet:
+            return []
+        turn = (SPINNER[int(time.monotonic() / TURN) % len(SPINNER)] + " ", "cyan")
+        rows = [
+            self._row(turn, call_text(call.name, call.arguments, short=True), _so_far(call.started))
+            for call in self._calls.values()
+        ]
+        if self._waiting is not None:
+            what, since = self._waiting
+            rows.append(self._row(turn, f"{what}…", _so_far(since)))
+        return rows
+
+    def _row(self, mark: tuple[str, str], what: str, duration: str) -> str:
+        """One line: what does not fit is cut out of the middle part."""
+        end = f" {duration}" if duration else ""
+        text = Text(what)
+        text.truncate(max(self._columns() - len(mark[0]) - len(end), 1), overflow="ellipsis")
+        return "".join(self._renderer.lines(Text.assemble(mark, text, (end, "dim")), self._columns())[:1])
+
+    def _columns(self) -> int:
+        """One less than there are: what a terminal does after its last column differs from one to the next."""
+        return self._size().columns - 1
+
+
+_TELLS: dict[type[e.Event], Callable[..., None]] = {
+    e.StepStarted: Screen.step_started,
+    e.TextAdded: Screen.text_added,
+    e.TextEnded: Screen.text_ended,
+    e.ReasoningAdded: Screen.thought,
+    e.ReasoningEnded: Screen.thinking_ended,
+    e.ToolCallStarted: Screen.call_started,
+    e.ToolCallEnded: Screen.call_ended,
+    e.ToolFinished: Screen.tool_finished,
+    e.WarningRaised: Screen.warned,
+    e.StepFinished: Screen.step_finished,
+    e.RunFinished: Screen.finished,
+    e.RunFailed: Screen.failed,
+}
+
+
+def terminal_size(out: IO[str]) -> os.terminal_size:
+    """As it is now; COLUMNS would be what it was when the shell started."""
+    try:
+        size = os.get_terminal_size(out.fileno())
+    except OSError:  # no terminal
+        return UNKNOWN_SIZE
+    return size if size.columns else UNKNOWN_SIZE
+
+
+def _seconds(since: float) -> str:
+    return f"{time.monotonic() - since:.1f} s"
+
+
+def _so_far(since: float) -> str:
+    """Whole seconds, once there are any: a figure that changes all the time only disturbs."""
+    seconds = int(time.monotonic() - since)
+    return f"{seconds} s" if seconds else ""
+
+
+def _pretty(arguments: str) -> str:
+    """Arguments in full, over as many lines as they need; as they are if they are no JSON."""
+    try:
+        text = json.dumps(json.loads(arguments or "{}"), indent=2, ensure_ascii=False)
+    except (ValueError, RecursionError):
+        text = arguments
+    return shorten(terminal_safe(text), SHORT_RESULT)

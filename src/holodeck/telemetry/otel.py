@@ -1,0 +1,193 @@
+"""Runs as OpenTelemetry spans, by the GenAI conventions (CHT-11).
+
+    chat {session}                      one conversation in the terminal; a server has none of these
+    └── invoke_agent {agent}            one run
+        ├── chat {model}                one model call
+        └── execute_tool {tool}         one tool call
+
+A reader like all others. It needs only OpenTelemetry's API, knows no exporter and nothing of who runs the agent. What was
+said, asked and answered is in the spans only when `content` is asked for.
+"""
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeAlias
+
+from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
+
+from holodeck.core import events as e
+from holodeck.core.messages import text_of
+from holodeck.core.usage import TokenUsage
+
+SCOPE = "holodeck"
+MAX_CONTENT = 16_000  # characters of one attribute
+
+Attributes: TypeAlias = dict[str, Any]
+
+
+class Tracing:
+    """Makes the readers. `content`: also what was said."""
+
+    def __init__(self, tracer: Tracer, *, agent: str, content: bool = False) -> None:
+        self._tracer = tracer
+        self._agent = agent
+        self._content = content
+
+    def run(self, *, run_id: str, session_id: str, parent: Span | None = None) -> "RunSpans":
+        """A reader for one run."""
+        attributes = {
+            "gen_ai.operation.name": "invoke_agent",
+            "gen_ai.agent.name": self._agent,
+            "gen_ai.conversation.id": session_id,
+            "holodeck.run.id": run_id,
+        }
+        span = self._tracer.start_span(f"invoke_agent {self._agent}", _in(parent), attributes=attributes)
+        return RunSpans(self._tracer, span, content=self._content)
+
+    @contextmanager
+    def chat(self, session_id: str) -> Iterator["ChatSpans"]:
+        """A conversation: the runs that its `run` reads are below one span."""
+        attributes = {"gen_ai.agent.name": self._agent, "gen_ai.conversation.id": session_id}
+        span = self._tracer.start_span("chat_session", attributes=attributes)
+        try:
+            yield ChatSpans(self, span)
+        finally:
+            span.end()
+
+
+class ChatSpans:
+    def __init__(self, tracing: Tracing, span: Span) -> None:
+        self._tracing = tracing
+        self._span = span
+
+    def run(self, *, run_id: str, session_id: str) -> "RunSpans":
+        return self._tracing.run(run_id=run_id, session_id=session_id, parent=self._span)
+
+
+class RunSpans:
+    """Reads one run. The model's span ends with the last part of its reply; the tools' spans lie beside it."""
+
+    def __init__(self, tracer: Tracer, span: Span, *, content: bool) -> None:
+        self._tracer = tracer
+        self._run = span
+        self._content = content
+        self._model = ""
+        self._step: Span | None = None
+        self._reply_ended = 0
+        self._said: list[str] = []
+        self._tools: dict[str, Span] = {}
+
+    def __call__(self, event: e.Event) -> None:
+        tell = _TELLS.get(type(event))
+        if tell is not None:
+            tell(self, event)
+
+    def started(self, event: e.RunStarted) -> None:
+        self._model = event.model or ""
+        self._run.set_attributes(_model_attributes(self._model))
+
+    def step_started(self, _event: e.StepStarted) -> None:
+        attributes = {"gen_ai.operation.name": "chat", **_model_attributes(self._model)}
+        name = f"chat {attributes.get('gen_ai.request.model', '')}".strip()
+        self._step = self._tracer.start_span(name, _in(self._run), kind=SpanKind.CLIENT, attributes=attributes)
+        self._said.clear()
+        self._reply_ended = time.time_ns()
+
+    def text_added(self, event: e.TextAdded) -> None:
+        if self._content:
+            self._said.append(event.delta)
+
+    def part_ended(self, _event: e.Event) -> None:
+        self._reply_ended = time.time_ns()
+
+    def call_ended(self, event: e.ToolCallEnded) -> None:
+        self.part_ended(event)
+        attributes = {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": event.name,
+            "gen_ai.tool.call.id": event.call_id,
+            "gen_ai.tool.type": "function",
+        }
+        if self._content:
+            attributes["gen_ai.tool.call.arguments"] = event.arguments[:MAX_CONTENT]
+        name = f"execute_tool {event.name}"
+        self._tools[event.call_id] = self._tracer.start_span(name, _in(self._run), attributes=attributes)
+
+    def tool_finished(self, event: e.ToolFinished) -> None:
+        span = self._tools.pop(event.call_id, None)
+        if span is None:  # it was asked for by the run before, and approved since
+            attributes = {"gen_ai.operation.name": "execute_tool", "gen_ai.tool.name": event.name}
+            begun = time.time_ns() - round(event.seconds * 1e9)
+            name = f"execute_tool {event.name}"
+            span = self._tracer.start_span(name, _in(self._run), attributes=attributes, start_time=begun)
+        if self._content:
+            span.set_attribute("gen_ai.tool.call.result", text_of(event.content)[:MAX_CONTENT])
+        if event.failed:
+            span.set_attribute("error.type", "tool-failed")
+            span.set_status(Status(StatusCode.ERROR))
+        span.end()
+
+    def step_finished(self, event: e.StepFinished) -> None:
+        if self._step is None:
+            return
+        self._step.set_attributes(_usage_attributes(event.usage))
+        if self._content and self._said:
+            part = {"type": "text", "content": "".join(self._said)[:MAX_CONTENT]}
+            message = [{"role": "assistant", "parts": [part]}]
+            self._step.set_attribute("gen_ai.output.messages", json.dumps(message, ensure_ascii=False))
+        self._step.end(end_time=self._reply_ended)
+        self._step = None
+
+    def finished(self, event: e.RunFinished) -> None:
+        self._run.set_attributes(_usage_attributes(event.usage))
+        self._run.set_attribute("gen_ai.response.finish_reasons", [event.finish_reason])
+        self._run.set_attribute("holodeck.run.outcome", event.outcome.value)
+        self._end()
+
+    def failed(self, event: e.RunFailed) -> None:
+        self._run.set_attributes(_usage_attributes(event.usage))
+        self._run.set_attribute("error.type", event.reason or event.code)
+        self._run.set_status(Status(StatusCode.ERROR, event.message))
+        self._end()
+
+    def _end(self) -> None:
+        """A call that waits for somebody has no result in this run."""
+        for span in self._tools.values():
+            span.set_attribute("holodeck.tool.waits", True)
+            span.end()
+        self._tools.clear()
+        self._run.end()
+
+
+_TELLS: dict[type[e.Event], Callable[[RunSpans, Any], None]] = {
+    e.RunStarted: RunSpans.started,
+    e.StepStarted: RunSpans.step_started,
+    e.TextAdded: RunSpans.text_added,
+    e.TextEnded: RunSpans.part_ended,
+    e.ReasoningEnded: RunSpans.part_ended,
+    e.ToolCallEnded: RunSpans.call_ended,
+    e.ToolFinished: RunSpans.tool_finished,
+    e.StepFinished: RunSpans.step_finished,
+    e.RunFinished: RunSpans.finished,
+    e.RunFailed: RunSpans.failed,
+}
+
+
+def _in(parent: Span | None) -> Any:
+    return None if parent is None else set_span_in_context(parent)
+
+
+def _model_attributes(model: str) -> Attributes:
+    """`provider/model` is how models are called here; the conventions want them apart."""
+    provider, slash, name = model.partition("/")
+    if not model:
+        return {}
+    return {"gen_ai.provider.name": provider, "gen_ai.request.model": name if slash else model}
+
+
+def _usage_attributes(usage: TokenUsage | None) -> Attributes:
+    if usage is None:
+        return {}
+    return {"gen_ai.usage.input_tokens": usage.prompt_tokens, "gen_ai.usage.output_tokens": usage.completion_tokens}

@@ -1,0 +1,82 @@
+"""Sends spans to a collector: OTLP over HTTP, in the background (extra `otel`).
+
+The usual variables count: OTEL_EXPORTER_OTLP_ENDPOINT and its relatives where the agent file names no collector,
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT for what is said. A collector that is not there costs nothing but a
+count of what was lost.
+"""
+
+import logging
+import os
+from collections.abc import Mapping, Sequence
+from urllib.parse import urlsplit, urlunsplit
+
+from holodeck.errors import StartError
+from holodeck.telemetry.otel import SCOPE, Tracing
+
+try:
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import Resource
+    from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+except ImportError as error:
+    raise StartError("OpenTelemetry is not installed; install it with: pip install 'holodeck[otel]'") from error
+
+CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
+ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")
+DEFAULT_ENDPOINT = "http://localhost:4318"
+GRPC_PORT, HTTP_PORT = 4317, 4318
+SECONDS = 2.0  # that an exit waits for a collector
+
+
+class Exporting:
+    """A tracer with its exporter. Close it to send what is left."""
+
+    def __init__(
+        self, *, service: str, agent: str, endpoint: str | None = None, environment: Mapping[str, str] = os.environ
+    ) -> None:
+        self.endpoint = traces_url(endpoint, environment)
+        logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # else it writes into the conversation
+        self._exporter = _Counting(OTLPSpanExporter(endpoint=self.endpoint, timeout=SECONDS))
+        self._provider = TracerProvider(resource=Resource.create({"service.name": service}), shutdown_on_exit=False)
+        self._provider.add_span_processor(BatchSpanProcessor(self._exporter))
+        content = environment.get(CONTENT_VARIABLE, "").lower() in ("true", "1", "span_only", "span_and_event")
+        self.tracing = Tracing(self._provider.get_tracer(SCOPE), agent=agent, content=content)
+
+    def close(self) -> int:
+        """How many spans were lost."""
+        self._provider.shutdown()
+        return self._exporter.lost
+
+
+def traces_url(endpoint: str | None, environment: Mapping[str, str] = os.environ) -> str:
+    """Where to send spans: the file's collector, else the environment's, else the local one.
+
+    4317 is the port of OTLP over gRPC, which is not spoken here; the same collectors take HTTP on 4318.
+    """
+    for_traces, for_all = (environment.get(name) for name in ENDPOINT_VARIABLES)
+    if endpoint is None and for_traces:
+        return for_traces
+    url = urlsplit(endpoint or for_all or DEFAULT_ENDPOINT)
+    netloc = url.netloc.removesuffix(f":{GRPC_PORT}") + f":{HTTP_PORT}" if url.port == GRPC_PORT else url.netloc
+    path = url.path.rstrip("/")
+    return urlunsplit((url.scheme, netloc, path if path.endswith("/v1/traces") else f"{path}/v1/traces", "", ""))
+
+
+class _Counting(SpanExporter):
+    """Counts what its exporter could not send."""
+
+    def __init__(self, exporter: SpanExporter) -> None:
+        self.lost = 0
+        self._exporter = exporter
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        result = self._exporter.export(spans)
+        if result is not SpanExportResult.SUCCESS:
+            self.lost += len(spans)
+        return result
+
+    def shutdown(self) -> None:
+        self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter.force_flush(timeout_millis)

@@ -1,0 +1,100 @@
+"""A chat without a terminal: lines that a test wrote down, an agent that is ready, and what was said to the user."""
+
+import asyncio
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from holodeck.agent.agent import Agent
+from holodeck.cli.conversation.archive import Archive
+from holodeck.cli.conversation.attachments import Attachments
+from holodeck.cli.conversation.chat import Chat
+from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
+from holodeck.cli.conversation.talk import Talk
+from holodeck.cli.json_story import JsonStory
+from holodeck.cli.paint import Paint
+from holodeck.config.schema import FileSettings
+from holodeck.models.scripted import ScriptedModel
+from holodeck.tools.functions import FunctionToolset
+
+
+class FixedLines:
+    def __init__(self, *lines: str | Exception) -> None:
+        self.lines = list(lines)
+        self.asked: list[tuple[str, str]] = []
+
+    async def read(self, prompt: str) -> str | None:
+        return await self.ask(prompt)
+
+    async def ask(self, question: str, default: str = "") -> str | None:
+        self.asked.append((question, default))
+        line = self.lines.pop(0) if self.lines else None
+        if isinstance(line, Exception):
+            raise line
+        return line
+
+
+class ReadyAgent:
+    """In the place of `StartingAgent`."""
+
+    failed = False
+
+    def __init__(self, agent: Agent) -> None:
+        self.agent = agent
+        self.task = asyncio.ensure_future(asyncio.sleep(0))
+
+    async def get(self) -> Agent:
+        return self.agent
+
+
+@dataclass
+class Room:
+    """Everything around one chat; `said` is what the user was told besides the answers."""
+
+    folder: Path
+    model: ScriptedModel
+    tools: Any = field(default_factory=lambda: FunctionToolset([]))
+    config: ChatConfig = field(default_factory=ChatConfig)
+    person: bool = True
+    max_tokens: int | None = None
+    said: list[str] = field(default_factory=list)
+    out: Any = None
+
+    async def hear(self, *lines: str | Exception, **options: Any) -> int:
+        agent = Agent(
+            name="a",
+            model=self.model,
+            tools=self.tools,
+            max_tokens=self.max_tokens,
+            max_messages=self.config.max_messages,
+        )
+        self.lines = FixedLines(*lines)
+        self.talk = Talk(
+            config=self.config,
+            session=ChatSession(agent_name="a"),
+            starting=ReadyAgent(agent),
+            archive=Archive(self.folder / "chats"),
+            attachments=Attachments(FileSettings()),
+            display=self.out or JsonStory(_Nowhere()),
+            say=self.said.append,
+            complain=self.said.append,
+            paint=Paint(enabled=False),
+        )
+        self.talk.session.become(SessionState.ACTIVE)
+        async with agent:
+            return await Chat(self.talk, self.lines, person=self.person, **options).go()
+
+    @property
+    def told(self) -> str:
+        return "\n".join(self.said)
+
+    @property
+    def heard(self) -> list[str]:
+        """The last thing that the model was told, each time."""
+        return [str(prompt.messages[-1].content) for prompt in self.model.prompts]
+
+
+class _Nowhere:
+    def write(self, text: str) -> None: ...
+
+    def flush(self) -> None: ...

@@ -1,0 +1,294 @@
+"""Lines and what becomes of them: answers, commands, approvals, checks, limits, files."""
+
+import json
+
+import pytest
+
+from holodeck.cli.conversation.chat import INTERRUPTED
+from holodeck.cli.conversation.commands import COMMANDS
+from holodeck.cli.conversation.session import ChatConfig
+from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks, load_checks
+from holodeck.cli.lines import Interrupted
+from holodeck.core.messages import AssistantMessage, UserMessage, unanswered
+from holodeck.core.tools import Approval
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import ConfigError, ModelUnreachable
+from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.tools.functions import FunctionTool, FunctionToolset
+from holodeck.tools.selection import SelectedToolset
+from tests.cli.talking import Room
+
+
+@pytest.fixture
+def room(tmp_path):
+    return Room(tmp_path, ScriptedModel([says("Yes.", usage=TokenUsage(prompt_tokens=1000, completion_tokens=200))]))
+
+
+# leaving
+
+
+@pytest.mark.req("CHT-03", "CHT-10")
+@pytest.mark.parametrize("word", ["exit", "QUIT", "/exit", "/quit", None])
+async def test_ways_to_leave(room, word):
+    assert await room.hear(*([word, "never read"] if word else [])) == 0
+    assert room.model.prompts == []
+
+
+@pytest.mark.req("CHT-10")
+async def test_ctrl_c_twice_leaves_but_not_with_a_line_between(room):
+    assert await room.hear(Interrupted(), "hello", Interrupted(), Interrupted(), "never read") == INTERRUPTED
+    assert room.heard == ["hello"]
+    assert room.told.count("again leaves") == 2
+
+
+async def test_a_script_learns_that_its_last_answer_failed(tmp_path):
+    room = Room(tmp_path, ScriptedModel([Turn(error=ModelUnreachable("gone")), says("Back.")]), person=False)
+    assert await room.hear("one") == 4
+    assert await room.hear("one", "two") == 0
+
+
+# checks (CHT-07)
+
+
+@pytest.mark.req("CHT-07")
+@pytest.mark.parametrize(
+    ("line", "heard", "told"),
+    [
+        ("   ", [], ""),
+        ("x" * (MAX_INPUT + 1), [], "at most 10000"),
+        ("x" * MAX_INPUT, ["x" * MAX_INPUT], "messages"),
+        ("he\x1b\x00llo\x9b", ["hello"], "messages"),
+        ("\udcff", [], "not valid UTF-8"),
+        ("two\nlines", ["two\nlines"], "messages"),
+    ],
+)
+async def test_input_is_checked(room, line, heard, told):
+    await room.hear(line)
+    assert room.heard == heard
+    assert told in room.told
+    assert bool(room.said) is bool(told)
+
+
+@pytest.mark.req("CHT-07")
+async def test_the_chain_can_be_extended(room, tmp_path):
+    (tmp_path / "checks.py").write_text(
+        "def polite(text):\n    if 'please' not in text:\n        raise ValueError('Say please.')\n"
+        "def shout(text):\n    return text.upper()\n"
+    )
+    own = load_checks([("checks.py", "polite"), ("checks.py", "shout")], tmp_path)
+    await room.hear("do it", "do it, please", checks=InputChecks().then(*own))
+    assert room.heard == ["DO IT, PLEASE"]
+    assert "✗ Say please." in room.said
+    with pytest.raises(ConfigError, match="nobody"):
+        load_checks([("checks.py", "nobody")], tmp_path)
+
+
+# approvals
+
+
+def wiping(done: list[str]) -> SelectedToolset:
+    def wipe(what: str) -> str:
+        """Deletes."""
+        done.append(what)
+        return "gone"
+
+    return SelectedToolset(FunctionToolset([FunctionTool.of(wipe)]), approval={"wipe": Approval.ALWAYS})
+
+
+@pytest.mark.parametrize(
+    ("answers", "carried_out"),
+    [
+        (["y"], ["all"]),
+        (["maybe", "YES"], ["all"]),
+        (["n"], []),
+        ([""], []),
+        (["e", '{"what": "less"}'], ["less"]),
+        (["e", "{oops", "[1]", '{"what": "less"}'], ["less"]),
+    ],
+)
+async def test_a_tool_that_needs_approval_asks(tmp_path, answers, carried_out):
+    done: list[str] = []
+    room = Room(tmp_path, ScriptedModel([calls(("wipe", '{"what": "all"}')), says("All right.")]), wiping(done))
+    assert await room.hear("wipe it", *answers) == 0
+    assert done == carried_out
+    assert '? wipe(what="all")' in room.said
+    assert [default for question, default in room.lines.asked if "arguments" in question][:1] in (
+        [],
+        ['{"what": "all"}'],
+    )
+    assert room.talk.session.transcript.messages[-1].content == "All right."
+
+
+@pytest.mark.parametrize("answer", [Interrupted(), None])
+async def test_a_question_that_is_left_open_is_a_no(tmp_path, answer):
+    done: list[str] = []
+    model = ScriptedModel([calls(("wipe", '{"what": "all"}')), says("Fine.")])
+    room = Room(tmp_path, model, wiping(done))
+    await room.hear("wipe it", *([answer, "never mind"] if answer else []))
+    assert done == []
+    assert len(model.prompts) == (2 if answer else 1)
+    assert unanswered(room.talk.session.transcript.messages) == []
+
+
+# commands
+
+
+@pytest.mark.req("CHT-03")
+async def test_help_names_every_command(room):
+    await room.hear("/help")
+    for name in COMMANDS:
+        assert name in room.told
+    assert {"/help", "/clear", "/history", "/save", "/load", "/tools", "/model", "/retry", "/export", "/exit"} <= set(
+        COMMANDS
+    )
+
+
+async def test_a_command_that_there_is_not(room):
+    await room.hear("/hlep\x1b[31m")
+    assert room.said == ["✗ There is no /hlep; /help lists what there is."]
+
+
+@pytest.mark.req("CHT-03")
+async def test_history_and_clear(room):
+    await room.hear("hel\x1blo", "/history", "/clear", "/history", "again")
+    assert "> hello" in room.said
+    assert "  Yes." in room.said
+    assert room.said.index("Nothing was said yet.") > room.said.index("  Yes.")
+    assert len(room.model.prompts[-1].messages) == 1
+
+
+@pytest.mark.req("CHT-03", "CHT-04")
+async def test_save_and_load(room):
+    await room.hear("remember me", "/save", "/clear", "/load last", "go on")
+    assert [each.content for each in room.model.prompts[-1].messages] == ["remember me", "Yes.", "go on"]
+    saved = next(line.removeprefix("Saved to ") for line in room.said if line.startswith("Saved to "))
+    assert json.loads((room.folder / saved).read_text())["messages"][0]["content"] == "remember me"
+    await room.hear("/load")
+    assert "remember me" in room.told
+
+
+async def test_retry_asks_the_same_again_and_keeps_only_the_new_answer(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("First."), says("Second.")]))
+    await room.hear("/retry", "well?", "/retry")
+    assert "✗ There is nothing to ask again." in room.said
+    assert room.heard == ["well?", "well?"]
+    assert [each.content for each in room.talk.session.transcript.messages] == ["well?", "Second."]
+
+
+@pytest.mark.req("CHT-03")
+async def test_tools_and_model(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("")]), wiping([]))
+    await room.hear("/tools", "/model")
+    assert room.said == ["wipe (asks first)  Deletes.", "scripted"]
+
+
+async def test_export_writes_a_page_and_overwrites_none(tmp_path):
+    model = ScriptedModel([calls(("wipe", '{"what": "all"}')), says("Do**n**e.")])
+    room = Room(tmp_path, model, wiping([]))
+    page = tmp_path / "page.md"
+    await room.hear("wipe\nit", "y", f"/export {page}", f"/export {page}", f"/export {tmp_path}/no/page.md")
+    text = page.read_text()
+    for part in ("# wipe it\n", "## You\n\nwipe\nit\n", '`wipe(what="all")`', "> ✓ wipe\n>\n> gone", "Do**n**e."):
+        assert part in text
+    assert room.told.count("exists; name another file") == 1
+    assert "cannot be written" in room.told
+
+
+async def test_reasoning_is_kept_and_shown_on_demand(tmp_path):
+    room = Room(tmp_path, ScriptedModel([Turn(reasoning=["Hmm\x1b[2J", " so"], text=["Yes."])]))
+    await room.hear("/reasoning", "why?", "/reasoning", "/verbose")
+    assert room.said[0] == "The model has not told its thoughts."
+    assert "Hmm so" in room.said
+    assert room.talk.display.verbose is True
+
+
+# files
+
+
+async def test_files_go_with_the_next_message(room, tmp_path):
+    note = tmp_path / "my note.txt"
+    note.write_text("the secret is 42")
+    await room.hear(f"/attach {note}", "what is it?", f"'{note}'", "and now?", "bare")
+    contents = [prompt.messages[-1].content for prompt in room.model.prompts]
+    assert [len(content) if isinstance(content, tuple) else 1 for content in contents] == [2, 2, 1]
+    assert "the secret is 42" in contents[0][1].text
+    assert "my note.txt: 16 characters as text" in room.said
+    assert "[1 file] > " in [question for question, _ in room.lines.asked]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/attach", "No file is attached"),
+        ("/attach nowhere.txt", "There is no file nowhere.txt."),
+        ("/attach .", "There is no file ."),
+    ],
+)
+async def test_files_that_are_none(room, line, told):
+    await room.hear(line)
+    assert told in room.told
+
+
+async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(room, tmp_path):
+    broken = tmp_path / "broken.pdf"
+    broken.write_bytes(b"MZ\x90\x00 no PDF")
+    await room.hear(f"/attach {broken}", "read it")
+    assert room.model.prompts == []
+    assert "✗ broken.pdf" in room.told
+    assert room.talk.attachments.paths == [broken]
+
+
+# limits (CHT-09)
+
+
+@pytest.mark.req("CHT-09")
+async def test_a_warning_once_at_80_percent_with_an_offer(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(max_messages=10))
+    await room.hear(*["more"] * 5)
+    warnings = [line for line in room.said if line.startswith("!")]
+    assert len(warnings) == 1
+    assert "8 of 10 messages" in warnings[0]
+    assert "/save" in warnings[0]
+    assert "/clear" in warnings[0]
+
+
+@pytest.mark.req("CHT-09")
+async def test_the_same_for_tokens_where_the_limit_is_known(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("word " * 100)]), max_tokens=300)
+    await room.hear("more", "more")
+    assert "of 300 tokens" in room.told
+
+
+@pytest.mark.req("CHT-04", "CHT-05", "CHT-06")
+async def test_status_and_messages_know_what_was_spent(room):
+    await room.hear("one", "two")
+    assert any(line.startswith("4/50 messages · 2,400 tokens · 0.") for line in room.said)
+    reply = room.talk.session.transcript.messages[1]
+    assert isinstance(reply, AssistantMessage)
+    assert reply.tokens_used is not None
+    assert reply.tokens_used.total_tokens == 1200
+    assert reply.timestamp.tzinfo is not None
+
+
+async def test_quiet_says_nothing_around_the_answers(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(quiet=True))
+    await room.hear("one")
+    assert room.said == []
+
+
+def wipe(what: str) -> str:
+    return f"{what} is gone"
+
+
+@pytest.mark.req("CHT-09")
+async def test_a_tool_result_belongs_to_its_call_after_trimming(tmp_path):
+    """What the model is shown never starts in the middle of a step, whatever the limit."""
+    turns = [calls(("wipe", '{"what": "all"}')), says("Done.")] * 4
+    model = ScriptedModel(turns)
+    room = Room(tmp_path, model, FunctionToolset([FunctionTool.of(wipe)]), config=ChatConfig(max_messages=5))
+    await room.hear(*["again"] * 4)
+    assert len(model.prompts) == 8
+    for prompt in model.prompts:
+        assert len(prompt.messages) <= 5
+        assert unanswered(prompt.messages) == []
+        assert isinstance(prompt.messages[0], UserMessage)
