@@ -5,6 +5,7 @@ import { copyButton, h } from "./dom.js";
 import { matches } from "./event-log.js";
 import { sizeText } from "./uploads.js";
 
+const OFTEN = 150; // milliseconds: nobody reads faster
 const ROW = 26; // pixels, as in layout.css
 
 export class EventsView {
@@ -35,11 +36,11 @@ export class EventsView {
   #schedule() {
     if (this.#isScheduled || !this.isVisible) return;
     this.#isScheduled = true;
-    requestAnimationFrame(() => {
+    setTimeout(() => {
       this.#isScheduled = false;
       if (this.log.entries.length < this.#seen) this.#filterAnew();
       else this.#take();
-    });
+    }, OFTEN);
   }
 
   #filterAnew() {

@@ -52,20 +52,36 @@ function blockNode(block) {
 }
 
 function codeNode(block) {
-  const text = document.createTextNode(block.text);
+  const code = h("code");
   const name = h("span", {}, block.language || "text");
+  let text = "";
   const node = h(
     "figure", { class: "code" },
-    h("figcaption", {}, name, copyButton("Copy code", () => text.data)),
-    h("pre", { tabindex: "0", "aria-label": "Code" }, h("code", {}, text)),
+    h("figcaption", {}, name, copyButton("Copy code", () => text)),
+    h("pre", { tabindex: "0", "aria-label": "Code" }, code),
   );
   const grow = (next) => {
-    if (!next.text.startsWith(text.data)) return false;
-    text.appendData(next.text.slice(text.length));
+    if (!next.text.startsWith(text)) return false;
+    appendLines(code, next.text.slice(text.length));
+    text = next.text;
     name.textContent = next.language || "text";
     return true;
   };
+  grow(block);
   return { node, grow };
+}
+
+const CHUNK = 2000; // characters
+
+/** Adds text in blocks of whole lines: a browser lays out the last of them again, not a thousand lines for each token. */
+function appendLines(code, added) {
+  let last = code.lastElementChild;
+  for (const [i, line] of added.split("\n").entries()) {
+    if (i > 0 && last.firstChild.length > CHUNK) last = null;
+    else if (i > 0) last.firstChild.appendData("\n");
+    if (last === null) code.append((last = h("span", { class: "chunk" }, document.createTextNode(""))));
+    last.firstChild.appendData(line);
+  }
 }
 
 function listNode(block) {

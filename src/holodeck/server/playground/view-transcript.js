@@ -4,15 +4,17 @@ import { h } from "./dom.js";
 import { viewOf } from "./view-items.js";
 
 const NEAR_END = 80; // pixels from the end that still count as reading along
+const FAR = 1e9; // further down than anything: to ask how far that is would take a layout of its own
 
 export class Transcript {
   #views = new Map();
   #conversation = null;
   #isScheduled = false;
+  #follows = true;
 
   constructor({ list, scroll, jump, progress }, act, onState) {
     Object.assign(this, { list, scroll, jump, progress, act, onState });
-    scroll.addEventListener("scroll", () => { this.jump.hidden = this.#isAtEnd(); }, { passive: true });
+    scroll.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     jump.addEventListener("click", () => this.#toEnd());
   }
 
@@ -41,7 +43,6 @@ export class Transcript {
   }
 
   #draw({ items, moved, state }) {
-    const follows = this.#isAtEnd();
     const { items: all, run } = this.#conversation;
     for (const item of items) if (!item.dropped) this.#viewOf(item).update(item);
     if (moved) this.#order(all);
@@ -49,7 +50,7 @@ export class Transcript {
     this.progress.textContent = run?.started ? "Thinking" : "Sending";
     if (run && all.at(-1)?.done === false) this.progress.hidden = true;
     this.onState({ changed: state });
-    if (follows) this.#toEnd();
+    if (this.#follows) this.#toEnd();
     else this.jump.hidden = false;
   }
 
@@ -86,12 +87,15 @@ export class Transcript {
     if (items.length === 0) this.list.append(this.empty());
   }
 
-  #isAtEnd() {
-    return this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < NEAR_END;
+  /** Asked when somebody scrolls, not when something is drawn: the answer takes a layout. */
+  #scrolled() {
+    this.#follows = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < NEAR_END;
+    this.jump.hidden = this.#follows;
   }
 
   #toEnd() {
-    this.scroll.scrollTop = this.scroll.scrollHeight;
+    this.#follows = true;
+    this.scroll.scrollTop = FAR;
     this.jump.hidden = true;
   }
 }
