@@ -230,7 +230,6 @@ REQUIREMENTS = (
         "ORC-10",
         "Circuit breakers closed → open → half-open: MCP 5 failures / 30 s, model 3 failures / 60 s, 3 trial calls; one per dependency; state changes logged and measured; open → immediate, clear error.",
         "seed 003",
-        due=5,
     ),
     Requirement(
         "ORC-11",
@@ -499,7 +498,6 @@ REQUIREMENTS = (
         "C14",
         "fd exhaustion (NOFILE 64) → existing streams live, new refused, recovers at once, CPU idle",
         "reliability 3",
-        due=5,
     ),
     Requirement(
         "D01",
@@ -542,7 +540,6 @@ REQUIREMENTS = (
         "D09",
         "Clock jumps ±1 h, NTP step, DST → durations by monotonic; TTL by store clock; JWT leeway 60 s",
         "reliability 3",
-        due=5,
     ),
     Requirement(
         "D10",
@@ -551,12 +548,9 @@ REQUIREMENTS = (
         due=5,
     ),
     Requirement("D11", "Memory limit → RLIMIT_AS 512 MB: big uploads 413, no crash", "reliability 3", due=5),
-    Requirement("D12", "Event loop blocked by a bug → watchdog logs stack > 200 ms", "reliability 3", due=5),
+    Requirement("D12", "Event loop blocked by a bug → watchdog logs stack > 200 ms", "reliability 3"),
     Requirement(
-        "D13",
-        "Log pipe blocked (stdout not read) → bounded queue, drop + count, requests go on",
-        "reliability 3",
-        due=5,
+        "D13", "Log pipe blocked (stdout not read) → bounded queue, drop + count, requests go on", "reliability 3"
     ),
     Requirement(
         "D14", "Two replicas, rolling restart → 0 failed requests through a retrying client", "reliability 3", due=5
@@ -733,10 +727,7 @@ REQUIREMENTS = (
         due=5,
     ),
     Requirement(
-        "T31",
-        "X-Forwarded-For / proxy header spoofing → Trust only configured proxies; else ignore",
-        "reliability 2",
-        due=5,
+        "T31", "X-Forwarded-For / proxy header spoofing → Trust only configured proxies; else ignore", "reliability 2"
     ),
     Requirement(
         "T32",

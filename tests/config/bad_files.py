@@ -52,7 +52,7 @@ BAD = {
     ),
     "unknown deep": (
         START + "files:\n  colour: red\n",
-        ":4:3: files.colour: unknown key; known here: max_files, max_file_mb, max_request_mb",
+        ":4:3: files.colour: unknown key; known here: max_files, max_file_mb, max_request_mb, allow_hosts",
     ),
     "key of a tool": (
         START + "tools:\n  - name: t\n    type: mcp\n    comand: x\n    url: http://localhost:1/\n",

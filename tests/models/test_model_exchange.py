@@ -158,7 +158,8 @@ async def test_ids_that_an_endpoint_uses_again_are_replaced():
 
 CHECKS = {
     "list": (status(200, {"data": []}), None),
-    "no such list": (status(404, b"<html>no</html>"), None),
+    "no such list": (status(404, {"error": "no such path"}), None),
+    "a web server": (status(404, b"<html>no</html>"), ModelProtocolError),
     "odd": (status(200, b"hello", Content_Type="text/plain"), None),
     "limited": (status(429, b"{}"), None),
     "bad key": (status(401, b"{}"), ModelAuthFailed),
@@ -182,6 +183,13 @@ async def test_check_tells_whether_the_endpoint_is_there_and_takes_the_key(case)
                 await model.check()
     assert (endpoint.requests[0].method, endpoint.requests[0].path) == ("GET", "/v1/models")
     assert endpoint.requests[0].headers["authorization"] == f"Bearer {KEY}"
+
+
+async def test_a_gateway_with_a_page_instead_of_the_list_is_asked_an_empty_question():
+    answers = status(404, b"<html>no</html>"), status(400, {"error": {"message": "messages is required"}})
+    async with ModelEndpoint(*answers) as endpoint, asking(endpoint.url, deadlines=SHORT) as model:
+        await model.check()
+    assert (endpoint.requests[1].method, endpoint.requests[1].body) == ("POST", b"{}")
 
 
 async def test_check_of_a_port_where_nobody_listens():

@@ -49,7 +49,9 @@ class _Call:
             self.name += piece
 
     def has_whole_arguments(self) -> bool:
-        return is_object(str(self.arguments))
+        # The end first: with an endpoint that repeats the name, this is asked for every delta.
+        end = next((piece for piece in reversed(self.arguments.said) if not piece.isspace()), "")
+        return end.rstrip().endswith("}") and is_object(str(self.arguments))
 
 
 class CallAssembly:

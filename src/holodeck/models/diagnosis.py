@@ -62,6 +62,11 @@ class Refusal(msgspec.Struct, frozen=True, kw_only=True):
     body: bytes = b""
     retry_after: float | None = None
     location: str | None = None
+    content_type: str = ""
+
+    @property
+    def is_page(self) -> bool:
+        return self.content_type == "text/html" or self.body.lstrip().startswith(b"<")
 
     @property
     def text(self) -> str:

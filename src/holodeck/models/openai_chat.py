@@ -33,6 +33,7 @@ AFTER_FINISH = 5.0  # seconds for the usage and [DONE] that follow the finish re
 DRAIN = 0.05  # seconds for the end of the body that follows [DONE]; with it the connection can be used again
 REFUSAL = 5.0  # seconds for the text of a refusal; without it the status has to do
 _SUCCESS = range(200, 300)
+NOT_FOUND = 404
 _MAX_REFUSAL = 65_536
 _LONGEST_LOGGED = 200
 _LOST = (aiohttp.ClientError, OSError)  # TimeoutError is an OSError
@@ -89,25 +90,29 @@ class OpenAIChatModel:
             await self._sleep(pause)
 
     async def check(self) -> None:
-        """Asks for the list of models. Endpoints without one answer 404 or worse, which proves that they are there."""
-        try:
-            async with asyncio.timeout(self._limits.first_token), self._connection.get(self._models_url) as response:
-                refusal = await _read_refusal(response)
-        except TimeoutError as error:
-            raise ModelTimeout(f"The model endpoint did not answer within {self._limits.first_token:g} s.") from error
-        except _LOST as error:
-            raise self._diagnosis.of_connection(error, started=False) from error
-        is_page = response.content_type == "text/html" or refusal.body.lstrip().startswith(b"<")
-        if is_page and (response.status in _SUCCESS or response.status == 404):  # noqa: PLR2004  no API: a web server
+        """Asks for the list of models; where there is none, an empty question, which costs nothing, shows who is there."""
+        refusal = await self._probe(self._connection.get(self._models_url))
+        if refusal.is_page and refusal.status == NOT_FOUND:
+            refusal = await self._probe(self._connection.post(self._url, b"{}"))
+        if refusal.is_page and (refusal.status in _SUCCESS or refusal.status == NOT_FOUND):
             raise ModelProtocolError(
                 f"{self._where} answers with a web page. Probably the endpoint's URL is not that of an "
                 "OpenAI-compatible API: is a /v1 missing at its end?"
             )
-        if response.status in _SUCCESS:
+        if refusal.status in _SUCCESS:
             return
         failure = self._diagnosis.of_response(refusal)
         if isinstance(failure, ModelAuthFailed) or refusal.status >= 500:  # noqa: PLR2004  the server's own failure
             raise failure
+
+    async def _probe(self, request: "aiohttp.client._RequestContextManager") -> Refusal:
+        try:
+            async with asyncio.timeout(self._limits.first_token), request as response:
+                return await _read_refusal(response)
+        except TimeoutError as error:
+            raise ModelTimeout(f"The model endpoint did not answer within {self._limits.first_token:g} s.") from error
+        except _LOST as error:
+            raise self._diagnosis.of_connection(error, started=False) from error
 
     async def close(self) -> None:
         await self._connection.close()
@@ -227,6 +232,7 @@ async def _read_refusal(response: aiohttp.ClientResponse) -> Refusal:
         body=bytes(body[:_MAX_REFUSAL]),
         retry_after=retry_after(response.headers),
         location=response.headers.get("Location"),
+        content_type=response.content_type,
     )
 
 
