@@ -10,10 +10,13 @@ from typing import Any, NoReturn
 
 import msgspec
 
+from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.text import clean
-from holodeck.errors import InvalidRequest
+from holodeck.errors import InvalidRequest, PayloadTooLarge
 
 MAX_DEPTH = 64
+MAX_SEPARATORS = 500_000  # commas, in texts too: thirty megabytes of `1,1,1` would be gigabytes of values
+MAX_OPAQUE = 100_000  # values under one member that is walked here, while every other stream stands still
 MAX_NAME = 1024  # of messages and calls: some providers put signatures into call ids
 
 _decode = msgspec.json.Decoder().decode
@@ -21,7 +24,9 @@ _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body: 400 for what is no JSON, 422 for what is no object."""
+    """The JSON object in a body: 400 for what is no JSON, 422 for what is no object, 413 for what has no end."""
+    if body.count(b",") > MAX_SEPARATORS:
+        raise PayloadTooLarge(f"The body holds more than {MAX_SEPARATORS:,} values")
     try:
         value = _decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -83,22 +88,49 @@ def rows(value: Any, path: str, limit: int) -> list[Any]:
     return value
 
 
-def opaque(value: Any, path: str, depth: int = MAX_DEPTH) -> Any:
-    """Any JSON value, its texts cleaned, its depth bounded: later code may walk it without fear."""
-    if isinstance(value, str):
-        return clean(value)
-    if not isinstance(value, dict | list):
-        return value
-    if depth == 0:
-        raise InvalidRequest(f"{path} is nested more than {MAX_DEPTH} levels deep", field=path)
-    if isinstance(value, list):
-        return [opaque(item, path, depth - 1) for item in value]
-    return {clean(key): opaque(item, path, depth - 1) for key, item in value.items()}
+def foreign_id(value: Any, path: str) -> str:
+    """A thread, run, conversation or user, as its owner calls it. It is not mended: two names must not become one."""
+    read = text(value, path)
+    if read != value or not is_foreign_id(read):
+        raise InvalidRequest(f"{path} has to have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
+    return read
 
 
-_JSON_NAMES = {type(None): "null", bool: "a boolean", str: "a string", list: "a list", dict: "an object"}
+def opaque(value: Any, path: str) -> Any:
+    """Any JSON value, its texts cleaned, its depth and number bounded: later code may walk it without fear."""
+    return _Walk(path).cleaned(value, MAX_DEPTH)
+
+
+class _Walk:
+    def __init__(self, path: str) -> None:
+        self._path, self._left = path, MAX_OPAQUE
+
+    def cleaned(self, value: Any, depth: int) -> Any:
+        if isinstance(value, str):
+            return clean(value)
+        if not isinstance(value, dict | list):
+            return value
+        if depth == 0:
+            raise InvalidRequest(f"{self._path} is nested more than {MAX_DEPTH} levels deep", field=self._path)
+        self._left -= len(value)
+        if self._left < 0:
+            raise PayloadTooLarge(f"{self._path} holds more than {MAX_OPAQUE:,} values")
+        if isinstance(value, list):
+            return [self.cleaned(item, depth - 1) for item in value]
+        return {clean(key): self.cleaned(item, depth - 1) for key, item in value.items()}
+
+
+_JSON_NAMES = {
+    type(None): "null",
+    bool: "a boolean",
+    int: "a number",
+    float: "a number",
+    str: "a string",
+    list: "a list",
+    dict: "an object",
+}
 
 
 def _wrong(path: str, wanted: str, value: Any) -> InvalidRequest:
-    got = _JSON_NAMES.get(type(value), "a number")
+    got = _JSON_NAMES.get(type(value), "a file")  # forms have parts that JSON has not
     return InvalidRequest(f"{path} has to be {wanted}, not {got}", field=path)

@@ -112,6 +112,8 @@ REFUSED: dict[str, tuple[bytes, int, str | None]] = {
     "threadId is too long": (body(threadId="x" * 129), 422, "threadId"),
     "threadId has a line break": (body(threadId="a\nb"), 422, "threadId"),
     "threadId has a right-to-left override": (body(threadId="a\u202eb"), 422, "threadId"),
+    "threadId has a NUL": (body(threadId="a\0b"), 422, "threadId"),
+    "threadId has half an emoji": (body(threadId="a\ud83d"), 422, "threadId"),
     "no runId": (body(runId=None), 422, "runId"),
     "runId could end an SSE line": (body(runId="r\r\ndata: {}"), 422, "runId"),
     "parentRunId is an object": (body(parentRunId={}), 422, "parentRunId"),
@@ -225,6 +227,22 @@ def test_keys_may_be_spelled_as_in_python() -> None:
 @pytest.mark.parametrize(("sent", "read"), [({}, None), (None, None), ([], []), ({"a": {}}, {"a": {}}), (0, 0)])
 def test_empty_state_is_no_state(sent: Any, read: Any) -> None:
     assert decode(body(state=sent)).request.state == read
+
+
+PART = {"type": "text", "text": ""}
+ENDLESS = {
+    "values that nobody asked for": body(unknown=[1] * 500_002),
+    "values beside half a pair": body(unknown=[1] * 500_002, other="\ud83d"),
+    "values in forwardedProps": body(forwardedProps={"a": [[1] * 50_000] * 3}),
+    "values in a resume": body(resume=[{"interruptId": "i", "status": "resolved", "payload": [1] * 100_001}]),
+    "parts": body(messages=[{"id": str(i), "role": "user", "content": [PART] * 200} for i in range(51)]),
+}
+
+
+@pytest.mark.parametrize("raw", ENDLESS.values(), ids=ENDLESS)
+def test_a_body_of_many_small_values_is_refused_before_it_holds_up_the_server(raw: bytes) -> None:
+    with pytest.raises(PayloadTooLarge, match=r"more than [\d,]+ (values|parts)"):
+        decode(raw)
 
 
 @pytest.mark.req("T27")
@@ -434,7 +452,7 @@ def outcome(raw: bytes) -> str | int:
 
 STRICTER_THAN_THE_SDK = {
     "threadId is empty", "threadId is too long", "threadId has a line break", "threadId has a right-to-left override",
-    "runId could end an SSE line", "10,001 messages", "message id is empty", "257 parts", "129 tools",
+    "threadId has a NUL", "runId could end an SSE line", "10,001 messages", "message id is empty", "257 parts", "129 tools",
     "a tool name with a space", "a tool name of 65 characters", "a tool name with a line break",
 }  # fmt: skip
 

@@ -30,6 +30,8 @@ REFUSED = {
     "conversation: empty": (body(conversation_id=""), 422, "conversation_id"),
     "conversation: a line break": (body(conversation_id="a\nb"), 422, "conversation_id"),
     "conversation: too long": (body(conversation_id="x" * 129), 422, "conversation_id"),
+    "conversation: a NUL": (body(conversation_id="a\0b"), 422, "conversation_id"),
+    "user: a NUL": (body(user_id="alice\0"), 422, "user_id"),
     "user: a number": (body(user_id=7), 422, "user_id"),
     "user: too long": (body(user_id="x" * 129), 422, "user_id"),
 }

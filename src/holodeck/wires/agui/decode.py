@@ -12,7 +12,6 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.messages import AssistantMessage, Content, Message, Part, ToolCall, ToolMessage, UserMessage, text_of
 from holodeck.core.request import Resume, RunRequest
 from holodeck.core.tools import ToolSchema
@@ -20,12 +19,13 @@ from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.content import read_part
 from holodeck.wires.agui.profile import Profile, profile_of
 from holodeck.wires.agui.spelling import camel_case
-from holodeck.wires.body import name, opaque, parse, rows, table, text
+from holodeck.wires.body import foreign_id, name, opaque, parse, rows, table, text
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000
 MAX_CALLS = 256  # in one assistant message
 MAX_PARTS = 256  # in one message
+MAX_PIECES = 10_000  # parts and calls of all messages together
 MAX_TOOLS = 128
 MAX_CONTEXT = 1_000
 MAX_RESUMES = 128
@@ -52,12 +52,12 @@ def decode(body: bytes) -> AguiInput:
     raw = camel_case(parse(body))
     warnings: list[str] = []
     warn = warnings.append
-    thread_id, run_id = _id(raw.get("threadId"), "threadId"), _id(raw.get("runId"), "runId")
+    thread_id, run_id = foreign_id(raw.get("threadId"), "threadId"), foreign_id(raw.get("runId"), "runId")
     context = _context(raw.get("context"), warn)
     request = RunRequest(
         session_id=thread_id,
         run_id=run_id,
-        parent_run_id=None if raw.get("parentRunId") is None else _id(raw["parentRunId"], "parentRunId"),
+        parent_run_id=None if raw.get("parentRunId") is None else foreign_id(raw["parentRunId"], "parentRunId"),
         messages=_messages(raw.get("messages"), warn),
         client_tools=_tools(raw.get("tools"), warn),
         context=context,
@@ -70,19 +70,15 @@ def decode(body: bytes) -> AguiInput:
     return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
 
 
-def _id(value: Any, path: str) -> str:
-    read = text(value, path)
-    if not is_foreign_id(read):
-        raise InvalidRequest(f"{path} has to have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
-    return read
-
-
 def _messages(value: Any, warn: Warn) -> tuple[Message, ...]:
     if value is None:
         raise InvalidRequest("messages is missing", field="messages")
     read: dict[str, Message] = {}
     tool_names: dict[str, str] = {}
-    for i, item in enumerate(rows(value, "messages", MAX_MESSAGES)):
+    given = rows(value, "messages", MAX_MESSAGES)
+    if sum(map(_pieces, given)) > MAX_PIECES:
+        raise PayloadTooLarge(f"messages holds more than {MAX_PIECES:,} parts and tool calls")
+    for i, item in enumerate(given):
         path = f"messages[{i}]"
         message = _message(camel_case(table(item, path)), path, tool_names, warn)
         if message is None:
@@ -94,6 +90,11 @@ def _messages(value: Any, warn: Warn) -> tuple[Message, ...]:
         if isinstance(message, AssistantMessage):
             tool_names.update((call.id, call.name) for call in message.tool_calls)
     return tuple(read.values())
+
+
+def _pieces(message: Any) -> int:
+    members = message.values() if isinstance(message, dict) else ()
+    return sum(len(member) for member in members if isinstance(member, list))
 
 
 def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> Message | None:

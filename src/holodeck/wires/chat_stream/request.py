@@ -5,12 +5,12 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from msgspec import Meta
 
-from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
+from holodeck.core.ids import MAX_FOREIGN_ID
 from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.text import strip_controls
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import parse, text
+from holodeck.wires.body import foreign_id, parse, text
 
 MAX_INPUT = 5_000
 
@@ -51,12 +51,7 @@ def decode(body: bytes) -> ChatRequest:
 
 
 def _id(value: Any, path: str) -> str | None:
-    if value is None:
-        return None
-    read = text(value, path)
-    if not is_foreign_id(read):
-        raise InvalidRequest(f"{path} has to have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
-    return read
+    return None if value is None else foreign_id(value, path)
 
 
 def run_request(chat: ChatRequest, *, session_id: str, user_id: str) -> RunRequest:
