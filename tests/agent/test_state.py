@@ -2,8 +2,10 @@
 
 import pytest
 
+from holodeck.agent import prediction
 from holodeck.agent.agent import Prediction, StateSettings
-from holodeck.agent.prediction import argument_so_far
+from holodeck.agent.narrator import Narrator
+from holodeck.agent.prediction import Predictor, argument_so_far
 from holodeck.core import events as e
 from holodeck.core.json_patch import PatchError, apply_patch
 from holodeck.core.messages import ToolCall
@@ -68,6 +70,29 @@ async def test_an_argument_is_predicted_while_it_streams():
     assert values[-1] == "Once upon a time\nthere was"
     assert len(values) > 5
     assert all(values[-1].startswith(value) for value in values)
+
+
+@pytest.mark.req("SRV-22")
+@pytest.mark.parametrize(
+    "arguments", ['{"plan": ["' + "step " * 2000 + '"]}', '{"a": "' + "b" * 10_000 + '", "plan": "c"}']
+)
+def test_an_argument_that_cannot_be_shown_yet_is_looked_for_now_and_then_not_with_every_piece(monkeypatch, arguments):
+    looks = []
+
+    def counted(text, argument):
+        looks.append(len(text))
+        return argument_so_far(text, argument)
+
+    monkeypatch.setattr(prediction, "argument_so_far", counted)
+    told = []
+    narrator = Narrator(told.append, run_id="r", session_id="s")
+    predictor = Predictor(narrator, [Prediction(state_key="plan", tool="write", argument="plan")])
+    predictor.call_started("w", "write")
+    for start in range(0, len(arguments), 4):
+        predictor.call_arguments("w", arguments[start : start + 4])
+    predictor.call_ended(ToolCall(id="w", name="write", arguments=arguments))
+    assert sum(looks) < 30 * len(arguments)
+    assert [event.patch[0]["path"] for event in told if isinstance(event, e.StatePatched)][-1] == "/plan"
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ from holodeck.agent.narrator import Narrator
 from holodeck.core.events import CustomSent, StatePatched
 from holodeck.core.messages import ToolCall
 
-GROWTH = 20  # a new state is told when the text grew by a twentieth, so that the cost stays linear
+GROWTH = 20  # the text is looked at when it grew by a twentieth, so that the cost stays linear
 
 
 def announcement(predictions: Sequence[Prediction]) -> CustomSent:
@@ -56,8 +56,9 @@ def _open_string(text: str) -> str | None:
 @dataclass
 class _Watched:
     prediction: Prediction
-    text: str = ""
-    told: int = -1
+    pieces: list[str] = field(default_factory=list)
+    length: int = 0
+    looked_at: int = -1  # the length when it was last looked at
 
 
 @dataclass
@@ -81,18 +82,20 @@ class Predictor:
     def call_arguments(self, call_id: str, delta: str) -> None:
         self.narrator.call_arguments(call_id, delta)
         for watched in self.watched.get(call_id, ()):
-            watched.text += delta
-            if len(watched.text) - watched.told > watched.told // GROWTH:
-                self._tell(watched, argument_so_far(watched.text, watched.prediction.argument))
+            watched.pieces.append(delta)
+            watched.length += len(delta)
+            if watched.length - watched.looked_at > watched.looked_at // GROWTH:
+                watched.looked_at = watched.length
+                self._tell(watched, "".join(watched.pieces))
 
     def call_ended(self, call: ToolCall) -> None:
         for watched in self.watched.pop(call.id, ()):
-            self._tell(watched, argument_so_far(call.arguments, watched.prediction.argument))
+            self._tell(watched, call.arguments)
         self.narrator.call_ended(call)
 
-    def _tell(self, watched: _Watched, value: Any) -> None:
+    def _tell(self, watched: _Watched, text: str) -> None:
+        value = argument_so_far(text, watched.prediction.argument)
         if value is None:
             return
-        watched.told = len(watched.text)
         path = "/" + watched.prediction.state_key.replace("~", "~0").replace("/", "~1")
         self.narrator.emit(StatePatched([{"op": "add", "path": path, "value": value}]))
