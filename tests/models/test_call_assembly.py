@@ -56,6 +56,10 @@ CASES = {
         [[d(0, "a", "f", '{"x"')], [d(0, "a", "f", ":1}")], [d(0, "b", "f", "{}")]],
         [("a", "f", '{"x":1}'), ("b", "f", "{}")],
     ),
+    "no id, the name on every delta, blanks behind the arguments": (
+        [[d(0, name="f", args='{"x":')], [d(0, name="f", args="{}}")], [d(0, args="\n")], [d(0, name="f", args="{}")]],
+        [(NEW, "f", '{"x":{}}\n'), (NEW, "f", "{}")],
+    ),
     "ollama: no id": ([[d(0, name="f", args="{}")]], [(NEW, "f", "{}")]),
     "ollama: no id, two calls": (
         [[d(0, name="f", args="{}")], [d(1, name="g", args="{}")]],
@@ -212,6 +216,16 @@ def test_an_id_of_an_earlier_turn_is_replaced():
 )
 def test_whole_arguments_are_recognised(text, expected):
     assert is_object(text) is expected
+
+
+@pytest.mark.req("A25")
+def test_a_name_on_every_delta_does_not_have_all_arguments_read_each_time(monkeypatch):
+    read = []
+    monkeypatch.setattr("holodeck.models.assembly.is_object", lambda text: read.append(text) or is_object(text))
+    arguments = json.dumps({"text": "word " * 1000})
+    calls, _ = assemble([[d(0, name="f", args=arguments[i : i + 4])] for i in range(0, len(arguments), 4)])
+    assert [call.arguments for call in calls] == [arguments]
+    assert len(read) <= 1
 
 
 NAMES = st.text("abcdefgh_", min_size=1, max_size=8)
