@@ -172,7 +172,9 @@ class McpServer:
         hopeful = (end.was_ready or self.state is McpState.RESTARTING) and self._setbacks <= PATIENCE
         pause = pause_before_attempt(self._setbacks, was_ready=end.was_ready)
         self._advice = end.advice
-        self._change(McpState.RESTARTING if hopeful else McpState.FAILED, one_line(end.reason, 300))
+        self._change(
+            McpState.RESTARTING if hopeful else McpState.FAILED, one_line(self._settings.masked(end.reason), 300)
+        )
         details = {"server": self._settings.name, "reason": self.detail, "next_attempt_in": pause}
         _log.warning("mcp_server_lost" if end.was_ready else "mcp_server_not_started", extra={"details": details})
         with contextlib.suppress(TimeoutError):

@@ -6,6 +6,7 @@ from pathlib import Path
 
 MAX_LINE_BYTES = 1_000_000
 MAX_RESULT_CHARS = 50_000
+SHORTEST_SECRET = 6  # shorter values are words: "true", "debug"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,3 +33,10 @@ class McpSettings:
     def __post_init__(self) -> None:
         if (self.command is None) == (self.url is None):
             raise ValueError(f"the tool server '{self.name}' needs either a command or a url")
+
+    def masked(self, text: str) -> str:
+        """A server that complains may repeat what it was given; what it says is shown to anybody."""
+        given = {value for value in (*self.env.values(), *self.headers.values()) if len(value) >= SHORTEST_SECRET}
+        for value in sorted(given, key=len, reverse=True):  # one may be part of another
+            text = text.replace(value, "[secret]")
+        return text

@@ -49,6 +49,13 @@ async def test_a_required_server_that_exits_at_once_stops_the_start_with_its_las
     assert "exited with code 3: no database here. Run `" in caught.value.message
 
 
+@pytest.mark.req("T28")
+async def test_last_words_do_not_tell_what_the_server_was_given(rogue):
+    server = await rogue("exit=3", env={"DATABASE": "database here", "SHORT": "no"})
+    assert server.health.detail == "failed: exited with code 3: no [secret]"
+    assert "database" not in (await server.call("echo")).text
+
+
 @pytest.mark.req("B01", "SRV-10")
 async def test_a_server_that_is_not_required_is_missed_but_not_waited_for(rogue):
     server = await rogue("exit=3")
