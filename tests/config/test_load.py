@@ -56,12 +56,17 @@ def test_a_billion_laughs_are_refused_before_they_are_laughed(tmp_path):
 @pytest.mark.parametrize(
     ("text", "part"),
     [
-        (START + "description: " + "x" * 300_000, "256 kB is too long for an agent file"),
+        (START + "description: " + "x" * 300_000, "too long for an agent file (at most 256 kB)"),
         (START + "tools: " + "[" * 5000, "nested deeper than 32 levels"),
         (START + "tools: " + "{a: " * 500, "nested deeper than 32 levels"),
         (b"name: \xff\n", "agent.yaml:1: the file is not UTF-8"),
         ("name: a\ndescription: \x07\n", "a control character is not allowed"),
         ("name: a\x00b\n", "a control character is not allowed"),
+        (START + 'instructions: {file: "a\\0b"}\n', "instructions.file: has a character that is not allowed here"),
+        (
+            START + 'tools: [{name: t, type: mcp, command: x, args: ["a\\0b"]}]\n',
+            "tools[0].args[0]: has a character that is not allowed here",
+        ),
     ],
 )
 def test_what_is_no_text_or_too_much_is_refused(tmp_path, text, part):

@@ -20,11 +20,13 @@ def _as_written(value: object) -> object:
     return str(value) if isinstance(value, int | float) else value
 
 
+NO_NUL = r"^[^\x00]*$"  # the system takes none in a path, an argument or a variable
+
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s\x00-\x1f]+$")]
 ToolName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
-FilePath = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024)]
+FilePath = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024, pattern=NO_NUL)]
 Url = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2048, pattern=r"^https?://[^\s/]+")]
-Text = Annotated[str, BeforeValidator(_as_written), StringConstraints(max_length=16_384)]
+Text = Annotated[str, BeforeValidator(_as_written), StringConstraints(max_length=16_384, pattern=NO_NUL)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
 
 

@@ -109,7 +109,7 @@ def parse(data: bytes, file: str) -> Fields:
 
 def _decode(data: bytes, file: str) -> str:
     if len(data) > MAX_BYTES:
-        raise ConfigError(f"{file}: {len(data) // 1024} kB is too long for an agent file (at most 256 kB)")
+        raise ConfigError(f"{file}: too long for an agent file (at most {MAX_BYTES // 1024} kB)")
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
