@@ -2,6 +2,7 @@
 
 import pytest
 
+from holodeck.cli.check import commands_of
 from holodeck.config.build import build_agent, load_agent
 from holodeck.config.bundled import load_demo
 from holodeck.config.load import load_config
@@ -12,7 +13,7 @@ from tests.cli.process import holodeck
 def test_init_writes_a_project_that_checks_and_answers_at_once(tmp_path):
     first = holodeck("init", "My Agent!", folder=tmp_path)
     assert first.code == 0
-    assert "holodeck chat" in first.out
+    assert "cd 'My Agent!' && holodeck chat" in first.out
     project = tmp_path / "My Agent!"
     assert load_config(project).agent.name == "my-agent"
     assert load_config(project).warnings == ()
@@ -23,6 +24,22 @@ def test_init_writes_a_project_that_checks_and_answers_at_once(tmp_path):
     again = holodeck("init", "My Agent!", folder=tmp_path)
     assert (again.code, again.out) == (1, "")
     assert "agent.yaml exists; choose another folder" in again.err
+
+
+@pytest.mark.parametrize(("folder", "name"), [("2024", "agent-2024"), ("true", "agent-true"), ("1e3", "agent-1e3")])
+def test_init_in_a_folder_whose_name_is_no_text_in_yaml(tmp_path, folder, name):
+    assert holodeck("init", folder, folder=tmp_path).code == 0
+    assert load_config(tmp_path / folder).agent.name == name
+
+
+@pytest.mark.req("T28")
+def test_check_shows_the_commands_but_nothing_that_came_from_variables(tmp_path):
+    (tmp_path / ".env").write_text("TODOS=sqlite:///nowhere-hunter2/x.sqlite3\n")
+    (tmp_path / "agent.yaml").write_text(
+        "name: a\nmodel: {provider: demo}\n"
+        "tools: [{name: todo, type: mcp, command: holodeck-todo, args: [--database-url, '${TODOS}']}]\n"
+    )
+    assert commands_of(load_config(tmp_path)) == ["holodeck-todo --database-url ${…}"]
 
 
 @pytest.mark.req("CHT-02", "CHT-10")

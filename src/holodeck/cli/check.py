@@ -38,8 +38,17 @@ def command(*, path: str | None, demo: bool) -> int:
 
 def commands_of(config: LoadedConfig) -> list[str]:
     """The programs that starting this agent runs: what a person wants to see of a file that came from somebody else."""
-    tools = [tool for tool in config.agent.tools if isinstance(tool, McpToolSettings) and tool.command]
-    return [one_line(f"{tool.command} {' '.join(tool.args)}", 200) for tool in tools]
+    return [
+        one_line(" ".join([tool.command, *_arguments(config, number, tool)]), 200)
+        for number, tool in enumerate(config.agent.tools)
+        if isinstance(tool, McpToolSettings) and tool.command
+    ]
+
+
+def _arguments(config: LoadedConfig, number: int, tool: McpToolSettings) -> list[str]:
+    """Without what came from variables: a database's URL holds its password."""
+    hidden = config.document.substituted
+    return ["${…}" if ("tools", number, "args", i) in hidden else each for i, each in enumerate(tool.args)]
 
 
 async def connect(agent: Agent, report: "Report") -> int:

@@ -1,5 +1,6 @@
 """`holodeck init`: a project that runs at once, on the demo model and with a tool of its own."""
 
+import shlex
 from importlib.resources import files
 from pathlib import Path
 
@@ -29,7 +30,7 @@ def command(folder: Path) -> None:
     for source, target in TEMPLATE.items():
         _write(folder / target, source, folder.resolve().name)
         click.echo(f"wrote {folder / target}")
-    step = "" if folder == Path() else f"cd {folder} && "
+    step = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
     click.echo(f"\nNext:  {step}holodeck chat\n       {step}holodeck serve --open")
 
 
@@ -43,6 +44,8 @@ def _write(target: Path, source: str, project: str) -> None:
 
 
 def _agent_name(project: str) -> str:
-    """The folder's name, as far as it can be an agent's."""
-    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in project.lower()).strip("-")
-    return name[:100] or "my-agent"
+    """The folder's name, as far as it can be an agent's: in YAML, 2024 and true are no text."""
+    name = "".join(c if c.isascii() and c.isalnum() else "-" for c in project.lower()).strip("-")[:90]
+    if not name:
+        return "my-agent"
+    return f"agent-{name}" if name[0].isdigit() or name in ("true", "false", "null") else name
