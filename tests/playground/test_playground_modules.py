@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from holodeck.server.options import ProtocolType, ServerSettings
 from holodeck.server.routes import playground as route
 from tests.playground.webdriver import missing
 from tests.server.serving import served
@@ -69,6 +70,14 @@ async def test_a_page_that_is_known_is_not_sent_again():
         ):
             async with s.get(path) as answer:
                 assert answer.status == 404
+
+
+async def test_a_server_without_ag_ui_has_no_playground():
+    async with served(settings=ServerSettings(protocols=(ProtocolType.REST,))) as s:
+        async with s.client.get(f"{s.url}/", headers={"Accept": "text/html"}, allow_redirects=False) as answer:
+            assert (answer.status, answer.headers["Location"]) == (307, "/docs")
+        async with s.get("/") as answer:
+            assert answer.status == 200
 
 
 async def test_programs_are_told_where_to_go_even_before_the_agent_is_ready():

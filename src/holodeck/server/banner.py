@@ -24,6 +24,7 @@ def banner(
         ("tools", str(tools)),
         ("protocols", ", ".join(protocols)),
         *((name, url + path.format(name=quote(agent))) for wire in protocols for name, path in ENDPOINTS[wire]),
+        *([("playground", f"{url}/")] if ProtocolType.AG_UI in protocols else []),
         ("docs", f"{url}/docs"),
         ("health", f"{url}/health"),
     ]

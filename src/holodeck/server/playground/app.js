@@ -133,7 +133,7 @@ class Playground {
   #actions() {
     return {
       resend: (id, text) => this.room.resend(id, text),
-      retryAt: () => this.room.retry(),
+      retry: () => this.room.retry(),
       answerBefore: (id) => this.#answerBefore(id),
       runClientTools: () => this.room.runClientTools(),
       decide: (decision) => this.#decide(decision),

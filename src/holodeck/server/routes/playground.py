@@ -10,10 +10,11 @@ from importlib.resources import files
 
 from fastapi import APIRouter
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from holodeck._version import __version__
 from holodeck.errors import NotFound
+from holodeck.server.options import ProtocolType
 from holodeck.server.routes.asking import server_of
 from holodeck.server.routes.pages import STRICT, TYPES
 
@@ -45,9 +46,12 @@ class Playground:
 @router.get("/")
 async def start(request: Request) -> Response:
     """The page for people; for programs, what this is and where to go."""
+    server = server_of(request)
     if "text/html" in request.headers.get("accept", ""):
+        if ProtocolType.AG_UI not in server.settings.protocols:
+            return RedirectResponse("/docs")  # nobody here whom the page could talk to
         return _page(request.headers.get("if-none-match", ""))
-    agent = server_of(request).agent
+    agent = server.agent
     told = {"agent": agent.name, "description": agent.description, "version": __version__, "links": _LINKS}
     return JSONResponse(told, headers={"Vary": "Accept"})
 
