@@ -39,11 +39,12 @@ class SafeStream:
 
 
 def _unfinished(text: str) -> int:
-    """Where a sequence starts that the text does not finish; the text's length if there is none."""
+    """Where something starts that the text does not finish; the text's length if there is nothing."""
     at = 0
+    text_end = len(text) - 1 if text and "\ud800" <= text[-1] <= "\udbff" else len(text)  # half a character
     while start := _STARTS.search(text, at):
         sequence = _COMPLETE.match(text, start.start())
         if sequence is None:
             return start.start()
         at = sequence.end()
-    return len(text)
+    return text_end

@@ -33,9 +33,16 @@ class Painter:
     def keep(self, lines: Sequence[str]) -> None:
         """Leaves these lines for good; what is shown next comes below them."""
         self.show(lines)
-        if self._painted or self._scrolled:
+        self.settle(len(lines))
+
+    def settle(self, number: int) -> None:
+        """The first lines of the picture are done: they are no longer part of it, and stay as they are."""
+        on_screen = number - self._scrolled
+        self._scrolled = max(-on_screen, 0)
+        settled = self._painted[: max(on_screen, 0)]
+        del self._painted[: len(settled)]
+        if settled and not self._painted:
             self._write("\n")
-        self._painted, self._scrolled = [], 0
 
     def take_back_last(self) -> None:
         """After the width changed: rows cannot be found again, so all but the last line stay as they are."""

@@ -198,14 +198,16 @@ class Screen:
     def _end_flow(self) -> None:
         flow, self._flow = self._flow, None
         if flow is not None:
-            self._keep_blocks(flow, flow.source.rest())
-            self._gap = True
+            self._painter.keep(self._blocks(flow, flow.source.rest()))
+            self._picture, self._gap = [], True
 
-    def _keep_blocks(self, flow: _Flow, source: str) -> None:
+    def _blocks(self, flow: _Flow, source: str) -> list[str]:
+        """Lines that will not change any more."""
+        if not source.strip():
+            return []
         lines = self._of(flow, source)
-        if lines:
-            self._painter.keep(lines)
-            flow.begun, self._seen, self._picture = True, 0, []
+        flow.begun, self._seen = True, 0
+        return lines
 
     def _of(self, flow: _Flow, source: str) -> list[str]:
         """The lines of a part of the flow; a blank one sets it off from what stands above."""
@@ -232,11 +234,10 @@ class Screen:
     def _paint(self) -> None:
         self._notice_width()
         if self._flow is not None:
-            finished = self._flow.source.finished()
-            if finished.strip():
-                self._keep_blocks(self._flow, finished)
+            done = self._blocks(self._flow, self._flow.source.finished())
             self._picture = self._of(self._flow, self._flow.source.open)
-            self._painter.show(self._picture)
+            self._painter.show([*done, *self._picture])
+            self._painter.settle(len(done))
         else:
             self._painter.show(self._live_rows())
 

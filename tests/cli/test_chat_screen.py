@@ -1,0 +1,348 @@
+"""`holodeck chat` on a real terminal, read by an emulator: streaming, tools, Ctrl+C, resume, resize, narrow windows."""
+
+import asyncio
+import json
+import re
+import signal
+
+import psutil
+import pytest
+
+from tests.cli.puppet import Puppet
+from tests.cli.vt import Terminal
+
+TOOLS = """
+tools:
+  - {name: slow, type: function, file: tools.py, approval: never}
+  - {name: wipe, type: function, file: tools.py, approval: always}
+"""
+TOOLS_FILE = '''
+import asyncio, pathlib
+
+async def slow(what: str) -> str:
+    """Waits for a file."""
+    pathlib.Path("begun").touch()
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.01)
+    return "done with \\x1b]0;evil\\x07" + what
+
+def wipe(what: str) -> str:
+    """Deletes."""
+    pathlib.Path("wiped").write_text(what)
+    return "gone"
+'''
+
+
+@pytest.fixture
+async def puppet(tmp_path):
+    async with Puppet() as model:
+        (tmp_path / "tools.py").write_text(TOOLS_FILE)
+        model.agent(tmp_path, TOOLS)
+        yield model
+
+
+def chat(tmp_path, *arguments: str, **options) -> Terminal:
+    return Terminal("chat", *arguments, folder=tmp_path, **options)
+
+
+@pytest.mark.req("CHT-01")
+async def test_the_prompt_is_there_in_a_second_of_cpu(tmp_path):
+    async with chat(tmp_path, "--demo") as terminal:
+        await terminal.prompt()
+        times = psutil.Process(terminal.process.pid).cpu_times()
+        assert times.user + times.system < 1.0
+        assert terminal.lines[0] == "todo-assistant (demo); /help"
+
+
+@pytest.mark.req("CHT-02")
+async def test_text_streams_as_markdown_and_no_word_is_written_twice(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say("# Fruit\n\nSome **app")
+        await terminal.wait_for("Some **app")  # an open end is shown as it is
+        puppet.say("les** and\npears\n\n")
+        await terminal.wait_for("Some apples and")
+        puppet.say("- kiwi\n- lemon\n\n1. one\n2. two\n\n```python\nprint('mango')\n```\n", "The e")
+        await terminal.wait_for("The e")
+        puppet.say("nd.")
+        puppet.end(tokens=(1200, 34))
+        await terminal.wait_for("2/50 messages · 1,234 tokens")
+        await terminal.prompt()
+        shown = [line for line in terminal.lines if line]
+        assert shown[1:] == [
+            "> go",
+            "Fruit",
+            "Some apples and",
+            "pears",
+            " • kiwi",
+            " • lemon",
+            " 1 one",
+            " 2 two",
+            "print('mango')",
+            "The end.",
+            next(line for line in shown if "tokens" in line),
+            ">",
+        ]
+        for word in (b"Fruit", b"pears", b"kiwi", b"lemon", b"mango"):
+            assert terminal.raw.count(word) == 1, word
+
+
+@pytest.mark.req("CHT-02")
+async def test_a_long_answer_scrolls_and_loses_nothing(tmp_path, puppet):
+    async with chat(tmp_path, rows=10) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say("```text\n", *(f"line {number}\n" for number in range(60)), "```\n")
+        puppet.end()
+        await terminal.wait_for("2/50 messages")
+        text = terminal.text
+        assert [text.count(f"line {number}\n") for number in range(60)] == [1] * 60
+
+
+@pytest.mark.req("CHT-02", "CHT-08")
+async def test_a_tool_call_is_one_live_line(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.call("slow", {"what": "x" * 300})
+        puppet.end("tool_calls")
+        await terminal.wait_for("slow(what=")
+        running = next(line for line in terminal.lines if "slow(" in line)
+        assert running[0] in "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
+        puppet.say("Ready.")
+        puppet.end()
+        (tmp_path / "go").touch()
+        await terminal.wait_for("messages")
+        lines = [line for line in terminal.lines if "slow(" in line]
+        assert len(lines) == 1
+        assert lines[0].startswith('✓ slow(what="xxx')
+        assert lines[0].endswith(" s")
+        assert terminal.screen.title == ""
+        assert "evil" not in terminal.text
+
+
+@pytest.mark.req("CHT-02")
+async def test_verbose_shows_arguments_results_thoughts_and_tokens(tmp_path, puppet):
+    (tmp_path / "go").touch()
+    async with chat(tmp_path, "--verbose") as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.think("Let me see.\nWell.")
+        puppet.call("slow", {"what": "a", "why": None})
+        puppet.end("tool_calls")
+        puppet.call("slow", {"what": "a"}, "c2")
+        puppet.end("tool_calls")
+        puppet.say("Ready.")
+        puppet.end()
+        await terminal.wait_for("6/50 messages")
+        for part in ("Let me see.\nWell.\n", '  {\n    "what": "a"\n  }', "  done with a", "7 + 3 tokens"):
+            assert part in terminal.text
+
+
+async def test_thoughts_are_folded_unless_asked_for(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.think("First this, then that.")
+        puppet.say("Yes.")
+        puppet.end()
+        await terminal.wait_for("messages")
+        assert "✻ thought for" in terminal.text
+        assert "First this" not in terminal.text
+        terminal.enter("/reasoning")
+        await terminal.wait_for("First this, then that.")
+
+
+@pytest.mark.req("CHT-10", "D02")
+async def test_ctrl_c_stops_model_and_tools_and_keeps_the_partial_answer(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("talk")
+        puppet.say("Once upon a")
+        await terminal.wait_for("Once upon a")
+        terminal.interrupt()
+        await terminal.wait_for("(stopped)")
+        await asyncio.wait_for(puppet.left.wait(), 5)
+        await terminal.prompt()
+        terminal.enter("work")
+        puppet.call("slow", {"what": "a"})
+        puppet.end("tool_calls")
+        await terminal.wait_for("slow(what=")
+        terminal.interrupt()
+        await terminal.wait_for(lambda: terminal.text.count("(stopped)") == 2)
+        await terminal.prompt()
+        terminal.enter("/history")
+        await terminal.wait_for("  Once upon a [stopped]")
+        terminal.enter("go on")
+        puppet.say("Of course.")
+        puppet.end()
+        await terminal.wait_for("Of course.")
+        assert "Once upon a" in json.dumps(puppet.prompts[-1])
+        terminal.type("\x04")
+        assert await terminal.exit_code() == 0
+        assert terminal.echoes()
+
+
+@pytest.mark.req("CHT-10", "D02")
+async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.interrupt()
+        await terminal.wait_for("again leaves")
+        await terminal.prompt()
+        terminal.interrupt()
+        assert await terminal.exit_code() == 130
+        assert terminal.echoes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("where", ["at the prompt", "in an answer"])
+async def test_a_signal_restores_the_terminal_and_keeps_the_chat(tmp_path, puppet, number, where):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        if where == "in an answer":
+            terminal.enter("talk")
+            puppet.say("Once upon a")
+            await terminal.wait_for("Once upon a")
+        terminal.signal(number)
+        assert await terminal.exit_code() == 128 + number
+        assert terminal.echoes()
+        saved = list((tmp_path / "data" / "holodeck" / "chats").glob("*.json"))
+        assert len(saved) == (where == "in an answer")
+        assert all('"cut": "stopped"' in file.read_text() for file in saved)
+
+
+async def test_keys_pressed_during_an_answer_wait_for_the_prompt(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say("Half")
+        await terminal.wait_for("Half")
+        terminal.enter("next")
+        puppet.say(" and half.")
+        puppet.end()
+        puppet.say("Second.")
+        puppet.end()
+        await terminal.wait_for("Second.")
+        assert "Half and half." in terminal.lines
+        assert [prompt[-1]["content"] for prompt in puppet.prompts] == ["go", "next"]
+
+
+@pytest.mark.parametrize(
+    ("keys", "wiped"), [(["y"], "all"), (["n"], None), (["e", '\x05\x7f\x7f\x7f\x7f\x7fless"}'], "less")]
+)
+async def test_an_approval_is_asked_inline(tmp_path, puppet, keys, wiped):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("wipe it")
+        puppet.call("wipe", {"what": "all"})
+        puppet.end("tool_calls")
+        await terminal.wait_for('? wipe(what="all")')
+        for key, question in zip(keys, ("allow? [y/n/e = edit]", "arguments:"), strict=False):
+            await terminal.wait_for(question)
+            terminal.enter(key)
+        puppet.say("As you like.")
+        puppet.end()
+        await terminal.wait_for("As you like.")
+        written = tmp_path / "wiped"
+        assert (written.read_text() if written.exists() else None) == wiped
+
+
+@pytest.mark.req("CHT-01", "CHT-03", "CHT-04")
+async def test_a_chat_can_be_resumed(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("my name is Ann")
+        puppet.say("Hello Ann.")
+        puppet.end()
+        await terminal.wait_for("messages")
+        await terminal.prompt()
+        terminal.type("\x04")
+        assert await terminal.exit_code() == 0
+    async with chat(tmp_path, "--list") as terminal:
+        await terminal.exit_code()
+        await terminal.wait_for("my name is Ann")
+        session_id = terminal.lines[0].split()[0]
+    async with chat(tmp_path, "--resume", session_id) as terminal:
+        await terminal.wait_for("2 messages: my name is Ann")
+        await terminal.prompt()
+        terminal.type("\x1b[A")  # the history of the session before
+        await terminal.wait_for("> my name is Ann")
+        terminal.enter(", or not?")
+        puppet.say("You said so.")
+        puppet.end()
+        await terminal.wait_for("4/50 messages")
+        assert [each["content"] for each in puppet.prompts[-1]][:2] == ["my name is Ann", "Hello Ann."]
+
+
+@pytest.mark.req("CHT-03")
+async def test_several_lines_and_completion(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.type("one\x1b\rtwo")
+        await terminal.wait_for("two")
+        terminal.type("\r")
+        puppet.say("Three.")
+        puppet.end()
+        await terminal.wait_for("messages")
+        assert puppet.prompts[-1][-1]["content"] == "one\ntwo"
+        await terminal.prompt()
+        terminal.type("/exp")
+        await terminal.wait_for("write the conversation as Markdown")
+        terminal.type("\t")
+        await terminal.wait_for("> /export")
+
+
+@pytest.mark.parametrize("columns", [40, 20])
+async def test_narrow_windows_and_wide_characters_do_not_break_lines(tmp_path, puppet, columns):
+    async with chat(tmp_path, columns=columns) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        (tmp_path / "go").touch()
+        puppet.call("slow", {"what": "日本語" * 30})
+        puppet.end("tool_calls")
+        puppet.say("日本語の文章 " * 12, "\n\n| a | 列 |\n|---|---|\n| 1 | 二 |\n\n**end**")
+        puppet.end()
+        await terminal.wait_for("4/50 messages")
+        assert sum("slow" in line for line in terminal.text.splitlines()) == 1
+        assert terminal.text.count("日本語の文章") == 12
+        assert "end" in terminal.lines
+
+
+@pytest.mark.parametrize("columns", [30, 120])
+async def test_a_resize_in_the_middle_of_a_paragraph_repeats_no_word(tmp_path, puppet, columns):
+    words = [f"word{number:02}" for number in range(40)]
+    async with chat(tmp_path, columns=70) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say(" ".join(words[:25]) + " ")
+        await terminal.wait_for("word24")
+        terminal.resize(columns, 24)
+        puppet.say(" ".join(words[25:]))
+        puppet.end()
+        await terminal.wait_for("messages")
+        # An emulator that does not reflow cuts what stood beyond the new edge; what came after the resize is whole.
+        counts = [terminal.text.count(word) for word in words]
+        assert max(counts) == 1
+        assert counts[25:] == [1] * 15
+        assert columns < 70 or counts == [1] * 40
+
+
+async def test_no_colour_means_no_colour(tmp_path, puppet):
+    async with chat(tmp_path, NO_COLOR="1") as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say("# Head\n\n`code` and **bold**")
+        puppet.end()
+        await terminal.wait_for("messages")
+        codes = {code for style in re.findall(rb"\x1b\[([\d;]*)m", terminal.raw) for code in style.split(b";")}
+        assert codes <= {b"", b"0"}
+
+
+async def test_a_start_that_fails_while_the_user_types_ends_the_chat(tmp_path, puppet):
+    puppet.agent(tmp_path, "tools: [{name: gone, type: mcp, command: no-such-server}]\n")
+    async with chat(tmp_path) as terminal:
+        assert await terminal.exit_code() == 2
+        await terminal.wait_for("no-such-server")
+        assert terminal.echoes()
