@@ -273,3 +273,18 @@ async def test_a_reader_never_blocks_a_run():
     with runs.attached(run):  # attached, and never reading
         await run.done()
     assert run.state is RunState.FINISHED
+
+
+async def test_a_run_id_that_is_used_again_after_its_session_was_forgotten_belongs_to_the_new_run():
+    gate = Gate()
+    runs = make_runs(says("a b c", pause=gate), says("x y z", pause=gate), replay_window=0)
+    old = await runs.start(ask(session_id="s", run_id="r"))
+    runs.forget_session("s")
+    new = await runs.start(ask(session_id="s", run_id="r"))
+    await old.done()
+    await asyncio.sleep(0)  # in which the old run's window closes
+    assert runs.get("r") is new
+    assert runs.active == [new]
+    gate.open.set()
+    await new.done()
+    assert new.state is RunState.FINISHED

@@ -33,6 +33,11 @@ class RunLog:
         """How many events were written, those that fell out included."""
         return self._dropped + len(self._events)
 
+    @property
+    def kept(self) -> Sequence[Event]:
+        """All events that did not fall out yet."""
+        return self.since(self._dropped)
+
     def append(self, event: Event) -> None:
         """The run's `emit`."""
         self._events.append(event)

@@ -129,14 +129,14 @@ class Runs:
         self._settings = settings or RunSettings()
         self._watch = watch
         self._runs: dict[str, Run] = {}
-        self._live: dict[str, Run] = {}
+        self._live: set[Run] = set()
         self._by_session: dict[str, list[Run]] = {}
         self._turns = Turns()
         self._closing = False
 
     @property
     def active(self) -> list[Run]:
-        return [run for run in self._live.values() if not run.log.ended]
+        return [run for run in self._live if not run.log.ended]
 
     @property
     def busy(self) -> int:
@@ -165,7 +165,8 @@ class Runs:
             log=RunLog(self._settings.max_log_events),
         )
         run.watch = self._watch(run) if self._watch else None
-        self._runs[run.run_id] = self._live[run.run_id] = run
+        self._runs[run.run_id] = run
+        self._live.add(run)
         self._by_session.setdefault(session_id, []).append(run)
         turn = self._turns.take(session_id)
         run.task = asyncio.create_task(self._execute(run, turn), name=f"run {run.run_id}")
@@ -211,7 +212,7 @@ class Runs:
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
         self.stop_all(ShuttingDown("The server is shutting down."))
-        remaining = {run.task for run in self._runs.values() if run.task is not None and not run.task.done()}
+        remaining = {run.task for run in self._live if run.task is not None}
         if remaining:
             await asyncio.wait(remaining)
 
@@ -263,7 +264,7 @@ class Runs:
         """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
         turn.give_back()
         self._tell_ending(run, run.stopped_by)
-        self._live.pop(run.run_id, None)
+        self._live.discard(run)
         asyncio.get_running_loop().call_later(self._settings.replay_window, self._forget, run)
 
     def _tell_ending(self, run: Run, error: HoloDeckError | None) -> None:
@@ -294,7 +295,8 @@ class Runs:
             self._forget(run)
 
     def _forget(self, run: Run) -> None:
-        self._runs.pop(run.run_id, None)
+        if self._runs.get(run.run_id) is run:  # its id may be another's by now, if its session was forgotten before
+            del self._runs[run.run_id]
         remaining = [other for other in self._by_session.get(run.session_id, ()) if other is not run]
         if remaining:
             self._by_session[run.session_id] = remaining

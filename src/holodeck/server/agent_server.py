@@ -85,8 +85,10 @@ class AgentServer:
         if self.runs.busy >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
         self._quotas.admit(_payer(request.user_id))
-        current().conversation_id = request.session_id
-        return await self.runs.start(request)
+        current().conversation_id = request.session_id  # also for the line of a request that is refused
+        run = await self.runs.start(request)
+        current().conversation_id, current().user_id = run.session_id, run.user_id
+        return run
 
     def check_ready(self) -> None:
         if self.state is ServerState.INITIALIZING:
@@ -125,7 +127,7 @@ class AgentServer:
             session_id=run.session_id,
             user_id=run.user_id,
             debug=self.settings.debug,
-            said=lambda: "".join(event.delta for event in run.log.since(0) if isinstance(event, TextAdded)),
+            said=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
         )
 
 

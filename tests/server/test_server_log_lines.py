@@ -1,0 +1,45 @@
+"""What the log says of requests that are served, and that saying it changes nothing."""
+
+import json
+from contextlib import contextmanager
+
+import pytest
+
+from holodeck.models.scripted import says
+from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.telemetry import logs
+from tests.server.serving import ask, served, types
+
+
+@contextmanager
+def logged(tmp_path, **options):
+    lines = []
+    with (tmp_path / "log").open("w+b") as file:
+        output = logs.configure(fd=file.fileno(), **options)
+        try:
+            yield lines
+        finally:
+            output.close()
+            file.seek(0)
+            lines.extend(json.loads(line) for line in file)
+
+
+@pytest.mark.req("SRV-18", "ORC-08")
+async def test_the_line_of_a_request_names_the_session_that_it_began(tmp_path):
+    settings = ServerSettings(protocols=(ProtocolType.REST,))
+    with logged(tmp_path) as lines:
+        async with served(settings=settings) as s, s.post({"message": "hi"}, "/agent/tester/chat") as answer:
+            session = (await answer.json())["session_id"]
+    (completed,) = [line for line in lines if line["event"] == "request_completed"]
+    assert (completed["conversation_id"], completed["user_id"]) == (session, "anonymous")
+
+
+@pytest.mark.req("SRV-18")
+async def test_debugging_a_run_that_is_longer_than_its_log_gives_it_no_second_ending(tmp_path):
+    with logged(tmp_path, debug=True) as lines:
+        serving = served(says("w " * 300), settings=ServerSettings(debug=True), max_log_events=100)
+        async with serving as s, s.post(ask()) as answer:
+            told = types(await answer.read())
+    assert (told[-1], told.count("RUN_ERROR")) == ("RUN_FINISHED", 0)
+    (completed,) = [line for line in lines if line["event"] == "run_completed"]
+    assert completed["details"]["reply"].endswith(" w w ")
