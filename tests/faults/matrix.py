@@ -1,0 +1,237 @@
+"""Runs kinds of faults and counts. One house for most of them, many runs at a time; some bring a house of their own.
+
+After each batch the server must be as it was before: descriptors, child processes, connections to the model (I6). While
+a batch runs, somebody else's stream must go on as if nothing were wrong (I7, I8).
+"""
+
+import asyncio
+import math
+import sys
+import tempfile
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field, replace
+from enum import Enum
+from pathlib import Path
+
+import aiohttp
+
+from tests.faults.endpoint import PlannedEndpoint
+from tests.faults.house import House, config, serving, until
+from tests.faults.scene import Scene
+from tests.faults.tool_servers import ToolServers, tool_servers
+from tests.faults.wires import SSE, WIRES, Wire
+from tests.models.endpoint import Wire as ModelWire
+from tests.models.endpoint import chunk, frame, text_frames
+
+AT_A_TIME = 16
+HOUSES_AT_A_TIME = 3
+BEAT = 0.04  # seconds between two words of the control stream
+LONGEST_GAP = 0.25  # seconds: what a busy machine of two cores does to anybody
+WORST = 5  # failures shown of one kind
+
+
+class Spread(Enum):
+    """How seeds and wires are combined."""
+
+    EVERY = "every seed on every wire, many at a time"
+    TURNS = "one wire for each seed, one after the other"
+    OWN = "a few at a time, each with a server of its own"
+
+
+Play = Callable[[Scene], Awaitable[None]]
+Setting = Callable[["Stage", Path], AbstractAsyncContextManager[House]]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One row of the catalogue. `fault` and `seen` are what the page "What happens when" says."""
+
+    id: str
+    fault: str
+    seen: str
+    play: Play
+    spread: Spread = Spread.EVERY
+    wires: tuple[Wire, ...] = WIRES
+    most: int | None = None  # seeds, where one more tells nothing new or costs much
+    settles: bool = True  # whether the scene's own conversation is to be checked
+    setting: Setting | None = None  # opens the house that all runs of this kind share, instead of everybody's
+
+
+@dataclass
+class Result:
+    kind: Kind
+    runs: int = 0
+    failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+    figures: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Stage:
+    """What all batches share."""
+
+    endpoint: PlannedEndpoint
+    client: aiohttp.ClientSession
+    folder: Path
+    house: House
+    tools: ToolServers
+
+    def scene(self, kind: str, seed: int, wire: Wire) -> Scene:
+        return Scene(kind, seed, wire, self.house, self.endpoint, self.client, self.folder, self.tools)
+
+
+@asynccontextmanager
+async def stage() -> AsyncIterator[Stage]:
+    async with AsyncExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
+        endpoint = await stack.enter_async_context(PlannedEndpoint())
+        tools = await stack.enter_async_context(tool_servers(folder))
+        connector = aiohttp.TCPConnector(limit=0, force_close=True)
+        client = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, read_bufsize=2**20))
+        house = await stack.enter_async_context(serving(folder / "main", config(endpoint.url, tools=tools.blocks())))
+        yield Stage(endpoint, client, folder, house, tools)
+
+
+async def run(kinds: Sequence[Kind], seeds: int, tell: Callable[[Result], None]) -> list[Result]:
+    results = []
+    async with stage() as shared:
+        for kind in kinds:
+            result = await _batch(shared, kind, range(min(seeds, kind.most or seeds)))
+            tell(result)
+            results.append(result)
+    return results
+
+
+async def _batch(shared: Stage, kind: Kind, seeds: range) -> Result:
+    result, begun = Result(kind), time.monotonic()
+    if kind.setting is not None:
+        async with kind.setting(shared, shared.folder / kind.id) as house:
+            await _scenes(replace(shared, house=house), result, seeds)
+    elif kind.spread is Spread.OWN:
+        await _scenes(shared, result, seeds)
+    else:
+        async with _control(shared, result):
+            await _scenes(shared, result, seeds)
+        await _as_before(shared, result)
+    shared.endpoint.plans.clear()
+    result.seconds = time.monotonic() - begun
+    return result
+
+
+async def _scenes(shared: Stage, result: Result, seeds: range) -> None:
+    kind = result.kind
+    places = {Spread.EVERY: AT_A_TIME, Spread.TURNS: 1, Spread.OWN: HOUSES_AT_A_TIME}[kind.spread]
+    free = asyncio.Semaphore(places)
+    async with asyncio.TaskGroup() as group:
+        for seed in seeds:
+            wires = kind.wires if kind.spread is Spread.EVERY else (kind.wires[seed % len(kind.wires)],)
+            for wire in wires:
+                group.create_task(_one(result, shared.scene(kind.id, seed, wire), free))
+
+
+async def _one(result: Result, scene: Scene, free: asyncio.Semaphore) -> None:
+    async with free:
+        result.runs += 1
+        try:
+            await result.kind.play(scene)
+            if result.kind.settles:
+                await scene.settle()
+        except Exception as error:  # noqa: BLE001  whatever goes wrong in a play is a failure of its row
+            result.failures.append(f"seed {scene.seed} on {scene.wire.name}: {type(error).__name__}: {error}")
+    for name, figure in scene.figures.items():
+        result.figures[name] = max(figure, result.figures.get(name, -math.inf))
+
+
+async def _as_before(shared: Stage, result: Result) -> None:
+    """I6. What the model client keeps open for its next request is no leak."""
+    house, endpoint = shared.house, shared.endpoint
+    try:
+        await until(lambda: not any(plan.answering for plan in endpoint.plans.values()), 5, "I6: the model to be left")
+        await until(
+            lambda: house.fds() <= house.idle_fds + house.connections_to(endpoint.port, shared.tools.web.port),
+            8,
+            "I6: descriptors to be closed",
+        )
+        await until(lambda: len(house.descendants()) <= len(house.children), 5, "I6: child processes to be gone")
+        blocked = house.blocks()
+        assert not blocked, f"I7: the event loop stood still: {blocked}"
+    except AssertionError as error:
+        kept = house.connections_to(endpoint.port, shared.tools.web.port)
+        more = f"{house.fds()} descriptors, {house.idle_fds} when idle, {kept} kept for the next request"
+        result.failures.append(f"after the batch: {error}; {more}")
+
+
+@asynccontextmanager
+async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
+    """Somebody else's stream while all this happens."""
+    over, gaps, lags = asyncio.Event(), [], []
+
+    async def beat(wire: ModelWire) -> None:
+        await wire.head()
+        words = 0
+        while not over.is_set() and not wire.gone.is_set():
+            begun = time.monotonic()
+            await wire.send(frame(chunk({"content": f"{words} "})))
+            words += 1
+            await asyncio.sleep(BEAT)
+            lags.append(time.monotonic() - begun - BEAT)
+        await wire.send(*text_frames("end")[1:])
+        await wire.end()
+
+    scene = shared.scene("control", time.monotonic_ns(), SSE)
+    turn = scene.turn(beat)
+
+    async def listen() -> None:
+        last = time.monotonic()
+        pieces = []
+        async with scene.begin(turn) as answer:
+            async for piece in answer.content.iter_any():
+                now = time.monotonic()
+                gaps.append(now - last)
+                last = now
+                pieces.append(piece)
+        turn.told = SSE.read(answer.status, b"".join(pieces))
+
+    listening = asyncio.create_task(listen())
+    await turn.plan.asked()
+    try:
+        yield
+    finally:
+        over.set()
+        await listening
+        _judge_control(result, scene, gaps, max(lags, default=0.0))
+
+
+def _judge_control(result: Result, scene: Scene, gaps: list[float], lag: float) -> None:
+    """Our own lag is not the server's: this process plays the model and all the clients."""
+    told = scene.turns[0].told
+    ordered = sorted(gaps)
+    p99 = ordered[math.ceil(len(ordered) * 0.99) - 1]
+    result.figures["control gap p99 ms"] = p99 * 1000
+    if told is None or told.ending != "finished":
+        result.failures.append(f"I8: somebody else's stream did not finish: {told}")
+    elif p99 > LONGEST_GAP + lag:
+        result.failures.append(
+            f"I8: a gap of {p99 * 1000:.0f} ms in somebody else's stream (ours: {lag * 1000:.0f} ms)"
+        )
+
+
+def table(results: Sequence[Result]) -> str:
+    lines = [f"{'kind':5} {'runs':>5} {'failures':>8} {'seconds':>8}  fault"]
+    lines += [line(result) for result in results]
+    runs, failures = sum(each.runs for each in results), sum(len(each.failures) for each in results)
+    return "\n".join([*lines, f"{'all':5} {runs:5} {failures:8} {sum(each.seconds for each in results):8.1f}"])
+
+
+def line(result: Result) -> str:
+    figures = "  ".join(f"{name} {value:.4g}" for name, value in result.figures.items() if "control" not in name)
+    told = f"{result.kind.id:5} {result.runs:5} {len(result.failures):8} {result.seconds:8.1f}  {result.kind.fault}"
+    shown = [f"        {failure[:600]}" for failure in result.failures[:WORST]]
+    return "\n".join([told, *([f"        {figures}"] if figures else []), *shown])
+
+
+def say(result: Result) -> None:
+    sys.stdout.write(line(result) + "\n")
+    sys.stdout.flush()

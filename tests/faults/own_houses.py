@@ -1,0 +1,270 @@
+"""Rows that need a server of their own: its start, its end, its limits, its breakers (A01, A30, B01, B02, …, C14)."""
+
+import asyncio
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+
+from tests.faults.client_faults import talking
+from tests.faults.endpoint import tool_results
+from tests.faults.house import House, config, free_port, launched, serving, until
+from tests.faults.matrix import Setting, Stage
+from tests.faults.scene import Scene
+from tests.faults.tool_faults import call
+from tests.faults.tool_servers import rogue_block
+from tests.models.endpoint import status, text_stream, tool_call_stream
+
+MISSING = {"name": "gone", "type": "mcp", "command": "no-such-program-anywhere"}
+
+
+def setting(*, journal: Sequence[str] | None = None, launch: dict[str, Any] | None = None, **changes: Any) -> Setting:
+    """A house that differs from everybody's in these blocks; with the rogue in these modes, if `journal` names any."""
+
+    def opened(shared: Stage, folder: Path) -> AbstractAsyncContextManager[House]:
+        tools = {} if journal is None else {"tools": [rogue_block(folder / "journal", *journal)]}
+        return serving(folder, config(shared.endpoint.url, **tools, **changes), **(launch or {}))
+
+    return opened
+
+
+def deserted(_shared: Stage, folder: Path) -> AbstractAsyncContextManager[House]:
+    """Its model is where nobody listens."""
+    return serving(folder, config(f"http://127.0.0.1:{free_port()}/v1"))
+
+
+@asynccontextmanager
+async def own(scene: Scene, **changes: Any) -> AsyncIterator[House]:
+    """A house for this scene alone; from here on the scene plays in it."""
+    folder = scene.folder / scene.name
+    async with serving(folder, config(scene.endpoint.url, **changes)) as house:
+        scene.house = house
+        yield house
+
+
+# models
+
+
+async def nobody_listens(scene: Scene) -> None:
+    """A01."""
+    told = await scene.ask()
+    assert (told.ending, told.code) == ("failed", "model-error"), told
+    assert told.reason in ("upstream_unavailable", None), told.reason
+    assert told.seconds < 12, f"{told.seconds:.1f} s"
+
+
+BREAKER = {"model": {"failure_threshold": 3, "recovery_timeout": 0.5, "half_open_max_calls": 3}}
+
+
+async def breaker_opens(scene: Scene) -> None:
+    """A30: three runs fail, the next ones are refused without a question; after a while trials close it again."""
+    house = scene.house
+    for _ in range(3):
+        told = await scene.ask(status(500, b"no", Retry_After="0"))
+        assert told.ending == "failed", told
+    turn = scene.turn(text_stream("never"))
+    told = await scene.finish(turn)
+    assert (told.ending, told.code) == ("failed", "model-unavailable"), told
+    assert not turn.plan.requests, "an open breaker asks"
+    code, health = await house.get("/health/agent")
+    assert (code, health["breakers"][0]["state"]) == (503, "open"), health
+    await until_trials(house)
+    for _ in range(3):
+        await scene.goes_on()
+    assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "closed"
+
+
+async def until_trials(house: House) -> None:
+    deadline = time.monotonic() + 5
+    while (await house.get("/health/agent"))[1]["breakers"][0]["retry_after"]:
+        assert time.monotonic() < deadline, "the breaker stays open"
+        await asyncio.sleep(0.02)
+
+
+async def breaker_trial_fails(scene: Scene) -> None:
+    """A31: a trial that fails opens it again, and three that succeed are needed."""
+    house = scene.house
+    for _ in range(3):
+        await scene.ask(status(500, b"no", Retry_After="0"))
+    await until_trials(house)
+    await scene.goes_on()
+    assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "half_open"
+    await scene.ask(status(500, b"no", Retry_After="0"))
+    assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "open"
+    await until_trials(house)
+    for _ in range(3):
+        await scene.goes_on()
+    assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "closed"
+
+
+# tool servers
+
+
+async def tool_server_cannot_start(scene: Scene) -> None:
+    """B01: without it if it is not needed; not at all if it is."""
+    exits = rogue_block(scene.folder / scene.name / "journal", "exit=3", name="gone")
+    block = exits if scene.seed % 2 else MISSING
+    async with launched(scene.folder / f"{scene.name}-needed", config(scene.endpoint.url, tools=[block])) as house:
+        assert await asyncio.wait_for(house.process.wait(), 20) == 2
+        assert "gone" in house.complaints(), house.complaints()
+    async with own(scene, tools=[{**block, "required": False}]) as house:
+        _, health = await house.get("/health/agent")
+        assert [(each["name"], each["ready"]) for each in health["tool_servers"]] == [("gone", False)], health
+        await scene.goes_on()
+        await scene.settle()
+
+
+async def tool_server_is_slow(scene: Scene) -> None:
+    """B02: the server answers meanwhile, and says that it is not ready."""
+    mute = rogue_block(scene.folder / scene.name / "journal", "mute", start_timeout=1.0, required=False)
+    begun = time.monotonic()
+    async with launched(scene.folder / scene.name, config(scene.endpoint.url, tools=[mute])) as house:
+        seen: set[int] = set()
+        while 200 not in seen:
+            assert time.monotonic() - begun < 20, seen
+            try:
+                seen.add((await house.get("/ready"))[0])
+            except aiohttp.ClientError:
+                await asyncio.sleep(0.02)
+        assert 503 in seen, "it did not answer while it started"
+        scene.house = house
+        await scene.goes_on()
+        await scene.settle()
+
+
+async def tool_server_is_noisy(scene: Scene) -> None:
+    """B03."""
+    _, heard = await call(scene, "echo", {"n": 1})
+    assert heard == '{"n": 1}', heard
+
+
+async def tool_server_is_stubborn(scene: Scene) -> None:
+    """B07: closing insists, and leaves nobody behind."""
+    block = rogue_block(scene.folder / scene.name / "journal", "stubborn")
+    async with own(scene, tools=[block]) as house:
+        _, grandchild = await call(scene, "grandchild", {})
+        family = [*house.system.children(recursive=True), psutil.Process(int(grandchild))]
+        begun = time.monotonic()
+        assert await house.end() == 0
+        scene.figures["seconds to close"] = time.monotonic() - begun
+        assert time.monotonic() - begun < 8, "it waited too long"
+        await until(lambda: not any(map(alive, family)), 3, "the processes of the tool server to be gone")
+
+
+def alive(process: psutil.Process) -> bool:
+    try:
+        return bool(process.status() != psutil.STATUS_ZOMBIE)  # nobody may be there to reap an orphan in a container
+    except psutil.NoSuchProcess:
+        return False
+
+
+async def killed(scene: Scene) -> None:
+    """B08 and D03: no child survives, the model is left alone, the port is free, a new server serves."""
+    block = rogue_block(scene.folder / scene.name / "journal", "stubborn")
+    async with own(scene, tools=[block]) as house:
+        turn = scene.turn(talking())
+        asking = asyncio.create_task(scene.finish(turn))
+        await turn.plan.asked()
+        await asyncio.sleep(scene.random.uniform(0, 0.2))  # any moment will do
+        family = house.system.children(recursive=True)
+        assert family
+        await house.end(signal.SIGKILL)
+        with suppress(aiohttp.ClientError):
+            assert not (await asking).whole, "the answer came to a proper end"
+        await until(lambda: not any(map(alive, family)), 3, "the children to die")
+        await asyncio.wait_for(turn.plan.left_alone(), 3)
+    scene.turns.clear()
+    async with own(scene):
+        await scene.goes_on()
+        await scene.settle()
+
+
+async def endless_line(scene: Scene) -> None:
+    """B10: a server that writes a line without end meets its timeout, and costs no memory."""
+    house = scene.house
+    before = house.rss()
+    _, heard = await call(scene, "endless", {})
+    assert any(words in heard for words in ("did not answer", "too_large", "stopped during")), heard
+    await asyncio.sleep(0.5)  # it is still writing
+    grown = house.rss() - before
+    scene.figures["RSS growth MiB"] = grown
+    assert grown < 24, f"{grown:.0f} MiB more"
+    await scene.goes_on()
+
+
+async def tools_change(scene: Scene) -> None:
+    """B15: what is taken away fails, what is described anew is withdrawn, what is added is offered."""
+    block = rogue_block(scene.folder / scene.name / "journal")
+    async with own(scene, tools=[block]):
+        await call(scene, "change", {"remove": "image", "describe": "echo", "add": "fresh"})
+        turn = scene.turn(tool_call_stream(("a", "image", "{}"), ("b", "echo", "{}")), text_stream("over"))
+        told = await scene.finish(turn)
+        assert told.ending == "finished", told
+        offered = {tool["function"]["name"] for tool in turn.plan.requests[-1].json["tools"]}
+        assert offered & {"image", "echo", "fresh"} == {"fresh"}, offered & {"image", "echo", "fresh"}
+        assert len(tool_results(turn.plan.requests[-1])) == 3
+        assert set(told.results.values()) == {True}, told.results
+        await scene.settle()
+
+
+# crowds and limits of the process
+
+
+async def too_many_runs(scene: Scene) -> None:
+    """C13: up to the cap, then 503 with Retry-After; and as before when the crowd has gone."""
+    turns = [scene.turn(talking(0.05, 40)) for _ in range(60)]
+    sessions = [f"01K9ZQ4W3V8N2R5T7Y9A1C3E{n:02d}" for n in range(60)]
+
+    async def one(number: int) -> tuple[int, str | None]:
+        body = scene.wire.body(turns[number].words, sessions[number], turns[number].run_id)
+        async with scene.client.post(
+            scene.house.url + scene.wire.path, json=body, headers=scene.wire.headers
+        ) as answer:
+            await answer.read()
+            return answer.status, answer.headers.get("Retry-After")
+
+    told = await asyncio.gather(*map(one, range(60)))
+    statuses = sorted(each for each, _ in told)
+    assert statuses == [200] * 20 + [503] * 40, statuses
+    assert all(wait for code, wait in told if code == 503), "no Retry-After"
+    scene.turns.clear()
+    await scene.goes_on()
+
+
+def limited(limit: str, value: int) -> tuple[str, ...]:
+    """Words in front of a command that give it a limit of the system, such as RLIMIT_AS."""
+    program = f"import os, resource, sys; resource.setrlimit(resource.{limit}, ({value}, {value}))"
+    return sys.executable, "-c", f"{program}; os.execv(sys.argv[1], sys.argv[1:])"
+
+
+async def no_descriptors_left(scene: Scene) -> None:
+    """C14: 64 descriptors. Streams that run go on, new ones wait or are refused, and it recovers at once."""
+    house = scene.house
+    turn = scene.turn(talking(0.02, 60))
+    running = asyncio.create_task(scene.finish(turn))
+    await turn.plan.asked()
+    crowd = [await house.connect() for _ in range(100)]
+    told = await running
+    assert (told.ending, len(told.text)) == ("finished", 300), told
+    burnt = sum(house.system.cpu_times()[:2])
+    await asyncio.sleep(0.5)  # over which the CPU is measured
+    burnt = sum(house.system.cpu_times()[:2]) - burnt
+    scene.figures["CPU while full, %"] = burnt / 0.5 * 100
+    for _, writer in crowd:
+        writer.transport.abort()
+    assert burnt < 0.4, f"it spins: {burnt / 0.5:.0%} CPU"
+    await until_served(scene)
+
+
+async def until_served(scene: Scene) -> None:
+    deadline = time.monotonic() + 5
+    while not await scene.house.answers():
+        assert time.monotonic() < deadline, "it does not recover"
+        await asyncio.sleep(0.02)
+    await scene.goes_on()

@@ -1,0 +1,45 @@
+"""Writes docs/what-happens-when.md from the catalogue of faults, so that the page says only what the matrix shows."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from tests.faults.kinds import CLIENT_KINDS, LATER, MODEL_KINDS, PROCESS_KINDS, TOOL_KINDS
+from tests.faults.matrix import Kind
+
+PAGE = Path(__file__).parents[2] / "docs" / "what-happens-when.md"
+
+INTRODUCTION = """\
+# What happens when …
+
+Every row is played by `make faults` against the real server process, with ten seeds on every wire that it concerns: AG-UI
+over SSE and protobuf, REST, REST stream and chat-stream. This page is written from the same table; a test keeps it so.
+
+After every run, whatever went wrong in it:
+
+- the client got exactly one ending, the last thing it heard, and the server knows the same one;
+- the user's messages are kept once and in their order, and what the client saw of the answer is kept too, flagged if it is
+  not complete;
+- every tool call in the history has exactly one result, and was carried out at most once;
+- descriptors, child processes and connections are as before, and nobody else's stream noticed anything;
+- the log has one line about how it ended, under the id of its request.
+
+Errors are named by their code; [Errors](errors.md) lists them. Settings are keys of [agent.yaml](agent-yaml.md).
+"""
+SECTIONS: tuple[tuple[str, Sequence[Kind]], ...] = (
+    ("… the model endpoint misbehaves", MODEL_KINDS),
+    ("… a tool server misbehaves", TOOL_KINDS),
+    ("… a client misbehaves", CLIENT_KINDS),
+    ("… the process or the machine does", PROCESS_KINDS),
+)
+
+
+def written() -> str:
+    parts = [INTRODUCTION]
+    parts += [f"## {title}\n\n{_table(kinds)}" for title, kinds in SECTIONS]
+    parts.append("Not shown yet: " + "; ".join(f"{why} ({row})" for row, why in LATER.items()) + ".\n")
+    return "\n".join(parts)
+
+
+def _table(kinds: Sequence[Kind]) -> str:
+    rows = [f"| {kind.id} | {kind.fault} | {kind.seen} |" for kind in kinds]
+    return "\n".join(["| row | when | then |", "| --- | --- | --- |", *rows]) + "\n"

@@ -1,0 +1,222 @@
+"""Rows D01 to D13: signals, kills, clocks, disks, memory, a log that nobody reads. Each with a server of its own."""
+
+import asyncio
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+from tests.faults.client_faults import talking
+from tests.faults.house import House, config, environment, launched, serving, until
+from tests.faults.matrix import Stage
+from tests.faults.own_houses import own
+from tests.faults.scene import Scene
+from tests.models.endpoint import text_stream, tool_call_stream
+
+STREAMS = 50
+MIB = 2**20
+CLOCK = Path(__file__).with_name("clock.c")
+PROMPT = "\x1b[?2004h"  # bracketed paste on: the line editor is ready
+BLOCKING = '''\
+import time
+
+
+async def freeze() -> str:
+    """Holds up everything."""
+    time.sleep(0.4)
+    return "thawed"
+'''
+
+
+async def told_to_stop(scene: Scene) -> None:
+    """D01: fifty live streams, each with its proper ending; exit code 0."""
+    async with own(scene) as house:
+        turns = [scene.turn(talking()) for _ in range(STREAMS)]
+
+        async def one(number: int) -> str | None:
+            session = f"01K9ZQ4W3V8N2R5T7Y9A1C3E{number:02d}"
+            body = scene.wire.body(turns[number].words, session, turns[number].run_id)
+            async with scene.client.post(house.url + scene.wire.path, json=body, headers=scene.wire.headers) as answer:
+                told = scene.wire.read(answer.status, await answer.read())
+            assert told.wrong is None, told.wrong
+            return told.code
+
+        asking = [asyncio.create_task(one(number)) for number in range(STREAMS)]
+        await asyncio.gather(*(turn.plan.asked() for turn in turns))
+        await asyncio.sleep(scene.random.uniform(0, 0.1))  # any moment will do
+        code = await house.end()
+        endings = await asyncio.gather(*asking)
+        assert code == 0, code
+        assert set(endings) == {"shutting-down"}, endings
+
+
+async def interrupted_chat(scene: Scene) -> None:
+    """D02: Ctrl+C ends the answer and not the conversation; twice at the prompt leaves."""
+    folder = scene.folder / scene.name
+    folder.mkdir(parents=True)
+    await asyncio.to_thread(_interrupt, folder)
+
+
+def _interrupt(folder: Path) -> None:
+    ours, theirs = os.openpty()
+    command = [sys.executable, "-m", "holodeck", "chat", "--demo"]
+    variables = environment(folder, {"TERM": "xterm", "PROMPT_TOOLKIT_NO_CPR": "1"})
+    process = subprocess.Popen(command, stdin=theirs, stdout=theirs, stderr=theirs, cwd=folder, env=variables)
+    os.close(theirs)
+    screen = Screen(ours)
+    try:
+        screen.shows(PROMPT)
+        screen.types(b"hello\r")
+        screen.shows("not a")  # in the middle of a long reply
+        process.send_signal(signal.SIGINT)
+        screen.shows("stopped")
+        screen.shows(PROMPT)
+        screen.types(b"\x03")
+        screen.shows(PROMPT)
+        screen.types(b"\x03")
+        assert process.wait(10) == 130
+    finally:
+        process.kill()
+        process.wait()
+        os.close(ours)
+
+
+class Screen:
+    """What a terminal shows, read up to what was waited for."""
+
+    def __init__(self, terminal: int) -> None:
+        self._terminal, self._unread = terminal, ""
+        os.set_blocking(terminal, False)
+
+    def types(self, keys: bytes) -> None:
+        os.write(self._terminal, keys)
+
+    def shows(self, text: str, seconds: float = 20.0) -> None:
+        deadline = time.monotonic() + seconds
+        while text not in self._unread:
+            assert time.monotonic() < deadline, f"{text!r} did not come; the screen shows {self._unread!r}"
+            with suppress(BlockingIOError):
+                self._unread += os.read(self._terminal, 65_536).decode(errors="replace")
+            time.sleep(0.01)
+        self._unread = self._unread.partition(text)[2]
+
+
+async def store_is_missing(scene: Scene) -> None:
+    """D04: a store that is not there is never replaced by the memory of the process."""
+    agent = config(scene.endpoint.url, sessions={"store": scene.random.choice(["redis", "postgres", "sqlite:/x/y"])})
+    async with launched(scene.folder / scene.name, agent) as house:
+        code = await asyncio.wait_for(house.process.wait(), 20)
+        assert code in (1, 2), f"exit code {code}: {house.complaints()}"
+        assert "store" in house.complaints(), house.complaints()
+
+
+@asynccontextmanager
+async def with_a_clock(shared: Stage, folder: Path) -> AsyncIterator[House]:
+    """A house whose wall clock is moved by what the file `offset` says."""
+    folder.mkdir(parents=True)  # noqa: ASYNC240  a few bytes, and nobody waits
+    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
+    assert compiler, "there is no C compiler for the clock"
+    library, offset = folder / "clock.so", folder / "offset"
+    build = [compiler, "-shared", "-fPIC", "-O1", "-o", str(library), str(CLOCK), "-ldl"]
+    await asyncio.to_thread(subprocess.run, build, check=True)
+    offset.write_text("0")
+    env = {"LD_PRELOAD": str(library), "FAULTS_CLOCK": str(offset)}
+    async with serving(folder, config(shared.endpoint.url), env=env) as house:
+        yield house
+
+
+async def clock_jumps(scene: Scene) -> None:
+    """D09: an hour forth or back changes no deadline and ends no session."""
+    await scene.goes_on("before ")
+    turn = scene.turn(talking(0.02, 50))
+    asking = asyncio.create_task(scene.finish(turn))
+    await turn.plan.asked()
+    replacement = scene.house.folder / "next"
+    replacement.write_text(str(scene.random.choice([3600, -3600, 86_400, 0])))
+    replacement.replace(scene.house.folder / "offset")
+    told = await asking
+    assert (told.ending, len(told.text)) == ("finished", 250), told
+    assert told.seconds < 5, f"{told.seconds:.1f} s"
+    await scene.goes_on("after ")
+
+
+@asynccontextmanager
+async def with_a_full_disk(shared: Stage, folder: Path) -> AsyncIterator[House]:
+    with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230  a device: opening it is no work
+        async with serving(folder, config(shared.endpoint.url), stdout=full) as house:
+            yield house
+
+
+async def disk_is_full(scene: Scene) -> None:
+    """D10: a log that cannot be written stops no request."""
+    for _ in range(3):
+        await scene.goes_on()
+
+
+async def memory_is_limited(scene: Scene) -> None:
+    """D11: 1 GiB of addresses. A body of 200 MB is refused, and the server lives."""
+    house, size = scene.house, 200 * MIB
+    before = house.rss()
+    reader, writer = await house.connect()
+    head = f"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
+    writer.write(head.encode() + b"x" * MIB)
+    answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
+    writer.transport.abort()
+    assert answer.startswith(b"HTTP/1.1 413"), answer
+    scene.figures["RSS growth MiB"] = house.rss() - before
+    assert house.rss() - before < 5, f"{house.rss() - before:.1f} MiB"
+    await scene.goes_on()
+
+
+@asynccontextmanager
+async def with_a_bad_function(shared: Stage, folder: Path) -> AsyncIterator[House]:
+    folder.mkdir(parents=True)  # noqa: ASYNC240  a few bytes, and nobody waits
+    (folder / "bad.py").write_text(BLOCKING)
+    tool = {"name": "freeze", "type": "function", "file": "bad.py"}
+    async with serving(folder, config(shared.endpoint.url, tools=[tool])) as house:
+        yield house
+
+
+async def loop_is_blocked(scene: Scene) -> None:
+    """D12: a tool that blocks the event loop is named in the log, with its line."""
+    scene.house.blocks()
+    told = await scene.ask(tool_call_stream(("c", "freeze", "{}")), text_stream("over"))
+    assert (told.ending, told.text) == ("finished", "over"), told
+    found: list[str] = []
+
+    def told_of_it() -> bool:
+        found.extend(scene.house.blocks())
+        return bool(found)
+
+    await until(told_of_it, 3, "a line about the block")
+    assert "bad.py" in found[0], f"the line does not say who is to blame: {found}"
+    await scene.goes_on()
+
+
+@asynccontextmanager
+async def with_a_stuck_log(shared: Stage, folder: Path) -> AsyncIterator[House]:
+    """Its output goes into a pipe that holds 64 kB and that nobody empties."""
+    read, write = os.pipe()
+    try:
+        async with serving(folder, config(shared.endpoint.url), stdout=write) as house:
+            yield house
+            assert await house.end() == 0
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+async def log_is_not_read(scene: Scene) -> None:
+    """D13: requests go on, and what could not be written does not pile up."""
+    before = scene.house.rss()
+    for number in range(60):  # some kB of lines each
+        told = await scene.ask(text_stream("fine"), words="x" * 300)
+        assert told.ending == "finished", f"{number}: {told}"
+    grown = scene.house.rss() - before
+    scene.figures["RSS growth MiB"] = grown
+    assert grown < 32, f"{grown:.0f} MiB"
