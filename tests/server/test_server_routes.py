@@ -271,7 +271,13 @@ async def test_openapi_describes_every_route_and_its_problems():
 
 async def test_capabilities_promise_what_the_server_does():
     async with served() as s, s.get("/awp/capabilities") as told:
-        assert (await told.json())["transport"]["resumable"] is True
+        promised = await told.json()
+        assert promised["transport"]["resumable"] is True
+        assert promised["multimodal"]["input"] == dict.fromkeys(("image", "pdf", "file"), True) | {
+            "audio": False,
+            "video": False,
+        }
+        assert "maxExecutionTime" not in promised["execution"]  # no run has a time limit unless the file says so
 
 
 async def test_posting_the_same_run_twice_runs_it_once():

@@ -92,7 +92,7 @@ def _info(server: AgentServer) -> dict[str, Any]:
         "name": agent.name,
         "description": agent.description,
         "className": "HttpAgent",
-        "capabilities": capabilities_of(agent),
+        "capabilities": capabilities_of(server),
     }
     return {
         "version": __version__,

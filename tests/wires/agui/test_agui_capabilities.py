@@ -26,7 +26,6 @@ TOOLS = (
             max_iterations=15,
             timeout_seconds=30.0,
             state=True,
-            reasoning=True,
             images=True,
             documents=True,
         ),
@@ -45,4 +44,5 @@ def test_only_what_holds_is_claimed() -> None:
     assert rich["humanInTheLoop"]["approvals"] is True
     assert [tool["name"] for tool in rich["tools"]["items"]] == ["list_todos", "delete_todo"]
     assert rich["execution"] == {"codeExecution": False, "maxExecutionTime": 1500}
+    assert "reasoning" not in plain
     assert plain["identity"] == {"name": "a", "type": "holodeck"}

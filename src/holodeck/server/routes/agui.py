@@ -10,7 +10,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck._version import __version__
-from holodeck.agent.agent import Agent
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.asking import json_body, server_of
@@ -70,16 +69,19 @@ async def run_agent(request: Request) -> Response:
 
 @router.get("/awp/capabilities", summary="What the agent can do")
 async def agent_capabilities(request: Request) -> JSONResponse:
-    return JSONResponse(capabilities_of(server_of(request).agent))
+    return JSONResponse(capabilities_of(server_of(request)))
 
 
-def capabilities_of(agent: Agent) -> dict[str, object]:
+def capabilities_of(server: AgentServer) -> dict[str, object]:
+    agent = server.agent
     return capabilities(
         name=agent.name,
         description=agent.description,
         version=__version__,
         tools=agent.tools.schemas(),
         max_iterations=agent.loop.max_iterations,
-        timeout_seconds=agent.loop.iteration_timeout,
+        timeout_seconds=agent.loop.run_timeout,
         state=agent.state is not None,
+        images=True,  # as they are, or as the text in them
+        documents=True,
     )

@@ -20,11 +20,13 @@ def capabilities(
     max_iterations: int | None = None,
     timeout_seconds: float | None = None,
     state: bool = False,
-    reasoning: bool = False,
     images: bool = False,
     documents: bool = False,
 ) -> dict[str, Any]:
-    """`state`: the agent shares state with its client. `images`, `documents`: such parts reach the model."""
+    """`state`: the agent shares state with its client. `images`, `documents`: such parts reach the model.
+
+    Whether the model shows its reasoning is not known before it does.
+    """
     offered = [tool for tool in tools if not tool.on_client]
     approvals = any(tool.approval is Approval.ALWAYS for tool in offered)
     execution = {
@@ -48,7 +50,6 @@ def capabilities(
             "clientProvided": True,
         },
         "state": {"snapshots": state, "deltas": state, "memory": False, "persistentState": state},
-        "reasoning": {"supported": reasoning, "streaming": reasoning, "encrypted": False},
         "multimodal": {
             "input": {"image": images, "audio": False, "video": False, "pdf": documents, "file": documents},
             "output": {"image": False, "audio": False},
