@@ -66,6 +66,18 @@ BAD = {
         "name: a\nmodel:\n  provider: demo\n  fallback:\n    - {provider: demo, nmae: x}\n",
         ":5:24: model.fallback[0].nmae: unknown key; did you mean name?",
     ),
+    "near miss of a key that has to be there": (
+        "name: a\nmodel: {provder: demo}\n",
+        ":2:9: model.provder: unknown key; did you mean provider?",
+    ),
+    "near miss of a block that has to be there": (
+        "name: a\nmodell: {provider: demo}\n",
+        ":2:1: modell: unknown key; did you mean model?",
+    ),
+    "slip of a tool's key": (
+        START + "tools:\n  - {nmae: t, type: mcp, command: x}\n",
+        ":4:6: tools[0].nmae: unknown key; did you mean name?",
+    ),
     "key of the prompt": (
         START + "instructions:\n  role_definiton: x\n",
         ":4:3: instructions.role_definiton: unknown key; did you mean role_definition?",

@@ -56,7 +56,11 @@ _PATTERNS = {
 
 def explain(error: ValidationError, document: Document) -> str:
     """All problems in the order of the file, at most ten of them."""
-    found = sorted({_problem(details, document) for details in error.errors(include_url=False)})
+    problems = error.errors(include_url=False)
+    slips = {(*each["loc"][:-1], _meant(each["loc"])) for each in problems if each["type"] == "extra_forbidden"}
+    found = sorted(
+        {_problem(each, document) for each in problems if each["type"] != "missing" or each["loc"] not in slips}
+    )
     lines = [f"{document.file}:{mark.line}:{mark.column}: {text}" for mark, text in found[:MAX_PROBLEMS]]
     if len(found) > MAX_PROBLEMS:
         lines.append(f"{document.file}: and {len(found) - MAX_PROBLEMS} more")
@@ -87,7 +91,7 @@ def keys_in(data: Any, loc: tuple[str | int, ...], *, keep_last: bool) -> Keys:
 def _wording(details: ErrorDetails, keys: Keys, document: Document) -> str:
     kind, context = details["type"], details.get("ctx", {})
     if kind == "extra_forbidden":
-        return _unknown_key(str(keys[-1]), known_keys(details["loc"][:-1]), top=len(keys) == 1)
+        return _unknown_key(details["loc"])
     if kind in ("literal_error", "enum"):
         return _not_one_of(_shown(details, keys, document), _options(context["expected"]))
     if kind == "union_tag_invalid":
@@ -120,9 +124,19 @@ def _not_one_of(value: str, options: Iterable[str]) -> str:
     return f"{value} is not one of {', '.join(options)}" + (f"; did you mean {close}?" if close else "")
 
 
-def _unknown_key(key: str, known: list[str], *, top: bool) -> str:
-    close = (SLIPS.get(key) if top else None) or nearest(key, known)
-    return f"unknown key; did you mean {close}?" if close else f"unknown key; known here: {', '.join(known)}"
+def _unknown_key(loc: tuple[str | int, ...]) -> str:
+    close = _meant(loc)
+    return (
+        f"unknown key; did you mean {close}?"
+        if close
+        else f"unknown key; known here: {', '.join(known_keys(loc[:-1]))}"
+    )
+
+
+def _meant(loc: tuple[str | int, ...]) -> str | None:
+    """The key that an unknown one is a slip of."""
+    key = str(loc[-1])
+    return (SLIPS.get(key) if len(loc) == 1 else None) or nearest(key, known_keys(loc[:-1]))
 
 
 def known_keys(loc: tuple[str | int, ...]) -> list[str]:
