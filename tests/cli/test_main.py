@@ -81,7 +81,7 @@ def test_a_wrong_command_line_is_explained(capsys, arguments, code, text):
         (
             ZeroDivisionError("by zero"),
             70,
-            "error: unexpected ZeroDivisionError: by zero; run with --debug for the traceback\n",
+            "error: unexpected ZeroDivisionError: by zero; `holodeck --debug …` shows the traceback\n",
         ),
     ],
 )

@@ -91,7 +91,7 @@ def run(arguments: list[str]) -> int:
     except Exception as error:
         if "--debug" in arguments:
             raise
-        _complain(f"unexpected {type(error).__name__}: {error}; run with --debug for the traceback")
+        _complain(f"unexpected {type(error).__name__}: {error}; `holodeck --debug …` shows the traceback")
         return DEFECT
     return code if isinstance(code, int) else 0
 
