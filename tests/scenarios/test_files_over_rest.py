@@ -9,6 +9,7 @@ import aiohttp
 import pytest
 
 from holodeck.core.messages import Message, text_of
+from holodeck.files.limits import FileLimits
 from holodeck.server.options import ProtocolType, ServerSettings
 from tests.server.serving import Served, served
 
@@ -112,3 +113,18 @@ async def test_a_file_in_json_may_have_ten_megabytes_and_one_in_a_form_more() ->
         assert (status, told["files"][0]["truncated"]) == (200, True)
         status, told = await as_form(s, "huge.txt", "text/plain", b"a" * 50_000_001)
         assert (status, "huge.txt" in told["detail"]) == (413, True)
+
+
+@pytest.mark.req("SRV-12")
+@pytest.mark.parametrize(("number", "status"), [(12, 200), (13, 422)])
+async def test_the_agent_file_says_how_many_files_there_may_be(number: int, status: int) -> None:
+    settings = ServerSettings(protocols=(ProtocolType.REST,), files=FileLimits(max_files=12))
+    file = {"content": "eHl6enk=", "mime_type": "text/plain"}
+    form = aiohttp.FormData({"message": "Read them"})
+    for i in range(number):
+        form.add_field("files", b"xyzzy", filename=f"{i}.txt", content_type="text/plain")
+    async with served(settings=settings) as s:
+        async with s.post({"message": "Read them", "files": [file] * number}, CHAT) as in_json:
+            assert in_json.status == status
+        async with s.client.post(s.url + CHAT, data=form) as in_form:
+            assert in_form.status == status

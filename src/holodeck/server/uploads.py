@@ -13,12 +13,12 @@ from holodeck.files.limits import FileLimits
 from holodeck.files.reader import FileRead
 from holodeck.files.upload import Upload, decode_base64, display_name
 from holodeck.server.routes.asking import json_body, media_type_of, server_of
-from holodeck.wires.rest.request import MAX_FILES, ChatRequest, FileContent, chat_request, decode
+from holodeck.wires.rest.request import ChatRequest, FileContent, chat_request, decode
 
 FORM = "multipart/form-data"
 MAX_FIELDS = 20
 MAX_FIELD_BYTES = 64 * 1024
-PARSED_FILES = 4 * MAX_FILES  # beyond this the parser gives up; below it we say what is wrong
+PARSED_FILES = 30  # more than are allowed; beyond this the parser gives up, below it we say what is wrong
 
 
 async def chat_of(request: Request) -> tuple[ChatRequest, list[FileRead]]:
@@ -31,7 +31,7 @@ async def chat_of(request: Request) -> tuple[ChatRequest, list[FileRead]]:
 
 async def _of_json(request: Request, limits: FileLimits) -> tuple[ChatRequest, list[Upload]]:
     try:
-        chat = decode(await json_body(request))
+        chat = decode(await json_body(request), limits.max_files)
     except UnsupportedMediaType:
         raise UnsupportedMediaType(f"The body has to be JSON or a form: application/json or {FORM}.") from None
     return chat, [await _decoded(each, f"files[{i}]", limits) for i, each in enumerate(chat.files)]
@@ -44,19 +44,21 @@ async def _decoded(file: FileContent, field: str, limits: FileLimits) -> Upload:
 
 
 async def _of_form(request: Request, limits: FileLimits) -> tuple[ChatRequest, list[Upload]]:
+    parsed = limits.max_files + PARSED_FILES
     try:
-        async with request.form(max_files=PARSED_FILES, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES) as form:
+        async with request.form(max_files=parsed, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES) as form:
             chat = chat_request(form.get("message"), form.get("session_id") or None)
-            return chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(_files(form))]
+            found = _files(form, limits.max_files)
+            return chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)]
     except HTTPException as error:  # how Starlette tells that a form is broken or has too many parts
         raise InvalidRequest(f"The form cannot be read: {error.detail}", status=400) from error
 
 
-def _files(form: FormData) -> list[UploadFile]:
+def _files(form: FormData, allowed: int) -> list[UploadFile]:
     """Every part that is a file, whatever its name: none is dropped without a word."""
     files = [value for _, value in form.multi_items() if isinstance(value, UploadFile)]
-    if len(files) > MAX_FILES:
-        raise InvalidRequest(f"files has {len(files)} entries; at most {MAX_FILES} are allowed", field="files")
+    if len(files) > allowed:
+        raise InvalidRequest(f"files has {len(files)} entries; at most {allowed} are allowed", field="files")
     if any(isinstance(value, str) for value in form.getlist("files")):
         raise InvalidRequest("files has to be a part with a filename", field="files")
     return files

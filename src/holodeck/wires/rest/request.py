@@ -51,10 +51,10 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     resume: Annotated[tuple[Decision, ...], Meta(max_length=MAX_DECISIONS)] = ()
 
 
-def decode(body: bytes) -> ChatRequest:
+def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
     """Reads a JSON body; raises InvalidRequest (400 no JSON, 422 no ChatRequest)."""
     raw = parse(body)
-    found = rows(raw.get("files"), "files", MAX_FILES)
+    found = rows(raw.get("files"), "files", max_files)
     decisions = rows(raw.get("resume"), "resume", MAX_DECISIONS)
     return chat_request(
         raw.get("message"),
