@@ -1,0 +1,117 @@
+"""`holodeck chat` for scripts: one answer, plain text or JSON, an exit code that means something."""
+
+import json
+import os
+import pty
+import signal
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from tests.cli.process import environment, holodeck
+
+DEMO = "name: a\nmodel: {provider: demo}\n"
+NOBODY = "name: a\nmodel: {provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1', fallback: [{provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1'}]}\n"
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "agent.yaml").write_text(DEMO)
+    return tmp_path
+
+
+@pytest.mark.req("CHT-10")
+def test_one_question_one_answer(project):
+    result = holodeck("chat", "--quiet", folder=project, stdin="hello")
+    assert (result.code, result.err) == (0, "")
+    assert "not a language model" in result.out
+    assert "\x1b" not in result.out
+
+
+@pytest.mark.req("CHT-02")
+def test_json_is_one_event_a_line(project):
+    result = holodeck("chat", "--json", folder=project, stdin="hello\n/tools\n")
+    assert (result.code, result.err) == (0, "")
+    events = [json.loads(line) for line in result.out.splitlines()]
+    types = [event["type"] for event in events]
+    assert types[:3] == ["RunStarted", "StepStarted", "TextStarted"]
+    assert types[-1] == "RunFinished"
+    assert "not a language model" in "".join(event.get("delta", "") for event in events)
+    assert result.out.isascii() or "\x9b" not in result.out
+
+
+def test_a_script_learns_that_the_model_cannot_be_asked(tmp_path):
+    (tmp_path / "agent.yaml").write_text(NOBODY)
+    result = holodeck("chat", "--quiet", folder=tmp_path, stdin="hello\n")
+    assert (result.code, result.out) == (4, "")
+    assert "✗ No connection to 127.0.0.1:9" in result.err
+
+
+@pytest.mark.req("CHT-07")
+def test_bytes_that_are_no_text_are_refused(project):
+    done = subprocess.run(
+        [sys.executable, "-m", "holodeck", "chat"],
+        input=b"\xff\xfe\n",
+        cwd=project,
+        env=environment(project),
+        capture_output=True,
+        timeout=30,
+        check=False,
+    )
+    assert (done.returncode, done.stdout) == (4, b"")
+    assert "not valid UTF-8" in done.stderr.decode()
+
+
+def test_ctrl_c_ends_a_script(project):
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holodeck", "chat"],
+        cwd=project,
+        env=environment(project),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    process.stdin.write(b"hello\nhello\n")
+    process.stdin.flush()
+    process.stdout.read(5)  # in the middle of the first answer
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=20)
+    assert process.returncode == 130
+    assert b"(stopped)" in out
+    assert b"Traceback" not in err
+
+
+@pytest.mark.parametrize("term", ["dumb", "xterm"])
+def test_an_answer_to_a_pipe_is_still_markdown_on_a_screen(project, term):
+    """`echo … | holodeck chat`: nobody can type, but somebody reads; a simple terminal gets plain lines."""
+    master, slave = pty.openpty()
+    process = subprocess.Popen(
+        [sys.executable, "-m", "holodeck", "chat"],
+        cwd=project,
+        env=environment(project, TERM=term),
+        stdin=subprocess.PIPE,
+        stdout=slave,
+        stderr=slave,
+    )
+    os.close(slave)
+    shown = bytearray()
+
+    def read() -> None:
+        try:
+            while piece := os.read(master, 65_536):
+                shown.extend(piece)
+        except OSError:  # Linux's way to say that the other side is closed
+            return
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    process.communicate(b"hello\n", timeout=20)
+    reader.join()
+    os.close(master)
+    assert process.returncode == 0
+    assert b"Hello! I am" in shown
+    assert (b"\x1b[" in shown) is (term == "xterm")

@@ -1,0 +1,112 @@
+"""Live lines: the screen shows what was asked for, with as little written as possible."""
+
+import io
+import random
+
+import pytest
+
+from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Renderer, Reply, plain, unseen
+from holodeck.cli.terminal.painter import Painter
+from tests.cli.vt import pyte
+
+ROWS = 8
+
+
+class Stage:
+    def __init__(self) -> None:
+        self.out = io.StringIO()
+        self.painter = Painter(self.out, lambda: ROWS)
+        self.screen = pyte.HistoryScreen(20, ROWS, history=1000, ratio=0.5)
+        self.screen.set_mode(pyte.modes.LNM)  # what a terminal driver does with a line feed
+        self.stream = pyte.Stream(self.screen)
+
+    def written(self) -> str:
+        text = self.out.getvalue()
+        self.out.seek(0)
+        self.out.truncate()
+        self.stream.feed(text)
+        return text
+
+    @property
+    def lines(self) -> list[str]:
+        above = ["".join(line[x].data for x in range(20)).rstrip() for line in self.screen.history.top]
+        return [*above, *(line.rstrip() for line in self.screen.display)]
+
+
+def test_only_what_is_new_is_written():
+    stage = Stage()
+    stage.painter.show(["one", "tw"])
+    assert stage.written() == "one\ntw"
+    stage.painter.show(["one", "two"])
+    assert stage.written() == "o"
+    stage.painter.show(["one", "two", "three"])
+    assert stage.written() == "\nthree"
+    stage.painter.show(["one", "two", "three"])
+    assert stage.written() == ""
+    stage.painter.settle(2)
+    stage.painter.show(["3"])
+    assert stage.written() == "\r\x1b[J3"
+    assert stage.lines[:4] == ["one", "two", "3", ""]
+
+
+def test_random_pictures_end_up_on_the_screen():
+    """Whatever is shown, settled and kept in whatever order, the screen agrees with a plain list."""
+    chance = random.Random(3)
+    for _ in range(150):
+        stage, settled = Stage(), []
+        for _ in range(12):
+            picture = [f"{chance.randrange(3)}" * chance.randrange(1, 9) for _ in range(chance.randrange(ROWS - 1))]
+            stage.painter.show(picture)
+            if chance.random() < 0.4:
+                number = chance.randrange(len(picture) + 1)
+                stage.painter.settle(number)
+                settled += picture[:number]
+                picture = picture[number:]
+            stage.written()
+            shown = [line for line in stage.lines if line]
+            assert shown == settled + picture
+
+
+def test_a_picture_higher_than_the_screen_is_written_once():
+    stage = Stage()
+    lines: list[str] = []
+    for number in range(30):
+        lines.append(f"line {number}")
+        stage.painter.show(lines)
+    stage.painter.keep(lines)
+    assert stage.written().count("line 3\n") == 1
+    assert [line for line in stage.lines if line] == lines
+
+
+MARKDOWN = "# T\n\ntext\nmore\n\n- a\n- b\n\n  c\n\n3. x\n\n```py\na\n\nb\n```\n\n| a |\n|---|\n| 1 |\n\n> q\n\nend"
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 1000])
+def test_blocks_that_are_finished_say_the_same_as_the_whole(size):
+    growing, renderer, lines = GrowingMarkdown(), Renderer(colours=False), []
+    for start in range(0, len(MARKDOWN), size):
+        growing.add(MARKDOWN[start : start + size])
+        lines += renderer.lines(Reply(growing.finished()), 40)
+    lines += renderer.lines(Reply(growing.rest()), 40)
+    whole = renderer.lines(Reply(MARKDOWN), 40)
+    assert [line.strip() for line in lines if line.strip()] == [line.strip() for line in whole if line.strip()]
+
+
+def test_plain_text_is_finished_line_by_line():
+    growing = GrowingText()
+    growing.add("one\ntw")
+    assert (growing.finished(), growing.open) == ("one\n", "tw")
+    assert (growing.rest(), growing.rest()) == ("tw", "")
+
+
+def test_what_markdown_usually_drops_is_shown():
+    shown = "\n".join(Renderer(colours=False).lines(Reply("<b>x</b>\n\n[1]: http://a.b\n\n[t](http://c.d)"), 60))
+    for part in ("<b>x</b>", "[1]: http://a.b", "t (http://c.d)"):
+        assert part in shown
+
+
+@pytest.mark.parametrize("seen", range(22))
+def test_the_rest_of_a_text_at_another_width(seen):
+    lines = ["The quick", "\x1b[1mbrown\x1b[0m fox", "jumps."]
+    rest = "".join("".join(plain(line).split()) for line in unseen(lines, seen))
+    assert rest == "Thequickbrownfoxjumps."[seen:]

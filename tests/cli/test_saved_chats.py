@@ -1,0 +1,176 @@
+"""Saved chats and the values they are made of: whole files, for their owner alone, found again by id."""
+
+import json
+import os
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from holodeck.cli.conversation.archive import Archive, ChatFileError, write_whole
+from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
+from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.tools import ToolExecution, ToolStatus
+from holodeck.core.usage import TokenUsage
+from holodeck.sessions.transcript import Transcript
+from tests.cli.process import holodeck
+
+MESSAGES = (
+    UserMessage(content="Add eggs ☺"),
+    AssistantMessage(
+        tool_calls=(ToolCall(id="c1", name="add", arguments='{"what": "eggs"}'),),
+        tokens_used=TokenUsage(prompt_tokens=5, completion_tokens=2),
+    ),
+    ToolMessage(call_id="c1", name="add", content="added"),
+    AssistantMessage(content="Do", cut="stopped", tokens_used=TokenUsage(prompt_tokens=9, completion_tokens=1)),
+)
+
+
+@pytest.fixture
+def archive(tmp_path):
+    return Archive(tmp_path / "chats")
+
+
+def session(**fields) -> ChatSession:
+    return ChatSession(agent_name="a", transcript=Transcript(MESSAGES, state={"n": 1}), **fields)
+
+
+@pytest.mark.req("CHT-04")
+def test_a_chat_comes_back_as_it_was(archive):
+    saved = session(metadata={"mood": "good"})
+    path = archive.save(saved)
+    assert path.stat().st_mode & 0o777 == 0o600
+    found = archive.load(saved.session_id)
+    assert tuple(found.transcript.messages) == MESSAGES
+    assert found.transcript.state == {"n": 1}
+    assert (found.session_id, found.started_at, found.metadata) == (
+        saved.session_id,
+        saved.started_at,
+        {"mood": "good"},
+    )
+    assert (found.state, found.message_count, found.title) == (SessionState.INITIALIZING, 4, "Add eggs ☺")
+
+
+def test_the_file_is_readable(archive):
+    lines = archive.save(session()).read_text().splitlines()
+    assert len(lines) > 20
+    assert '  "title": "Add eggs ☺",' in lines
+    assert json.loads("\n".join(lines))["messages"][3]["cut"] == "stopped"
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatch):
+    path = tmp_path / "chat.json"
+    path.write_bytes(b"old")
+
+    def full(_descriptor: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space"):
+        write_whole(path, b"new")
+    assert path.read_bytes() == b"old"
+    assert [each.name for each in tmp_path.iterdir()] == ["chat.json"]
+
+
+def test_chats_are_found_by_a_part_of_their_id_and_by_last(archive):
+    first, second = session(), session()
+    archive.save(first)
+    archive.save(second)
+    assert archive.load(first.session_id[-8:].lower()).session_id == first.session_id
+    assert archive.load("last").session_id == second.session_id
+    assert [each.session_id for each in archive.summaries()] == [second.session_id, first.session_id]
+    with pytest.raises(ChatFileError, match="write more of it"):
+        archive.load(first.session_id[:4])
+
+
+@pytest.mark.parametrize("wanted", ["last", "01ARZ3NDEKTSV4RRFFQ69G5FAV", "nope", "..", "abcd*", "no/such.json"])
+def test_chats_that_are_not_there(archive, wanted):
+    with pytest.raises(ChatFileError, match="there is no saved chat"):
+        archive.load(wanted)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        (lambda data: data[: len(data) // 2], "is no saved chat"),
+        (lambda data: b"[]", "is no saved chat"),
+        (lambda data: data.replace(b"holodeck-chat/1", b"holodeck-chat/2"), "is no saved chat"),
+        (lambda data: data.replace(b'"call_id": "c1"', b'"call_id": "c2"'), "a call of add without its result"),
+        (lambda data: data.replace(b'"started_at": "20', b'"started_at": "29'), "in the future"),
+    ],
+)
+def test_files_that_are_no_chats(archive, change, problem):
+    path = archive.save(session())
+    path.write_bytes(change(path.read_bytes()))
+    with pytest.raises(ChatFileError, match=problem):
+        archive.load(str(path))
+
+
+def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+    (tmp_path / "chats").write_text("a file")
+    with pytest.raises(ChatFileError, match="cannot be written"):
+        Archive(tmp_path / "chats").save(session())
+
+
+@pytest.mark.req("CHT-04")
+def test_a_session_goes_one_way():
+    one = session()
+    one.become(SessionState.ACTIVE)
+    one.become(SessionState.TERMINATED)
+    for state in SessionState:
+        with pytest.raises(ValueError, match="cannot become"):
+            one.become(state)
+
+
+@pytest.mark.req("CHT-04")
+@pytest.mark.parametrize("when", [datetime.now(UTC) + timedelta(days=1), datetime(2020, 1, 1)])  # noqa: DTZ001  the case
+def test_a_session_starts_at_a_time_that_has_been(when):
+    with pytest.raises(ValueError, match="started_at"):
+        session(started_at=when)
+
+
+@pytest.mark.req("CHT-06")
+def test_usage_is_the_sum_and_unknown_if_a_part_is():
+    one = session()
+    assert one.usage == TokenUsage(prompt_tokens=14, completion_tokens=3)
+    assert one.usage.total_tokens == 17
+    one.transcript = Transcript([*MESSAGES, AssistantMessage(content="?")])
+    assert one.usage is None
+
+
+@pytest.mark.req("CHT-05")
+def test_a_failed_tool_execution_says_why():
+    with pytest.raises(ValueError, match="error_message"):
+        ToolExecution(tool_name="t", status=ToolStatus.FAILED)
+    with pytest.raises(ValueError, match="negative"):
+        ToolExecution(tool_name="t", execution_time=-1.0)
+    assert [*ToolStatus] == ["pending", "running", "success", "failed"]
+
+
+def test_a_chat_needs_room_for_messages():
+    assert ChatConfig().max_messages == 50
+    with pytest.raises(ValueError, match="positive"):
+        ChatConfig(max_messages=0)
+
+
+@pytest.mark.req("CHT-01")
+def test_list_and_resume_through_pipes(tmp_path):
+    (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
+    archive = Archive(tmp_path / "data" / "holodeck" / "chats")
+    one = session()
+    archive.save(one)
+    listed = holodeck("chat", "--list", folder=tmp_path)
+    assert listed.out.startswith(one.session_id)
+    assert "Add eggs" in listed.out
+    resumed = holodeck("chat", "--resume", "last", folder=tmp_path, stdin="hello\n")
+    assert resumed.code == 0
+    assert archive.load(one.session_id).message_count == 6
+    missing = holodeck("chat", "--resume", "never", folder=tmp_path)
+    assert (missing.code, missing.out) == (2, "")
+    assert "there is no saved chat 'never'" in missing.err
+
+
+def test_a_chat_through_a_pipe_is_not_kept(tmp_path):
+    (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
+    assert holodeck("chat", folder=tmp_path, stdin="hello\n").code == 0
+    assert not Path(tmp_path / "data" / "holodeck" / "chats").exists()
