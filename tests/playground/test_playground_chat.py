@@ -8,7 +8,7 @@ from holodeck.core.messages import ToolCall, text_of
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelAuthFailed
 from holodeck.models.scripted import Turn, calls, says
-from tests.playground.acting import ANSWER, hear, press, say
+from tests.playground.acting import ANSWER, hear, press, say, type_in
 from tests.playground.stage import Tap, counting, staged, until
 
 MARKDOWN = "## Plan\n\nSome **bold** and `code`:\n\n- one\n- two\n\n```python\nprint('hi')\n```\n\nDone."
@@ -19,7 +19,7 @@ async def test_an_answer_is_streamed_as_markdown(browser):
     reply = says(MARKDOWN, usage=TokenUsage(prompt_tokens=12, completion_tokens=5))
     async with staged(reply) as stage:
         await browser.open(stage.url)
-        await say(browser, "Plan something")
+        await type_in(browser, "Plan something")
         await browser.shows(".turn", "12 in, 5 out")
         assert await browser.texts(f"{ANSWER} h4") == ["Plan"]
         assert await browser.texts(f"{ANSWER} li") == ["one", "two"]
@@ -244,12 +244,12 @@ async def test_a_second_message_waits_for_the_first_answer(browser):
     tap = Tap(1)
     async with staged(counting(0, 3, pause=tap), says("next")) as stage:
         await browser.open(stage.url)
-        await say(browser, "one")
+        await type_in(browser, "one")
         await browser.shows(ANSWER, "0")
-        await say(browser, "two")
+        await type_in(browser, "two")
         assert await browser.run("return document.querySelector('#message').value") == "two"
         tap.grant(10)
         await browser.shows(".turn", "Retry")
-        await say(browser, "")
+        await type_in(browser, "")
         await hear(browser, "next")
         await until(lambda: len(stage.model.prompts) == 2)

@@ -1,6 +1,6 @@
 """A run belongs to the server: pages that reload, lose the network, or come second follow it all the same."""
 
-from holodeck.models.scripted import Turn, says
+from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.port import ToolsetHealth
 from tests.playground.acting import ANSWER, hear, press, say
@@ -101,6 +101,29 @@ async def test_two_tabs_follow_the_same_run_live(browser):
             await browser.switch(first)
 
 
+async def test_a_question_that_another_tab_answers_is_answered_here_too(browser):
+    async with staged(calls(("delete_file", '{"name": "a.txt"}')), says("Done.")) as stage:
+        await browser.open(stage.url)
+        first = await browser.tab()
+        await say(browser, "delete it")
+        await browser.find(".question .danger")
+        link = await browser.run("return location.href")
+        second = await browser.new_tab()
+        await browser.switch(second)
+        try:
+            await browser.open(link)
+            await browser.click(".question .primary")
+            await hear(browser, "Done.")
+            await browser.switch(first)
+            await hear(browser, "Done.")
+            assert await browser.texts(".question button") == []
+            assert (await browser.text(".call .result")) == "a.txt is deleted"
+        finally:
+            await browser.switch(second)
+            await browser.close_tab()
+            await browser.switch(first)
+
+
 async def test_a_server_that_restarts_is_waited_for(browser):
     store, tap = MemorySessionStore(), Tap(3)
     async with staged(says("before"), counting(0, 60, pause=tap), store=store) as stage:
@@ -117,6 +140,25 @@ async def test_a_server_that_restarts_is_waited_for(browser):
             await hear(browser, "after")
             assert await browser.texts(".said") == ["hello", "count"]
             assert await browser.texts(ANSWER) == ["before", "after"]
+
+
+async def test_a_message_to_a_server_that_is_gone_can_be_given_up_or_arrives_later(browser):
+    async with staged(says("before")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "hello")
+        await hear(browser, "before")
+        await stage.end()
+        await browser.run(SUBMIT, "is anybody there?")
+        await browser.shows("#banner", "Connecting again")
+        await browser.click("button.send[aria-label=Stop]")
+        await browser.shows(".turn:last-child", "Stopped.")
+        await press(browser, "Retry")
+        async with staged(says("I am back")) as new:
+            await hear(browser, "I am back")
+            assert [message.content for message in new.model.prompts[0].messages] == ["is anybody there?"]
+
+
+SUBMIT = "document.querySelector('#message').value = arguments[0]; document.querySelector('#composer').requestSubmit()"
 
 
 async def test_a_server_that_forgot_the_session_says_so(browser):

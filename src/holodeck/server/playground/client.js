@@ -77,6 +77,15 @@ export async function readFrames(answer, tell) {
   }
 }
 
+/** A defect of the listener must not look like a lost connection: it is reported, and the run goes on. */
+function tell(hear, event, frame) {
+  try {
+    hear(event, frame);
+  } catch (error) {
+    reportError(error);
+  }
+}
+
 const isEnding = (type) => type === "RUN_FINISHED" || type === "RUN_ERROR";
 
 /**
@@ -101,7 +110,7 @@ export async function followRun({ server, runId, input = null, signal, hear, los
         last = number ?? last;
         const event = JSON.parse(data);
         ended ||= isEnding(event.type);
-        hear(event, { data, number });
+        tell(hear, event, { data, number });
       });
       if (ended) return;
     } catch (error) {

@@ -115,6 +115,7 @@ export class Conversation {
   }
 
   runStarted({ runId, metadata }, at, replayed) {
+    this.settle(); // a run that begins has the answers, whoever gave them
     this.remove(`turn:${runId}`);
     this.remove("lost");
     this.run = { runId, at: this.run?.runId === runId ? this.run.at : at, started: at, first: null, last: null, deltas: 0, model: metadata?.model, replayed };
@@ -237,7 +238,7 @@ export class Conversation {
     this.run = null;
     const answered = ["done", "failed", "approval", "client"];
     for (const item of this.items) {
-      if (item.kind === "call" && !item.remembered && !answered.includes(item.status)) this.#change(item, { status: "stopped" });
+      if (item.kind === "call" && !answered.includes(item.status)) this.#change(item, { status: "stopped" });
       if ((item.kind === "text" || item.kind === "reasoning") && !item.done) this.#change(item, { done: true });
     }
     this.remove(turn.id);

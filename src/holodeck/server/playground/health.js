@@ -1,7 +1,7 @@
 // How the server is: asked at the start, now and then, and after trouble. Says it in a sentence.
 
 const EVERY = 20_000;
-const SOON = 1_500;
+const SOON = 1_000;
 
 export class Health {
   last = null; // the server's answer, or null while it does not answer
@@ -19,6 +19,7 @@ export class Health {
       this.last = null; // nobody answers: that is what is told
     }
     this.tell(this.last);
+    clearTimeout(this.#timer); // somebody else may have looked meanwhile
     this.#timer = setTimeout(() => this.look(), isWell(this.last) ? EVERY : SOON);
   }
 }

@@ -15,6 +15,7 @@ export class Room {
   isKnown = true; // false when the server has forgotten what this browser remembers
   #queue = [];
   #left = new AbortController();
+  #givenUp = new AbortController();
   #isFollowing = false;
   #isOurs = false; // whether this tab started the last run: then its frontend tools are for this tab to carry out
 
@@ -79,8 +80,8 @@ export class Room {
     if (!runId) return;
     try {
       await this.server.stop(runId);
-    } catch (error) {
-      if (!(error instanceof Problem) || error.code !== "run-not-found") this.#tellProblem("stop", error);
+    } catch {
+      this.#givenUp.abort(); // nobody there to stop it, or it never arrived: then at least nobody waits for it
     }
   }
 
@@ -141,7 +142,6 @@ export class Room {
   #start(runId, messages, fields, told = []) {
     const input = { threadId: this.id, runId, protocolVersion: "1.0", messages, state: this.conversation.state ?? {}, ...this.tools.offer(), ...fields };
     this.log.requested(runId, { method: "POST", path: "/awp", body: input });
-    this.tabs.post({ kind: "started", session: this.id, run: runId, messages: told });
     this.#enqueue({ runId, input, messages: told });
   }
 
@@ -166,32 +166,40 @@ export class Room {
     for (const { id, text, files } of messages) conversation.addUser(id, text, files);
     conversation.remove("lost");
     conversation.runSent(runId, performance.now());
+    this.#givenUp = new AbortController();
     this.tell();
     try {
       await followRun({
-        server: this.server, runId, input, signal: this.#left.signal,
+        server: this.server, runId, input, signal: AbortSignal.any([this.#left.signal, this.#givenUp.signal]),
         hear: (event, frame) => {
           const at = performance.now();
           this.#connected("live");
           this.log.add(runId, event, frame, Date.now());
           conversation.apply(event, at, replayed);
           if (event.type === "RUN_ERROR") this.trouble();
-          if (event.type === "RUN_STARTED") this.sessions.update(this.id, { at: Date.now(), sending: undefined });
+          if (event.type === "RUN_STARTED") this.#arrived(runId, input === null ? null : messages);
         },
         lost: () => this.#connected("lost"),
       });
+      if (conversation.run) conversation.apply({ type: "RUN_FINISHED", runId, outcome: { type: "cancelled" } }, performance.now()); // given up
     } catch (error) {
       await this.#lose(runId, error);
     }
     this.#isOurs = input !== null;
   }
 
+  /** The server has the run. Other tabs are told of it only now: before, they would find nothing to follow. */
+  #arrived(runId, messages) {
+    this.sessions.update(this.id, { at: Date.now(), sending: undefined });
+    if (messages !== null) this.tabs.post({ kind: "started", session: this.id, run: runId, messages });
+  }
+
   /** The run cannot be followed: the server forgot it, or refused it. */
   async #lose(runId, error) {
     this.conversation.apply({ type: "RUN_ERROR", message: error.message, code: error.code ?? "network", metadata: { reason: error.reason } }, performance.now());
     if (error instanceof Problem && (error.code === "run-not-found" || error.code === "replay-gone")) {
-      const session = await this.server.session(this.id);
-      if (session !== null) this.conversation.load(session);
+      const session = await this.server.session(this.id).catch(() => undefined); // gone again: then nothing is known
+      if (session) this.conversation.load(session);
       this.conversation.notice("lost", "warning", session === null ? "The server was restarted and has forgotten this session." : "The connection was lost and the rest of the answer with it.", hintFor(error), { label: "Ask again", act: () => this.retry() });
     }
   }

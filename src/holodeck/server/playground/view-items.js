@@ -36,7 +36,10 @@ class UserView {
       h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Send"), h("button", { type: "button", onclick: done }, "Cancel")),
     );
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Escape") done();
+      if (event.key === "Escape") {
+        event.preventDefault();
+        done();
+      }
       if (event.key === "Enter" && (event.ctrlKey || event.metaKey)) form.requestSubmit();
     });
     this.text.replaceWith(form);

@@ -46,7 +46,9 @@ export class SessionList {
       this.show(this.current);
     };
     field.addEventListener("keydown", (event) => {
-      if (event.key === "Enter" || event.key === "Escape") end(event.key === "Enter");
+      if (event.key !== "Enter" && event.key !== "Escape") return;
+      event.preventDefault();
+      end(event.key === "Enter");
     });
     field.addEventListener("blur", () => end(true));
     open.replaceWith(field);
