@@ -21,6 +21,7 @@ import psutil
 import yaml
 
 AGENT = "tester"
+ROOT = Path(__file__).parents[2]
 START_SECONDS = 30.0
 Config = dict[str, Any]
 
@@ -28,7 +29,7 @@ CONFIG: Config = {
     "name": AGENT,
     "model": {"provider": "openai_compatible", "name": "m", "api_key": "none", "timeout": 1.0},
     "instructions": "Be brief.",
-    "loop": {"max_iterations": 5, "iteration_timeout": 10},
+    "loop": {"max_iterations": 5, "iteration_timeout": 120},
     "sessions": {"store": "memory"},
     "server": {
         "keepalive": 1,
@@ -81,7 +82,8 @@ class House:
         self._log = folder / "log.jsonl"
         self._read = 0
         self._endings: dict[str, int] = {}  # request id → lines that tell the end of a run
-        self._blocks: list[str] = []
+        self._blocks: list[tuple[float, str]] = []
+        self._starved = 0.0
 
     @property
     def url(self) -> str:
@@ -115,6 +117,12 @@ class House:
     def descendants(self) -> set[int]:
         return {child.pid for child in self.system.children(recursive=True) if child.status() != psutil.STATUS_ZOMBIE}
 
+    def starved(self) -> float:
+        """Seconds, since this was last asked, in which the server could have worked and other programs had the cores."""
+        delay = int(Path(f"/proc/{self.process.pid}/schedstat").read_text().split()[1]) / 1e9
+        before, self._starved = self._starved, delay
+        return delay - before
+
     def connections_to(self, *ports: int) -> int:
         found = self.system.net_connections("tcp4")
         return sum(1 for each in found if each.raddr and each.raddr.port in ports)
@@ -129,8 +137,8 @@ class House:
         self._catch_up()
         return self._endings.get(request_id, 0)
 
-    def blocks(self) -> list[str]:
-        """What held up the event loop since this was last asked, by what its watchdog wrote."""
+    def blocks(self) -> list[tuple[float, str]]:
+        """What held up the event loop since this was last asked: seconds and line, by what its watchdog wrote."""
         self._catch_up()
         blocks, self._blocks = self._blocks, []
         return blocks
@@ -148,7 +156,7 @@ class House:
             ):
                 self._endings[line["request_id"]] = self._endings.get(line["request_id"], 0) + 1
             elif line["event"] == "event_loop_blocked":
-                self._blocks.append(f"{line['duration_ms']:.0f} ms in {details['stack'][-1:]}")
+                self._blocks.append((line["duration_ms"] / 1000, details["stack"][-1]))
 
     def complaints(self) -> str:
         return (self.folder / "stderr").read_text(errors="replace")
@@ -161,7 +169,8 @@ class House:
 def environment(folder: Path, extra: Mapping[str, str]) -> dict[str, str]:
     """Nothing of the machine that runs the matrix: no keys, no home."""
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR", "PYTHONPATH") if name in os.environ}
-    return {**kept, "HOME": str(folder), **extra}
+    path = os.pathsep.join(filter(None, (str(ROOT), kept.get("PYTHONPATH"))))
+    return {**kept, "HOME": str(folder), "PYTHONPATH": path, **extra}
 
 
 @asynccontextmanager
@@ -170,6 +179,7 @@ async def launched(
     agent: Config,
     *,
     before: Sequence[str] = (),
+    entry: Sequence[str] = ("-m", "holodeck"),
     stdout: IO[bytes] | int | None = None,
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[House]:
@@ -179,7 +189,7 @@ async def launched(
     port = free_port()
     with (folder / "log.jsonl").open("ab") as log, (folder / "stderr").open("ab") as stderr:
         process = await asyncio.create_subprocess_exec(
-            *before, sys.executable, "-m", "holodeck", "serve", "--protocol", "all", "--port", str(port),
+            *before, sys.executable, *entry, "serve", "--protocol", "all", "--port", str(port),
             cwd=folder, stdout=log if stdout is None else stdout, stderr=stderr,
             stdin=asyncio.subprocess.DEVNULL, env=environment(folder, env or {}),
         )  # fmt: skip

@@ -16,10 +16,11 @@ from tests.faults.client_faults import talking
 from tests.faults.endpoint import tool_results
 from tests.faults.house import House, config, free_port, launched, serving, until
 from tests.faults.matrix import Setting, Stage
+from tests.faults.model_faults import saying
 from tests.faults.scene import Scene
 from tests.faults.tool_faults import call
 from tests.faults.tool_servers import rogue_block
-from tests.models.endpoint import status, text_stream, tool_call_stream
+from tests.models.endpoint import Wire, text_frames, text_stream, tool_call_stream
 
 MISSING = {"name": "gone", "type": "mcp", "command": "no-such-program-anywhere"}
 
@@ -62,11 +63,14 @@ async def nobody_listens(scene: Scene) -> None:
 BREAKER = {"model": {"failure_threshold": 3, "recovery_timeout": 0.5, "half_open_max_calls": 3}}
 
 
+BROKEN = saying(*text_frames("half", " an answer")[:2], end=Wire.reset, pause=0.05)  # counts, and is not tried again
+
+
 async def breaker_opens(scene: Scene) -> None:
     """A30: three runs fail, the next ones are refused without a question; after a while trials close it again."""
     house = scene.house
     for _ in range(3):
-        told = await scene.ask(status(500, b"no", Retry_After="0"))
+        told = await scene.ask(BROKEN)
         assert told.ending == "failed", told
     turn = scene.turn(text_stream("never"))
     told = await scene.finish(turn)
@@ -91,11 +95,11 @@ async def breaker_trial_fails(scene: Scene) -> None:
     """A31: a trial that fails opens it again, and three that succeed are needed."""
     house = scene.house
     for _ in range(3):
-        await scene.ask(status(500, b"no", Retry_After="0"))
+        await scene.ask(BROKEN)
     await until_trials(house)
     await scene.goes_on()
     assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "half_open"
-    await scene.ask(status(500, b"no", Retry_After="0"))
+    await scene.ask(BROKEN)
     assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "open"
     await until_trials(house)
     for _ in range(3):

@@ -11,7 +11,7 @@ PAGE = Path(__file__).parents[2] / "docs" / "what-happens-when.md"
 INTRODUCTION = """\
 # What happens when …
 
-Every row is played by `make faults` against the real server process, with ten seeds on every wire that it concerns: AG-UI
+Every row is played by `python -m tests.faults` against the real server process, with ten seeds on every wire that it concerns: AG-UI
 over SSE and protobuf, REST, REST stream and chat-stream. This page is written from the same table; a test keeps it so.
 
 After every run, whatever went wrong in it:

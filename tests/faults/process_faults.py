@@ -187,14 +187,14 @@ async def loop_is_blocked(scene: Scene) -> None:
     scene.house.blocks()
     told = await scene.ask(tool_call_stream(("c", "freeze", "{}")), text_stream("over"))
     assert (told.ending, told.text) == ("finished", "over"), told
-    found: list[str] = []
+    found: list[tuple[float, str]] = []
 
     def told_of_it() -> bool:
         found.extend(scene.house.blocks())
         return bool(found)
 
     await until(told_of_it, 3, "a line about the block")
-    assert "bad.py" in found[0], f"the line does not say who is to blame: {found}"
+    assert "bad.py" in found[0][1], f"the line does not say who is to blame: {found}"
     await scene.goes_on()
 
 

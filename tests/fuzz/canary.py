@@ -1,0 +1,18 @@
+"""`holodeck` with one planted bug: a session's id is taken for Latin-1. A fuzzer that does not find it finds nothing."""
+
+import sys
+
+from holodeck.cli.main import main
+from holodeck.server.routes import sessions
+
+_right = sessions.session_id
+
+
+def _wrong(text: str) -> str:
+    text.encode("latin-1")
+    return _right(text)
+
+
+if __name__ == "__main__":
+    sessions.session_id = _wrong
+    sys.exit(main())

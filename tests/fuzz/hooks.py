@@ -1,0 +1,29 @@
+"""What schemathesis is told about our document: it holds the schema of an event stream against every single event.
+
+OpenAPI 3.1 can only say that the whole stream is a text. Here each event is said to be what it is: JSON under `data`, and
+an id to come back with.
+"""
+
+from typing import Any
+
+import schemathesis
+
+STREAM = "text/event-stream"
+EVENT = {
+    "type": "object",
+    "required": ["data"],
+    "properties": {
+        "data": {"type": "string", "contentMediaType": "application/json", "minLength": 2},
+        "event": {"type": "string", "pattern": "^[a-z_]+$"},
+        "id": {"type": "string", "pattern": ".:[0-9]+$"},
+    },
+}
+
+
+@schemathesis.hook
+def before_load_schema(_context: Any, document: dict[str, Any]) -> None:
+    for operations in document["paths"].values():
+        for operation in operations.values():
+            for answer in operation.get("responses", {}).values():
+                if STREAM in answer.get("content", {}):
+                    answer["content"][STREAM]["schema"] = EVENT

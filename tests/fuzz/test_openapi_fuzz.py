@@ -1,0 +1,22 @@
+"""A little of `make fuzz` with every suite: the planted bug is found, and in the real server there is none."""
+
+import asyncio
+
+import pytest
+
+from tests.fuzz.fuzzing import CANARY_PATH, fuzz, installed
+
+pytestmark = pytest.mark.skipif(installed() is None, reason="schemathesis is not installed")
+EXAMPLES = 3
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.req("T18")
+async def test_a_planted_bug_is_found_and_no_other(tmp_path):
+    planted, told = await asyncio.gather(
+        fuzz(tmp_path / "canary", 60, canary=True, only=CANARY_PATH),
+        fuzz(tmp_path / "server", EXAMPLES, phases="examples,coverage,fuzzing"),
+    )
+    assert planted.server_errors > 0, planted.output
+    assert told.code == 0, told.output
+    assert told.cases > 100
