@@ -14,6 +14,7 @@ from tests.cli.vt import Terminal
 TOOLS = """
 tools:
   - {name: slow, type: function, file: tools.py, approval: never}
+  - {name: stubborn, type: function, file: tools.py}
   - {name: wipe, type: function, file: tools.py, approval: always}
 """
 TOOLS_FILE = '''
@@ -25,6 +26,14 @@ async def slow(what: str) -> str:
     while not pathlib.Path("go").exists():
         await asyncio.sleep(0.01)
     return "done with \\x1b]0;evil\\x07" + what
+
+async def stubborn() -> str:
+    """Does not let itself be stopped."""
+    while True:
+        try:
+            await asyncio.sleep(0.05)
+        except asyncio.CancelledError:
+            pathlib.Path("refused").touch()
 
 def wipe(what: str) -> str:
     """Deletes."""
@@ -191,6 +200,21 @@ async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, puppet):
         terminal.interrupt()
         await terminal.wait_for("again leaves")
         await terminal.prompt()
+        terminal.interrupt()
+        assert await terminal.exit_code() == 130
+        assert terminal.echoes()
+
+
+@pytest.mark.req("CHT-10", "D02")
+async def test_a_second_ctrl_c_leaves_a_tool_that_will_not_stop(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("work")
+        puppet.call("stubborn", {})
+        puppet.end("tool_calls")
+        await terminal.wait_for("stubborn()")
+        terminal.interrupt()
+        await terminal.wait_for((tmp_path / "refused").exists)
         terminal.interrupt()
         assert await terminal.exit_code() == 130
         assert terminal.echoes()

@@ -36,7 +36,7 @@ class Tracing:
         self._content = content
 
     def run(self, *, run_id: str, session_id: str, parent: Span | None = None) -> "RunSpans":
-        """A reader for one run."""
+        """A reader for one run. One that is not told of deltas has all but the words of the replies."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": self._agent,

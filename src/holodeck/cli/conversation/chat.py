@@ -5,6 +5,7 @@ Knows lines and a display, not where they come from or lead to; signals are the 
 
 import asyncio
 import contextlib
+import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ from holodeck.errors import HoloDeckError
 PROMPT = "> "
 INTERRUPTED = 130
 ANSWER_FAILED = 4
+LEAVE_SECONDS = 2.0
 
 
 class Watch(Protocol):
@@ -139,6 +141,8 @@ class Chat:
         finally:
             talk.keep()
         self._failed = isinstance(ending, RunFailed)
+        if ending is None:
+            talk.say(talk.paint.dim("(stopped)"))
         self._status(time.monotonic() - begun)
         talk.warn_of_limits((await talk.starting.get()).max_tokens if talk.starting.task.done() else None)
 
@@ -208,6 +212,7 @@ class Chat:
         def stop() -> None:
             if self._leaving:
                 enough.set()
+                loop.call_later(LEAVE_SECONDS, os._exit, INTERRUPTED)  # a tool that will not stop cannot keep anybody
             self._leaving = True
             reply.cancel()
 
