@@ -120,6 +120,14 @@ async def test_notes_are_about_the_newest_turn():
     assert [note.name for note in notes] == ["new.csv"]
 
 
+async def test_files_that_nobody_will_look_at_are_named_and_not_read():
+    bad = MediaPart(mime_type="application/pdf", data=encoded(b"no pdf"), filename="old.pdf")
+    messages = [user(TextPart("see"), bad), AssistantMessage(content="ok"), user(NOTE)]
+    resolved, notes = await FileReader().resolve(messages, first=2)
+    assert [message.content for message in resolved] == [(TextPart("see"), TextPart("[File old.pdf]")), "ok", (SHOWN,)]
+    assert [note.name for note in notes] == ["note.txt"]
+
+
 async def test_limits_are_those_of_one_message():
     reader = FileReader(FileLimits(max_files=2, max_base64_bytes=10))
     resolved, _ = await reader.resolve([user(NOTE, NOTE), AssistantMessage(content="ok"), user(NOTE, NOTE)])

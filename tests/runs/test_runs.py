@@ -11,7 +11,7 @@ from holodeck.core.messages import AssistantMessage, ToolMessage, UserMessage
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
 from holodeck.models.scripted import ScriptedModel, Turn, says
-from holodeck.runs.intake import new_messages
+from holodeck.runs.intake import first_of_use, new_messages
 from holodeck.runs.runs import Runs, RunSettings, RunState, WhenBusy
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
@@ -288,3 +288,18 @@ async def test_a_run_id_that_is_used_again_after_its_session_was_forgotten_belon
     gate.open.set()
     await new.done()
     assert new.state is RunState.FINISHED
+
+
+@pytest.mark.parametrize(
+    ("sent", "first"),
+    [("", 0), ("u", 0), ("uu", 0), ("ua", 2), ("uau", 2), ("uauat", 4), ("uauatu", 4)],
+)
+def test_of_a_clients_history_only_what_follows_the_last_answer_is_of_use(sent, first):
+    made = {
+        "u": lambda: UserMessage(content="hi"),
+        "a": lambda: AssistantMessage(content="hello"),
+        "t": lambda: ToolMessage(call_id="c", name="n", content="r"),
+    }
+    messages = [made[kind]() for kind in sent]
+    assert first_of_use(messages) == first
+    assert all(message in messages[first:] for message in new_messages(messages, ()))

@@ -48,17 +48,23 @@ class FileReader:
             raise PayloadTooLarge(f"The files have more than {self._limits.max_request_bytes:,} bytes together")
         return await _in_order(self._read(upload) for upload in uploads)
 
-    async def resolve(self, messages: Sequence[Message]) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
-        """Messages in which every file has been read, and notes about those of the newest turn."""
+    async def resolve(
+        self, messages: Sequence[Message], *, first: int = 0
+    ) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
+        """Messages in which every file has been read, and notes about those of the newest turn.
+
+        Files before message `first` are only named: nobody will look at them, and reading them is the dearest work here.
+        """
         if not any(_has_files(message) for message in messages):
             return tuple(messages), ()
         newest = max((i for i, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
         resolved = await _in_order(
             self._resolve_message(message, f"messages[{number}]", fresh=number >= newest)
             for number, message in enumerate(messages)
+            if number >= first
         )
-        notes = [note for _, found in resolved[newest:] for note in found]
-        return tuple(message for message, _ in resolved), tuple(notes)
+        notes = [note for _, found in resolved[max(newest - first, 0) :] for note in found]
+        return (*map(_named, messages[:first]), *(message for message, _ in resolved)), tuple(notes)
 
     async def _resolve_message(self, message: Message, field: str, *, fresh: bool) -> tuple[Message, list[FileNote]]:
         if isinstance(message, AssistantMessage) or isinstance(message.content, str):
@@ -145,6 +151,13 @@ class FileReader:
 
 def _has_files(message: Message) -> bool:
     return not isinstance(message.content, str) and any(isinstance(part, MediaPart) for part in message.content)
+
+
+def _named(message: Message) -> Message:
+    if isinstance(message, AssistantMessage) or isinstance(message.content, str):
+        return message
+    parts = (TextPart(f"[File {name_of(part)}]") if isinstance(part, MediaPart) else part for part in message.content)
+    return msgspec.structs.replace(message, content=tuple(parts))
 
 
 def _text(upload: Upload, characters: int) -> Answer:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from holodeck.agent.context import AgentContext
-from holodeck.core.messages import Message, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import HoloDeckError
@@ -40,6 +40,11 @@ def context_of(
         timezone=_timezone_of(request.properties),
         why_stopped=why_stopped,
     )
+
+
+def first_of_use(sent: Sequence[Message]) -> int:
+    """Where in a client's history that begins which may be taken from it; all before is told by our own."""
+    return next((i + 1 for i in reversed(range(len(sent))) if isinstance(sent[i], AssistantMessage)), 0)
 
 
 def new_messages(sent: Sequence[Message], stored: Sequence[Message]) -> Sequence[Message]:

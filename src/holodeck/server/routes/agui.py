@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck._version import __version__
+from holodeck.runs.intake import first_of_use
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.asking import json_body, server_of
@@ -34,7 +35,8 @@ class AguiReaders:
     async def start(self, given: AguiInput, accept: str | None) -> EventStream:
         for warning in given.warnings:
             log.warning("run %s: %s", given.run_id, warning)
-        messages, notes = await self._server.files.resolve(given.request.messages)
+        sent = given.request.messages
+        messages, notes = await self._server.files.resolve(sent, first=first_of_use(sent))
         run = await self._server.run(msgspec.structs.replace(given.request, messages=messages, files=notes))
         self._profiles.setdefault(run, given.profile)
         return self.follow(run, accept, profile=given.profile)
