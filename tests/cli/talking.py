@@ -13,7 +13,7 @@ from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionSt
 from holodeck.cli.conversation.talk import Talk
 from holodeck.cli.json_story import JsonStory
 from holodeck.cli.paint import Paint
-from holodeck.config.schema import FileSettings
+from holodeck.config.load import LoadedConfig, load_config
 from holodeck.models.scripted import ScriptedModel
 from holodeck.tools.functions import FunctionToolset
 
@@ -74,7 +74,7 @@ class Room:
             session=ChatSession(agent_name="a"),
             starting=ReadyAgent(agent),
             archive=Archive(self.folder / "chats"),
-            attachments=Attachments(FileSettings()),
+            attachments=Attachments(self._config()),
             display=self.out or JsonStory(_Nowhere()),
             say=self.said.append,
             complain=self.said.append,
@@ -83,6 +83,11 @@ class Room:
         self.talk.session.become(SessionState.ACTIVE)
         async with agent:
             return await Chat(self.talk, self.lines, person=self.person, **options).go()
+
+    def _config(self) -> LoadedConfig:
+        file = self.folder / "agent.yaml"
+        file.write_text("name: a\nmodel: {provider: demo}\n")
+        return load_config(file, environment={})
 
     @property
     def told(self) -> str:

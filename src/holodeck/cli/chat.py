@@ -117,7 +117,7 @@ async def _conversation(
         session=session,
         starting=starting,
         archive=_archive(),
-        attachments=Attachments(config.agent.files),
+        attachments=Attachments(config),
         display=_display(asked, paint),
         say=_say_aside if asked.as_json else _say,
         complain=_complain,

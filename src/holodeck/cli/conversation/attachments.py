@@ -4,14 +4,14 @@ What is read of a file, and how safely, is `holodeck.files`' business; it is loa
 """
 
 import shlex
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
-from holodeck.config.schema import FileSettings
+from holodeck.config.build import build_files
+from holodeck.config.load import LoadedConfig
 from holodeck.core.messages import Content, Part, TextPart
 from holodeck.core.request import FileNote
 from holodeck.errors import InvalidRequest
@@ -19,11 +19,22 @@ from holodeck.errors import InvalidRequest
 MB = 1_000_000
 
 
-@dataclass
+class FileRead(Protocol):
+    """What `holodeck.files` makes of one file."""
+
+    @property
+    def part(self) -> Part: ...
+
+    @property
+    def note(self) -> FileNote: ...
+
+
 class Attachments:
-    settings: FileSettings
-    paths: list[Path] = field(default_factory=list)
-    _reader: Any = None  # a holodeck.files.reader.FileReader
+    def __init__(self, config: LoadedConfig) -> None:
+        self.paths: list[Path] = []
+        self.settings = config.agent.files
+        self._config = config
+        self._read: Callable[[list[Any]], Awaitable[Sequence[FileRead]]] | None = None
 
     def add(self, text: str) -> Path:
         """Raises InvalidRequest with a sentence for the user."""
@@ -41,23 +52,27 @@ class Attachments:
         """The message with its files, which are not attached any more then; they still are if one cannot be read."""
         if not self.paths:
             return text, ()
-        read = await self._read(self.paths)
-        self.paths.clear()
-        parts: list[Part] = [each.part for each in read]
-        return (TextPart(text), *parts), [each.note for each in read]
-
-    async def _read(self, paths: Iterable[Path]) -> Sequence[Any]:
-        if self._reader is None:
-            limits = import_module("holodeck.files.limits").FileLimits(
-                max_files=self.settings.max_files,
-                max_file_bytes=round(self.settings.max_file_mb * MB),
-                max_request_bytes=round(self.settings.max_request_mb * MB),
-            )
-            self._reader = import_module("holodeck.files.reader").FileReader(limits)
+        if self._read is None:
+            self._read = self._reader()
         upload = import_module("holodeck.files.upload").Upload
-        uploads = [upload(data=path.read_bytes(), name=path.name, declared_type=None, field="files") for path in paths]
-        read: Sequence[Any] = await self._reader.read(uploads)
-        return read
+        read = await self._read([upload(data=_bytes(path), name=path.name) for path in self.paths])
+        self.paths.clear()
+        return (TextPart(text), *(each.part for each in read)), [each.note for each in read]
+
+    def _reader(self) -> Callable[[list[Any]], Awaitable[Sequence[FileRead]]]:
+        limits = import_module("holodeck.files.limits").FileLimits(
+            max_files=self.settings.max_files,
+            max_file_bytes=round(self.settings.max_file_mb * MB),
+            max_request_bytes=round(self.settings.max_request_mb * MB),
+        )
+        return build_files(self._config, limits).read
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"{path.name} cannot be read: {error.strerror}") from error
 
 
 def dropped_files(line: str) -> list[str]:
