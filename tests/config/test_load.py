@@ -73,6 +73,17 @@ def test_what_is_no_text_or_too_much_is_refused(tmp_path, text, part):
     assert part in refusal(tmp_path, text)
 
 
+def test_a_time_limit_that_is_never_reached_is_warned_of(tmp_path):
+    tools = "tools: [{name: t, type: mcp, command: x, timeout: 120}, {name: u, type: mcp, command: x, timeout: 30}]\n"
+    loaded = load(tmp_path, "name: a\nmodel: {provider: demo, fallback: [{provider: demo, timeout: 31}]}\n" + tools)
+    assert [warning.partition("agent.yaml")[2] for warning in loaded.warnings] == [
+        ":2:62: model.fallback[0].timeout: 31 s are never reached: loop.iteration_timeout ends the step after 30 s",
+        ":3:51: tools[0].timeout: 120 s are never reached: loop.iteration_timeout ends the step after 30 s",
+    ]
+    assert load(tmp_path, START + tools + "loop: {iteration_timeout: 150}\n").warnings == ()
+    assert load(tmp_path, START + "loop: {iteration_timeout: 5}\n").warnings == ()  # nobody wrote the others down
+
+
 def test_a_folder_stands_for_its_agent_yaml(tmp_path):
     (tmp_path / "agent.yaml").write_text(START)
     assert load_config(tmp_path, environment={}).agent.name == "a"
@@ -211,6 +222,7 @@ def test_holodecks_own_files_load_with_one_warning_for_each_foreign_part(tmp_pat
             "observability.exporters",
             "kb",
             "shorter",
+            "tools[0].timeout",  # 60 s, which the loop's own limit does not allow
             "tools[1].load_tools",
             "tools[1].config",
             "tools[2].parameters",

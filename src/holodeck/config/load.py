@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import ValidationError
 
+from holodeck.config.advice import advice_on
 from holodeck.config.environment import Document, Keys, expand, read_environment
 from holodeck.config.foreign import ForeignParts
 from holodeck.config.problems import explain
@@ -56,7 +57,11 @@ def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, st
     except ValidationError as error:
         raise ConfigError(explain(error, document)) from None  # pydantic's own text may repeat a secret
     return LoadedConfig(
-        agent=agent, folder=folder, environment=environment, document=document, warnings=tuple(foreign.warnings)
+        agent=agent,
+        folder=folder,
+        environment=environment,
+        document=document,
+        warnings=(*foreign.warnings, *advice_on(agent, document)),
     )
 
 
