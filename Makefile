@@ -5,10 +5,10 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench clean
+.PHONY: help setup demo test check format bench bench-peers bench-ui faults fuzz mutants soak clean
 
 help: ## list these commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-10s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 
 $(VENV)/runtime: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (about a minute, once) …"
@@ -27,7 +27,12 @@ $(VENV)/clients.ready: $(VENV)/development tests/clients/package.json tests/clie
 	@PYTHON=$(BIN)/python tests/clients/setup.sh
 	@touch $@
 
-setup: $(VENV)/development $(VENV)/clients.ready ## create .venv with everything the project and its tests need
+$(VENV)/browser.ready: $(VENV)/development tests/playground/package.json tests/playground/setup.sh
+	@echo "Installing the browser that the playground is tested in …"
+	@tests/playground/setup.sh
+	@touch $@
+
+setup: $(VENV)/development $(VENV)/clients.ready $(VENV)/browser.ready ## create .venv with everything the project and its tests need
 
 demo: $(VENV)/runtime ## start the todo agent on the offline demo model and print where to talk to it
 	@$(BIN)/holodeck serve --demo
@@ -46,6 +51,24 @@ format: $(VENV)/development ## let ruff tidy the code
 
 bench: $(VENV)/development ## print CPU per token, packages, start time, memory
 	$(BIN)/python -m benchmarks
+
+bench-peers: $(VENV)/development ## the same load on pydantic-ai, openai-agents and agno (installs them; minutes)
+	$(BIN)/python -m benchmarks peers
+
+bench-ui: setup ## longest frame of the playground while 5,000 tokens stream
+	$(BIN)/python -m tests.playground.bench_ui
+
+faults: $(VENV)/development ## play every row of the fault catalogue against the real server, print the table
+	$(BIN)/python -m tests.faults
+
+fuzz: $(VENV)/development ## schemathesis over every operation, after a planted bug was found
+	$(BIN)/python -m tests.fuzz
+
+mutants: $(VENV)/development ## plant faults in our own code; each has to be caught by a test
+	$(BIN)/python -m tests.faults.mutate
+
+soak: $(VENV)/development ## 200 turns in the terminal; growth of memory
+	$(BIN)/python -m tests.cli.soak
 
 clean: ## remove everything that is not in git
 	git clean -fdx
