@@ -5,6 +5,7 @@ import gc
 import socket
 import time
 
+import aiohttp
 import psutil
 import pytest
 
@@ -211,3 +212,15 @@ async def test_a_queued_request_whose_client_left_never_reaches_the_model():
             gate.open.set()
             await one.read()
         assert len(s.model.prompts) == 1
+
+
+async def test_a_reader_that_falls_behind_what_is_kept_is_cut_off_and_told_so_when_it_comes_back(caplog):
+    gate = Gate()
+    async with served(says("w " * 5000, pause=gate), max_log_events=1000) as s:
+        async with s.post(ask(run="fast")) as answer:
+            gate.open.set()  # the model says all of it at once, before any reader gets its turn
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await answer.read()
+        assert [record.levelname for record in caplog.records] == ["WARNING"]
+        async with s.get("/runs/fast/events?after=3") as again:
+            assert again.status == 410

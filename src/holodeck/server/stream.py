@@ -19,6 +19,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holodeck.core.events import Event
+from holodeck.runs.log import ReplayGone
 from holodeck.runs.runs import Run, Runs
 from holodeck.server.options import StreamSettings
 from holodeck.wires import sse
@@ -86,7 +87,7 @@ class EventStream(Response):
         with ExitStack() as followed:
             for reading in self._readings:
                 followed.enter_context(self._runs.attached(reading.run))
-            watcher = asyncio.ensure_future(self._watch(receive))
+            self._watcher = asyncio.ensure_future(self._watch(receive))
             self._timer = self._loop.call_later(self._interval, self._tick)
             try:
                 await asyncio.sleep(0)  # a run that was just started begins: its first events leave with the headers
@@ -94,7 +95,7 @@ class EventStream(Response):
                 await self._tell()
             finally:
                 self._timer.cancel()
-                watcher.cancel()
+                self._watcher.cancel()
 
     async def _tell(self) -> None:
         if self._prefix:
@@ -107,7 +108,12 @@ class EventStream(Response):
     async def _follow(self, reading: Reading, *, last: bool) -> None:
         told, n = reading.run.log, reading.first
         while not self._left:
-            events = told.since(n, MAX_BATCH)
+            try:
+                events = told.since(n, MAX_BATCH)
+            except ReplayGone:
+                self._drop("a reader fell so far behind that its next events are not kept any more; it was cut off")
+                await asyncio.wait({self._watcher})  # else the server says that the answer was left unfinished
+                return
             if events:
                 body = reading.encode(events, n)
                 n += len(events)
@@ -149,7 +155,7 @@ class EventStream(Response):
         limit = self._stall if self._sending else self._keepalive
         if now - self._since >= limit:
             if self._sending:
-                self._drop()
+                self._drop(f"a reader took nothing for {self._stall:g} s and was cut off; its run goes on")
                 return
             self._silent, self._since = True, now
             self._wake()
@@ -162,11 +168,13 @@ class EventStream(Response):
             self._since = now
         self._unsent = unsent
 
-    def _drop(self) -> None:
-        log.warning("a reader took nothing for %g s and was cut off; its run goes on", self._stall)
+    def _drop(self, why: str) -> None:
+        log.warning(why)
         self._leave()
         if self._transport is not None:
             self._transport.abort()
+        else:
+            self._watcher.cancel()  # a server of another kind: nobody will tell us that the client is gone
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
