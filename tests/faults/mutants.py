@@ -1,0 +1,80 @@
+"""Faults planted in our own code, one check each: removed, weakened or turned round. The named tests have to notice.
+
+`old` stands exactly once in its file. A mutant whose text is gone is an error too: the table follows the code.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Mutant:
+    file: str  # below src/holodeck
+    old: str
+    new: str
+    tests: str
+    says: str  # what the planted fault does
+
+
+LOOP, LIMITS, WAITING = "tests/agent/test_loop.py", "tests/agent/test_run_limits.py", "tests/agent/test_waiting.py"
+RUNS, STREAMS, REQUESTS = "tests/runs", "tests/server/test_server_streams.py", "tests/server/test_server_limits.py"
+GUARD, MODELS, CALLS = (
+    "tests/server/test_server_guard.py",
+    "tests/models/test_model_faults.py",
+    "tests/models/test_call_assembly.py",
+)
+READER, BREAKER, FRAMING = (
+    "tests/models/test_sse_reader.py",
+    "tests/resilience/test_breaker.py",
+    "tests/tools/mcp/test_stdio_framing.py",
+)
+RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
+
+MUTANTS = (
+    Mutant("agent/loop.py", "        self._count_unusable(batch)\n", "", LOOP, "unusable calls are repaired for ever"),
+    Mutant("agent/loop.py", "tool_calls=() if cut else tuple(", "tool_calls=tuple(", LOOP, "a call that was cut is carried out"),
+    Mutant("agent/loop.py", "stored whole, then the exception goes on\n            self.tools.abandon(batch)\n            await self._keep(batch)\n", "stored whole, then the exception goes on\n", LOOP, "a step that is cut in its tools is not kept"),
+    Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),
+    Mutant("agent/loop.py", "            await self._keep_partial(reason_for_cut(error))\n", "", LOOP, "what was said before a failure is lost"),
+    Mutant("agent/loop.py", "        self.spending.check()\n", "", LIMITS, "a budget that nobody looks at"),
+    Mutant("agent/loop.py", "msgspec.structs.replace(pending, approvals={}, client_calls=())", "pending", WAITING + " tests/runs", "a resume can be used twice"),
+    Mutant("agent/tool_calls.py", "if not (result.failed and result.retryable):", "if not result.failed:", LOOP + " tests/agent", "calls that failed for good are repeated"),
+    Mutant("agent/tool_calls.py", "elif schema is not None and schema.approval is Approval.ALWAYS:", "elif False:", WAITING + " tests/agent", "nobody is asked for approval"),
+    Mutant("agent/budget.py", "self._calls <= self._budget.tool_calls", "self._calls <= self._budget.tool_calls + 1", LIMITS, "one call more than was paid for"),
+    Mutant("agent/narrator.py", "        self._close_reasoning()\n        self._close_text()\n        own_id", "        self._close_reasoning()\n        own_id", LOOP, "a call begins inside an open text"),
+    Mutant("agent/narrator.py", "call_id if call_id not in self._used_call_ids else new_call_id()", "call_id", LOOP, "a call id is used twice in a story"),
+    Mutant("agent/narrator.py", "for call_id, pieces in self._open_calls.items():", "for call_id, pieces in ():", LOOP, "a call stays open when its reply breaks"),
+    Mutant("agent/pending.py", "if entry.interrupt_id in answers:", "if False:", WAITING + " tests/agent", "an interrupt is answered twice"),
+    Mutant("agent/pending.py", "at > pending.expires_at", "at < pending.expires_at", WAITING + " tests/agent", "only expired approvals count"),
+    Mutant("agent/pending.py", "if pending is None or entry.interrupt_id not in pending.approvals:", "if pending is None:", WAITING + " tests/agent tests/runs", "foreign interrupts are taken"),
+    Mutant("runs/log.py", "if number < self._dropped:", "if False:", RUNS, "events that are gone are replayed wrongly"),
+    Mutant("runs/log.py", " or is_ending(event):", ":", RUNS, "an ending that nobody waits for is not noticed"),
+    Mutant("runs/log.py", "self._dropped += half", "self._dropped += 0", RUNS, "numbers of events shift when the log is shortened"),
+    Mutant("runs/turns.py", "elif was_first and not queue[0].done():", "elif not queue[0].done():", RUNS, "who leaves the queue lets another in too early"),
+    Mutant("runs/turns.py", "await asyncio.shield(self._ticket)", "await self._ticket", RUNS, "a cancelled wait breaks the queue"),
+    Mutant("runs/runs.py", "if run.readers == 0 and not run.log.ended:", "if False:", RUNS, "a run without readers goes on for ever"),
+    Mutant("runs/runs.py", "self._settings.when_busy is WhenBusy.REJECT and", "self._settings.when_busy is WhenBusy.QUEUE and", RUNS, "busy sessions queue and reject the wrong way round"),
+    Mutant("runs/runs.py", "if run is None or run.user_id != (user_id or ANONYMOUS):", "if run is None:", RUNS, "a run can be read by another user"),
+    Mutant("runs/intake.py", "and sent[start - 1].id not in known", "", RECEIVED, "a message that is stored is stored again"),
+    Mutant("runs/intake.py", "isinstance(sent[start - 1], UserMessage) and ", "", RECEIVED + " tests/agent", "words in the assistant's mouth hide the user's"),
+    Mutant("server/stream.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),
+    Mutant("server/stream.py", "final=last and told.ended and n == len(told)", "final=last and told.ended", STREAMS + " tests/wires/rest tests/wires/chat_stream", "a long replay ends after its first batch"),
+    Mutant("server/limits.py", "if self._size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
+    Mutant("server/limits.py", "if int(declared) > limit:", "if False:", REQUESTS, "a declared body may be of any size"),
+    Mutant("server/limits.py", "max(0.0, self._begun + self._limits.body_seconds", "max(0.0, now + self._limits.body_seconds", REQUESTS, "drips keep a body alive"),
+    Mutant("server/guard.py", "if len(hosts) != 1:", "if not hosts:", GUARD, "two Host headers pass"),
+    Mutant("server/guard.py", 'if preflight or scope["method"] not in SAFE_METHODS:', "if preflight:", GUARD, "foreign pages may post"),
+    Mutant("server/guard.py", "_HOST.fullmatch(host)", "_HOST.match(host)", GUARD, "a Host with a path in it passes"),
+    Mutant("server/protocol.py", "if self._head_size > self.limits.max_head:", "if False:", REQUESTS, "a head without end is read"),
+    Mutant("server/protocol.py", "        super().connection_made(transport)\n        self._arm(self.limits.head_seconds)\n", "        super().connection_made(transport)\n", REQUESTS, "a silent connection stays open"),
+    Mutant("models/assembly.py", "if latest.given_id is not None or named_twice:", "if named_twice:", CALLS, "two calls with different ids are merged"),
+    Mutant("models/assembly.py", "if cut and not (call.name and call.has_whole_arguments()):", "if False:", CALLS + " " + MODELS, "half a call is taken for a whole"),
+    Mutant("models/sse.py", "if size > self._max:", "if False:", READER + " " + MODELS, "an event may be of any size"),
+    Mutant("models/sse.py", 'self._after_cr = chunk.endswith(b"\\r")', "self._after_cr = False", READER, "a CRLF that is cut ends two lines"),
+    Mutant("models/sse.py", "return chunk.removeprefix(_BOM)", "return chunk", READER, "a byte order mark spoils the first event"),
+    Mutant("resilience/breaker.py", "self._failures >= self.config.failure_threshold", "self._failures > self.config.failure_threshold", BREAKER, "one failure too many before it opens"),
+    Mutant("resilience/breaker.py", "self._trials >= self.config.half_open_max_calls", "self._trials > self.config.half_open_max_calls", BREAKER, "one trial too many"),
+    Mutant("resilience/breaker.py", "breaker is not None and breaker._era == self._era else None", "breaker is not None else None", BREAKER, "late outcomes of another state count"),
+    Mutant("tools/stdio_framing.py", "if len(self._line) > self._limit:", "if False:", FRAMING, "a line may be of any size"),
+    Mutant("tools/stdio_framing.py", 'self._head, self._tail, self.discarded = None, b"", 0', 'self._head, self._tail = None, b""', FRAMING + " tests/tools/mcp/test_mcp_calls.py", "what was thrown away is never forgotten"),
+    Mutant("tools/stdio.py", "await self._answer(_id_in(line.head, line.tail), line.head, why)", "pass", "tests/tools/mcp/test_mcp_calls.py", "a call whose answer was thrown away waits for its timeout"),
+)  # fmt: skip
