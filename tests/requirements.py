@@ -697,7 +697,6 @@ REQUIREMENTS = (
         "T25",
         "Markdown/HTML in the playground: XSS, image exfiltration, link exfiltration → Text nodes only, own small Markdown renderer, no raw HTML, **images never loaded** (shown as link text with the host), links https only, rel=noopener noreferrer, host shown; CSP default-src 'none'; connect-src 'self'; img-src 'self' data:; script-src 'self' no inline; frame-ancestors 'none'",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T26",
