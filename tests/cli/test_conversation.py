@@ -144,8 +144,13 @@ async def test_help_names_every_command(room):
 
 
 async def test_a_command_that_there_is_not(room):
-    await room.hear("/hlep\x1b[31m")
+    await room.hear("/hlep \x1b[31m")
     assert room.said == ["✗ There is no /hlep; /help lists what there is."]
+
+
+async def test_a_path_is_no_command(room):
+    await room.hear("/etc/no-such-file is what?")
+    assert room.heard == ["/etc/no-such-file is what?"]
 
 
 @pytest.mark.req("CHT-03")

@@ -189,13 +189,7 @@ def _tracing(asked: ChatConfig, config: LoadedConfig, session: ChatSession) -> I
         yield None
         return
     otlp = import_module("holodeck.telemetry.otlp")
-    endpoint = settings.otlp_endpoint if "otlp_endpoint" in settings.model_fields_set else None
-    exporting = otlp.Exporting(
-        service=settings.service_name or config.agent.name,
-        agent=config.agent.name,
-        endpoint=endpoint,
-        environment=config.environment,
-    )
+    exporting = otlp.exporting(settings, agent=config.agent.name, environment=config.environment)
     try:
         with exporting.tracing.chat(session.session_id) as watch:
             yield watch

@@ -8,6 +8,7 @@ count of what was lost.
 import logging
 import os
 from collections.abc import Mapping, Sequence
+from typing import Protocol
 from urllib.parse import urlsplit, urlunsplit
 
 from holodeck.errors import StartError
@@ -26,6 +27,29 @@ ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_
 DEFAULT_ENDPOINT = "http://localhost:4318"
 GRPC_PORT, HTTP_PORT = 4317, 4318
 SECONDS = 2.0  # that an exit waits for a collector
+
+
+class Wanted(Protocol):
+    """What an agent file says about it (`observability`)."""
+
+    @property
+    def otlp_endpoint(self) -> str: ...
+
+    @property
+    def service_name(self) -> str | None: ...
+
+    @property
+    def model_fields_set(self) -> set[str]: ...
+
+
+def exporting(wanted: Wanted, *, agent: str, environment: Mapping[str, str] = os.environ) -> "Exporting":
+    """A collector that the file only has by default gives way to the environment's."""
+    return Exporting(
+        service=wanted.service_name or agent,
+        agent=agent,
+        endpoint=wanted.otlp_endpoint if "otlp_endpoint" in wanted.model_fields_set else None,
+        environment=environment,
+    )
 
 
 class Exporting:

@@ -6,6 +6,7 @@ Knows lines and a display, not where they come from or lead to; signals are the 
 import asyncio
 import contextlib
 import os
+import re
 import signal
 import time
 from collections.abc import Iterator, Sequence
@@ -29,6 +30,7 @@ PROMPT = "> "
 INTERRUPTED = 130
 ANSWER_FAILED = 4
 LEAVE_SECONDS = 2.0
+_COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)  # not every line with a slash: "/etc/hosts is what?"
 
 
 class Watch(Protocol):
@@ -101,25 +103,30 @@ class Chat:
             if self._talk.starting.failed:
                 raise  # there is nobody to talk to
             self._complain(error.message)
-        except ValueError as error:  # a check's
-            if line.strip():
-                self._complain(str(error))
-        return None
+            return None
 
     async def _follow(self, line: str) -> Outcome:
         if paths := dropped_files(line.strip()):
             for path in paths:
                 self._talk.attachments.add(path)
             return None
-        if line.startswith("/"):
+        if _COMMAND.match(line):
             outcome = await obey(self._talk, line.strip())
             if isinstance(outcome, SayAgain):
                 await self._answer(outcome.message, ())
             return outcome
-        text = self._checks(line)
-        content, notes = await self._talk.attachments.with_text(text)
-        await self._answer(UserMessage(content=content), notes)
+        if (text := self._checked(line)) is not None:
+            content, notes = await self._talk.attachments.with_text(text)
+            await self._answer(UserMessage(content=content), notes)
         return None
+
+    def _checked(self, line: str) -> str | None:
+        try:
+            return self._checks(line)
+        except ValueError as error:
+            if line.strip():  # a blank line is no attempt to say something
+                self._complain(str(error))
+            return None
 
     def _complain(self, text: str) -> None:
         self._failed = True

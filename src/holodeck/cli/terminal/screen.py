@@ -114,7 +114,7 @@ class Screen:
 
     def thinking_ended(self, _event: e.ReasoningEnded) -> None:
         if self.verbose:
-            self._safe.flush()
+            self._write(self._safe.flush(), lambda: _Flow(GrowingText(), dim))
             self._end_flow()
         elif self._waiting is not None and not self.quiet:
             self._note(f"✻ thought for {_seconds(self._waiting[1])} (/reasoning)", "dim")
