@@ -53,6 +53,7 @@ async def test_a_person_may_change_the_arguments():
     scene, interrupt = await interrupted()
     await scene.play(resume=[Resume(interrupt_id=interrupt, approved=True, payload={"arguments": {"id": 2}})])
     assert scene.tools.called[-1][1] == {"id": 2}
+    assert scene.conversation.messages[1].tool_calls[0].arguments == '{"id":2}', "the history tells what was done"
 
 
 async def test_going_on_without_an_answer_counts_as_no():

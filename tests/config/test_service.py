@@ -106,6 +106,9 @@ async def test_a_refused_key_is_in_the_response_and_not_in_its_text():
     ("history", "user"),
     [
         ([], "ada"),
+        ("hi", "ada"),
+        ([1], "ada"),
+        (HELLO, None),
         (HELLO, " "),
         ([{"role": "wizard", "content": "x"}], "ada"),
         ([{"role": "assistant", "tool_calls": [{"id": "c", "function": {"name": "t", "arguments": "{}"}}]}], "ada"),

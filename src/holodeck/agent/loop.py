@@ -200,7 +200,7 @@ class _Run:
         decision = decide(pending, self.context.resume, self.context.client_results)
         if pending is None:
             return
-        batch = Batch(pending.assistant, {result.call_id: result for result in pending.results})
+        batch = Batch(decision.applied_to(pending.assistant), {result.call_id: result for result in pending.results})
         # Taken before anything is carried out: a resume that comes twice finds nothing to approve.
         await conversation.commit([], msgspec.structs.replace(pending, approvals={}, client_calls=()))
         try:

@@ -11,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.messages import PendingStep, ToolCall, ToolMessage, now
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, now
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
 
@@ -25,6 +25,12 @@ class Decision:
     approved: list[ToolCall] = field(default_factory=list)
     refused: list[tuple[ToolCall, str]] = field(default_factory=list)
     client_results: list[ToolMessage] = field(default_factory=list)
+
+    def applied_to(self, assistant: AssistantMessage) -> AssistantMessage:
+        """The message with the arguments that were carried out, where a person changed them."""
+        carried_out = {call.id: call for call in self.approved}
+        calls = tuple(carried_out.get(call.id, call) for call in assistant.tool_calls)
+        return msgspec.structs.replace(assistant, tool_calls=calls)
 
 
 def decide(

@@ -119,10 +119,20 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
             max_tokens=choice.max_tokens,
             options={} if choice.top_p is None else {"top_p": choice.top_p},
             deadlines=Deadlines(
-                connect=min(MAX_CONNECT, choice.timeout), first_token=choice.timeout, idle=choice.timeout
+                connect=min(MAX_CONNECT, choice.timeout),
+                first_token=min(choice.timeout, _share_of_step(config, keys)),
+                idle=choice.timeout,
             ),
         )
     )
+
+
+def _share_of_step(config: LoadedConfig, keys: Keys) -> float:
+    """Seconds for the first token: a model with others behind it leaves them time, also when it is asked twice."""
+    step = config.agent.loop.iteration_timeout
+    models = 1 + len(config.agent.model.fallback)
+    is_last = keys == ("model", "fallback", models - 2) or models == 1
+    return step if is_last else 0.4 * step / (models - 1)
 
 
 def _guarded_model(config: LoadedConfig, breakers: Breakers, model: Model, choice: ModelChoice) -> Model:

@@ -81,8 +81,7 @@ async def run_agent(
     Raises for misuse only (InvalidRequest, or pydantic's ValidationError for a bad configuration): whatever a model,
     an endpoint or a tool does wrong is in the response.
     """
-    if not user_id.strip():
-        raise InvalidRequest("user_id must not be empty.", field="user_id")
+    _check_types(message_history, user_id)
     if timezone is not None and not is_zone(timezone):
         raise InvalidRequest(f"{timezone!r} is no time zone; write e.g. Europe/Berlin.", field="timezone")
     messages = from_chat(message_history)
@@ -100,6 +99,14 @@ async def run_agent(
     context = AgentContext(conversation=Transcript(messages), user_id=user_id, timezone=timezone or local_zone())
     async with agent:
         return await run(agent, context, emit or _to_nobody)
+
+
+def _check_types(message_history: object, user_id: object) -> None:
+    """Callers without a type checker are told in words, too."""
+    if not isinstance(user_id, str) or not user_id.strip():
+        raise InvalidRequest("user_id has to be a text that is not empty.", field="user_id")
+    if not isinstance(message_history, list | tuple) or not all(isinstance(each, Mapping) for each in message_history):
+        raise InvalidRequest("message_history has to be a list of messages.", field="message_history")
 
 
 def _system(prompt: SystemPrompt, user_id: str, of_history: str) -> str:

@@ -40,7 +40,9 @@ class ToolBlock(Block):
     bind: dict[Identifier, Any] = Field(
         default={}, max_length=20, description="Arguments filled in by the runtime and hidden from the model"
     )
-    timeout: Seconds = Field(30, description="Seconds for one call")
+    timeout: Seconds = Field(
+        25, description="Seconds for one call; less than loop.iteration_timeout, so that the model hears of it"
+    )
 
 
 class McpToolSettings(ToolBlock):
