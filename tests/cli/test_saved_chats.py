@@ -158,11 +158,15 @@ def test_list_and_resume_through_pipes(tmp_path):
     (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
     archive = Archive(tmp_path / "data" / "holodeck" / "chats")
     one = session()
+    assert holodeck("chat", "--list", folder=tmp_path).out == "There are no saved chats.\n"
     archive.save(one)
     listed = holodeck("chat", "--list", folder=tmp_path)
     assert listed.out.startswith(one.session_id)
     assert "Add eggs" in listed.out
-    resumed = holodeck("chat", "--resume", "last", folder=tmp_path, stdin="hello\n")
+    archive.save(ChatSession(agent_name="b", transcript=Transcript(MESSAGES)))
+    other = holodeck("chat", "--resume", "last", folder=tmp_path)
+    assert (other.code, other.err) == (0, "! this chat was with b\n")
+    resumed = holodeck("chat", "--resume", one.session_id, folder=tmp_path, stdin="hello\n")
     assert resumed.code == 0
     assert archive.load(one.session_id).message_count == 6
     missing = holodeck("chat", "--resume", "never", folder=tmp_path)

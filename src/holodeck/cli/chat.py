@@ -16,7 +16,7 @@ from holodeck.cli.agent_choice import agent_arguments, chosen
 from holodeck.cli.conversation.archive import Archive, data_folder
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat, Watch
-from holodeck.cli.conversation.commands import COMMANDS, summary_line
+from holodeck.cli.conversation.commands import COMMANDS, listed
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.conversation.talk import Display, Talk
@@ -67,8 +67,7 @@ def command(
     PATH is an agent file or its folder; without it, agent.yaml of this folder. Ctrl+C stops a reply, Ctrl+D leaves.
     """
     if list_chats:
-        for summary in _archive().summaries():
-            click.echo(summary_line(summary))
+        click.echo("\n".join(listed(_archive())))
         return 0
     config = chosen(path, demo=demo)
     asked = ChatConfig(
@@ -125,6 +124,8 @@ async def _conversation(
         keeps=asked.save and (person or asked.resume is not None),
     )
     session.become(SessionState.ACTIVE)
+    if session.agent_name != config.agent.name:
+        _complain(f"! this chat was with {one_line(session.agent_name)}")
     if person and not asked.quiet:
         _greet(shared, config)
     with silence() if person else contextlib.nullcontext(), _tracing(asked, config, session) as watch:

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from holodeck.cli.conversation.archive import Summary, write_whole
+from holodeck.cli.conversation.archive import Archive, Summary, write_whole
 from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.conversation.talk import Talk
@@ -17,6 +17,7 @@ from holodeck.errors import InvalidRequest
 WORDS_THAT_LEAVE = frozenset({"exit", "quit"})
 SHORT_LINE = 100
 SHORT_DESCRIPTION = 60
+SHORT_LIST = 20
 
 
 class Leave(NamedTuple):
@@ -97,7 +98,7 @@ async def _save(talk: Talk, argument: str) -> Outcome:
 
 async def _load(talk: Talk, argument: str) -> Outcome:
     if not argument:
-        for line in listed(talk):
+        for line in listed(talk.archive)[:SHORT_LIST]:
             talk.say(line)
         return None
     session = talk.archive.load(argument)
@@ -107,11 +108,12 @@ async def _load(talk: Talk, argument: str) -> Outcome:
     return None
 
 
-def listed(talk: Talk) -> list[str]:
-    return [summary_line(each) for each in talk.archive.summaries()[:20]] or ["There are no saved chats."]
+def listed(archive: Archive) -> list[str]:
+    """The saved chats for a person to choose from, the newest first."""
+    return [_summary_line(each) for each in archive.summaries()] or ["There are no saved chats."]
 
 
-def summary_line(summary: Summary) -> str:
+def _summary_line(summary: Summary) -> str:
     when = summary.saved_at.astimezone()
     title = one_line(summary.title, SHORT_DESCRIPTION)
     return f"{summary.session_id}  {when:%Y-%m-%d %H:%M}  {one_line(summary.agent_name, 20)}  {title}"
