@@ -209,17 +209,21 @@ async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, puppet):
 
 
 @pytest.mark.req("CHT-10", "D02")
-async def test_a_second_ctrl_c_leaves_a_tool_that_will_not_stop(tmp_path, puppet):
+@pytest.mark.parametrize(("way", "code"), [("Ctrl+C", 130), ("SIGTERM", 143)])
+async def test_a_tool_that_will_not_stop_keeps_nobody(tmp_path, puppet, way, code):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.enter("work")
         puppet.call("stubborn", {})
         puppet.end("tool_calls")
         await terminal.wait_for("stubborn()")
-        terminal.interrupt()
-        await terminal.wait_for((tmp_path / "refused").exists)
-        terminal.interrupt()
-        assert await terminal.exit_code() == 130
+        if way == "Ctrl+C":
+            terminal.interrupt()
+            await terminal.wait_for((tmp_path / "refused").exists)
+            terminal.interrupt()
+        else:
+            terminal.signal(signal.SIGTERM)
+        assert await terminal.exit_code() == code
         assert terminal.echoes()
 
 

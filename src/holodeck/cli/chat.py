@@ -15,7 +15,7 @@ import click
 from holodeck.cli.agent_choice import agent_arguments, chosen
 from holodeck.cli.conversation.archive import Archive, data_folder
 from holodeck.cli.conversation.attachments import Attachments
-from holodeck.cli.conversation.chat import Chat, Watch
+from holodeck.cli.conversation.chat import LEAVE_SECONDS, Chat, Watch
 from holodeck.cli.conversation.commands import COMMANDS, listed
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
@@ -209,6 +209,7 @@ def _ended_by_signal() -> Iterator[list[int]]:
         ended.append(number)
         if task is not None:
             task.cancel()
+        loop.call_later(2 * LEAVE_SECONDS, os._exit, ENDED + number)  # whatever a tool does
 
     for number in (signal.SIGTERM, signal.SIGHUP):
         loop.add_signal_handler(number, end, number)

@@ -29,7 +29,7 @@ from holodeck.errors import HoloDeckError
 PROMPT = "> "
 INTERRUPTED = 130
 ANSWER_FAILED = 4
-LEAVE_SECONDS = 2.0
+LEAVE_SECONDS = 2.0  # that a reply gets to stop when the user leaves
 _COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)  # not every line with a slash: "/etc/hosts is what?"
 
 
@@ -180,7 +180,7 @@ class Chat:
                 if not reply.done():
                     reply.cancel()
                     if not enough.is_set():  # the program ends; the run still gets its ending
-                        await asyncio.wait({reply})
+                        await asyncio.wait({reply}, timeout=LEAVE_SECONDS)
                 self._talk.display.close()
         if reply.done() and not reply.cancelled():
             reply.result()
