@@ -303,3 +303,13 @@ def test_of_a_clients_history_only_what_follows_the_last_answer_is_of_use(sent, 
     messages = [made[kind]() for kind in sent]
     assert first_of_use(messages) == first
     assert all(message in messages[first:] for message in new_messages(messages, ()))
+
+
+async def test_one_session_cannot_queue_without_end():
+    runs = make_runs(says("a b", pause=Gate()), max_queued=2)
+    for _ in range(3):
+        await runs.start(ask(session_id="s"))
+    with pytest.raises(SessionBusy, match="2 runs waiting"):
+        await runs.start(ask(session_id="s"))
+    assert await runs.start(ask(session_id="another"))
+    await runs.close(drain=0)

@@ -145,3 +145,14 @@ def test_names_are_taken_from_hosts_and_nothing_else():
     assert name_of("a.b.") == "a.b"
     for bad in ("", "a b", "a/b", "a?b", "a#b", "a@b", "[::1", "a:b", "a:99999", "a\tb", "//a"):
         assert name_of(bad) is None, bad
+
+
+@pytest.mark.req("T07")
+@pytest.mark.parametrize(("origin", "status"), [("https://evil.example", 403), ("http://{host}", 404), (None, 404)])
+async def test_any_origin_does_not_cover_forms_which_browsers_send_unasked(origin, status):
+    async with served() as s:
+        headers = {"Content-Type": "multipart/form-data; boundary=x"}
+        if origin:
+            headers["Origin"] = origin.format(host=f"127.0.0.1:{s.port}")
+        async with s.client.post(s.url + "/agent/nobody/chat", data=b"--x--", headers=headers) as answer:
+            assert answer.status == status

@@ -64,6 +64,7 @@ class RunSettings:
     replay_window: float = 120.0
     when_busy: WhenBusy = WhenBusy.QUEUE
     max_log_events: int = MAX_EVENTS
+    max_queued: int = 20  # runs that wait on one session: one conversation must not take all places of the server
 
 
 @dataclass(kw_only=True, eq=False)
@@ -240,6 +241,10 @@ class Runs:
     def _refuse_if_busy(self, session_id: str) -> None:
         if self._settings.when_busy is WhenBusy.REJECT and self._turns.busy(session_id):
             raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
+        if self._turns.waiting(session_id) > self._settings.max_queued:
+            raise SessionBusy(
+                f"Session {session_id!r} has {self._settings.max_queued} runs waiting; let them end first."
+            )
 
     async def _execute(self, run: Run, turn: Turn) -> None:
         """The task of a run. Whatever happens in it, the log gets its ending."""

@@ -15,6 +15,10 @@ class Turns:
     def busy(self, key: str) -> bool:
         return key in self._queues
 
+    def waiting(self, key: str) -> int:
+        """How many are in the queue, the one whose turn it is included."""
+        return len(self._queues.get(key, ()))
+
     def take(self, key: str) -> "Turn":
         """A place in the queue, taken at once and in the order of the calls."""
         queue = self._queues.setdefault(key, deque())

@@ -79,12 +79,20 @@ class AgentServer:
                 self.state = advance(self.state, ServerState.STOPPED)
 
     async def run(self, request: RunRequest) -> Run:
-        """Starts a run, or joins the one that this request started before."""
+        """Starts a run, or joins the one that this request started before, if there is room for it."""
+        self.admit(request.user_id)
+        return await self.start_run(request)
+
+    def admit(self, user_id: str | None) -> None:
+        """Refuses a request that there is no room for. Routes that read files ask before they do."""
         self.check_ready()
         take_place()
         if self.runs.busy >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
-        self._quotas.admit(_payer(request.user_id))
+        self._quotas.admit(_payer(user_id))
+
+    async def start_run(self, request: RunRequest) -> Run:
+        """For a request that was admitted."""
         current().conversation_id = request.session_id  # also for the line of a request that is refused
         run = await self.runs.start(request)
         current().conversation_id, current().user_id = run.session_id, run.user_id

@@ -22,6 +22,7 @@ from holodeck.server.options import Access
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  compared with, not bound to
 ANY = "*"
+FORM = "multipart/form-data"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = "GET, POST, DELETE"
 EXPOSED = "X-Request-ID, Retry-After"
@@ -123,12 +124,15 @@ class OriginGuard:
         headers = Headers(scope=scope)
         preflight = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
         if preflight or scope["method"] not in SAFE_METHODS:
-            self._check(origin, headers.get("host", ""))
+            self._check(origin, headers)
         await (_preflight(headers) if preflight else self._app)(scope, receive, send)
 
-    def _check(self, origin: str, host: str) -> None:
-        if not _allowed(origin, self._origins) and not _same_origin(origin, host):
-            raise Forbidden("Pages of this origin may not use this server (--cors-origins).")
+    def _check(self, origin: str, headers: Headers) -> None:
+        """`*` does not cover forms: a browser sends them without asking first, whatever page they are on (T07)."""
+        is_form = headers.get("content-type", "").lower().startswith(FORM)
+        origins = self._origins - {ANY} if is_form else self._origins
+        if not _allowed(origin, origins) and not _same_origin(origin, headers.get("host", "")):
+            raise Forbidden("Pages of this origin may not use this server (--cors-origins; forms need its name there).")
 
 
 def _preflight(headers: Headers) -> Response:

@@ -35,9 +35,10 @@ class AguiReaders:
     async def start(self, given: AguiInput, accept: str | None) -> EventStream:
         for warning in given.warnings:
             log.warning("run %s: %s", given.run_id, warning)
+        self._server.admit(given.request.user_id)
         sent = given.request.messages
         messages, notes = await self._server.files.resolve(sent, first=first_of_use(sent))
-        run = await self._server.run(msgspec.structs.replace(given.request, messages=messages, files=notes))
+        run = await self._server.start_run(msgspec.structs.replace(given.request, messages=messages, files=notes))
         self._profiles.setdefault(run, given.profile)
         return self.follow(run, accept, profile=given.profile)
 

@@ -44,8 +44,9 @@ async def _start(request: Request, name: str) -> Run:
     server = server_of(request)
     if name != server.agent.name:
         raise AgentNotFound(f"There is no agent {name!r} here, only {server.agent.name!r}.")
+    server.admit(user_of(request))
     given, read = await chat_of(request)
-    return await server.run(run_request(given, user_id=user_of(request), read=read))
+    return await server.start_run(run_request(given, user_id=user_of(request), read=read))
 
 
 def _answer(run: Run, ending: Ending) -> ChatResponse:
