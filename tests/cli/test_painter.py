@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Renderer, Reply, plain, unseen
+from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Renderer, Reply, blocks, plain, unseen
 from holodeck.cli.terminal.painter import Painter
 from tests.cli.vt import pyte
 
@@ -90,6 +90,12 @@ def test_blocks_that_are_finished_say_the_same_as_the_whole(size):
     lines += renderer.lines(Reply(growing.rest()), 40)
     whole = renderer.lines(Reply(MARKDOWN), 40)
     assert [line.strip() for line in lines if line.strip()] == [line.strip() for line in whole if line.strip()]
+
+
+def test_a_text_is_the_sum_of_its_blocks():
+    assert blocks("") == []
+    assert len(blocks(MARKDOWN)) == 8
+    assert "\n".join(blocks(MARKDOWN)) == MARKDOWN
 
 
 def test_plain_text_is_finished_line_by_line():

@@ -8,6 +8,7 @@ are never clickable, because the text and the address come from a model.
 import io
 import re
 from collections.abc import Callable
+from itertools import pairwise
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
@@ -125,7 +126,7 @@ class GrowingMarkdown:
     def finished(self) -> str:
         """What no further text can change: all blocks but the last, as far as lines are complete."""
         head, newline, _ = self.open.rpartition("\n")
-        start = _last_block(head) if newline else 0
+        start = max(_starts(head), default=0) if newline else 0
         if not start:
             return ""
         lines = self.open.split("\n")
@@ -145,10 +146,15 @@ class GrowingText(GrowingMarkdown):
         return head + newline
 
 
-def _last_block(text: str) -> int:
-    """The line at which the last block of the text begins."""
-    starts = [token.map[0] for token in _PARSER.parse(text) if token.level == 0 and token.map]
-    return starts[-1] if starts else 0
+def _starts(text: str) -> list[int]:
+    """The lines at which its blocks begin."""
+    return [token.map[0] for token in _PARSER.parse(text) if token.level == 0 and token.map]
+
+
+def blocks(text: str) -> list[str]:
+    """Each block by itself: rich sets some of them off by more than a blank line."""
+    lines = text.split("\n")
+    return ["\n".join(lines[start:end]) for start, end in pairwise([*_starts(text), len(lines)])]
 
 
 def unseen(lines: list[str], seen: int) -> list[str]:

@@ -17,7 +17,17 @@ from rich.text import Text
 
 from holodeck.cli.safe_stream import SafeStream
 from holodeck.cli.story import SHORT_RESULT, call_text
-from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Render, Renderer, Reply, dim, plain, unseen
+from holodeck.cli.terminal.markdown import (
+    GrowingMarkdown,
+    GrowingText,
+    Render,
+    Renderer,
+    Reply,
+    blocks,
+    dim,
+    plain,
+    unseen,
+)
 from holodeck.cli.terminal.painter import Painter
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
@@ -142,7 +152,7 @@ class Screen:
     def _details(self, call: _Call, event: e.ToolFinished) -> None:
         text = terminal_safe(text_of(event.content)).strip()
         if self.verbose:
-            self._indented(_pretty(call.arguments))
+            self._indented(_pretty(call.arguments) if call.arguments else "")
             self._indented(shorten(text, SHORT_RESULT))
         elif event.failed:
             self._indented(one_line(text, SHORT_ERROR))
@@ -211,10 +221,12 @@ class Screen:
 
     def _of(self, flow: _Flow, source: str) -> list[str]:
         """The lines of a part of the flow; a blank one sets it off from what stands above."""
-        lines = self._renderer.lines(flow.render(source), self._columns()) if source.strip() else []
-        if self._seen:
-            return unseen(lines, self._seen)
-        return ["", *lines] if lines and flow.begun and flow.render is Reply else lines
+        markdown = flow.render is Reply
+        lines: list[str] = []
+        for part in blocks(source) if markdown else [source]:
+            rendered = self._renderer.lines(flow.render(part), self._columns()) if part.strip() else []
+            lines += ["", *rendered] if rendered and markdown and (lines or flow.begun) else rendered
+        return unseen(lines, self._seen) if self._seen else lines
 
     # painting
 
