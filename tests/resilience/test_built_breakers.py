@@ -130,3 +130,26 @@ async def test_budget_time_and_history_of_a_file(agent_of):
     assert (agent.max_messages, agent.max_tokens) == (50, 8000)
     other = agent_of("model: {provider: demo}\nsessions: {history: {max_messages: 10}}\n")
     assert (other.max_messages, other.max_tokens, other.loop.run_timeout) == (10, None, None)
+
+
+@pytest.mark.req("AGT-08")
+async def test_what_a_server_s_limit_cuts_off_can_be_read_on(agent_of, tmp_path):
+    (tmp_path / "journal").touch()
+    tools = f"""
+tools:
+  - name: rogue
+    type: mcp
+    command: {sys.executable}
+    args: ["-I", "-S", "{ROGUE}", "{tmp_path / "journal"}"]
+    include: [echo]
+    max_result_chars: 100
+"""
+    asks = tool_call_stream(("c", "echo", '{"text": "' + "x" * 500 + 'the end"}'))
+    reads = tool_call_stream(("d", "read_result", '{"call_id": "c", "offset": 505}'))
+    async with ModelEndpoint(asks, reads, text_stream("read")) as endpoint:
+        agent = agent_of(model_at(endpoint.url) + tools)
+        async with agent:
+            response, _ = await play(agent)
+    short, rest = (message["content"] for message in response.messages if message["role"] == "tool")
+    assert 'characters left out; read_result shows them: call_id "c", offset 100]' in short
+    assert rest.endswith('the end"}')
