@@ -60,9 +60,11 @@ async def served(
     chain=None,
     ready=True,
     store=None,
+    model=None,
     **run_settings,
 ) -> AsyncIterator[Served]:
-    model = ScriptedModel(turns or [says("hello there")])
+    """`model` is asked instead of a scripted one that says `turns`."""
+    model = model or ScriptedModel(turns or [says("hello there")])
     given = settings or ServerSettings(limits=limits or RequestLimits(), streams=streams or StreamSettings())
     server = AgentServer(
         Agent(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),

@@ -271,73 +271,6 @@ async def test_a_client_that_leaves_gives_its_run_the_grace_and_no_more():
         await until(lambda: run.state == "cancelled")
 
 
-# what is refused
-
-
-def files(*given):
-    return {"message": "hi", "files": list(given)}
-
-
-FILE = {"content": TEXT, "mime_type": "text/plain"}
-JSON_TYPE = {"Content-Type": "application/json"}
-REFUSED = {  # what → (path, body, headers, status, code)
-    "no JSON": (CHAT, b"{", JSON_TYPE, 400, "invalid-request"),
-    "blank message": (CHAT, {"message": " \n"}, JSON_TYPE, 422, "invalid-request"),
-    "too long a message": (CHAT, {"message": "x" * 10_001}, JSON_TYPE, 422, "invalid-request"),
-    "eleven files": (CHAT, files(*[FILE] * 11), JSON_TYPE, 422, "invalid-request"),
-    "wrong base64": (CHAT, files({**FILE, "content": "a=b"}), JSON_TYPE, 422, "invalid-request"),
-    "base64 without padding": (CHAT, files({**FILE, "content": "aGk"}), JSON_TYPE, 422, "invalid-request"),
-    "an unknown type": (CHAT, files({**FILE, "mime_type": "application/x-msdownload"}), JSON_TYPE, 415, "unsupported-media-type"),
-    "unknown agent": ("/agent/nobody/chat", {"message": "hi"}, JSON_TYPE, 404, "agent-not-found"),
-    "unknown agent, streamed": ("/agent/nobody/chat/stream", {"message": "hi"}, JSON_TYPE, 404, "agent-not-found"),
-    "malformed session id": (CHAT, {"message": "hi", "session_id": "../etc"}, JSON_TYPE, 422, "invalid-request"),
-    "no content type": (CHAT, {"message": "hi"}, {"Content-Type": ""}, 415, "unsupported-media-type"),
-    "plain text": (CHAT, b"hi", {"Content-Type": "text/plain"}, 415, "unsupported-media-type"),
-    "a web form": (CHAT, b"message=hi", {"Content-Type": "application/x-www-form-urlencoded"}, 415, "unsupported-media-type"),
-    "a form without boundary": (CHAT, b"hi", {"Content-Type": "multipart/form-data"}, 400, "invalid-request"),
-    "a broken form": (CHAT, b"nonsense", {"Content-Type": "multipart/form-data; boundary=x"}, 400, "invalid-request"),
-}  # fmt: skip
-
-
-@pytest.mark.req("SRV-08", "SRV-12", "SRV-17")
-@pytest.mark.parametrize("name", REFUSED)
-async def test_refused(name):
-    path, body, headers, status, code = REFUSED[name]
-    data = body if isinstance(body, bytes) else json.dumps(body).encode()
-    async with (
-        served(settings=REST) as s,
-        s.client.post(s.url + path, data=data, headers=headers, skip_auto_headers=["Content-Type"]) as answer,
-    ):
-        told = await answer.json(content_type="application/problem+json")
-        assert (answer.status, told["status"], told["type"]) == (status, status, f"https://holodeck.dev/errors/{code}")
-        assert s.model.prompts == []
-
-
-@pytest.mark.req("SRV-12", "SRV-13")
-@pytest.mark.parametrize(
-    ("fields", "count", "status"),
-    [
-        ({"message": "hi"}, 11, 422),
-        ({"message": "hi"}, 41, 400),
-        ({"message": " "}, 1, 422),
-        ({}, 1, 422),
-        ({"message": "x" * 10_001}, 0, 422),
-        ({"message": "x" * 70_000}, 0, 400),
-        ({"message": "hi", "files": "text"}, 0, 422),
-        ({"message": "hi", "session_id": "no"}, 0, 422),
-        ({f"f{i}": "x" for i in range(21)}, 0, 400),
-    ],
-)
-async def test_refused_forms(fields, count, status):
-    sent = form(**{"_": "", **fields})
-    for i in range(count):
-        sent.add_field("files", b"x", filename=f"{i}.txt", content_type="text/plain")
-    async with served(settings=REST) as s, s.client.post(s.url + CHAT, data=sent) as answer:
-        told = await answer.json(content_type="application/problem+json")
-        assert (answer.status, told["status"]) == (status, status)
-        assert s.model.prompts == []
-
-
 @pytest.mark.req("SRV-13", "SRV-17")
 async def test_bodies_with_files_may_be_larger_than_others_but_not_endless():
     limits = RequestLimits(max_body=1_000, max_upload=5_000)
@@ -352,14 +285,6 @@ async def test_bodies_with_files_may_be_larger_than_others_but_not_endless():
             body = {"message": "hi", "input": "hi", "more": "x" * size}
             async with s.post(body, path) as answer:
                 assert answer.status == status
-
-
-async def test_only_post_is_allowed():
-    async with served(settings=REST) as s:
-        for method in ("GET", "PUT", "DELETE"):
-            async with s.client.request(method, s.url + CHAT) as answer:
-                assert (answer.status, answer.headers["Allow"]) == (405, "POST")
-                assert (await answer.json(content_type=None))["type"].endswith("/method-not-allowed")
 
 
 async def test_a_wire_that_was_not_asked_for_is_not_there():

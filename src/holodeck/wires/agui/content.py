@@ -35,7 +35,9 @@ def read_part(part: Any) -> Part | None:
 def _read_media(kind: str, part: dict[str, Any]) -> MediaPart | None:
     source = part.get("source")
     value = source.get("value") if isinstance(source, dict) else None
-    if not isinstance(source, dict) or not isinstance(value, str) or not value:
+    if not isinstance(source, dict) or not isinstance(value, str):
+        return None
+    if not value and source.get("type") != "data":  # an empty file is a file, and whoever sent it is told so
         return None
     source, metadata = camel_case(source), part.get("metadata")
     return _media(
