@@ -81,7 +81,7 @@ TOOL_KINDS = (
     alone("B07", "A tool server ignores the end of its input and SIGTERM", "It is killed with its children within five seconds", houses.tool_server_is_stubborn),
     alone("B08", "HoloDeck is killed with -9", "Its tool servers die with it", houses.killed),
     tool("B09", "An answer of 50 MB", "The call fails with `too_large`; memory stays flat"),
-    inside("B10", "A line without end", "The call meets its timeout; memory stays flat", houses.endless_line, setting(journal=[])),
+    inside("B10", "A line without end", "The call meets its timeout, or the server is killed and restarted; memory stays flat", houses.endless_line, setting(journal=[])),
     tool("B11", "A tool answers with an image", "The model sees the image, or a note about it"),
     tool("B12", "A tool says that it failed", "The model reads the tool's own words"),
     tool("B13", "Two answers to one call, and answers to nobody", "The first counts"),
@@ -89,7 +89,7 @@ TOOL_KINDS = (
     alone("B15", "A tool server changes its tools", "New ones are offered, missing ones fail; one that describes itself anew is withdrawn", houses.tools_change),
     tool("B16", "A tool server over HTTP: wrong status, redirect, cut, zipped, too large, silent", "That call fails with the reason; a forgotten session is begun anew once; redirects are not followed"),
     tool("B17", "A tool server asks for sampling, elicitation or roots", "Declined at once; the call goes on"),
-    Kind("B18", "Many calls at the same time", "All are answered, eight at a time", tool_faults.many_calls_at_once),
+    Kind("B18", "Many calls at the same time", "All are answered, eight at a time", tool_faults.many_calls_at_once, Spread.TURNS),
     tool("B19", "A tool server floods its stderr", "Read and forgotten"),
     tool("B20", "Escape codes and deeply nested JSON in a result", "Data for the model; the terminal shows no control characters"),
 )  # fmt: skip

@@ -27,6 +27,7 @@ READER, BREAKER, FRAMING = (
     "tests/resilience/test_breaker.py",
     "tests/tools/mcp/test_stdio_framing.py",
 )
+SHOWN = "tests/faults/test_shown_by_mutants.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
 
 MUTANTS = (
@@ -36,8 +37,8 @@ MUTANTS = (
     Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),
     Mutant("agent/loop.py", "            await self._keep_partial(reason_for_cut(error))\n", "", LOOP, "what was said before a failure is lost"),
     Mutant("agent/loop.py", "        self.spending.check()\n", "", LIMITS, "a budget that nobody looks at"),
-    Mutant("agent/loop.py", "msgspec.structs.replace(pending, approvals={}, client_calls=())", "pending", WAITING + " tests/runs", "a resume can be used twice"),
-    Mutant("agent/tool_calls.py", "if not (result.failed and result.retryable):", "if not result.failed:", LOOP + " tests/agent", "calls that failed for good are repeated"),
+    Mutant("agent/loop.py", "msgspec.structs.replace(pending, approvals={}, client_calls=())", "pending", SHOWN, "an approval is not used up before it is acted on"),
+    Mutant("agent/tool_calls.py", "if not (result.failed and result.retryable):", "if not result.failed:", SHOWN, "calls that failed for good are repeated"),
     Mutant("agent/tool_calls.py", "elif schema is not None and schema.approval is Approval.ALWAYS:", "elif False:", WAITING + " tests/agent", "nobody is asked for approval"),
     Mutant("agent/budget.py", "self._calls <= self._budget.tool_calls", "self._calls <= self._budget.tool_calls + 1", LIMITS, "one call more than was paid for"),
     Mutant("agent/narrator.py", "        self._close_reasoning()\n        self._close_text()\n        own_id", "        self._close_reasoning()\n        own_id", LOOP, "a call begins inside an open text"),
@@ -49,8 +50,8 @@ MUTANTS = (
     Mutant("runs/log.py", "if number < self._dropped:", "if False:", RUNS, "events that are gone are replayed wrongly"),
     Mutant("runs/log.py", " or is_ending(event):", ":", RUNS, "an ending that nobody waits for is not noticed"),
     Mutant("runs/log.py", "self._dropped += half", "self._dropped += 0", RUNS, "numbers of events shift when the log is shortened"),
-    Mutant("runs/turns.py", "elif was_first and not queue[0].done():", "elif not queue[0].done():", RUNS, "who leaves the queue lets another in too early"),
-    Mutant("runs/turns.py", "await asyncio.shield(self._ticket)", "await self._ticket", RUNS, "a cancelled wait breaks the queue"),
+    Mutant("runs/turns.py", "        if not queue:\n            ticket.set_result(None)\n", "        ticket.set_result(None)\n", RUNS, "two runs of a session at the same time"),
+    Mutant("runs/turns.py", "            await asyncio.shield(self._ticket)", "            pass", RUNS, "nobody waits for a turn"),
     Mutant("runs/runs.py", "if run.readers == 0 and not run.log.ended:", "if False:", RUNS, "a run without readers goes on for ever"),
     Mutant("runs/runs.py", "self._settings.when_busy is WhenBusy.REJECT and", "self._settings.when_busy is WhenBusy.QUEUE and", RUNS, "busy sessions queue and reject the wrong way round"),
     Mutant("runs/runs.py", "if run is None or run.user_id != (user_id or ANONYMOUS):", "if run is None:", RUNS, "a run can be read by another user"),
@@ -59,8 +60,8 @@ MUTANTS = (
     Mutant("server/stream.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),
     Mutant("server/stream.py", "final=last and told.ended and n == len(told)", "final=last and told.ended", STREAMS + " tests/wires/rest tests/wires/chat_stream", "a long replay ends after its first batch"),
     Mutant("server/limits.py", "if self._size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
-    Mutant("server/limits.py", "if int(declared) > limit:", "if False:", REQUESTS, "a declared body may be of any size"),
-    Mutant("server/limits.py", "max(0.0, self._begun + self._limits.body_seconds", "max(0.0, now + self._limits.body_seconds", REQUESTS, "drips keep a body alive"),
+    Mutant("server/limits.py", "if int(declared) > limit:", "if False:", SHOWN, "a declared body may be of any size"),
+    Mutant("server/limits.py", "max(0.0, self._begun + self._limits.body_seconds", "max(0.0, now + self._limits.body_seconds", SHOWN, "drips keep a body alive"),
     Mutant("server/guard.py", "if len(hosts) != 1:", "if not hosts:", GUARD, "two Host headers pass"),
     Mutant("server/guard.py", 'if preflight or scope["method"] not in SAFE_METHODS:', "if preflight:", GUARD, "foreign pages may post"),
     Mutant("server/guard.py", "_HOST.fullmatch(host)", "_HOST.match(host)", GUARD, "a Host with a path in it passes"),
