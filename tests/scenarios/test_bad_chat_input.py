@@ -104,6 +104,13 @@ BAD = {
     "a form: files without end": Bad(form(HI, 41), 400),
     "a form: fields without end": Bad(form({f"f{i}": "x" for i in range(21)}), 400),
     "a form: a file that is text": Bad(form({**HI, "files": "text"}), 422),
+    "a decision about nothing": Bad({"resume": [{"interrupt_id": "i", "approved": True}]}, 422),
+    "neither a message nor a decision": Bad({"resume": []}, 422),
+    "a blank message with a decision": Bad({"message": "", "resume": [{"interrupt_id": "i", "approved": True}]}, 422),
+    "a form: a decision that is no JSON": Bad(form({**HI, "resume": "yes"}), 422),
+    "a form: a decision that is no list": Bad(form({**HI, "resume": "{}"}), 422),
+    "a form: a decision nested without end": Bad(form({**HI, "resume": "[" * 60_000}), 422),
+    "a form: a decision about nothing": Bad(form({"resume": '[{"interrupt_id": "i", "approved": true}]'}), 422),
     "a form: a malformed session id": Bad(form({**HI, "session_id": "no"}), 422),
 }  # fmt: skip
 

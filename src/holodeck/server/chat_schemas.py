@@ -13,12 +13,19 @@ from holodeck.wires.rest.response import ChatResponse
 )
 CHAT_STREAM_REQUEST = msgspec.json.schema(chat_stream_request.ChatRequest)["$defs"]["ChatRequest"]
 
+# That somebody has to say or to decide something is a rule over two members, which a type cannot express.
+CHAT_SCHEMAS["ChatRequest"]["anyOf"] = [
+    {"required": ["message"], "properties": {"message": {"type": "string"}}},
+    {"required": ["resume"], "properties": {"resume": {"minItems": 1}}},
+]
+
 CHAT_FORM: dict[str, Any] = {
     "type": "object",
-    "required": ["message"],
+    "anyOf": [{"required": ["message"]}, {"required": ["resume"]}],
     "properties": {
-        "message": CHAT_SCHEMAS["ChatRequest"]["properties"]["message"],
+        "message": CHAT_SCHEMAS["ChatRequest"]["properties"]["message"]["anyOf"][0],
         "session_id": {"type": "string", "description": "A ULID, from an earlier answer"},
+        "resume": {"type": "string", "description": "The same list as in JSON, as JSON text"},
         "files": {"type": "array", "maxItems": 10, "items": {"type": "string", "format": "binary"}},
     },
 }

@@ -4,6 +4,9 @@ Forms are read with Starlette's parser, which spools large files to disk; how ma
 have is bounded here. What a file holds, and what the model is shown of it, is for `holodeck.files`.
 """
 
+from typing import Any
+
+import msgspec
 from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -47,11 +50,22 @@ async def _of_form(request: Request, limits: FileLimits) -> tuple[ChatRequest, l
     parsed = limits.max_files + PARSED_FILES
     try:
         async with request.form(max_files=parsed, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES) as form:
-            chat = chat_request(form.get("message"), form.get("session_id") or None)
+            chat = chat_request(form.get("message"), form.get("session_id") or None, _decisions(form))
             found = _files(form, limits.max_files)
             return chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)]
     except HTTPException as error:  # how Starlette tells that a form is broken or has too many parts
         raise InvalidRequest(f"The form cannot be read: {error.detail}", status=400) from error
+
+
+def _decisions(form: FormData) -> Any:
+    """`resume`, which in a form is JSON text; what the text says is checked where all of a request is."""
+    given = form.get("resume") or None
+    if given is None:
+        return None
+    try:
+        return msgspec.json.decode(given) if isinstance(given, str) else given
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise InvalidRequest("resume has to be a list in JSON", field="resume") from error
 
 
 def _files(form: FormData, allowed: int) -> list[UploadFile]:

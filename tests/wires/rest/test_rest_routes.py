@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from holodeck.core.ids import is_ulid
+from holodeck.core.messages import AssistantMessage, ToolMessage, UserMessage
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import (
     ContextOverflow,
@@ -150,6 +151,30 @@ async def test_a_question_to_a_person_is_answered_with_the_next_message():
         assert [name for name, *_ in tools.called] == ["echo"]
         async with s.post(body, CHAT) as again:
             assert (again.status, (await again.json())["field"]) == (422, "resume")
+
+
+@pytest.mark.req("SRV-08", "SRV-12")
+@pytest.mark.parametrize("way", ["json", "form"])
+@pytest.mark.parametrize("approved", [True, False])
+async def test_a_decision_needs_no_words_and_adds_none_to_the_conversation(way, approved):
+    tools = PlainTools(approval=frozenset({"echo"}), echo=echo)
+    async with served(calls(("echo", '{"a": 1}')), says("done"), tools=tools, settings=REST) as s:
+        async with s.post({"message": "delete it"}, CHAT) as answer:
+            told = await answer.json()
+        session, decision = told["session_id"], {"interrupt_id": told["interrupts"][0]["id"], "approved": approved}
+        if way == "json":
+            sending = s.post({"session_id": session, "resume": [decision]}, CHAT)
+        else:
+            sending = s.client.post(s.url + CHAT, data=form(session_id=session, resume=json.dumps([decision])))
+        async with sending as answer:
+            told = await answer.json()
+        assert (answer.status, told["content"], told["status"]) == (200, "done", "completed")
+        assert len(tools.called) == approved
+        kinds = [type(message) for message in s.model.prompts[-1].messages]
+        assert kinds == [UserMessage, AssistantMessage, ToolMessage]
+        async with s.get(f"/sessions/{session}") as answer:
+            roles = [each["role"] for each in (await answer.json())["messages"]]
+        assert roles.count("user") == 1
 
 
 @pytest.mark.req("SRV-12")
@@ -299,7 +324,8 @@ async def test_openapi_describes_both_wires_with_examples_that_hold():
     paths, schemas = told["paths"], told["components"]["schemas"]
     assert {"/agent/{name}/chat", "/agent/{name}/chat/stream", "/chat/stream"} <= set(paths)
     assert set(re.findall(r"#/components/schemas/(\w+)", str(told))) <= set(schemas)
-    assert schemas["ChatRequest"]["properties"]["message"]["maxLength"] == 10_000
+    assert schemas["ChatRequest"]["properties"]["message"]["anyOf"][0]["maxLength"] == 10_000
+    assert [each["required"] for each in schemas["ChatRequest"]["anyOf"]] == [["message"], ["resume"]]
     assert schemas["ChatRequest"]["properties"]["files"]["maxItems"] == 10
     chat = paths["/agent/{name}/chat"]["post"]
     assert set(chat["requestBody"]["content"]) == {"application/json", "multipart/form-data"}

@@ -11,7 +11,7 @@ import msgspec
 from msgspec import Meta
 
 from holodeck.core.ids import is_ulid
-from holodeck.core.messages import Content, Part, TextPart, UserMessage
+from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import name, parse, rows, table, text
@@ -38,11 +38,12 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user says. Without a session, a new one begins."""
+    """What a user says, or decides. Without a session, a new one begins."""
 
     message: Annotated[
-        str, Meta(min_length=1, max_length=MAX_MESSAGE, pattern=r"\S", examples=["What is due tomorrow?"])
-    ]
+        Annotated[str, Meta(min_length=1, max_length=MAX_MESSAGE, pattern=r"\S")] | None,
+        Meta(description="May be left out where `resume` is given", examples=["What is due tomorrow?"]),
+    ] = None
     session_id: Annotated[
         Annotated[str, Meta(pattern="^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$")] | None,
         Meta(description="A ULID, from an earlier answer", examples=["01K9ZQ4W3V8N2R5T7Y9A1C3E5G"]),
@@ -55,27 +56,27 @@ def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
     """Reads a JSON body; raises InvalidRequest (400 no JSON, 422 no ChatRequest)."""
     raw = parse(body)
     found = rows(raw.get("files"), "files", max_files)
-    decisions = rows(raw.get("resume"), "resume", MAX_DECISIONS)
-    return chat_request(
-        raw.get("message"),
-        raw.get("session_id"),
-        tuple(_file(table(each, f"files[{i}]"), f"files[{i}]") for i, each in enumerate(found)),
-        tuple(_decision(table(each, f"resume[{i}]"), f"resume[{i}]") for i, each in enumerate(decisions)),
-    )
+    files = tuple(_file(table(each, f"files[{i}]"), f"files[{i}]") for i, each in enumerate(found))
+    return chat_request(raw.get("message"), raw.get("session_id"), raw.get("resume"), files)
 
 
-def chat_request(
-    message: Any, session_id: Any, files: tuple[FileContent, ...] = (), resume: tuple[Decision, ...] = ()
-) -> ChatRequest:
+def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileContent, ...] = ()) -> ChatRequest:
     """The checks that every form of a request has to pass."""
-    if message is None:
+    found = rows(resume, "resume", MAX_DECISIONS)
+    decisions = tuple(_decision(table(each, f"resume[{i}]"), f"resume[{i}]") for i, each in enumerate(found))
+    said = None if message is None and decisions else _message(message)
+    return ChatRequest(message=said, session_id=_session(session_id), files=files, resume=decisions)
+
+
+def _message(value: Any) -> str:
+    if value is None:
         raise InvalidRequest("message is missing", field="message")
-    said = text(message, "message")
+    said = text(value, "message")
     if not said.strip():
         raise InvalidRequest("message has to say something", field="message")
     if len(said) > MAX_MESSAGE:
         raise InvalidRequest(f"message has {len(said):,} characters; {MAX_MESSAGE:,} are allowed", field="message")
-    return ChatRequest(message=said, session_id=_session(session_id), files=files, resume=resume)
+    return said
 
 
 def _session(value: Any) -> str | None:
@@ -119,11 +120,18 @@ def _mime_type(value: Any, path: str) -> str:
 
 def run_request(chat: ChatRequest, *, user_id: str, read: Sequence[tuple[Part, FileNote]] = ()) -> RunRequest:
     """The run that this request asks for; `read` is what became of its files, in their order."""
-    content: Content = (TextPart(chat.message), *(part for part, _ in read)) if read else chat.message
     return RunRequest(
         session_id=chat.session_id,
         user_id=user_id,
-        messages=(UserMessage(content=content),),
+        messages=_turn(chat.message, tuple(part for part, _ in read)),
         files=tuple(note for _, note in read),
         resume=tuple(Resume(interrupt_id=each.interrupt_id, approved=each.approved) for each in chat.resume),
     )
+
+
+def _turn(message: str | None, files: tuple[Part, ...]) -> tuple[UserMessage, ...]:
+    """What the user adds to the conversation; whoever only decides adds nothing."""
+    if not files:
+        return () if message is None else (UserMessage(content=message),)
+    said = () if message is None else (TextPart(message),)
+    return (UserMessage(content=(*said, *files)),)
