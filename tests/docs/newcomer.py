@@ -41,9 +41,12 @@ async def answer(wire: Wire) -> None:
     if tools and last["role"] == "user":
         await tool_call_stream(("call_1", tools[0], ASKED_FOR[tools[0]]))(wire)
     else:
-        await text_stream("Here you are:", f" {last['content']}", usage={"prompt_tokens": 9, "completion_tokens": 4})(
-            wire
-        )
+        said = f" {_text(last['content'])}"
+        await text_stream("Here you are:", said, usage={"prompt_tokens": 9, "completion_tokens": 4})(wire)
+
+
+def _text(content: str | list[dict[str, str]]) -> str:
+    return content if isinstance(content, str) else "\n".join(part["text"] for part in content)
 
 
 @contextlib.contextmanager
@@ -88,7 +91,7 @@ class Newcomer:
         if snippet.file:
             path = self.folder / snippet.file
             path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_text(text, encoding="utf-8")
+            path.write_text(self._here(text), encoding="utf-8")
         match snippet.language:
             case "bash" if "server" in snippet.words:
                 return self._serve(text)
