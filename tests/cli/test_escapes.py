@@ -3,6 +3,7 @@
 import codecs
 import random
 
+import pyte
 import pytest
 
 from holodeck.cli.safe_stream import SafeStream
@@ -10,7 +11,7 @@ from holodeck.cli.terminal.markdown import Renderer, Reply, plain
 from holodeck.core.text import one_line, terminal_safe
 from tests.cli.escapes import SEQUENCES
 from tests.cli.puppet import Puppet
-from tests.cli.vt import Terminal, pyte
+from tests.cli.vt import Terminal
 
 CHUNK = 40
 

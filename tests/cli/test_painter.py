@@ -3,11 +3,11 @@
 import io
 import random
 
+import pyte
 import pytest
 
 from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Renderer, Reply, blocks, plain, unseen
 from holodeck.cli.terminal.painter import Painter
-from tests.cli.vt import pyte
 
 ROWS = 8
 

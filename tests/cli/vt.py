@@ -13,11 +13,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Self
 
-import pytest
+import pyte
 
 from tests.cli.process import environment
-
-pyte = pytest.importorskip("pyte")
 
 PATIENCE = 20.0
 

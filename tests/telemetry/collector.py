@@ -8,9 +8,7 @@ from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from typing import Any
 
-import pytest
-
-trace_service = pytest.importorskip("opentelemetry.proto.collector.trace.v1.trace_service_pb2")
+from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as trace_service
 
 
 @dataclass

@@ -6,11 +6,9 @@ import pytest
 
 from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
+from holodeck.telemetry import otlp
 from tests.cli.process import holodeck
 from tests.telemetry.collector import collecting
-
-sdk_trace = pytest.importorskip("opentelemetry.sdk.trace")
-otlp = pytest.importorskip("holodeck.telemetry.otlp")
 
 USAGE = TokenUsage(prompt_tokens=12, completion_tokens=5)
 STORY = [
