@@ -1,6 +1,6 @@
 """python -m benchmarks [name …]: measures, prints tables, keeps every sample in benchmarks/results/.
 
-Without names, all that need nothing from outside but pip. `peers` builds environments of its own and takes minutes.
+Without names, all that need nothing from outside but pip. `peers` and `rest` build environments of their own and take minutes.
 """
 
 import argparse
@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import install, peers, server, start, tokens
+from benchmarks import install, peers, rest, server, start, tokens, uploads
 from benchmarks.options import Options
 from benchmarks.report import CannotMeasureError, Row, keep, table
 
@@ -23,16 +23,24 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "install": (install.run, "packages and size of `pip install .` in a fresh environment"),
     "start": (start.run, "CPU and memory of `holodeck --help`, `holodeck serve --demo` and the todo server"),
     "server": (server.run, "`holodeck serve` under load: CPU per token and request, memory per stream and session"),
+    "uploads": (uploads.run, "how long others wait while a 50 MB form and 10 MB of base64 arrive"),
     "peers": (peers.run, "the same load on pydantic-ai, openai-agents and agno; only when asked for"),
+    "rest": (rest.run, "CPU per REST request beside FastAPI with pydantic-ai and openai-agents; only when asked for"),
 }
-DEFAULT = [name for name in BENCHMARKS if name != "peers"]
+NEED_PEERS = ("peers", "rest")
+DEFAULT = [name for name in BENCHMARKS if name not in NEED_PEERS]
 RESULTS = Path(__file__).parent / "results"
 BUSY = 0.5  # load average above which figures are noisy
 
 
 def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__.split("\n", 1)[0])
-    parser.add_argument("names", nargs="*", metavar="name", help=f"of {', '.join(BENCHMARKS)}; default: all but peers")
+    parser.add_argument(
+        "names",
+        nargs="*",
+        metavar="name",
+        help=f"of {', '.join(BENCHMARKS)}; default: all but {' and '.join(NEED_PEERS)}",
+    )
     parser.add_argument("--list", action="store_true", help="list the benchmarks and what each measures")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measure (3)")
     parser.add_argument("--capacity", action="store_true", help="server, peers: how many streams at 50 tokens/s hold")

@@ -27,7 +27,7 @@ from benchmarks.systems import HOLODECK, SSE, System, uvicorn
 
 VENVS = Path(__file__).parent / "venvs"
 PEERS = {  # package → what its server needs
-    "pydantic-ai": ("pydantic-ai-slim[openai,ag-ui]", "uvicorn[standard]"),
+    "pydantic-ai": ("pydantic-ai-slim[openai,ag-ui]", "fastapi", "uvicorn[standard]"),
     "openai-agents": ("openai-agents", "fastapi", "uvicorn[standard]"),
     "agno": ("agno", "openai", "ag-ui-protocol", "fastapi", "python-multipart", "uvicorn[standard]", "sqlalchemy"),
 }

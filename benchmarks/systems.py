@@ -4,7 +4,7 @@ import json
 import sys
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from benchmarks.processes import Server, cores, environment, serving
@@ -62,6 +62,7 @@ HOLODECK = System(
     wires=(SSE, PROTOBUF),
     burst_requests=640,
 )
+HOLODECK_REST = replace(HOLODECK, argv=(*HOLODECK.argv, "--protocol", "rest"), path="/agent/bench/chat", wires=(BYTES,))
 
 
 def agui_body(mode: str, words: str = "") -> str:

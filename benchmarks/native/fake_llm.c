@@ -12,7 +12,8 @@
  *
  * Every content chunk is the 12 bytes " @dddddddddd": CLOCK_MONOTONIC in microseconds modulo 1e10 at the time of
  * sending. A client on the same machine so knows the one-way delay of each token, and can count them on any wire.
- * GET answers a list of models. Not supported, on purpose: replies that are not streamed, chunked request bodies.
+ * A request that does not say "stream": true gets the tokens in one piece, at once, and never a tool call.
+ * GET answers a list of models. Not supported, on purpose: chunked request bodies.
  */
 #include "buffer.h"
 
@@ -208,6 +209,24 @@ static void put_plain(Connection *c, const char *status, const char *body) {
     put(&c->out, body, strlen(body));
 }
 
+/* The whole answer as one JSON object. */
+static void put_completion(Connection *c) {
+    Buffer b = {0};
+    char piece[600];
+    int64_t us = now_us();
+    put(&b, piece, sprintf(piece, "{\"id\":\"chatcmpl-fake00000000000000000000000000\",\"object\":\"chat.completion\","
+                                  "\"created\":1760000000,\"model\":\"%s\",\"choices\":[{\"index\":0,\"message\":"
+                                  "{\"role\":\"assistant\",\"content\":\"", c->model));
+    for (int i = 0; i < c->tokens; i++)
+        put(&b, piece, sprintf(piece, " @%010lld", (long long)((us + i) % 10000000000LL)));
+    put(&b, piece, sprintf(piece, "\",\"refusal\":null},\"logprobs\":null,\"finish_reason\":\"stop\"}],\"usage\":"
+                                  "{\"prompt_tokens\":10,\"completion_tokens\":%d,\"total_tokens\":%d}}",
+                           c->tokens, c->tokens + 10));
+    put(&b, "", 1); /* the zero that put_plain looks for */
+    put_plain(c, "200 OK", b.bytes);
+    free(b.bytes);
+}
+
 /* ---- a request ---- */
 
 static const char *last_of(const char *from, const char *end, const char *text) {
@@ -248,6 +267,11 @@ static void answer(Connection *c, const char *body, size_t length) {
     const char *pace = strchr(mode, '-');
     c->tokens = atoi(mode);
     c->tokens_per_second = pace ? atof(pace + 1) : 0;
+    if (*value_of(body, end, "\"stream\"") != 't') {
+        put_completion(c);
+        flush_out(c);
+        return;
+    }
     put_head(c);
     if (tool && strncmp(value_of(body, end, "\"role\""), "\"tool\"", 6)) {
         put_tool_call(c);
