@@ -124,62 +124,52 @@ REQUIREMENTS = (
         "CHT-01",
         "holodeck chat <agent.yaml>: prompt in < 1 s of CPU; --verbose/-v, --quiet/-q, --observability/-o, --max-messages/-m 50, --resume <id>.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "CHT-02",
         "Replies stream token by token, rendered as Markdown; tool calls appear while they run: name, short arguments, duration, status. Verbose: full arguments, result, tokens.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "CHT-03",
         "Line editing, history across sessions, multi-line input, /help /clear /history /save /tools /exit, also exit and quit.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "CHT-04",
         "Session model: id, state INITIALIZING → ACTIVE → TERMINATED, started_at (aware UTC), message_count, metadata. Messages: role, content, timestamp, tool calls (assistant only), token usage.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "CHT-05",
         "ToolExecution: tool_name, parameters, result, status pending/running/success/failed, execution_time, error_message (required when failed).",
         "seed 002",
-        due=7,
     ),
-    Requirement("CHT-06", "TokenUsage: prompt, completion, total = their sum.", "seed 002", due=7),
+    Requirement("CHT-06", "TokenUsage: prompt, completion, total = their sum.", "seed 002"),
     Requirement(
         "CHT-07",
         "Input validation as a chain that can be extended: empty refused, > 10,000 characters refused, control characters stripped, UTF-8 checked.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "CHT-08",
         "Everything a tool or the model says is sanitised before it reaches the terminal: no ANSI/OSC escapes, no control characters, no bidi overrides; long results shortened.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "CHT-09",
         "Warning at 80 % of max messages (and of the model's context where known) with an offer to save or clear. Trimming keeps tool calls and their results together.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "CHT-10",
         "Ctrl+C during a reply stops the reply and returns to the prompt; at the prompt twice ends with 130; Ctrl+D ends with 0. Config error 1, agent start error 2. Works without a TTY (pipes): plain text, no ANSI.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "CHT-11",
         "--observability sends OpenTelemetry traces (GenAI conventions): chat session → turn → model call / tool call.",
         "seed 002",
-        due=7,
     ),
     Requirement(
         "ORC-01",
@@ -505,9 +495,7 @@ REQUIREMENTS = (
         "reliability 3",
         due=5,
     ),
-    Requirement(
-        "D02", "SIGINT in CLI chat → first: cancel turn; second: leave, terminal restored", "reliability 3", due=5
-    ),
+    Requirement("D02", "SIGINT in CLI chat → first: cancel turn; second: leave, terminal restored", "reliability 3"),
     Requirement(
         "D03",
         "kill -9 in mid-run → on restart/other replica the lease lapses (<= 15 s) → run marked failed: interrupted, history repaired (I4), user may go on; no auto re-run by default",

@@ -88,12 +88,6 @@ def test_own_words_are_only_where_the_code_has_none():
         assert said == tables._OWN_WORDS[name], f"{name} has a docstring now"
 
 
-def test_what_acts_on_nothing_yet_is_said_so():
-    """Blocks that are read but not used: when one comes to life, its page has to change."""
-    text = (DOCS / "agent-yaml.md").read_text()
-    assert text.count("Not acted on yet.") == 1
-
-
 @pytest.mark.parametrize("command", COMMANDS)
 def test_every_option_of_every_command_is_told(command):
     section = _section(DOCS / "cli.md", f"## holodeck {command}")

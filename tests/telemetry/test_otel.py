@@ -4,8 +4,13 @@ import json
 
 import pytest
 
+from holodeck.config.load import load_config
 from holodeck.core import events as e
+from holodeck.core.messages import UserMessage
+from holodeck.core.request import RunRequest
 from holodeck.core.usage import TokenUsage
+from holodeck.server.main import Traces, build_server
+from holodeck.server.options import ServerSettings
 from holodeck.telemetry import otlp
 from tests.cli.process import holodeck
 from tests.telemetry.collector import collecting
@@ -142,3 +147,19 @@ def test_a_collector_that_is_not_there_is_one_line_at_the_end(tmp_path):
 )
 def test_where_spans_go(endpoint, environment, url):
     assert otlp.traces_url(endpoint, environment) == url
+
+
+@pytest.mark.req("CHT-11")
+async def test_the_server_sends_the_same_spans(collector, tmp_path):
+    file = tmp_path / "agent.yaml"
+    observed = f"observability: {{enabled: true, otlp_endpoint: '{collector.url}'}}"
+    file.write_text(f"name: helper\nmodel: {{provider: demo}}\n{observed}\n")
+    config = load_config(file)
+    traces = Traces(config)
+    server = build_server(config, ServerSettings(), trace=traces.of_run)
+    await server.start()
+    run = await server.run(RunRequest(session_id="s", messages=(UserMessage(content="hi"),)))
+    await run.done()
+    await server.close()
+    traces.close()
+    assert collector.below(collector.named("invoke_agent helper")) == ["chat demo"]

@@ -20,6 +20,7 @@ from holodeck.cli.conversation.commands import COMMANDS, listed
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.conversation.talk import Display, Talk
+from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.json_story import JsonStory
 from holodeck.cli.lines import Lines, PipedLines
 from holodeck.cli.paint import Paint
@@ -129,12 +130,17 @@ async def _conversation(
     if person and not asked.quiet:
         _greet(shared, config)
     with silence() if person else contextlib.nullcontext(), _tracing(asked, config, session) as watch:
-        chat = Chat(shared, lines, person=person, watch=watch)
+        chat = Chat(shared, lines, person=person, checks=_checks(config), watch=watch)
         try:
             return await chat.go()
         finally:
             shared.session.become(SessionState.TERMINATED)
             shared.keep()
+
+
+def _checks(config: LoadedConfig) -> InputChecks:
+    named = [(check.file, check.function) for check in config.agent.chat.checks]
+    return InputChecks().then(*load_checks(named, config.folder))
 
 
 def _greet(shared: Talk, config: LoadedConfig) -> None:

@@ -211,8 +211,8 @@ class FileSettings(Block):
 class ObservabilitySettings(Block):
     """OpenTelemetry."""
 
-    enabled: bool = Field(False, description="Send traces and metrics")
-    otlp_endpoint: Url = Field("http://localhost:4317", description="A collector")
+    enabled: bool = Field(False, description="Send traces")
+    otlp_endpoint: Url = Field("http://localhost:4318", description="A collector, over HTTP")
     service_name: ShortText | None = Field(None, description="Default: the agent's name")
 
 
@@ -289,6 +289,21 @@ Middleware: TypeAlias = Annotated[
 ]
 
 
+class CheckFunction(Block):
+    """A function of your own that refuses or changes what a user typed."""
+
+    file: FilePath = Field(description="A Python file in the agent's folder")
+    function: Identifier = Field(description="The function's name")
+
+
+class ChatSettings(Block):
+    """The terminal chat."""
+
+    checks: list[CheckFunction] = Field(
+        default=[], max_length=20, description="Further checks of what a user types, in this order"
+    )
+
+
 class AgentFile(Block):
     """One agent."""
 
@@ -309,6 +324,7 @@ class AgentFile(Block):
     )
     files: FileSettings = Field(FileSettings(), description="Limits of uploads")
     observability: ObservabilitySettings = Field(ObservabilitySettings(), description="OpenTelemetry")
+    chat: ChatSettings = Field(ChatSettings(), description="The terminal chat")
     state: StateSettings | None = Field(None, description="State that agent and client share")
     middleware: list[Middleware] = Field(
         default=[], max_length=20, description="What happens to events on their way out"

@@ -35,8 +35,9 @@ class AgentServer:
         chain: Callable[[], Chain] | None = None,
         files: FileReader | None = None,
         metrics: Metrics | None = None,
+        trace: Callable[[Run], Emit] | None = None,
     ) -> None:
-        """`chain` makes the event middleware of one AG-UI reader (SRV-21); it keeps state, so each has its own."""
+        """`chain` makes the event middleware of one AG-UI reader (SRV-21), `trace` the spans of one run: both keep state."""
         self.agent = agent
         self.store = store
         self.settings = settings or ServerSettings()
@@ -45,6 +46,7 @@ class AgentServer:
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
         self.places = Places(self.settings.use.streams_per_client)
+        self._trace = trace
         self.runs = Runs(agent, store, run_settings, watch=self._watch)
         self.state = ServerState.INITIALIZING
         self._quotas = Quotas(self.settings.use)
@@ -119,11 +121,14 @@ class AgentServer:
     def _watch(self, run: Run) -> Emit:
         """Everybody who wants to know about a run, as one."""
         story, figures = self._story(run), self.metrics.run(run.log)
+        spans = self._trace(run) if self._trace else None
         charging = Charging(self._quotas, _payer(run.user_id), run) if self._quotas.counts_tokens else None
 
         def watch(event: Event) -> None:
             story(event)
             figures(event)
+            if spans is not None:
+                spans(event)
             if charging is not None:
                 charging(event)
 

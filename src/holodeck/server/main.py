@@ -15,6 +15,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib import import_module
 
 import uvicorn
 import uvloop
@@ -22,8 +23,10 @@ import uvloop
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings, build_sessions
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
+from holodeck.core.events import Emit
 from holodeck.files.limits import MB as FILE_MB
 from holodeck.files.limits import FileLimits
+from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
@@ -53,7 +56,8 @@ FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have en
 def serve(options: ServeOptions) -> None:
     """Serves until a signal comes. Raises ConfigError or StartError when it cannot; a second signal ends the process."""
     settings = _settings(options)
-    server = build_server(options.config, settings)
+    traces = _traces(options.config)
+    server = build_server(options.config, settings, trace=traces.of_run if traces else None)
     listener = bind(options.host, options.port)
     output = logs.configure(debug=options.debug, secrets=secrets_of(options.config))
     server.metrics.log_drops = lambda: output.writer.dropped
@@ -62,10 +66,34 @@ def serve(options: ServeOptions) -> None:
             runner.run(Service(server, listener, options).run())
     finally:
         listener.close()
+        if traces is not None:
+            traces.close()
         output.close()
 
 
-def build_server(config: LoadedConfig, settings: ServerSettings) -> AgentServer:
+class Traces:
+    """OpenTelemetry spans of runs, on their way to a collector (CHT-11: the same spans as in the terminal)."""
+
+    def __init__(self, config: LoadedConfig) -> None:
+        otlp = import_module("holodeck.telemetry.otlp")  # an extra, for those who ask for it
+        wanted = config.agent.observability
+        self._exporting = otlp.exporting(wanted, agent=config.agent.name, environment=config.environment)
+
+    def of_run(self, run: Run) -> Emit:
+        spans: Emit = self._exporting.tracing.run(run_id=run.run_id, session_id=run.session_id)
+        return spans
+
+    def close(self) -> None:
+        self._exporting.close()
+
+
+def _traces(config: LoadedConfig) -> Traces | None:
+    return Traces(config) if config.agent.observability.enabled else None
+
+
+def build_server(
+    config: LoadedConfig, settings: ServerSettings, *, trace: Callable[[Run], Emit] | None = None
+) -> AgentServer:
     metrics = Metrics()
     return AgentServer(
         build_agent(config, on_change=lambda change: metrics.breaker_changes.add(change.service, change.new_state)),
@@ -75,6 +103,7 @@ def build_server(config: LoadedConfig, settings: ServerSettings) -> AgentServer:
         chain=build_chain(config),
         files=build_files(config, settings.files),
         metrics=metrics,
+        trace=trace,
     )
 
 
