@@ -38,7 +38,7 @@ demo: $(VENV)/runtime ## start the todo agent on the offline demo model and prin
 	@$(BIN)/holodeck serve --demo
 
 test: setup check ## run the whole default suite
-	$(BIN)/python -m pytest -n auto
+	$(BIN)/python -m pytest -n auto --dist loadfile
 
 check: $(VENV)/development ## ruff and mypy --strict
 	$(BIN)/ruff check .
