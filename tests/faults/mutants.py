@@ -28,6 +28,7 @@ READER, BREAKER, FRAMING = (
     "tests/tools/mcp/test_stdio_framing.py",
 )
 SHOWN = "tests/faults/test_shown_by_mutants.py"
+FREED = "tests/faults/test_runs_are_freed.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
 
 MUTANTS = (
@@ -59,6 +60,8 @@ MUTANTS = (
     Mutant("runs/intake.py", "isinstance(sent[start - 1], UserMessage) and ", "", RECEIVED + " tests/agent", "words in the assistant's mouth hide the user's"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),
     Mutant("server/stream.py", "final=last and told.ended and n == len(told)", "final=last and told.ended", STREAMS + " tests/wires/rest tests/wires/chat_stream", "a long replay ends after its first batch"),
+    Mutant("server/stream.py", "                self._readings = ()", "                pass", FREED, "a response keeps the log of its run"),
+    Mutant("runs/runs.py", "        run.watch = None", "        pass", FREED, "a run keeps itself"),
     Mutant("server/limits.py", "if self._size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
     Mutant("server/limits.py", "if int(declared) > limit:", "if False:", SHOWN, "a declared body may be of any size"),
     Mutant("server/limits.py", "max(0.0, self._begun + self._limits.body_seconds", "max(0.0, now + self._limits.body_seconds", SHOWN, "drips keep a body alive"),

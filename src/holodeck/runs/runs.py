@@ -269,6 +269,7 @@ class Runs:
         """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
         turn.give_back()
         self._tell_ending(run, run.stopped_by)
+        run.watch = None  # it may know the run: a cycle would keep the log until the collector comes, which is seldom
         self._live.discard(run)
         asyncio.get_running_loop().call_later(self._settings.replay_window, self._forget, run)
 
