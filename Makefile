@@ -53,7 +53,7 @@ bench: $(VENV)/development ## print CPU per token, packages, start time, memory
 	$(BIN)/python -m benchmarks
 
 bench-peers: $(VENV)/development ## the same load on pydantic-ai, openai-agents and agno (installs them; minutes)
-	$(BIN)/python -m benchmarks peers
+	$(BIN)/python -m benchmarks peers rest
 
 bench-ui: setup ## longest frame of the playground while 5,000 tokens stream
 	$(BIN)/python -m tests.playground.bench_ui
@@ -67,7 +67,8 @@ fuzz: $(VENV)/development ## schemathesis over every operation, after a planted 
 mutants: $(VENV)/development ## plant faults in our own code; each has to be caught by a test
 	$(BIN)/python -m tests.faults.mutate
 
-soak: $(VENV)/development ## 200 turns in the terminal; growth of memory
+soak: $(VENV)/development ## 500 streams for ten minutes, then 200 turns in the terminal; growth of memory
+	$(BIN)/python -m tests.faults.soak
 	$(BIN)/python -m tests.cli.soak
 
 clean: ## remove everything that is not in git
