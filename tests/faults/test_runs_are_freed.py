@@ -6,19 +6,21 @@ import weakref
 import pytest
 
 from holodeck.models.scripted import says
+from holodeck.runs.runs import Run
 from holodeck.server.options import ProtocolType, ServerSettings
 from tests.scenarios.wire_clients import CLIENTS
 from tests.server.serving import served, until
 
 ALL = ServerSettings(protocols=tuple(ProtocolType))
+REQUESTS = 10
 SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 
 
 @pytest.mark.req("D11")
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-async def test_no_run_waits_for_the_collector(client):
+async def test_nothing_of_a_request_waits_for_the_collector(client):
     async with served(says("hello there"), settings=ALL, replay_window=0.01) as s:
-        runs = []
+        runs: list[weakref.ref[Run]] = []
         start = s.server.runs.start
 
         async def starts(request):
@@ -27,12 +29,15 @@ async def test_no_run_waits_for_the_collector(client):
             return run
 
         s.server.runs.start = starts
+        await client(s, "hi", SESSION)  # what is made once, is made now
+        gc.collect()
         gc.disable()
         try:
-            for _ in range(5):
-                heard = await client(s, "hi", SESSION)
-                assert heard.error is None
+            for _ in range(REQUESTS):
+                assert (await client(s, "hi", SESSION)).error is None
             await until(lambda: not any(run() for run in runs), 2, "the runs to be gone")
+            found = gc.collect()
         finally:
             gc.enable()
-        assert len(runs) == 5
+        assert len(runs) == 1 + REQUESTS
+        assert found < REQUESTS, f"{found} objects in cycles after {REQUESTS} requests"

@@ -96,7 +96,7 @@ class EventStream(Response):
             finally:
                 self._timer.cancel()
                 self._watcher.cancel()
-                self._readings = ()  # frameworks keep responses in cycles; the logs need not wait for the collector
+                del self._timer, self._watcher  # they know us: a cycle would wait for the collector, which comes seldom
 
     async def _tell(self) -> None:
         if self._prefix:
