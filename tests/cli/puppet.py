@@ -39,8 +39,8 @@ class Puppet(ModelEndpoint):
         asked = [request.json["messages"] for request in self.requests if request.method == "POST"]
         return [[message for message in messages if message["role"] != "system"] for messages in asked]
 
-    def agent(self, folder: Path, more: str = "") -> None:
-        model = f"{{provider: openai_compatible, name: m, endpoint: '{self.url}'}}"
+    def agent(self, folder: Path, more: str = "", model: str = "") -> None:
+        model = f"{{provider: openai_compatible, name: m, endpoint: '{self.url}'{model}}}"
         (folder / "agent.yaml").write_text(f"name: puppet\nmodel: {model}\n{more}")
 
     def _put(self, value: Any) -> None:

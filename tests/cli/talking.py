@@ -39,8 +39,9 @@ class ReadyAgent:
 
     failed = False
 
-    def __init__(self, agent: Agent) -> None:
+    def __init__(self, agent: Agent, config: LoadedConfig) -> None:
         self.agent = agent
+        self.choice = config.agent.model
         self.task = asyncio.ensure_future(asyncio.sleep(0))
 
     async def get(self) -> Agent:
@@ -68,13 +69,13 @@ class Room:
             max_tokens=self.max_tokens,
             max_messages=self.config.max_messages,
         )
-        self.lines = FixedLines(*lines)
+        self.lines, config = FixedLines(*lines), self._config()
         self.talk = Talk(
             config=self.config,
             session=ChatSession(agent_name="a"),
-            starting=ReadyAgent(agent),
+            starting=ReadyAgent(agent, config),
             archive=Archive(self.folder / "chats"),
-            attachments=Attachments(self._config()),
+            attachments=Attachments(config),
             display=self.out or JsonStory(_Nowhere()),
             say=self.said.append,
             complain=self.said.append,

@@ -152,6 +152,22 @@ async def test_verbose_shows_arguments_results_thoughts_and_tokens(tmp_path, pup
             assert part in terminal.text
 
 
+async def test_what_a_conversation_costs(tmp_path, puppet):
+    puppet.agent(tmp_path, model=", price: {input: 0.5, output: 2, cached: 0.05}")
+    async with chat(tmp_path, "--verbose") as terminal:
+        await terminal.prompt()
+        for number in (1, 2):
+            terminal.enter("go")
+            puppet.say("Yes.")
+            puppet.end(tokens=(1_000, 500))
+            await terminal.wait_for(f"{2 * number}/50 messages")
+            await terminal.prompt()
+        assert terminal.text.count("1,000 + 500 tokens · cost 0.0015") == 2
+        assert "4/50 messages · 3,000 tokens · cost 0.0030 · " in terminal.text
+        terminal.enter("/model")
+        await terminal.wait_for("openai_compatible/m · 0.5 in, 2 out, 0.05 cached per million tokens")
+
+
 async def test_thoughts_are_folded_unless_asked_for(tmp_path, puppet):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()

@@ -275,6 +275,25 @@ async def test_status_and_messages_know_what_was_spent(room):
     assert reply.timestamp.tzinfo is not None
 
 
+@pytest.mark.parametrize(
+    ("costs", "shown"),
+    [
+        ((0.001, 0.0005), "cost 0.0015"),
+        ((0.00001, 0.00002), "cost under 0.0001"),
+        ((1.5, 1000), "cost 1,001.50"),
+        ((0.0, 0.0), "cost 0.0000"),  # a model that is known to be free
+        ((0.001, None), "tokens · 0."),  # half a sum is none: the seconds come next
+    ],
+)
+async def test_the_status_line_tells_the_cost_if_all_of_it_is_known(tmp_path, costs, shown):
+    usages = [TokenUsage(prompt_tokens=10, completion_tokens=2, cost=cost) for cost in costs]
+    room = Room(tmp_path, ScriptedModel([says("Yes.", usage=usage) for usage in usages]))
+    await room.hear("one", "two")
+    status = [line for line in room.said if "messages ·" in line]
+    assert shown in status[-1]
+    assert (" · cost" in status[-1]) is (costs[1] is not None)
+
+
 async def test_quiet_says_nothing_around_the_answers(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(quiet=True))
     await room.hear("one")

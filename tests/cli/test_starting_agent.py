@@ -79,6 +79,19 @@ async def test_another_model_from_now_on(start):
         await starting.close()
 
 
+async def test_a_price_is_that_of_its_own_model(start):
+    async with ModelEndpoint(status(200, {"data": []})) as endpoint:
+        price = "price: {input: 1, output: 2}"
+        starting = start(f"model: {{provider: openai_compatible, name: x, endpoint: '{endpoint.url}', {price}}}\n")
+        start.gate.set()
+        prices = {}
+        for name in ("y", "x", "openai_compatible/x", "demo"):
+            await starting.use_model(name)
+            prices[name] = starting.choice.price and starting.choice.price.output
+        assert prices == {"y": None, "x": 2, "openai_compatible/x": 2, "demo": None}
+        await starting.close()
+
+
 @pytest.mark.parametrize("name", ["gemini/flash", "openai_compatible/x", "x" * 3000])
 async def test_a_model_that_cannot_be_had_changes_nothing(start, name):
     starting = start()

@@ -15,8 +15,11 @@ from holodeck.config.load import LoadedConfig, load_config
 from holodeck.core import events as e
 from holodeck.core.tools import Approval
 from holodeck.errors import ConfigError
+from holodeck.models.port import Prompt
 from holodeck.runs.runs import RunSettings, WhenBusy
 from holodeck.tools.port import ToolContext
+from tests.models.endpoint import ModelEndpoint, text_stream
+from tests.models.heard import Heard
 
 START = "name: helper\ndescription: Helps.\n"
 DEMO = START + "model: {provider: demo}\n"
@@ -29,6 +32,22 @@ def loaded(tmp_path):
         return load_config(tmp_path / "agent.yaml", environment=environment)
 
     return load
+
+
+async def test_each_model_has_its_own_price(loaded):
+    usage = {"prompt_tokens": 1000, "completion_tokens": 0}
+    async with ModelEndpoint(text_stream("Yes.", usage=usage)) as there:
+        gone, cheap = "http://127.0.0.1:9/v1", f"endpoint: '{there.url}', price: {{input: 2, output: 3}}"
+        model = build_model(
+            loaded(
+                f"{START}model: {{provider: openai_compatible, name: a, endpoint: '{gone}', price: {{input: 9, output: 9}}, "
+                f"fallback: [{{provider: openai_compatible, name: b, {cheap}}}]}}\n"
+            )
+        )
+        reply = await model.reply(Prompt(), Heard())
+        await model.close()
+    assert reply.usage is not None
+    assert reply.usage.cost == pytest.approx(0.002)
 
 
 @pytest.mark.req("AGT-02")

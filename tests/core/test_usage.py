@@ -3,7 +3,7 @@
 import msgspec
 import pytest
 
-from holodeck.core.usage import TokenUsage, total
+from holodeck.core.usage import Price, TokenUsage, total
 
 SMALL = TokenUsage(prompt_tokens=1, completion_tokens=2)
 FULL = TokenUsage(prompt_tokens=10, completion_tokens=20, reasoning_tokens=5, cached_tokens=0)
@@ -36,3 +36,28 @@ def test_a_total_is_whole_or_unknown(usages, expected):
 
 def test_what_is_unknown_is_not_written():
     assert msgspec.json.decode(msgspec.json.encode(SMALL)) == {"prompt_tokens": 1, "completion_tokens": 2}
+
+
+def test_a_cost_that_one_side_does_not_know_is_not_known():
+    known = TokenUsage(prompt_tokens=1, completion_tokens=2, cost=0.5)
+    assert (known + known).cost == 1.0
+    assert (known + SMALL).cost is None
+
+
+@pytest.mark.parametrize(
+    ("price", "cost"),
+    [
+        (Price(input=2, output=8), 1_000 * 2 + 500 * 8),
+        (Price(input=2, output=8, cached=0.5), 600 * 2 + 400 * 0.5 + 500 * 8),
+        (Price(input=2, output=8, cached=0), 600 * 2 + 500 * 8),
+        (Price(input=0, output=0), 0),
+    ],
+)
+def test_a_price_is_that_of_a_million_tokens(price, cost):
+    usage = TokenUsage(prompt_tokens=1_000, completion_tokens=500, cached_tokens=400)
+    assert price.of(usage) == pytest.approx(cost / 1_000_000)
+
+
+def test_more_cached_than_read_is_not_paid_back():
+    usage = TokenUsage(prompt_tokens=10, completion_tokens=0, cached_tokens=50)
+    assert Price(input=1_000_000, output=0, cached=1).of(usage) == pytest.approx(10 / 1_000_000)

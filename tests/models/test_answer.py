@@ -1,6 +1,7 @@
 """Whole streams into replies, without a socket: dialects, odd forms, and every way to be wrong."""
 
 import json
+import math
 
 import pytest
 
@@ -118,6 +119,25 @@ def test_usage_is_never_invented(form):
     value, expected = USAGES[form]
     usage = usage_of(value)
     assert (usage and (usage.prompt_tokens, usage.completion_tokens)) == expected
+
+
+@pytest.mark.parametrize(
+    ("said", "cost"),
+    [
+        (0.0012, 0.0012),
+        (0, 0.0),
+        (None, None),
+        ("0.1", None),
+        (-1, None),
+        (True, None),
+        (math.inf, None),
+        ({}, None),
+    ],
+)
+def test_a_gateway_may_say_what_it_charged(said, cost):
+    usage = usage_of({"prompt_tokens": 1, "completion_tokens": 2, "cost": said})
+    assert usage is not None
+    assert usage.cost == cost
 
 
 @pytest.mark.req("A22")

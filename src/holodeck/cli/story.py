@@ -12,10 +12,12 @@ from holodeck.cli.safe_stream import SafeStream
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
 from holodeck.core.text import one_line, shorten, terminal_safe
+from holodeck.core.usage import TokenUsage
 
 SHORT_ARGUMENT = 40
 SHORT_RESULT = 2000
 SHORT_COMPLAINT = 500
+SMALLEST_COST = 0.0001
 
 
 class Story:
@@ -89,8 +91,7 @@ class Story:
         if event.warning:
             self._complain("!", event.warning, self._paint.yellow)
         if self.verbose and event.usage:
-            usage = event.usage
-            self._note(self._paint.dim(f"{usage.prompt_tokens} + {usage.completion_tokens} tokens"))
+            self._note(self._paint.dim(usage_text(event.usage)))
         self._new_line()
 
     def _complain(self, mark: str, message: str, colour: Callable[[str], str]) -> None:
@@ -132,3 +133,16 @@ def call_text(name: str, arguments: str, *, short: bool) -> str:
         f"{one_line(key)}={one_line(json.dumps(value, ensure_ascii=False), limit)}" for key, value in values.items()
     )
     return f"{one_line(name)}({', '.join(shown)})"
+
+
+def usage_text(usage: TokenUsage) -> str:
+    """`1,200 + 34 tokens`, and the cost if it is known."""
+    tokens = f"{usage.prompt_tokens:,} + {usage.completion_tokens:,} tokens"
+    return tokens if usage.cost is None else f"{tokens} · {cost_text(usage.cost)}"
+
+
+def cost_text(cost: float) -> str:
+    """Without a currency: it is that of the price, which the file does not name."""
+    if 0 < cost < SMALLEST_COST:
+        return f"cost under {SMALLEST_COST}"
+    return f"cost {cost:,.2f}" if cost >= 1 else f"cost {cost:.4f}"

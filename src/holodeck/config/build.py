@@ -29,6 +29,7 @@ from holodeck.config.schema import (
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.events import Event
 from holodeck.core.tools import Approval
+from holodeck.core.usage import Price
 from holodeck.errors import ConfigError
 from holodeck.models.port import Model
 from holodeck.resilience.breaker import OnChange, StateChange
@@ -89,7 +90,7 @@ def build_model(config: LoadedConfig, breakers: Breakers | None = None) -> Model
     first = config.agent.model
     choices: list[tuple[Keys, ModelChoice]] = [(("model",), first)]
     choices += [(("model", "fallback", number), choice) for number, choice in enumerate(first.fallback)]
-    models = [_model(config, keys, choice) for keys, choice in choices]
+    models = [_priced(_model(config, keys, choice), choice) for keys, choice in choices]
     if breakers is not None:
         models = [
             _guarded_model(config, breakers, model, choice) for model, (_, choice) in zip(models, choices, strict=True)
@@ -125,6 +126,14 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
             ),
         )
     )
+
+
+def _priced(model: Model, choice: ModelChoice) -> Model:
+    if choice.price is None:
+        return model
+    from holodeck.models.priced import PricedModel
+
+    return PricedModel(model, Price(**choice.price.model_dump()))
 
 
 def _share_of_step(config: LoadedConfig, keys: Keys) -> float:

@@ -35,6 +35,16 @@ def _secret_of_text(value: object) -> object:
 Secret = Annotated[SecretStr, BeforeValidator(_secret_of_text), Field(max_length=4096)]
 
 
+class PriceSettings(Block):
+    """What a million tokens cost, in any currency: what the chat shows is in the same one."""
+
+    input: float = Field(ge=0, le=1_000_000, description="What the model reads")
+    output: float = Field(ge=0, le=1_000_000, description="What it writes, its thoughts included")
+    cached: float | None = Field(
+        None, ge=0, le=1_000_000, description="Input from the provider's cache; default: input"
+    )
+
+
 class ModelChoice(Block):
     """One model behind one endpoint."""
 
@@ -53,6 +63,7 @@ class ModelChoice(Block):
         "auto",
         description="Whether the model takes pictures; else their text is read. auto: yes for openai, gemini, azure",
     )
+    price: PriceSettings | None = Field(None, description="For the cost in the chat's status line; absent: not known")
 
     @field_validator("provider", mode="before")
     @classmethod

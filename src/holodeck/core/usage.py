@@ -1,6 +1,8 @@
-"""What a model call cost, as far as the endpoint said. What it did not say is absent, never zero."""
+"""What a model call cost, as far as it is known: what the endpoint did not say is absent, never zero."""
 
 import msgspec
+
+PER_TOKENS = 1_000_000  # providers give their prices for so many
 
 
 class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -10,6 +12,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completion_tokens: int
     reasoning_tokens: int | None = None  # part of the completion
     cached_tokens: int | None = None  # part of the prompt
+    cost: float | None = None  # in the currency of the price, or of the gateway that said it
 
     @property
     def total_tokens(self) -> int:
@@ -21,6 +24,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             completion_tokens=self.completion_tokens + other.completion_tokens,
             reasoning_tokens=_add(self.reasoning_tokens, other.reasoning_tokens),
             cached_tokens=_add(self.cached_tokens, other.cached_tokens),
+            cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
         )
 
 
@@ -39,3 +43,16 @@ def total(usages: "list[TokenUsage | None]") -> TokenUsage | None:
     for usage in known[1:]:
         result += usage
     return result
+
+
+class Price(msgspec.Struct, frozen=True, kw_only=True):
+    """Of a million tokens, in whatever currency."""
+
+    input: float
+    output: float
+    cached: float | None = None  # input that the provider had seen before; without it, such input costs like any other
+
+    def of(self, usage: TokenUsage) -> float:
+        cached = 0 if self.cached is None else min(usage.cached_tokens or 0, usage.prompt_tokens)
+        fresh = usage.prompt_tokens - cached
+        return (fresh * self.input + cached * (self.cached or 0) + usage.completion_tokens * self.output) / PER_TOKENS

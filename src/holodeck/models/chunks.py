@@ -128,6 +128,7 @@ def cleaned(value: Any) -> Any:
     return value
 
 
+_ENDLESS = 1e300  # numbers from here on are infinite, or too large for a float
 _GROWING = frozenset({"text", "summary", "data"})  # members of OpenRouter's reasoning_details that arrive in pieces
 
 
@@ -179,7 +180,14 @@ def usage_of(value: Any) -> TokenUsage | None:
         completion_tokens=completion,
         reasoning_tokens=_count(value.get("completion_tokens_details"), "reasoning_tokens"),
         cached_tokens=_count(value.get("prompt_tokens_details"), "cached_tokens"),
+        cost=_cost(value.get("cost")),
     )
+
+
+def _cost(value: Any) -> float | None:
+    """OpenRouter says what it charged."""
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and 0 <= value < _ENDLESS else None
 
 
 def _count(value: Any, *names: str) -> int | None:

@@ -20,6 +20,7 @@ from holodeck.cli.conversation.commands import WORDS_THAT_LEAVE, Leave, Outcome,
 from holodeck.cli.conversation.talk import Talk
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Interrupted, Lines
+from holodeck.cli.story import cost_text
 from holodeck.core.events import Emit, Ending, Event, Interrupt, RunFailed, RunFinished
 from holodeck.core.messages import UserMessage
 from holodeck.core.request import FileNote, Resume
@@ -238,6 +239,7 @@ class Chat:
         usage = talk.session.usage
         facts = [f"{talk.session.message_count}/{talk.config.max_messages} messages"]
         facts += [f"{usage.total_tokens:,} tokens"] if usage else []
+        facts += [cost_text(usage.cost)] if usage and usage.cost is not None else []
         talk.say(talk.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
 
 

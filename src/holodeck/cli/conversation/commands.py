@@ -9,6 +9,7 @@ from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.conversation.talk import Talk
 from holodeck.cli.story import call_text
+from holodeck.config.schema import PriceSettings
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.core.tools import Approval
@@ -133,8 +134,14 @@ async def _tools(talk: Talk, _argument: str) -> Outcome:
 
 async def _model(talk: Talk, argument: str) -> Outcome:
     agent = await (talk.starting.use_model(argument) if argument else talk.starting.get())
-    talk.say(one_line(agent.model.name))
+    price = talk.starting.choice.price
+    talk.say(" · ".join([one_line(agent.model.name), *([_price(price)] if price else [])]))
     return None
+
+
+def _price(price: PriceSettings) -> str:
+    cached = "" if price.cached is None else f", {price.cached:g} cached"
+    return f"{price.input:g} in, {price.output:g} out{cached} per million tokens"
 
 
 async def _retry(talk: Talk, _argument: str) -> Outcome:

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from holodeck.agent.agent import Agent
 from holodeck.config.build import build_agent, build_model
 from holodeck.config.load import LoadedConfig
-from holodeck.config.schema import Provider
+from holodeck.config.schema import ModelChoice, Provider
 from holodeck.errors import ConfigError
 
 
@@ -18,6 +18,7 @@ class StartingAgent:
     def __init__(self, config: LoadedConfig, *, max_messages: int, after: Callable[[], Awaitable[object]]) -> None:
         """`after` is awaited first, so that imports do not hold up the prompt."""
         self.config = config
+        self.choice: ModelChoice = config.agent.model  # as it is now
         self._max_messages = max_messages
         self._after = after
         self.task = asyncio.create_task(self._start(), name="start of the agent")
@@ -37,13 +38,14 @@ class StartingAgent:
     async def use_model(self, name: str) -> Agent:
         """Another model from now on: `name` or `provider/name`. Raises ConfigError, ModelError; then nothing changes."""
         before = await self.get()
-        model = build_model(_with_model(self.config, name), before.breakers)
+        changed = _with_model(self.config, name)
+        model = build_model(changed, before.breakers)
         try:
             await model.check()
         except BaseException:
             await model.close()
             raise
-        self._agent = replace(before, model=model)
+        self._agent, self.choice = replace(before, model=model), changed.agent.model
         await before.model.close()
         return self._agent
 
@@ -77,6 +79,8 @@ def _with_model(config: LoadedConfig, name: str) -> LoadedConfig:
         changed = {"provider": provider, "name": rest}
         if provider != settings.provider:  # another's address and key are no use to it
             changed |= {"endpoint": None, "api_key": None}
+    if (settings.provider, settings.name) != (changed.get("provider", settings.provider), changed["name"]):
+        changed["price"] = None  # another's as well
     try:
         model = type(settings).model_validate({**settings.model_dump(), "fallback": [], **changed})
     except ValidationError as error:

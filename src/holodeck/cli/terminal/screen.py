@@ -16,7 +16,7 @@ from typing import IO
 from rich.text import Text
 
 from holodeck.cli.safe_stream import SafeStream
-from holodeck.cli.story import SHORT_RESULT, call_text
+from holodeck.cli.story import SHORT_RESULT, call_text, usage_text
 from holodeck.cli.terminal.markdown import (
     GrowingMarkdown,
     GrowingText,
@@ -163,7 +163,7 @@ class Screen:
     def step_finished(self, event: e.StepFinished) -> None:
         self._waiting = None
         if self.verbose and event.usage:
-            self._note(f"{event.usage.prompt_tokens:,} + {event.usage.completion_tokens:,} tokens", "dim")
+            self._note(usage_text(event.usage), "dim")
 
     def finished(self, event: e.RunFinished) -> None:
         self.close()
