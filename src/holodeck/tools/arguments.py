@@ -12,7 +12,7 @@ from typing import Any
 
 from holodeck.core.text import clean, one_line
 from holodeck.core.tools import ToolSchema
-from holodeck.tools.schema_check import MAX_PROBLEMS, problems_of
+from holodeck.tools.schema_problems import MAX_PROBLEMS, problems_of
 
 MAX_ARGUMENT_CHARS = 1_000_000
 MAX_DEPTH = 64  # T18
@@ -36,11 +36,12 @@ def read_arguments(raw: str, schema: ToolSchema) -> dict[str, Any] | BadArgument
         arguments = _object_of(raw)
     except _Unreadable as error:
         return BadArguments(f"The arguments of {schema.name} {error}. {_expectation(schema)}")
-    problems = problems_of(schema.name, schema.parameters, arguments)
+    subject = f"arguments of {schema.name}"
+    problems = problems_of(subject, schema.parameters, arguments)
     if not problems:
         return arguments
     without_nulls = _without_optional_nulls(arguments, schema)
-    if without_nulls != arguments and not problems_of(schema.name, schema.parameters, without_nulls):
+    if without_nulls != arguments and not problems_of(subject, schema.parameters, without_nulls):
         return without_nulls
     shown = problems[:MAX_PROBLEMS]
     if len(problems) > MAX_PROBLEMS:

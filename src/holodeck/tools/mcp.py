@@ -9,8 +9,7 @@ from collections.abc import Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
-from mcp_types import CONNECTION_CLOSED, CallToolResult
-from pydantic import ValidationError
+from msgspec import ValidationError
 
 from holodeck.core.events import ActivityPatched, ActivityShown
 from holodeck.core.ids import new_ulid
@@ -19,11 +18,12 @@ from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import ToolUnavailable
 from holodeck.tools.mcp_catalog import Catalog
 from holodeck.tools.mcp_link import Link, Refusal
-from holodeck.tools.mcp_sdk import MCPError
 from holodeck.tools.mcp_server import McpServer, McpState
 from holodeck.tools.mcp_settings import McpSettings
 from holodeck.tools.mcp_values import MAX_DEPTH, clean_json, depth_exceeds, tool_result
+from holodeck.tools.mcp_wire import CONNECTION_CLOSED, CallResult, McpError
 from holodeck.tools.port import ToolContext, ToolsetHealth
+from holodeck.tools.schema_problems import problems_of
 from holodeck.tools.stdio import open_stdio
 
 __all__ = ["McpSettings", "McpToolset"]
@@ -33,9 +33,8 @@ MAX_ERROR = 2_000
 FAILURES = (
     TimeoutError,
     ToolUnavailable,
-    MCPError,
+    McpError,
     ValidationError,  # no MCP result
-    RuntimeError,  # the SDK's word for a result against the tool's own output schema
 )
 
 
@@ -75,13 +74,27 @@ class McpToolset:
         except FAILURES as error:
             sentence = shorten(clean(self._explain(name, error)), MAX_ERROR)
             return ToolResult.failure(sentence, retryable=_is_passing(error))
+        if sentence := self._against_its_schema(name, answer):
+            return ToolResult.failure(shorten(sentence, MAX_ERROR))
         return tool_result(answer, self._settings.max_result_chars, context.shorten)
 
-    async def _answer(self, name: str, arguments: dict[str, Any], context: ToolContext) -> CallToolResult:
+    async def _answer(self, name: str, arguments: dict[str, Any], context: ToolContext) -> CallResult:
         async with self._slots:
             if not self._server.ready:
                 await self._restarted(context)
             return await self._server.call(name, arguments)
+
+    def _against_its_schema(self, name: str, answer: CallResult) -> str:
+        """What is wrong with a result by the tool's own account; "" when nothing is."""
+        schema = self._catalog.results.get(name)
+        if schema is None or answer.is_error:
+            return ""
+        if answer.structured_content is None:
+            return f"{name} promises structured content and did not return any."
+        if depth_exceeds(answer.structured_content, MAX_DEPTH):
+            return ""  # left out of what the model reads
+        problems = problems_of(f"results of {name}", schema, answer.structured_content)
+        return f"Invalid structured content returned by {name}: {'; '.join(problems)}" if problems else ""
 
     async def _restarted(self, context: ToolContext) -> None:
         """Waits for a server that is being restarted, where people can see it."""
@@ -101,12 +114,12 @@ class McpToolset:
                 return f"{name} did not answer in {self._settings.timeout:g} s; the call was cancelled."
             case ValidationError():
                 return f"{name} sent an answer that breaks the MCP schema."
-            case MCPError(code=code) if code == CONNECTION_CLOSED:
+            case McpError(code=code) if code == CONNECTION_CLOSED:
                 how = "stopped" if error.message == "Connection closed" else f"broke off ({error.message})"
                 return f"The tool server '{self._settings.name}' {how} during {name}, which may have taken effect."
-            case MCPError(code=code) if code in list(Refusal):
+            case McpError(code=code) if code in list(Refusal):
                 return f"{name} failed: the tool server '{self._settings.name}' {error.message}."
-            case MCPError():
+            case McpError():
                 return f"{name} failed: {error.message}"
             case _:
                 return str(error)
@@ -114,7 +127,7 @@ class McpToolset:
 
 def _is_passing(error: Exception) -> bool:
     """Whether to ask again may help."""
-    if isinstance(error, MCPError):
+    if isinstance(error, McpError):
         return error.code in {CONNECTION_CLOSED, Refusal.UNREACHABLE}
     return isinstance(error, TimeoutError | ToolUnavailable)
 

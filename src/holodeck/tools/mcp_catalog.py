@@ -8,13 +8,14 @@ import hashlib
 import logging
 import re
 from collections.abc import Iterable
+from typing import Any
 
 import msgspec
-from mcp_types import Tool
 
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolSchema
 from holodeck.tools.mcp_values import MAX_DEPTH, depth_exceeds
+from holodeck.tools.mcp_wire import ToolEntry
 
 MAX_DESCRIPTION = 10_000
 
@@ -23,17 +24,19 @@ _log = logging.getLogger(__name__)
 
 
 class Catalog:
-    """`tools` is what may be offered now."""
+    """`tools` is what may be offered now, `results` what their structured results look like, where they say so."""
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._pins: dict[str, str] = {}
         self._withdrawn: set[str] = set()
         self.tools: dict[str, ToolSchema] = {}
+        self.results: dict[str, dict[str, Any]] = {}
 
-    def update(self, listed: Iterable[Tool]) -> None:
+    def update(self, listed: Iterable[ToolEntry]) -> None:
         """Takes a complete listing in place of the one before."""
         offered: dict[str, ToolSchema] = {}
+        results: dict[str, dict[str, Any]] = {}
         for tool in listed:
             if refusal := self._refusal(tool, offered):
                 details = {"server": self._server, "tool": one_line(tool.name), "reason": refusal}
@@ -44,9 +47,11 @@ class Catalog:
                     description=shorten(clean(tool.description or ""), MAX_DESCRIPTION),
                     parameters=tool.input_schema,
                 )
-        self.tools = offered
+                if tool.output_schema is not None and not depth_exceeds(tool.output_schema, MAX_DEPTH):
+                    results[tool.name] = tool.output_schema
+        self.tools, self.results = offered, results
 
-    def _refusal(self, tool: Tool, offered: dict[str, ToolSchema]) -> str | None:
+    def _refusal(self, tool: ToolEntry, offered: dict[str, ToolSchema]) -> str | None:
         if not _NAME.fullmatch(tool.name):
             return "a tool's name is 1 to 64 of A-Z, a-z, 0-9, _ and -"
         if tool.name in offered:
@@ -55,7 +60,7 @@ class Catalog:
             return f"its schema is nested deeper than {MAX_DEPTH} levels"
         return None
 
-    def _unchanged(self, tool: Tool) -> bool:
+    def _unchanged(self, tool: ToolEntry) -> bool:
         fingerprint = _fingerprint(tool)
         pinned = self._pins.setdefault(tool.name, fingerprint)
         if pinned != fingerprint and tool.name not in self._withdrawn:
@@ -64,6 +69,6 @@ class Catalog:
         return tool.name not in self._withdrawn
 
 
-def _fingerprint(tool: Tool) -> str:
+def _fingerprint(tool: ToolEntry) -> str:
     seen_by_model = [tool.name, tool.description, tool.input_schema]
     return hashlib.sha256(msgspec.json.encode(seen_by_model, order="deterministic")).hexdigest()

@@ -10,21 +10,36 @@ another origin (the SDK sees to that), and nothing of the client that the agent 
 
 import asyncio
 import ipaddress
+import logging
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
+import anyio
 import httpx2
 import msgspec
-from mcp.client.streamable_http import streamable_http_client  # lean when holodeck.tools.mcp_sdk came first
+from anyio.streams.memory import MemoryObjectReceiveStream
 
-from holodeck.tools.mcp_link import CannotConnect, Link, Refusal
+from holodeck.tools import mcp_wire as wire
+from holodeck.tools.mcp_link import OUTBOX, CannotConnect, Link, Refusal
+from holodeck.tools.mcp_sdk import (
+    ClientMessageMetadata,
+    ReadStream,
+    SessionMessage,
+    WriteStream,
+    jsonrpc_message_adapter,
+    streamable_http_client,
+)
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_wire import Message
 
 CONNECT_TIMEOUT = 5.0
 GOODBYE_TIMEOUT = 2.0
 LISTEN_PAUSE = 1.0  # between two GETs: the server says how soon we shall come back, within reason
+VERSION_HEADER = "mcp-protocol-version"
 READ_SLACK = 5.0  # a call's own timeout comes first; this one frees what it leaves behind
+
+_log = logging.getLogger(__name__)
 
 
 @asynccontextmanager
@@ -40,8 +55,36 @@ async def open_http(settings: McpSettings) -> AsyncGenerator[Link]:
             trust_env=False,
         ) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=settings.max_line_bytes) as (read, write),
+        anyio.create_task_group() as tasks,
     ):
-        yield Link(read, write, lambda: "closed the connection", "Check its `url`.")
+        outbox, waiting = anyio.create_memory_object_stream[Message](OUTBOX)
+        with outbox, waiting:
+            link = Link(_heard(read), outbox, lambda: "closed the connection", "Check its `url`.")
+            tasks.start_soon(_speak, link, waiting, write)
+            yield link
+            tasks.cancel_scope.cancel()
+
+
+async def _heard(read: ReadStream[SessionMessage | Exception]) -> AsyncIterator[Message]:
+    """The SDK's messages as ours. Its exceptions are of streams that it opens again, or has told the caller about."""
+    async for item in read:
+        if isinstance(item, SessionMessage):
+            try:
+                message = wire.read(item.message.model_dump(by_alias=True, exclude_none=True), Message)
+            except msgspec.ValidationError as error:
+                _log.warning("mcp_unreadable_message", extra={"details": {"reason": str(error)}})
+            else:
+                yield message
+
+
+async def _speak(link: Link, waiting: MemoryObjectReceiveStream[Message], write: WriteStream[SessionMessage]) -> None:
+    async for message in waiting:
+        version = link.protocol_version
+        metadata = ClientMessageMetadata(headers={VERSION_HEADER: version}) if version else None
+        try:
+            await write.send(SessionMessage(jsonrpc_message_adapter.validate_json(wire.encode(message)), metadata))
+        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+            return  # the read stream ends with it
 
 
 def _check_scheme(url: str) -> None:

@@ -1,12 +1,14 @@
 """What the transports have in common: a pair of message streams that one day ends."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from enum import IntEnum
-from types import TracebackType
-from typing import Self
 
-from holodeck.tools.mcp_sdk import ReadStream, SessionMessage, WriteStream
+from anyio.streams.memory import MemoryObjectSendStream
+
+from holodeck.tools.mcp_wire import Message
+
+OUTBOX = 64  # messages to a server that is slow to read, so that a timeout's notice need not wait for it
 
 
 class CannotConnect(Exception):
@@ -28,19 +30,20 @@ class Refusal(IntEnum):
 
 
 class Link:
-    """One connection. It is over when its read stream ends or when `end` is called, and never comes back."""
+    """One connection. It is over when its messages end or when `end` is called, and never comes back."""
 
     def __init__(
         self,
-        read: ReadStream[SessionMessage | Exception],
-        write: WriteStream[SessionMessage],
+        inbox: AsyncIterator[Message],
+        outbox: MemoryObjectSendStream[Message],
         how_it_ended: Callable[[], str],
         advice: str = "",
     ) -> None:
-        self.read: ReadStream[SessionMessage | Exception] = _Watched(read, self.end)
-        self.write = write
+        self.inbox = inbox
+        self.outbox = outbox
         self.ended = asyncio.Event()
         self.advice = advice
+        self.protocol_version: str | None = None  # once it is agreed on; some transports have to repeat it
         self._how_it_ended = how_it_ended
         self._reason = ""
 
@@ -51,35 +54,3 @@ class Link:
 
     def how_it_ended(self) -> str:
         return self._reason or self._how_it_ended()
-
-
-class _Watched:
-    """A read stream that tells at once when it is over, which the SDK's session keeps to itself."""
-
-    def __init__(self, stream: ReadStream[SessionMessage | Exception], over: Callable[[], None]) -> None:
-        self._stream = stream
-        self._over = over
-
-    async def receive(self) -> SessionMessage | Exception:
-        return await self._stream.receive()
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> SessionMessage | Exception:
-        try:
-            return await self._stream.__anext__()
-        except StopAsyncIteration:
-            self._over()
-            raise
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    async def __aenter__(self) -> Self:
-        return self
-
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        await self.aclose()

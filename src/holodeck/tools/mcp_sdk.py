@@ -1,13 +1,12 @@
-"""The client half of the official `mcp` package, without its server half.
+"""The streamable HTTP client of the official `mcp` package, without its server half.
 
 `import mcp` runs the package's `__init__`, which loads the server, its web framework and the command line with it:
-63 MiB and 1.2 s of CPU where the client session alone takes 44 MiB and 0.66 s (2-core machine, mcp 2.3.0). Python
+63 MiB and 1.2 s of CPU where the client alone takes 44 MiB and 0.66 s (2-core machine, mcp 2.3.0). Python
 runs a package's `__init__` before any of its modules, so this module puts `mcp` and `mcp.client` in place first, not
 yet run. Whoever asks one of them for a name that it does not have runs its `__init__` then: `import mcp` works as
 ever for everybody else in the process, with the same module objects and the same classes.
 
-The SDK's streamable HTTP client is not here but in `holodeck.tools.mcp_http`: it brings an HTTP library along that
-agents with local tools only need not pay for.
+Only `holodeck.tools.mcp_http` comes here: agents with local tools need nothing of the SDK.
 """
 
 import sys
@@ -57,9 +56,16 @@ def _defer(name: str) -> None:
 _defer("mcp")
 _defer("mcp.client")
 
-from mcp.client.session import ClientSession  # noqa: E402  after _defer, or the whole package would load
+from mcp.client.streamable_http import streamable_http_client  # noqa: E402  after _defer, or all of it would load
 from mcp.shared._stream_protocols import ReadStream, WriteStream  # noqa: E402  as above
-from mcp.shared.exceptions import MCPError  # noqa: E402  as above
-from mcp.shared.message import SessionMessage  # noqa: E402  as above
+from mcp.shared.message import ClientMessageMetadata, SessionMessage  # noqa: E402  as above
+from mcp_types import jsonrpc_message_adapter  # noqa: E402  as above
 
-__all__ = ["ClientSession", "MCPError", "ReadStream", "SessionMessage", "WriteStream"]
+__all__ = [
+    "ClientMessageMetadata",
+    "ReadStream",
+    "SessionMessage",
+    "WriteStream",
+    "jsonrpc_message_adapter",
+    "streamable_http_client",
+]

@@ -1,6 +1,6 @@
 """One MCP server kept alive: one task owns its connection, makes it anew when it breaks, and says how things are.
 
-The SDK's task groups have to be entered and left in the same task, so nothing but the owner task touches them. Calls
+Task groups have to be entered and left in the same task, so nothing but the owner task touches them. Calls
 run in their callers' tasks, on whatever session is there; a call is never repeated here, except when the server said
 that it had forgotten the session before it looked at the request.
 
@@ -17,25 +17,23 @@ from enum import StrEnum
 from typing import Any
 
 import anyio
-from mcp_types import CallToolResult, Implementation, PaginatedRequestParams, Tool, ToolListChangedNotification
-from pydantic import ValidationError
+from msgspec import ValidationError
 
-from holodeck._version import __version__
 from holodeck.core.text import one_line
 from holodeck.errors import StartError, ToolUnavailable
 from holodeck.tools.mcp_link import CannotConnect, Link, Refusal
-from holodeck.tools.mcp_sdk import ClientSession, MCPError
+from holodeck.tools.mcp_session import McpSession, UnsupportedVersion, conversation
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_wire import CallResult, McpError, ToolEntry
 
 MAX_PAUSE = 30.0
 RELIST_PAUSE = 1.0  # a server that keeps crying list_changed is heard once a second
 PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next attempt
-MAX_PAGES = 50
 
 _log = logging.getLogger(__name__)
 
 OpenLink = Callable[[McpSettings], AbstractAsyncContextManager[Link]]
-Listing = Callable[[list[Tool]], None]
+Listing = Callable[[list[ToolEntry]], None]
 
 
 class McpState(StrEnum):
@@ -70,7 +68,7 @@ class McpServer:
         self._on_listing = on_listing
         self._owner: asyncio.Task[None] | None = None
         self._attempt: anyio.CancelScope | None = None
-        self._session: ClientSession | None = None
+        self._session: McpSession | None = None
         self._link: Link | None = None
         self._setbacks = 0
         self._closing = asyncio.Event()
@@ -114,32 +112,27 @@ class McpServer:
     def condition(self) -> str:
         return f"{self.state}: {self.detail}" if self.detail else str(self.state)
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> CallToolResult:
-        """One call, as soon as there is a session for it.
-
-        Raises ToolUnavailable, MCPError, ValidationError (no MCP result) and RuntimeError (against its output schema).
-        """
+    async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
+        """One call, as soon as there is a session for it. Raises ToolUnavailable, McpError, ValidationError (no result)."""
         try:
             answer = await self._call_once(tool, arguments)
-        except MCPError as error:
+        except McpError as error:
             if error.code != Refusal.UNKNOWN_SESSION:
                 raise
             answer = await self._call_once(tool, arguments)
         self._setbacks = 0  # it works: the next crash is the first one again
-        if not isinstance(answer, CallToolResult):
-            raise RuntimeError("the tool server answered with something that is no result")  # noqa: TRY004  like the SDK
         return answer
 
-    async def _call_once(self, tool: str, arguments: dict[str, Any]) -> object:
+    async def _call_once(self, tool: str, arguments: dict[str, Any]) -> CallResult:
         session, link = await self.until_ready()
         try:
             return await session.call_tool(tool, arguments)
-        except MCPError as error:
+        except McpError as error:
             if error.code in {Refusal.UNKNOWN_SESSION, Refusal.UNREACHABLE}:
                 link.end(error.message)
             raise
 
-    async def until_ready(self) -> tuple[ClientSession, Link]:
+    async def until_ready(self) -> tuple[McpSession, Link]:
         """The connection to use. Raises ToolUnavailable when there will be none soon."""
         while True:
             if self.ready and self._session and self._link:
@@ -184,7 +177,7 @@ class McpServer:
     async def _one_connection(self) -> "_End":
         """Connects and stays until it is over. Its end is returned: the task groups on the way out wrap exceptions."""
         try:
-            async with self._open_link(self._settings) as link, self._new_session(link) as session:
+            async with self._open_link(self._settings) as link, conversation(link, self._relist.set) as session:
                 problem = await self._introduce(session, link)
                 if problem is None:
                     await self._serve(session, link)
@@ -194,15 +187,7 @@ class McpServer:
             return _End(link.how_it_ended(), was_ready=True)
         return _End(problem.reason or link.how_it_ended(), problem.advice)
 
-    def _new_session(self, link: Link) -> ClientSession:
-        about_us = Implementation(name="holodeck", version=__version__)
-        return ClientSession(link.read, link.write, message_handler=self._hear, client_info=about_us)
-
-    async def _hear(self, message: object) -> None:
-        if isinstance(message, ToolListChangedNotification):
-            self._relist.set()
-
-    async def _introduce(self, session: ClientSession, link: Link) -> CannotConnect | None:
+    async def _introduce(self, session: McpSession, link: Link) -> CannotConnect | None:
         """The handshake and the first listing. A reason of "" means that the link itself knows it."""
         if self._closing.is_set():
             return CannotConnect("is being closed")
@@ -210,18 +195,18 @@ class McpServer:
         with anyio.move_on_after(limit) as self._attempt:
             try:
                 await session.initialize()
-                self._on_listing(await _list_tools(session))
-            except MCPError as error:
+                self._on_listing(await session.list_tools())
+            except McpError as error:
                 return _refused(error, link)
             except ValidationError:
                 return CannotConnect("does not speak MCP as the specification has it")
-            except RuntimeError as error:  # the SDK's word for a protocol version it does not know
+            except UnsupportedVersion as error:
                 return CannotConnect(f"cannot be talked to: {error}")
         if self._attempt.cancelled_caught:
             return CannotConnect(f"did not answer in {limit:g} s", "If it needs longer, raise its `start_timeout`.")
         return None
 
-    async def _serve(self, session: ClientSession, link: Link) -> None:
+    async def _serve(self, session: McpSession, link: Link) -> None:
         self._session, self._link, self._attempt = session, link, None
         if self._closing.is_set():
             link.end("is being closed")
@@ -231,14 +216,14 @@ class McpServer:
             await link.ended.wait()
             tasks.cancel_scope.cancel()
 
-    async def _keep_listed(self, session: ClientSession) -> None:
+    async def _keep_listed(self, session: McpSession) -> None:
         while True:
             await self._relist.wait()
             self._relist.clear()
             try:
                 with anyio.fail_after(self._settings.start_timeout):
-                    self._on_listing(await _list_tools(session))
-            except (MCPError, ValidationError, TimeoutError) as error:
+                    self._on_listing(await session.list_tools())
+            except (McpError, ValidationError, TimeoutError) as error:
                 details = {"server": self._settings.name, "reason": one_line(str(error), 200)}
                 _log.warning("mcp_listing_failed", extra={"details": details})
             await anyio.sleep(RELIST_PAUSE)
@@ -249,19 +234,7 @@ class McpServer:
         self._changed = asyncio.Event()
 
 
-async def _list_tools(session: ClientSession) -> list[Tool]:
-    tools: list[Tool] = []
-    cursor: str | None = None
-    for _ in range(MAX_PAGES):
-        page = await session.list_tools(params=PaginatedRequestParams(cursor=cursor) if cursor else None)
-        tools += page.tools
-        cursor = page.next_cursor
-        if not cursor:
-            break
-    return tools
-
-
-def _refused(error: MCPError, link: Link) -> CannotConnect:
+def _refused(error: McpError, link: Link) -> CannotConnect:
     if link.ended.is_set():
         return CannotConnect("", link.advice)
     if error.code == Refusal.UNREACHABLE:

@@ -10,21 +10,20 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import msgspec
-from mcp_types import (
-    AudioContent,
-    BlobResourceContents,
-    CallToolResult,
-    ContentBlock,
-    EmbeddedResource,
-    ImageContent,
-    ResourceLink,
-    TextContent,
-    TextResourceContents,
-)
 
 from holodeck.core.messages import MediaPart, Part, TextPart
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolResult
+from holodeck.tools.mcp_wire import (
+    AudioBlock,
+    Block,
+    CallResult,
+    ImageBlock,
+    LinkBlock,
+    Resource,
+    ResourceBlock,
+    TextBlock,
+)
 
 MAX_DEPTH = 64
 NOTHING = "(the tool returned nothing)"
@@ -60,7 +59,7 @@ def clean_json(value: Any) -> Any:
     return value
 
 
-def tool_result(answer: CallToolResult, limit: int, shortened: Callable[[str, int], str] = shorten) -> ToolResult:
+def tool_result(answer: CallResult, limit: int, shortened: Callable[[str, int], str] = shorten) -> ToolResult:
     """What the model is told: texts joined, media named (and kept when small), about `limit` characters in all."""
     lines: list[str] = []
     media: list[Part] = []
@@ -84,22 +83,22 @@ def _structured(value: Any) -> str:
     return msgspec.json.encode(clean_json(value)).decode()
 
 
-def _read(block: ContentBlock) -> tuple[str, MediaPart | None]:
+def _read(block: Block) -> tuple[str, MediaPart | None]:
     match block:
-        case TextContent():
+        case TextBlock():
             return clean(block.text), None
-        case ImageContent() | AudioContent():
+        case ImageBlock() | AudioBlock():
             return _media(block.mime_type, block.data)
-        case ResourceLink():
-            return f"[resource {one_line(block.name)}: {one_line(str(block.uri), 200)}]", None
-        case EmbeddedResource():
+        case LinkBlock():
+            return f"[resource {one_line(block.name)}: {one_line(block.uri, 200)}]", None
+        case ResourceBlock():
             return _resource(block.resource)
 
 
-def _resource(resource: TextResourceContents | BlobResourceContents) -> tuple[str, MediaPart | None]:
-    if isinstance(resource, TextResourceContents):
+def _resource(resource: Resource) -> tuple[str, MediaPart | None]:
+    if resource.text is not None:
         return clean(resource.text), None
-    return _media(resource.mime_type or "", resource.blob, one_line(str(resource.uri), 200))
+    return _media(resource.mime_type or "", resource.blob or "", one_line(resource.uri, 200))
 
 
 def _media(declared: str, data: str, name: str = "") -> tuple[str, MediaPart | None]:

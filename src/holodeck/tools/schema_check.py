@@ -1,14 +1,13 @@
-"""Whether a tool call's arguments fit the tool's JSON Schema, and if not, what a model should change.
+"""Whether a value (mostly: a tool call's arguments) fits a JSON Schema, and if not, what a model should change.
 
 Schemas come from strangers, so checking one is bounded: nothing is fetched, no regular expression of theirs is run
 (Python's can be made to hang; whoever wrote the pattern checks it again), the work is counted. A schema that cannot be
 used is reported once and then lets everything pass: the check spares the model a detour, it is not what keeps anybody
-safe. It knows nothing of tools beyond their name.
+safe. It knows nothing of tools. Come here through `holodeck.tools.schema_problems`: the library is loaded late.
 """
 
 import logging
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache
 from itertools import islice
 from typing import Any
 
@@ -20,10 +19,10 @@ from referencing import Registry
 
 from holodeck.core.text import one_line
 from holodeck.tools.names import suggestion
+from holodeck.tools.schema_problems import MAX_PROBLEMS
 
 logger = logging.getLogger(__name__)
 
-MAX_PROBLEMS = 5
 MAX_WORK = 10_000  # keywords looked at in one check: at most a third of a second; honest arguments need a few dozen
 _UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties")  # the ones that run foreign expressions
 
@@ -35,20 +34,20 @@ class _TooMuchWork(Exception):
 
 
 class SchemaCheck:
-    """One schema, prepared once. `problems` is empty when the arguments fit."""
+    """One schema, prepared once. `problems` is empty when the value fits."""
 
-    def __init__(self, tool: str, schema: Mapping[str, Any]) -> None:
-        self._tool = tool
+    def __init__(self, subject: str, schema: Mapping[str, Any]) -> None:
+        self._subject = subject
         self._work = 0
         self._warned = False
         self._validator = self._prepare(schema)
 
-    def problems(self, arguments: Mapping[str, Any]) -> list[str]:
+    def problems(self, value: Mapping[str, Any]) -> list[str]:
         if self._validator is None:
             return []
         self._work = 0
         try:
-            found = islice(self._validator.iter_errors(arguments), 4 * MAX_PROBLEMS)
+            found = islice(self._validator.iter_errors(value), 4 * MAX_PROBLEMS)
             return list(dict.fromkeys(sentence for error in found for sentence in _sentences(error)))
         except Exception as error:  # noqa: BLE001  a foreign schema breaks the library in ways nobody listed
             self._warn(error)
@@ -72,7 +71,7 @@ class SchemaCheck:
         if not self._warned:
             self._warned = True
             why = one_line(str(reason), 200)
-            logger.warning("arguments of %s go to the tool unchecked, its schema does not work: %s", self._tool, why)
+            logger.warning("%s go unchecked, their schema does not work: %s", self._subject, why)
 
     def _counted(self, name: str, dialect: Any) -> Keyword:
         check = _OWN_KEYWORDS.get(name) or dialect.VALIDATORS[name]
@@ -112,21 +111,6 @@ def _without_dialects(schema: Any) -> Any:
             if key != "$schema" or not isinstance(value, str)
         }
     return [_without_dialects(item) for item in schema] if isinstance(schema, list) else schema
-
-
-@lru_cache(maxsize=512)
-def _check_of(tool: str, encoded_schema: bytes) -> SchemaCheck:
-    return SchemaCheck(tool, msgspec.json.decode(encoded_schema, type=dict[str, Any]))
-
-
-def problems_of(tool: str, schema: Mapping[str, Any], arguments: Mapping[str, Any]) -> list[str]:
-    """What is wrong with the arguments, one sentence each; prepared schemas are kept."""
-    try:
-        encoded = msgspec.json.encode(schema)
-    except (TypeError, ValueError, RecursionError) as error:
-        logger.warning("arguments of %s go to the tool unchecked, its schema is no JSON: %s", tool, error)
-        return []
-    return _check_of(tool, encoded).problems(arguments)
 
 
 def _sentences(error: ValidationError) -> Iterator[str]:

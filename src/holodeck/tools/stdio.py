@@ -1,4 +1,4 @@
-"""MCP over a child's standard streams: the pair of message streams that the SDK's session works on.
+"""MCP over a child's standard streams.
 
 Stands in for the SDK's own stdio transport, which hangs on a byte that is no UTF-8, buffers a long line without limit
 and in quadratic time, and leaves children behind when we are killed. Here a message that cannot be used fails the call
@@ -15,27 +15,18 @@ from dataclasses import dataclass, field
 
 import anyio
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp_types import (
-    ErrorData,
-    JSONRPCError,
-    JSONRPCNotification,
-    JSONRPCRequest,
-    JSONRPCResponse,
-    RequestId,
-    jsonrpc_message_adapter,
-)
 
 from holodeck.core.text import one_line
-from holodeck.tools.mcp_link import CannotConnect, Link, Refusal
-from holodeck.tools.mcp_sdk import SessionMessage
+from holodeck.tools import mcp_wire as wire
+from holodeck.tools.mcp_link import OUTBOX, CannotConnect, Link, Refusal
 from holodeck.tools.mcp_settings import McpSettings
+from holodeck.tools.mcp_wire import Message, RequestId
 from holodeck.tools.stdio_framing import LineFramer, Oversize
 from holodeck.tools.stdio_process import ServerProcess, launch
 
 READ_SIZE = 262_144
 ENDLESS = 1_000_000_000  # bytes of one line after which the server is beyond help
 NOISE_SHOWN = 3
-OUTBOX = 64  # messages to a server that is slow to read, so that a timeout's notice need not wait for it
 
 _ID_FIRST = re.compile(rb'\s*\{\s*(?:"jsonrpc"\s*:\s*"2\.0"\s*,\s*)?"id"\s*:\s*(\d{1,18})\s*[,}]')  # Python's SDK
 _ID_LAST = re.compile(rb'"id"\s*:\s*(\d{1,18})\s*\}\s*$')  # TypeScript's SDK
@@ -48,8 +39,8 @@ _log = logging.getLogger(__name__)
 async def open_stdio(settings: McpSettings) -> AsyncGenerator[Link]:
     """Raises CannotConnect when there is nothing to run."""
     process = await _launched(settings)
-    inbox, read = anyio.create_memory_object_stream[SessionMessage | Exception](0)
-    write, outbox = anyio.create_memory_object_stream[SessionMessage](OUTBOX)
+    inbox, read = anyio.create_memory_object_stream[Message](0)
+    write, outbox = anyio.create_memory_object_stream[Message](OUTBOX)
     conversation = _Conversation(settings, process, inbox, outbox)
     try:
         async with anyio.create_task_group() as pumps:
@@ -80,20 +71,19 @@ class _Conversation:
 
     settings: McpSettings
     process: ServerProcess
-    inbox: MemoryObjectSendStream[SessionMessage | Exception]
-    outbox: MemoryObjectReceiveStream[SessionMessage]
+    inbox: MemoryObjectSendStream[Message]
+    outbox: MemoryObjectReceiveStream[Message]
     owed: dict[RequestId, None] = field(default_factory=dict)
     noise: int = 0
 
     async def speak(self) -> None:
-        async for item in self.outbox:
-            message = item.message
-            if isinstance(message, JSONRPCRequest):
-                self.owed[message.id] = None
-            elif isinstance(message, JSONRPCNotification) and message.method == "notifications/cancelled":
+        async for message in self.outbox:
+            if message.method == wire.CANCELLED:
                 self.owed.pop((message.params or {}).get("requestId", ""), None)
+            elif message.method is not None and message.id is not None:
+                self.owed[message.id] = None
             try:
-                await self.process.write(message.model_dump_json(by_alias=True, exclude_unset=True).encode() + b"\n")
+                await self.process.write(wire.encode(message) + b"\n")
             except BrokenPipeError:
                 return  # listen() sees the end too, and says so
 
@@ -119,13 +109,13 @@ class _Conversation:
         if not line.strip():
             return
         try:
-            message = jsonrpc_message_adapter.validate_json(line, by_name=False)
+            message = wire.decode(line)
         except ValueError:
             await self._refuse(line)
             return
-        if isinstance(message, JSONRPCResponse | JSONRPCError) and message.id is not None:
-            self.owed.pop(message.id, None)
-        await self.inbox.send(SessionMessage(message))
+        if message.answers is not None:
+            self.owed.pop(message.answers, None)
+        await self.inbox.send(message)
 
     async def _refuse(self, line: bytes) -> None:
         """A line that is no message: an answer that got damaged, or something that is none of our business."""
@@ -155,8 +145,7 @@ class _Conversation:
             return  # a notification, or a request of the server's: no call waits for it
         for waiting in list(self.owed) if request is None else [request]:
             self.owed.pop(waiting, None)
-            error = ErrorData(code=Refusal.UNUSABLE, message=why)
-            await self.inbox.send(SessionMessage(JSONRPCError(jsonrpc="2.0", id=waiting, error=error)))
+            await self.inbox.send(wire.error(waiting, Refusal.UNUSABLE, why))
 
     def _warn(self, event: str, **details: str) -> None:
         _log.warning(event, extra={"details": {"server": self.settings.name, **details}})

@@ -1,4 +1,4 @@
-"""Only the client half of the SDK is loaded, and nobody else notices."""
+"""Of the SDK only the HTTP client is loaded, and only for servers over HTTP; nobody else notices."""
 
 import subprocess
 import sys
@@ -11,10 +11,10 @@ def run(program: str) -> list[str]:
     return done.stdout.split()
 
 
-def test_the_server_half_and_the_http_library_stay_out():
+def test_local_tools_need_nothing_of_the_sdk():
     loaded = run("import holodeck.tools.mcp, sys; print(*[name for name in sys.modules])")
-    assert "mcp.client.session" in loaded
-    assert not {"mcp.server", "mcp.client.stdio", "starlette", "httpx2", "jsonschema"} & set(loaded)
+    assert "holodeck.tools.mcp_session" in loaded
+    assert not {"mcp", "mcp_types", "pydantic", "starlette", "httpx2", "jsonschema"} & set(loaded)
 
 
 def test_the_http_client_comes_without_the_server_half():
@@ -31,13 +31,13 @@ SECOND = "import mcp, holodeck.tools.mcp_sdk as sdk; "
     "program",
     [
         FIRST + "import mcp; a, b = mcp.ClientSession, mcp.client.session.ClientSession",
-        FIRST + "import mcp; a, b = mcp.shared.exceptions.MCPError, sdk.MCPError",
-        FIRST + "from mcp import ClientSession as a, Client, types; b = sdk.ClientSession",
+        FIRST + "import mcp; a, b = mcp.shared.message.SessionMessage, sdk.SessionMessage",
+        FIRST + "from mcp import ClientSession as a, Client, types; import mcp; b = mcp.client.session.ClientSession",
         FIRST + "from mcp.client import Client as a; import mcp; b = mcp.Client",
-        FIRST + "from mcp import *; a, b = ClientSession, sdk.ClientSession",
+        FIRST + "from mcp import *; import mcp.client.session as s; a, b = ClientSession, s.ClientSession",
         FIRST
-        + "import mcp.server.mcpserver; import mcp.client.session as s; a, b = s.ClientSession, sdk.ClientSession",
-        SECOND + "a, b = mcp.ClientSession, sdk.ClientSession",
+        + "import mcp.server.mcpserver; from mcp.shared.message import SessionMessage as a; b = sdk.SessionMessage",
+        SECOND + "a, b = mcp.client.streamable_http.streamable_http_client, sdk.streamable_http_client",
     ],
 )
 def test_a_plain_import_works_before_and_after_with_the_same_classes(program):

@@ -3,16 +3,16 @@
 import base64
 
 import pytest
-from mcp_types import CallToolResult
 
 from holodeck.core.messages import MediaPart
+from holodeck.tools import mcp_wire as wire
 from holodeck.tools.mcp_values import NOTHING, clean_json, depth_exceeds, tool_result
 
 SMALL = base64.b64encode(b"x" * 12_000).decode()
 
 
 def result(*blocks: dict, limit: int = 50_000, **more):
-    return tool_result(CallToolResult.model_validate({"content": list(blocks), **more}), limit)
+    return tool_result(wire.read({"content": list(blocks), **more}, wire.CallResult), limit)
 
 
 def text(value: str) -> dict:

@@ -1,0 +1,175 @@
+"""MCP as it is on the wire, as far as an agent's tools need it: the handshake, the listing, the call.
+
+Values only. Strict where we rely on something, blind to the rest: members that nobody here reads are not looked at.
+The official SDK's models are the oracle in the tests; they are not used here, since building them takes half a second
+at every start (mcp 2.3), and checking a message with them longer than everything else that a call does.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from typing import Any, Literal, TypeVar
+
+import msgspec
+from msgspec import Struct, field
+
+OFFERED_VERSION = "2025-11-25"
+KNOWN_VERSIONS = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", OFFERED_VERSION})
+
+METHOD_NOT_FOUND = -32601
+CONNECTION_CLOSED = -32000
+
+INITIALIZE = "initialize"
+INITIALIZED = "notifications/initialized"
+CANCELLED = "notifications/cancelled"
+TOOLS_CHANGED = "notifications/tools/list_changed"
+PING = "ping"
+LIST_TOOLS = "tools/list"
+CALL_TOOL = "tools/call"
+
+RequestId = int | str
+
+
+class McpError(Exception):
+    """An error instead of a result: the server's, or a transport's in its name."""
+
+    def __init__(self, code: int, message: str) -> None:
+        super().__init__(message)
+        self.code = code
+        self.message = message
+
+
+class ErrorDetail(Struct, frozen=True):
+    code: int
+    message: str
+
+
+class Message(Struct, frozen=True, omit_defaults=True):
+    """A JSON-RPC message of any kind: a request has a method and an id, an answer a result or an error.
+
+    What is null counts as absent: there are servers that send `"error": null` with every result.
+    """
+
+    jsonrpc: Literal["2.0"]
+    id: RequestId | None = None
+    method: str | None = None
+    params: dict[str, Any] | None = None
+    result: dict[str, Any] | None = None
+    error: ErrorDetail | None = None
+
+    def __post_init__(self) -> None:
+        if [self.method, self.result, self.error].count(None) != 2:  # noqa: PLR2004  one of the three
+            raise ValueError("a message has one of method, result and error")
+
+    @property
+    def answers(self) -> RequestId | None:
+        """The request that this is the answer to. Some servers send our numbers back as texts."""
+        if self.method is not None:
+            return None
+        return int(self.id) if isinstance(self.id, str) and _NUMBER.fullmatch(self.id) else self.id
+
+
+def request(number: int, method: str, params: dict[str, Any]) -> Message:
+    return Message("2.0", id=number, method=method, params=params or None)
+
+
+def notification(method: str, params: dict[str, Any] | None = None) -> Message:
+    return Message("2.0", method=method, params=params)
+
+
+def result(number: RequestId, value: dict[str, Any]) -> Message:
+    return Message("2.0", id=number, result=value)
+
+
+def error(number: RequestId, code: int, message: str) -> Message:
+    return Message("2.0", id=number, error=ErrorDetail(code, message))
+
+
+class Hello(Struct, frozen=True, rename="camel"):
+    """The answer to `initialize`."""
+
+    protocol_version: str
+    capabilities: dict[str, Any]
+
+
+class ToolEntry(Struct, frozen=True, rename="camel"):
+    name: str
+    input_schema: dict[str, Any]
+    description: str | None = None
+    output_schema: dict[str, Any] | None = None
+
+
+class ToolsPage(Struct, frozen=True, rename="camel"):
+    tools: list[ToolEntry]
+    next_cursor: str | None = None
+
+
+class TextBlock(Struct, frozen=True, tag="text"):
+    text: str
+
+
+class ImageBlock(Struct, frozen=True, tag="image", rename="camel"):
+    data: str
+    mime_type: str
+
+
+class AudioBlock(Struct, frozen=True, tag="audio", rename="camel"):
+    data: str
+    mime_type: str
+
+
+class LinkBlock(Struct, frozen=True, tag="resource_link"):
+    name: str
+    uri: str
+
+
+class Resource(Struct, frozen=True, rename="camel"):
+    """A document in the answer: `text` or `blob`, as the server likes."""
+
+    uri: str
+    text: str | None = None
+    blob: str | None = None
+    mime_type: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.text is None and self.blob is None:
+            raise ValueError("a resource has a text or a blob")
+
+
+class ResourceBlock(Struct, frozen=True, tag="resource"):
+    resource: Resource
+
+
+Block = TextBlock | ImageBlock | AudioBlock | LinkBlock | ResourceBlock
+
+
+class CallResult(Struct, frozen=True, rename="camel"):
+    content: list[Block] = field(default_factory=list)
+    structured_content: dict[str, Any] | None = None
+    is_error: bool = False
+
+
+R = TypeVar("R", Message, Hello, ToolsPage, CallResult)
+
+_NUMBER = re.compile(r"[0-9]{1,18}")
+
+_decoder = msgspec.json.Decoder(Message)
+encode = msgspec.json.Encoder().encode
+
+
+def decode(line: bytes) -> Message:
+    """Raises ValueError for whatever is no JSON-RPC message."""
+    try:
+        return _decoder.decode(line)
+    except RecursionError as error:
+        raise ValueError("nested too deep") from error
+    except ValueError:
+        if b"NaN" not in line and b"Infinity" not in line:
+            raise
+    # no JSON, but what Python's own json module writes unless told not to
+    return _decoder.decode(encode(json.loads(line, parse_constant=lambda _: None)))
+
+
+def read(value: Mapping[str, Any], kind: type[R]) -> R:
+    """A result as what it should be. Raises msgspec.ValidationError."""
+    return msgspec.convert(value, kind)
