@@ -43,7 +43,7 @@ class Memory:
 
 
 async def soak(turns: int, seconds: float, folder: Path) -> Memory:
-    async with Terminal("chat", "--demo", folder=folder) as terminal:
+    async with Terminal("chat", "--demo", folder=folder, cold=True) as terminal:
         await terminal.prompt()
         before, begun = 0, time.monotonic()
         warm = max(round(turns * WARM_UP), 1)

@@ -8,7 +8,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.cli.process import holodeck
+from tests.cli.process import holodeck, started
 
 START = "name: a\nmodel: {provider: demo}\n"
 
@@ -94,9 +94,9 @@ def test_a_wrong_file_is_one_line_and_exit_code_1(tmp_path, text, line):
 
 
 @pytest.mark.req("SRV-01", "SRV-02")
-@pytest.mark.parametrize("command", ["serve", "chat", "check"])
-def test_no_file_at_all(tmp_path, command):
-    result = holodeck(command, folder=tmp_path)
+@pytest.mark.parametrize(("command", "run"), [("serve", holodeck), ("chat", holodeck), ("check", started)])
+def test_no_file_at_all(tmp_path, command, run):
+    result = run(command, folder=tmp_path)
     assert result.code == 1
     assert result.err == (
         "error: agent.yaml: there is no such file; `holodeck init` writes one, and --demo runs the bundled agent\n"

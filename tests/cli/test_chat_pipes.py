@@ -10,7 +10,8 @@ import threading
 
 import pytest
 
-from tests.cli.process import environment, holodeck
+from tests.cli.process import Piped, environment, holodeck, started
+from tests.warm import Warm
 
 DEMO = "name: a\nmodel: {provider: demo}\n"
 NOBODY = "name: a\nmodel: {provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1', fallback: [{provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1'}]}\n"
@@ -24,7 +25,7 @@ def project(tmp_path):
 
 @pytest.mark.req("CHT-10")
 def test_one_question_one_answer(project):
-    result = holodeck("chat", "--quiet", folder=project, stdin="hello")
+    result = started("chat", "--quiet", folder=project, stdin="hello")
     assert (result.code, result.err) == (0, "")
     assert "not a language model" in result.out
     assert "\x1b" not in result.out
@@ -51,17 +52,10 @@ def test_a_script_learns_that_the_model_cannot_be_asked(tmp_path):
 
 @pytest.mark.req("CHT-07")
 def test_bytes_that_are_no_text_are_refused(project):
-    done = subprocess.run(
-        [sys.executable, "-m", "holodeck", "chat"],
-        input=b"\xff\xfe\n",
-        cwd=project,
-        env=environment(project),
-        capture_output=True,
-        timeout=30,
-        check=False,
-    )
-    assert (done.returncode, done.stdout) == (4, b"")
-    assert "not valid UTF-8" in done.stderr.decode()
+    process = Piped("chat", folder=project)
+    out, err = process.communicate(b"\xff\xfe\n")
+    assert (process.wait(), out) == (4, b"")
+    assert "not valid UTF-8" in err.decode()
 
 
 def test_ctrl_c_ends_a_script(project):
@@ -89,15 +83,12 @@ def test_ctrl_c_ends_a_script(project):
 def test_an_answer_to_a_pipe_is_still_markdown_on_a_screen(project, term):
     """`echo … | holodeck chat`: nobody can type, but somebody reads; a simple terminal gets plain lines."""
     master, slave = pty.openpty()
-    process = subprocess.Popen(
-        [sys.executable, "-m", "holodeck", "chat"],
-        cwd=project,
-        env=environment(project, TERM=term),
-        stdin=subprocess.PIPE,
-        stdout=slave,
-        stderr=slave,
+    said, stdin = os.pipe()
+    process = Warm(
+        "chat", folder=project, environment=environment(project, TERM=term), stdin=said, stdout=slave, stderr=slave
     )
     os.close(slave)
+    os.close(said)
     shown = bytearray()
 
     def read() -> None:
@@ -109,9 +100,10 @@ def test_an_answer_to_a_pipe_is_still_markdown_on_a_screen(project, term):
 
     reader = threading.Thread(target=read)
     reader.start()
-    process.communicate(b"hello\n", timeout=20)
+    os.write(stdin, b"hello\n")
+    os.close(stdin)
+    assert process.wait(20) == 0
     reader.join()
     os.close(master)
-    assert process.returncode == 0
     assert b"Hello! I am" in shown
     assert (b"\x1b[" in shown) is (term == "xterm")

@@ -16,6 +16,7 @@ from typing import Self
 import pyte
 
 from tests.cli.process import environment
+from tests.warm import Warm
 
 PATIENCE = 20.0
 
@@ -23,8 +24,17 @@ PATIENCE = 20.0
 class Terminal:
     """`async with Terminal("chat", "--demo", folder=tmp_path) as terminal:` — what it shows, and keys for it."""
 
-    def __init__(self, *arguments: str, folder: Path, columns: int = 80, rows: int = 24, **variables: str) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        folder: Path,
+        columns: int = 80,
+        rows: int = 24,
+        cold: bool = False,  # starts Python: for its time and its memory
+        **variables: str,
+    ) -> None:
         self.raw = b""
+        self._cold = cold
         self.screen = pyte.HistoryScreen(columns, rows, history=10_000, ratio=0.5)
         self._stream = pyte.ByteStream(self.screen)
         self._changed = asyncio.Event()
@@ -34,16 +44,7 @@ class Terminal:
     async def __aenter__(self) -> Self:
         self.master, slave = os.openpty()
         self._set_size(self.screen.columns, self.screen.lines)
-        self.process = subprocess.Popen(  # noqa: ASYNC220  a fork, no more
-            [sys.executable, "-m", "holodeck", *self._arguments],
-            stdin=slave,
-            stdout=slave,
-            stderr=slave,
-            cwd=self._folder,
-            env=self._environment,
-            start_new_session=True,
-            preexec_fn=_take_terminal,  # noqa: PLW1509  one system call, no lock
-        )
+        self.process = self._started(slave) if self._cold else self._forked(slave)
         os.close(slave)
         asyncio.get_running_loop().add_reader(self.master, self._read)
         return self
@@ -53,6 +54,22 @@ class Terminal:
         self.process.kill()
         self.process.wait()
         os.close(self.master)
+
+    def _forked(self, slave: int) -> Warm:
+        streams = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
+        return Warm(*self._arguments, folder=self._folder, environment=self._environment, terminal=True, **streams)
+
+    def _started(self, slave: int) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "holodeck", *self._arguments],
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            cwd=self._folder,
+            env=self._environment,
+            start_new_session=True,
+            preexec_fn=_take_terminal,  # noqa: PLW1509  one system call, no lock
+        )
 
     # keys and the window
 
