@@ -6,7 +6,7 @@ import random
 import pyte
 import pytest
 
-from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Renderer, Reply, blocks, plain, unseen
+from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Renderer, Reply, blocks, unseen, visible
 from holodeck.cli.terminal.painter import Painter
 
 ROWS = 8
@@ -15,7 +15,8 @@ ROWS = 8
 class Stage:
     def __init__(self) -> None:
         self.out = io.StringIO()
-        self.painter = Painter(self.out, lambda: ROWS)
+        self.height = ROWS
+        self.painter = Painter(self.out, lambda: self.height)
         self.screen = pyte.HistoryScreen(20, ROWS, history=1000, ratio=0.5)
         self.screen.set_mode(pyte.modes.LNM)  # what a terminal driver does with a line feed
         self.stream = pyte.Stream(self.screen)
@@ -78,6 +79,18 @@ def test_a_picture_higher_than_the_screen_is_written_once():
     assert [line for line in stage.lines if line] == lines
 
 
+def test_nobody_climbs_out_of_a_window_that_became_lower():
+    """What has left it cannot change any more; rows above it are not the painter's."""
+    stage = Stage()
+    stage.painter.show(["one", "two", "three", "four", "five"])
+    stage.height = 4
+    stage.written()
+    stage.painter.show(["ONE", "two", "three", "four", "five"])
+    assert stage.written() == ""
+    stage.painter.show(["ONE", "two", "THREE", "four", "five"])
+    assert stage.written() == "\r\x1b[2A\x1b[JTHREE\nfour\nfive"
+
+
 MARKDOWN = "# T\n\ntext\nmore\n\n- a\n- b\n\n  c\n\n3. x\n\n```py\na\n\nb\n```\n\n| a |\n|---|\n| 1 |\n\n> q\n\nend"
 
 
@@ -111,8 +124,20 @@ def test_what_markdown_usually_drops_is_shown():
         assert part in shown
 
 
-@pytest.mark.parametrize("seen", range(22))
+@pytest.mark.parametrize("seen", range(23))
 def test_the_rest_of_a_text_at_another_width(seen):
-    lines = ["The quick", "\x1b[1mbrown\x1b[0m fox", "jumps."]
-    rest = "".join("".join(plain(line).split()) for line in unseen(lines, seen))
-    assert rest == "Thequickbrownfoxjumps."[seen:]
+    lines, text = ["The quick", "\x1b[1mbrown\x1b[0m fox", "jumps."], "Thequickbrownfoxjumps."
+    assert visible(unseen(lines, text[:seen])) == text[seen:]
+
+
+@pytest.mark.parametrize(
+    ("seen", "rest"),
+    [
+        ("The**quickbr", "ownfoxjumps."),  # the markup is closed now
+        ("Thequick**", "brownfoxjumps."),
+        ("Thequickbrownfoxjumps.**", ""),
+        ("Theslow", "Thequickbrownfoxjumps."),  # something else: said again, as a whole
+    ],
+)
+def test_a_text_that_looks_different_by_now(seen, rest):
+    assert visible(unseen(["The quick", "brown fox", "jumps."], seen)) == rest

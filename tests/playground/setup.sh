@@ -1,11 +1,13 @@
 #!/bin/sh
-# Installs what the tests of the playground need: Chromium with its driver, and axe-core beside this file.
+# Installs what tests need that pip does not bring: Chromium with its driver and axe-core (beside this file) for the
+# playground, tmux for the chat.
 # Where that is not possible it says so and leaves: the tests then skip (fail with CI=true).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
 
 wanted=
-command -v chromium >/dev/null && command -v chromedriver >/dev/null || wanted="chromium chromium-driver"
+command -v tmux >/dev/null || wanted="tmux"
+command -v chromium >/dev/null && command -v chromedriver >/dev/null || wanted="$wanted chromium chromium-driver"
 command -v npm >/dev/null || wanted="$wanted nodejs npm"
 if [ -n "$wanted" ] && [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
   apt-get update -qq

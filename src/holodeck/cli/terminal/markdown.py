@@ -7,8 +7,9 @@ are never clickable, because the text and the address come from a model.
 
 import io
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from itertools import pairwise
+from string import punctuation
 from typing import ClassVar
 
 from markdown_it import MarkdownIt
@@ -157,23 +158,31 @@ def blocks(text: str) -> list[str]:
     return ["\n".join(lines[start:end]) for start, end in pairwise([*_starts(text), len(lines)])]
 
 
-def unseen(lines: list[str], seen: int) -> list[str]:
-    """Without the first `seen` visible characters: the rest of a text that was begun at another width."""
+def visible(lines: Iterable[str]) -> str:
+    """Their characters without spaces and colours: the same at every width."""
+    return "".join("".join(plain(line).split()) for line in lines)
+
+
+def unseen(lines: list[str], seen: str) -> list[str]:
+    """Without what was `visible` before: the rest of a text that was begun at another width.
+
+    Markup that has been closed since is gone (`**bo` became `bo`). What looks different altogether, as a table does, is
+    begun again: better twice than not at all.
+    """
+    at = 0
     for number, line in enumerate(lines):
         text = plain(line)
-        length = sum(not each.isspace() for each in text)
-        if length > seen:
-            return [_tail(text, seen), *lines[number + 1 :]] if seen else lines[number:]
-        seen -= length
+        for place, character in enumerate(text):
+            if character.isspace():
+                continue
+            while at < len(seen) and seen[at] != character and seen[at] in punctuation:
+                at += 1
+            if at == len(seen):
+                return [text[place:] if text[:place].strip() else line, *lines[number + 1 :]]
+            if seen[at] != character:
+                return lines
+            at += 1
     return []
-
-
-def _tail(text: str, seen: int) -> str:
-    for at, character in enumerate(text):
-        if not seen:
-            return text[at:].lstrip()
-        seen -= not character.isspace()
-    return ""
 
 
 def dim(text: str) -> Text:

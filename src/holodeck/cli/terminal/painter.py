@@ -21,6 +21,7 @@ class Painter:
 
     def show(self, lines: Sequence[str]) -> None:
         """Makes the live lines look like these."""
+        self._scroll()  # the window may have become lower
         fresh = list(lines[self._scrolled :])
         if fresh == self._painted:
             return
@@ -44,10 +45,14 @@ class Painter:
         if settled and not self._painted:
             self._write("\n")
 
-    def take_back_last(self) -> None:
-        """After the width changed: rows cannot be found again, so all but the last line stay as they are."""
+    def begin_anew(self, *, over_last: bool) -> None:
+        """After the width changed: the rows of all lines but the last cannot be found again, so they stay as they are.
+
+        Some terminals break lines that have become too long for their width, others cut them. The last line, too, can
+        be taken back only if it is neither: what is shown next comes over it, or else below it.
+        """
         if self._painted:
-            self._write(f"\r{_ERASE_BELOW}")
+            self._write(f"\r{_ERASE_BELOW}" if over_last else "\n")
         self._painted, self._scrolled = [], 0
 
     def _change(self, fresh: list[str], same: int) -> str:

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO
 
+from rich.cells import cell_len
 from rich.text import Text
 
 from holodeck.cli.safe_stream import SafeStream
@@ -27,6 +28,7 @@ from holodeck.cli.terminal.markdown import (
     dim,
     plain,
     unseen,
+    visible,
 )
 from holodeck.cli.terminal.painter import Painter
 from holodeck.core import events as e
@@ -79,7 +81,7 @@ class Screen:
         self._gap = False  # the next text is set off from what stands above it
         self._width = self._columns()
         self._picture: list[str] = []  # of the open block, as it was painted last
-        self._seen = 0  # characters of that block that stand above, in another width
+        self._seen = ""  # what of that block stands above, in another width
         self._timer: asyncio.TimerHandle | None = None
         self._slowness = 0.0
 
@@ -216,7 +218,7 @@ class Screen:
         if not source.strip():
             return []
         lines = self._of(flow, source)
-        flow.begun, self._seen = True, 0
+        flow.begun, self._seen = True, ""
         return lines
 
     def _of(self, flow: _Flow, source: str) -> list[str]:
@@ -256,8 +258,9 @@ class Screen:
     def _notice_width(self) -> None:
         width = self._columns()
         if width != self._width and self._flow is not None:
-            self._painter.take_back_last()
-            self._seen += sum(not each.isspace() for line in self._picture[:-1] for each in plain(line))
+            fits = not self._picture or cell_len(plain(self._picture[-1])) <= width
+            self._painter.begin_anew(over_last=fits)
+            self._seen += visible(self._picture[:-1] if fits else self._picture)
             self._picture = []
         self._width = width
 
