@@ -17,6 +17,7 @@ from holodeck.models.scripted import ScriptedModel, Turn
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.port import ToolContext, ToolsetHealth
 
+_AGENT_FIELDS = ("state", "max_result_characters", "max_messages", "max_tokens", "summarize")
 Tool = Callable[[dict[str, Any], ToolContext], Awaitable[ToolResult]]
 
 
@@ -72,7 +73,7 @@ class Scene:
     def __init__(self, *turns: Turn, tools: PlainTools | None = None, **settings: Any) -> None:
         self.model = ScriptedModel(turns)
         self.tools = tools or PlainTools(echo=echo, broken=broken, stuck=stuck)
-        agent_fields = {key: settings.pop(key) for key in ("state", "max_result_characters") if key in settings}
+        agent_fields = {key: settings.pop(key) for key in _AGENT_FIELDS if key in settings}
         self.agent = Agent(
             name="test", model=self.model, tools=self.tools, loop=AgentLoopConfig(**settings), **agent_fields
         )

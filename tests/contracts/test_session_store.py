@@ -5,7 +5,7 @@ import asyncio
 import pytest
 
 from holodeck.core.ids import is_ulid
-from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, PendingStep, Summary, ToolCall, ToolMessage, UserMessage
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import SessionNotFound
 from holodeck.sessions.memory import MemorySessionStore
@@ -87,6 +87,21 @@ async def test_shared_state_is_kept(store, state):
     await store.create("s")
     await (await store.open("s")).put_state(state)
     assert (await store.open("s")).state == state
+
+
+async def test_a_summary_is_kept_beside_the_messages(store):
+    session = await store.create()
+    conversation = await store.open(session.session_id)
+    assert conversation.summary is None
+    await conversation.commit([UserMessage(content="hi", id="m1")])
+    usage = TokenUsage(prompt_tokens=3, completion_tokens=1)
+    summary = Summary(content="They said hi. 😀", until="m1", messages=1, tokens_used=usage)
+    await conversation.put_summary(summary)
+    again = await store.open(session.session_id)
+    assert again.summary == summary
+    assert [message.content for message in again.messages] == ["hi"]
+    await again.put_summary(None)
+    assert (await store.open(session.session_id)).summary is None
 
 
 @pytest.mark.req("SRV-15")

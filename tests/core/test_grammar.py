@@ -43,6 +43,7 @@ NOTES = [
     e.RawReceived({}),
     e.WarningRaised("w", "careful"),
     e.MessagesReplaced(()),
+    e.HistoryCompacted(2),
 ]
 
 FITTING = {

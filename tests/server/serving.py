@@ -61,13 +61,14 @@ async def served(
     ready=True,
     store=None,
     model=None,
+    agent=None,
     **run_settings,
 ) -> AsyncIterator[Served]:
-    """`model` is asked instead of a scripted one that says `turns`."""
-    model = model or ScriptedModel(turns or [says("hello there")])
+    """`model` is asked instead of a scripted one that says `turns`; `agent` is served instead of a plain one."""
+    model = agent.model if agent else model or ScriptedModel(turns or [says("hello there")])
     given = settings or ServerSettings(limits=limits or RequestLimits(), streams=streams or StreamSettings())
     server = AgentServer(
-        Agent(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),
+        agent or Agent(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),
         store or MemorySessionStore(),
         settings=given,
         run_settings=RunSettings(**run_settings),

@@ -119,6 +119,7 @@ NAMED: dict[str, list[e.Event]] = {
         e.ActivityShown("a1", "file", {"name": "plan.pdf", "pages": None}),
         e.ActivityPatched("a1", "file", [{"op": "add", "path": "/pages", "value": 3}]),
         e.WarningRaised("tool-unavailable", "The tool server is restarting"),
+        e.HistoryCompacted(12, usage=USAGE),
         e.RawReceived({"object": "chunk"}, "openai"),
         e.RawReceived(None),
         finished(),
@@ -178,6 +179,7 @@ NOTES = st.one_of(
     st.builds(e.CustomSent, TEXTS, JSON),
     st.builds(e.RawReceived, JSON, st.none() | TEXTS),
     st.builds(e.WarningRaised, TEXTS, TEXTS),
+    st.builds(e.HistoryCompacted, st.integers(0, MAX_SAFE), st.booleans()),
     st.builds(e.MessagesReplaced, st.lists(MESSAGES, max_size=4).map(tuple)),
 )
 _INTERRUPTS = st.lists(

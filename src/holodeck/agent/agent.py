@@ -68,6 +68,7 @@ class Agent:
     state: StateSettings | None = None
     max_messages: int = 200  # of the history, that the model is shown
     max_tokens: int | None = None  # the same in tokens, estimated
+    summarize: bool = False  # what is left out is summed up by the model, instead of trimmed
     max_result_characters: int = MAX_RESULT_CHARACTERS
     approval_seconds: float = APPROVAL_SECONDS  # how long a person has to decide
     breakers: Breakers = field(default_factory=Breakers)  # of the model and the tools, for who wants to know

@@ -10,6 +10,7 @@ from collections.abc import Callable
 
 from holodeck.agent.estimate import tokens_in, tokens_of_text
 from holodeck.agent.settings import RunBudget
+from holodeck.core.usage import TokenUsage, total
 from holodeck.errors import BudgetExceeded
 from holodeck.models.port import ModelReply, Prompt
 
@@ -22,14 +23,20 @@ class Spending:
         self._clock = clock
         self._started_at = clock()
         self._tokens = self._calls = 0
+        self._usages: list[TokenUsage | None] = []
+
+    @property
+    def usage(self) -> TokenUsage | None:
+        """Of all model calls, if every one of them is known."""
+        return total(self._usages)
 
     def model_call(self, prompt: Prompt, reply: ModelReply) -> None:
         """Counts what the endpoint says it cost; an endpoint that says nothing is estimated, not free."""
+        self._usages.append(reply.usage)
         if reply.usage is not None:
             self._tokens += reply.usage.total_tokens
         elif self._budget.tokens is not None:
-            said = (reply.text, reply.reasoning, *(call.name + call.arguments for call in reply.tool_calls))
-            self._tokens += tokens_of_text(prompt.system) + tokens_in(prompt.messages) + sum(map(tokens_of_text, said))
+            self._tokens += estimate(prompt, reply)
 
     def pays_for_call(self) -> bool:
         """Asked once for each tool call before it is carried out."""
@@ -45,3 +52,9 @@ class Spending:
             raise BudgetExceeded("tokens", budget.tokens)
         if budget.seconds is not None and self._clock() - self._started_at >= budget.seconds:
             raise BudgetExceeded("seconds", budget.seconds)
+
+
+def estimate(prompt: Prompt, reply: ModelReply) -> int:
+    """Tokens of one model call, where the endpoint does not say them."""
+    said = (reply.text, reply.reasoning, *(call.name + call.arguments for call in reply.tool_calls))
+    return tokens_of_text(prompt.system) + tokens_in(prompt.messages) + sum(map(tokens_of_text, said))

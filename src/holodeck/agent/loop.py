@@ -15,6 +15,7 @@ import msgspec
 
 from holodeck.agent.agent import Agent
 from holodeck.agent.budget import Spending
+from holodeck.agent.compaction import Compaction
 from holodeck.agent.context import AgentContext
 from holodeck.agent.kept_results import KeptResults
 from holodeck.agent.narrator import Narrator, reason_for_cut
@@ -27,7 +28,6 @@ from holodeck.core.events import CustomSent, Emit, Interrupt, MessagesReplaced, 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, now
 from holodeck.core.tools import ToolResult, ToolSchema
-from holodeck.core.usage import TokenUsage, total
 from holodeck.errors import (
     BadToolArguments,
     ContentFiltered,
@@ -69,7 +69,6 @@ class _Run:
     emit: Emit
     iterations: int = 0
     text: str | None = None
-    usages: list[TokenUsage | None] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     unusable_turns: int = 0
 
@@ -83,6 +82,7 @@ class _Run:
         )
         self.state = StateToolset(initial_state(self.agent.state, context), self.emit) if self.agent.state else None
         self.spending = Spending(self.agent.loop.budget)
+        self.compaction = Compaction(self.agent, conversation, self.narrator, self.spending)
         kept = KeptResults(self.agent.max_result_characters)
         own_tools: list[Toolset] = [kept, self.agent.tools]  # the later one keeps a name that both have
         self.tools = ToolRunner(
@@ -122,6 +122,7 @@ class _Run:
         self._tell_history(if_client_lacks_some=True)
         for number in range(1, self.agent.loop.max_iterations + 1):
             self.iterations = number
+            await self.compaction.before_step()
             response = await self._step(number)
             if response is not None:
                 return response
@@ -156,7 +157,6 @@ class _Run:
             await self._keep_partial(reason_for_cut(error))
             raise
         self.narrator.reply_ended()
-        self.usages.append(reply.usage)
         self.spending.model_call(prompt, reply)
         if reply.finish_reason == "content_filter":
             await self._keep_partial("content_filter")
@@ -305,7 +305,7 @@ class _Run:
         self.narrator.run_finished(
             finish_reason=reply.finish_reason,
             iterations=self.iterations,
-            usage=total(self.usages),
+            usage=self.spending.usage,
             warning=self._warning(),
         )
         return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
@@ -328,7 +328,7 @@ class _Run:
             outcome=outcome,
             finish_reason=reply.finish_reason,
             iterations=self.iterations,
-            usage=total(self.usages),
+            usage=self.spending.usage,
             interrupts=interrupts,
             pending_calls=tuple(call.id for call in batch.on_client),
             warning=self._warning(),
@@ -342,26 +342,26 @@ class _Run:
             outcome=Outcome.MAX_ITERATIONS,
             finish_reason="max_iterations",
             iterations=self.iterations,
-            usage=total(self.usages),
+            usage=self.spending.usage,
             warning=self._warning(),
         )
         return self._response("max_iterations_reached", finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS)
 
     def tell_failed(self, error: HoloDeckError) -> AgentResponse:
-        self.narrator.run_failed(error, total(self.usages))
+        self.narrator.run_failed(error, self.spending.usage)
         self.text = None
         return self._response("error", finish_reason="error", error=error.message, error_code=error.code)
 
     def tell_cancelled(self) -> None:
         forced_by = self.context.why_stopped()
         if forced_by is not None:
-            self.narrator.run_failed(forced_by, total(self.usages))
+            self.narrator.run_failed(forced_by, self.spending.usage)
         else:
             self.narrator.run_finished(
                 outcome=Outcome.CANCELLED,
                 finish_reason="cancelled",
                 iterations=self.iterations,
-                usage=total(self.usages),
+                usage=self.spending.usage,
             )
 
     def _warning(self) -> str | None:
@@ -374,7 +374,7 @@ class _Run:
             history=tuple(self.context.conversation.messages),
             iterations=self.iterations,
             warning=self._warning(),
-            usage=total(self.usages),
+            usage=self.spending.usage,
             executions=tuple(self.tools.executions),
             **fields,
         )

@@ -58,6 +58,9 @@ class Narrator:
             )
         )
 
+    def history_compacted(self, event: e.HistoryCompacted) -> None:
+        self.emit(event)
+
     # the step
 
     def step_started(self, number: int) -> None:

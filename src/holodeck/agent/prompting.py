@@ -5,20 +5,38 @@ from typing import Any
 
 from holodeck.agent.agent import Agent, StateSettings
 from holodeck.agent.context import AgentContext
-from holodeck.agent.estimate import tokens_of
-from holodeck.core.messages import Message, UserMessage
+from holodeck.agent.estimate import tokens_in, tokens_of
+from holodeck.agent.summary import recalled
+from holodeck.core.messages import Message, Summary, UserMessage
 from holodeck.core.tools import ToolSchema
 from holodeck.models.port import Prompt
+from holodeck.sessions.port import Conversation
 from holodeck.tools.state import StateToolset
 
 
 def prompt_for(agent: Agent, context: AgentContext, tools: Sequence[ToolSchema], state: StateToolset | None) -> Prompt:
     return Prompt(
         system=_system(agent, context, state),
-        messages=tuple(latest(context.conversation.messages, agent.max_messages, agent.max_tokens)),
+        messages=tuple(shown(agent, context.conversation)),
         tools=tools,
         timezone=context.timezone,
     )
+
+
+def shown(agent: Agent, conversation: Conversation) -> Sequence[Message]:
+    """The end of the conversation; in front of it a summary of the beginning, if there is one."""
+    summary, rest, max_tokens = unsummarized(agent, conversation)
+    return [*recalled(summary), *latest(rest, agent.max_messages, max_tokens)]
+
+
+def unsummarized(agent: Agent, conversation: Conversation) -> tuple[Summary | None, Sequence[Message], int | None]:
+    """The summary that holds, what it does not tell, and how many tokens of that may be shown beside it."""
+    summary, messages = conversation.summary, conversation.messages
+    rest = summary.rest_of(messages) if summary is not None else None
+    if summary is None or rest is None:
+        return None, messages, agent.max_tokens
+    room = None if agent.max_tokens is None else max(1, agent.max_tokens - tokens_in(recalled(summary)))
+    return summary, rest, room
 
 
 def latest(messages: Sequence[Message], limit: int, max_tokens: int | None = None) -> Sequence[Message]:

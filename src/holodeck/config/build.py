@@ -72,6 +72,7 @@ def build_agent(config: LoadedConfig, *, on_change: OnChange | None = None) -> A
         state=_state(config),
         max_messages=history.max_messages or file.sessions.max_messages,
         max_tokens=history.max_tokens,
+        summarize=history.strategy == "summarize",
         breakers=breakers,
     )
 

@@ -19,6 +19,7 @@ from pydantic import (
 )
 
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
+from holodeck.config.session_schema import SessionSettings
 from holodeck.config.tool_schema import Block, FilePath, FunctionToolSettings, Identifier, McpToolSettings, Url
 from holodeck.resilience.breaker import CircuitBreakerConfig
 
@@ -128,30 +129,6 @@ ToolSettings: TypeAlias = Annotated[
     Annotated[McpToolSettings, Tag("mcp")] | Annotated[FunctionToolSettings, Tag("function")],
     Discriminator(_kind_of_tool),
 ]
-
-
-class HistorySettings(Block):
-    """How much of a long conversation the model is shown. The session keeps all of it."""
-
-    max_messages: int | None = Field(None, ge=2, le=10_000, description="Default: sessions.max_messages")
-    max_tokens: int | None = Field(
-        None, ge=100, le=10_000_000, description="Estimated, four characters a token; images count 1,000"
-    )
-    strategy: Literal["trim"] = Field(
-        "trim", description="Whole turns are left out, oldest first; the last one is always shown"
-    )
-
-
-class SessionSettings(Block):
-    """Memory of conversations."""
-
-    store: Literal["memory"] = Field("memory", description="Where conversations are kept")
-    ttl_seconds: float = Field(1800, ge=1, le=31_536_000, description="Forgotten after this long without a message")
-    max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
-    history: HistorySettings = Field(HistorySettings(), description="The same in more detail")
-    busy: Literal["queue", "reject"] = Field(
-        "queue", description="A second message while a run is going on: wait, or 409"
-    )
 
 
 class RunSettings(Block):

@@ -9,7 +9,7 @@ grammar, in words (the table that enforces it is `holodeck.core.grammar`):
     text     = TextStarted  TextAdded*  TextEnded
     call     = ToolCallStarted  ToolArgumentsAdded*  ToolCallEnded
     note     = StateReplaced | StatePatched | ActivityShown | ActivityPatched | CustomSent | RawReceived
-             | WarningRaised | MessagesReplaced
+             | WarningRaised | MessagesReplaced | HistoryCompacted
     ending   = RunFinished | RunFailed
 
 At most one text and one reasoning are open at a time; calls may overlap; a result follows the end of its call. A text
@@ -179,6 +179,18 @@ class MessagesReplaced(Event, frozen=True, tag=True):
     """The conversation as the server has it."""
 
     messages: tuple[Message, ...]
+
+
+class HistoryCompacted(Event, frozen=True, tag=True):
+    """The model was asked to sum up so many of the oldest messages, and sees its summary from now on, if it wrote one.
+
+    What it cost is no step's: `usage` if the endpoint said it, else only our `estimate` in tokens is known.
+    """
+
+    messages: int
+    summarized: bool = True
+    usage: TokenUsage | None = None
+    estimate: int = 0
 
 
 class RunFinished(Event, frozen=True, tag=True):

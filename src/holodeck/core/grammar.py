@@ -70,6 +70,7 @@ TABLE: dict[type[e.Event], tuple[Action, Part | None, Key | None]] = {
     e.RawReceived: (Action.NOTE, None, None),
     e.WarningRaised: (Action.NOTE, None, None),
     e.MessagesReplaced: (Action.NOTE, None, None),
+    e.HistoryCompacted: (Action.NOTE, None, None),
     e.RunFinished: (Action.END, None, None),
     e.RunFailed: (Action.END, None, None),
 }

@@ -113,6 +113,25 @@ def unanswered(messages: Iterable[Message]) -> list[ToolCall]:
     return list(open_calls.values())
 
 
+class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What the model is shown instead of the beginning of a conversation. It wrote it itself; no client can.
+
+    It is kept beside the history, which stays as it was. `until` is the id of the last message that it stands for: a
+    summary of what is not there any more stands for nothing.
+    """
+
+    content: str
+    until: str
+    messages: int  # that it stands for
+    tokens_used: TokenUsage | None = None
+    timestamp: datetime = msgspec.field(default_factory=now)
+
+    def rest_of(self, messages: Sequence[Message]) -> Sequence[Message] | None:
+        """What comes after it; None if this is not a summary of these messages."""
+        ends = next((place for place, message in enumerate(messages) if message.id == self.until), None)
+        return None if ends is None else messages[ends + 1 :]
+
+
 class PendingStep(msgspec.Struct, frozen=True, kw_only=True):
     """A step that waits for somebody: a person's approval, or a tool that the client carries out.
 

@@ -21,6 +21,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSchema] = ()
     timezone: str | None = None  # the user's, as an IANA name; for models that compute with dates themselves
+    sums_up: bool = False  # the reply is a summary for the agent's own use; for models that do not read instructions
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):

@@ -14,7 +14,15 @@ from collections import deque
 from collections.abc import Callable
 
 from holodeck.agent.estimate import tokens_in, tokens_of_text
-from holodeck.core.events import Event, ReasoningAdded, StepFinished, StepStarted, TextAdded, ToolArgumentsAdded
+from holodeck.core.events import (
+    Event,
+    HistoryCompacted,
+    ReasoningAdded,
+    StepFinished,
+    StepStarted,
+    TextAdded,
+    ToolArgumentsAdded,
+)
 from holodeck.errors import RateLimited
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.runs import Run
@@ -111,6 +119,9 @@ class Charging:
         elif isinstance(event, StepFinished):
             usage = event.usage
             self._quotas.charge(self._user, self._estimate() if usage is None else usage.total_tokens)
+        elif isinstance(event, HistoryCompacted):
+            usage = event.usage
+            self._quotas.charge(self._user, event.estimate if usage is None else usage.total_tokens)
 
     def _estimate(self) -> int:
         """A step in which the model said nothing is one that failed, and costs nothing."""

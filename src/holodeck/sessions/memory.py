@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import Message, PendingStep
+from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.errors import SessionNotFound
 from holodeck.sessions.port import Conversation, ServerSession
 
@@ -25,6 +25,7 @@ MAX_SESSIONS = 100_000
 _encode = msgspec.json.Encoder().encode
 _messages = msgspec.json.Decoder(list[Message])
 _pending = msgspec.json.Decoder(PendingStep)
+_summary = msgspec.json.Decoder(Summary)
 
 
 # What every message has in common: with it even a short one becomes half as long.
@@ -55,6 +56,7 @@ class _Kept:
     message_count: int = 0
     pending: bytes | None = None
     state: bytes | None = None
+    summary: bytes | None = None
 
 
 class MemorySessionStore:
@@ -169,6 +171,10 @@ class _MemoryConversation:
     def state(self) -> Any:
         return None if self._kept.state is None else msgspec.json.decode(self._kept.state)
 
+    @property
+    def summary(self) -> Summary | None:
+        return None if self._kept.summary is None else _summary.decode(_unpack(self._kept.summary))
+
     async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
         self._messages.extend(messages)
         if messages:
@@ -179,6 +185,9 @@ class _MemoryConversation:
 
     async def put_state(self, state: Any) -> None:
         self._kept.state = None if state is None else _encode(state)
+
+    async def put_summary(self, summary: Summary | None) -> None:
+        self._kept.summary = None if summary is None else _pack(_encode(summary))
 
 
 def _described(session_id: str, kept: _Kept) -> ServerSession:

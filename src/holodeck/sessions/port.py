@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holodeck.core.messages import Message, PendingStep
+from holodeck.core.messages import Message, PendingStep, Summary
 
 
 class Conversation(Protocol):
@@ -27,10 +27,16 @@ class Conversation(Protocol):
     def state(self) -> Any:
         """The state that agent and user interface share (JSON), None if there is none."""
 
+    @property
+    def summary(self) -> Summary | None:
+        """What stands for the oldest messages in what the model is shown."""
+
     async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
         """Adds the messages of one step together, and replaces what is pending."""
 
     async def put_state(self, state: Any) -> None: ...
+
+    async def put_summary(self, summary: Summary | None) -> None: ...
 
 
 class ServerSession(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from holodeck.core.messages import Message, PendingStep
+from holodeck.core.messages import Message, PendingStep, Summary
 
 
 class Transcript:
@@ -11,6 +11,7 @@ class Transcript:
         self._messages = list(messages)
         self._pending: PendingStep | None = None
         self._state = state
+        self._summary: Summary | None = None
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -24,6 +25,10 @@ class Transcript:
     def state(self) -> Any:
         return self._state
 
+    @property
+    def summary(self) -> Summary | None:
+        return self._summary
+
     async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
         self._messages.extend(messages)
         self._pending = pending
@@ -31,6 +36,9 @@ class Transcript:
     async def put_state(self, state: Any) -> None:
         self._state = state
 
+    async def put_summary(self, summary: Summary | None) -> None:
+        self._summary = summary
+
     def clear(self) -> None:
         self._messages.clear()
-        self._pending = None
+        self._pending = self._summary = None

@@ -97,7 +97,7 @@ class RunFigures:
         if gaps > 0:
             self._metrics.inter_token.observe((time.monotonic() - self._text_begun) / gaps, times=gaps)
 
-    def step_finished(self, event: e.StepFinished) -> None:
+    def step_finished(self, event: e.StepFinished | e.HistoryCompacted) -> None:
         self._metrics.steps.add()
         if event.usage is not None:
             self._count_tokens(event.usage)
@@ -131,6 +131,7 @@ _COUNTED: dict[type[e.Event], Callable[[RunFigures, Any], None]] = {
     e.TextStarted: RunFigures.text_started,
     e.TextEnded: RunFigures.text_ended,
     e.StepFinished: RunFigures.step_finished,
+    e.HistoryCompacted: RunFigures.step_finished,  # a model call, too
     e.ToolFinished: RunFigures.tool_finished,
     e.RunFinished: RunFigures.finished,
     e.RunFailed: RunFigures.failed,

@@ -77,6 +77,10 @@ class RunStory:
         details = {"code": event.code, "message": event.message, "recoverable": True}
         log.warning("error_occurred", details=details, **self._who)
 
+    def compacted(self, event: e.HistoryCompacted) -> None:
+        details = {"messages": event.messages, "summarized": event.summarized, "usage": _counts(event.usage)}
+        log.info("history_compacted", details=details, **self._who)
+
     def failed(self, event: e.RunFailed) -> None:
         details = {"code": event.code, "reason": event.reason, "message": event.message, "recoverable": False}
         log.error("error_occurred", duration_ms=_since(self._begun), details=details, **self._who)
@@ -103,6 +107,7 @@ _LINES: dict[type[e.Event], Callable[[RunStory, Any], None]] = {
     e.ToolCallEnded: RunStory.call_ended,
     e.ToolFinished: RunStory.tool_finished,
     e.WarningRaised: RunStory.warned,
+    e.HistoryCompacted: RunStory.compacted,
     e.RunFailed: RunStory.failed,
     e.RunFinished: RunStory.finished,
 }

@@ -14,6 +14,7 @@ from holodeck.core.ids import new_call_id
 from holodeck.core.messages import ToolCall
 from holodeck.models.demo import zones
 from holodeck.models.demo.conversation import next_move
+from holodeck.models.demo.recap import recap
 from holodeck.models.demo.scripts import Say
 from holodeck.models.demo.vocabulary import Call
 from holodeck.models.port import Listener, ModelReply, Prompt
@@ -39,6 +40,8 @@ class DemoModel:
         self._zone = zone or zones.system_zone()
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        if prompt.sums_up:
+            return await self._say(recap(prompt.messages), listener)
         now = self._clock().astimezone(zones.zone_named(prompt.timezone) or self._zone)
         move = next_move(prompt.messages, prompt.tools, prompt.timezone, now)
         if isinstance(move, Say):

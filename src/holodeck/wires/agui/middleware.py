@@ -33,7 +33,7 @@ FAMILIES: Mapping[str, frozenset[type[e.Event]]] = {
     "custom": frozenset({e.CustomSent}),
     "raw": frozenset({e.RawReceived}),
     "warnings": frozenset({e.WarningRaised}),
-    "messages": frozenset({e.MessagesReplaced}),
+    "messages": frozenset({e.MessagesReplaced, e.HistoryCompacted}),
 }
 """What can be hidden: events that stand or fall together. The run and its steps are always told."""
 

@@ -19,6 +19,7 @@ from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile
 
 Wire: TypeAlias = dict[str, Any]
 WARNING = "holodeck.warning"
+HISTORY = "holodeck.history"
 MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
 DELTAS = (e.TextAdded, e.ReasoningAdded, e.ToolArgumentsAdded)  # each has two fields: whose, and what is added
 
@@ -216,6 +217,12 @@ def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wir
         before -= 1
     whole = {"type": "MESSAGES_SNAPSHOT", "messages": written}
     return (whole,) if before in (0, len(written)) else ({**whole, "messages": written[:before]}, whole)
+
+
+@_tells(e.HistoryCompacted)
+def _history_compacted(event: e.HistoryCompacted, _: Profile) -> tuple[Wire, ...]:
+    value = {"messages": event.messages, "summarized": event.summarized}
+    return ({"type": "CUSTOM", "name": HISTORY, "value": value},)
 
 
 def _message(message: Message, profile: Profile) -> Wire:

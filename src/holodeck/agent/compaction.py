@@ -1,0 +1,97 @@
+"""Keeps a long conversation within what the model is shown: its oldest turns become a summary that the model writes.
+
+Only with `sessions.history.strategy: summarize`. Whole turns are folded, so no call loses its result, and twice as many as
+have to be, so that a conversation at its limit does not cost a summary with each turn. The history itself stays as it
+was. A summary that cannot be had ends no run: the turns are left out without one, as with `trim`, and somebody is told.
+"""
+
+from collections.abc import Sequence
+
+from holodeck.agent.agent import Agent
+from holodeck.agent.budget import Spending, estimate
+from holodeck.agent.estimate import CHARACTERS_PER_TOKEN
+from holodeck.agent.narrator import Narrator
+from holodeck.agent.prompting import latest, unsummarized
+from holodeck.agent.summary import LARGEST_REQUEST, SMALLEST_REQUEST, request_for, usable
+from holodeck.core.events import HistoryCompacted
+from holodeck.core.messages import Message, Summary, ToolCall
+from holodeck.errors import ModelError
+from holodeck.models.port import ModelReply, Prompt
+from holodeck.resilience.patience import patience
+from holodeck.sessions.port import Conversation
+
+NOT_SUMMARIZED = "history-not-summarized"
+
+
+class Compaction:
+    """For one run. After a failure it does not ask again until the next run."""
+
+    def __init__(self, agent: Agent, conversation: Conversation, narrator: Narrator, spending: Spending) -> None:
+        self._agent, self._conversation = agent, conversation
+        self._narrator, self._spending = narrator, spending
+        self._given_up = not agent.summarize
+
+    async def before_step(self) -> None:
+        if self._given_up:
+            return
+        summary, rest, max_tokens = unsummarized(self._agent, self._conversation)
+        if not (left_out := len(rest) - len(latest(rest, self._agent.max_messages, max_tokens))):
+            return
+        half_of_tokens = None if max_tokens is None else max_tokens // 2
+        kept = latest(rest, self._agent.max_messages // 2, half_of_tokens)
+        why_not = await self._fold(rest[: len(rest) - len(kept)], summary)
+        if why_not is not None:
+            self._given_up = True
+            told = f"The model is not shown {left_out} older messages, and no summary of them: {why_not}"
+            self._narrator.warning(NOT_SUMMARIZED, told)
+
+    async def _fold(self, old: Sequence[Message], before: Summary | None) -> str | None:
+        """None if there is a summary of them now, else why not."""
+        prompt = request_for(old, before, self._room())
+        try:
+            reply = await self._ask(prompt)
+        except ModelError as error:
+            return error.message
+        except TimeoutError:
+            return f"Writing it took longer than {self._agent.loop.iteration_timeout:g} s (loop.iteration_timeout)."
+        self._spending.model_call(prompt, reply)
+        content = usable(reply)
+        if content:
+            covered = len(old) + (before.messages if before else 0)
+            summary = Summary(content=content, until=old[-1].id, messages=covered, tokens_used=reply.usage)
+            await self._conversation.put_summary(summary)
+        told = HistoryCompacted(len(old), bool(content), reply.usage, estimate(prompt, reply))
+        self._narrator.history_compacted(told)
+        return None if content else "The model wrote nothing that can be used."
+
+    async def _ask(self, prompt: Prompt) -> ModelReply:
+        """In a time of its own, as long as that of a step."""
+        listener = _Unheard(self._narrator)
+        async with patience(self._agent.loop.iteration_timeout, silent=lambda: listener.silent):
+            return await self._agent.model.reply(prompt, listener)
+
+    def _room(self) -> int:
+        tokens = self._agent.max_tokens
+        if tokens is None:
+            return LARGEST_REQUEST
+        return min(max(tokens * CHARACTERS_PER_TOKEN, SMALLEST_REQUEST), LARGEST_REQUEST)
+
+
+class _Unheard:
+    """Listens to a summary being written, of which nobody else hears a word; warnings are passed on."""
+
+    def __init__(self, narrator: Narrator) -> None:
+        self.silent = True
+        self.warning, self.raw = narrator.warning, narrator.raw
+
+    def text(self, _delta: str) -> None:
+        self.silent = False
+
+    reasoning = text
+
+    def call_started(self, _call_id: str, _name: str) -> None:
+        self.silent = False
+
+    def call_arguments(self, call_id: str, delta: str) -> None: ...
+
+    def call_ended(self, call: ToolCall) -> None: ...

@@ -1,0 +1,31 @@
+"""The `sessions` block of agent.yaml: what is remembered, of whom, for how long, and how much the model sees of it."""
+
+from typing import Literal
+
+from pydantic import Field
+
+from holodeck.config.tool_schema import Block
+
+
+class HistorySettings(Block):
+    """How much of a long conversation the model is shown. The session keeps all of it."""
+
+    max_messages: int | None = Field(None, ge=2, le=10_000, description="Default: sessions.max_messages")
+    max_tokens: int | None = Field(
+        None, ge=100, le=10_000_000, description="Estimated, four characters a token; images count 1,000"
+    )
+    strategy: Literal["trim", "summarize"] = Field(
+        "trim", description="Whole turns are left out, oldest first, or replaced by a summary that the model writes"
+    )
+
+
+class SessionSettings(Block):
+    """Memory of conversations."""
+
+    store: Literal["memory"] = Field("memory", description="Where conversations are kept")
+    ttl_seconds: float = Field(1800, ge=1, le=31_536_000, description="Forgotten after this long without a message")
+    max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
+    history: HistorySettings = Field(HistorySettings(), description="The same in more detail")
+    busy: Literal["queue", "reject"] = Field(
+        "queue", description="A second message while a run is going on: wait, or 409"
+    )
