@@ -1,75 +1,83 @@
-"""The ASGI application: routes behind the layers that every request passes. FastAPI routes and describes; it carries no tokens."""
+"""The ASGI application: routes behind the layers that every request passes.
+
+Each layer is an ASGI application around the next one. There is no framework between them: what a request costs before
+its first token is what is written here.
+"""
 
 from typing import Any
 
-from fastapi import FastAPI
-from starlette.middleware import Middleware
+from starlette.datastructures import State
+from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holodeck._version import __version__
 from holodeck.server import copilotkit
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.chat_schemas import CHAT_SCHEMAS
 from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
 from holodeck.server.limits import BodyLimits
+from holodeck.server.openapi import document
 from holodeck.server.options import ProtocolType
 from holodeck.server.places import PlaceKeeping
-from holodeck.server.problems import HANDLERS, Problems
+from holodeck.server.problems import Problems
 from holodeck.server.readers import NamedEventReaders
 from holodeck.server.routes import agui, chat_stream, health, metrics, pages, playground, rest, runs, sessions
 from holodeck.server.routes.agui import AguiReaders
-from holodeck.server.schemas import Problem
+from holodeck.server.routing import Operation, Router
 from holodeck.server.trace import RequestTrace
 
 ROUTES = {
-    ProtocolType.AG_UI: (agui, copilotkit),
-    ProtocolType.REST: (rest,),
-    ProtocolType.CHAT_STREAM: (chat_stream,),
+    ProtocolType.AG_UI: (agui.routes, copilotkit.routes),
+    ProtocolType.REST: (rest.routes,),
+    ProtocolType.CHAT_STREAM: (chat_stream.routes,),
 }
+ALWAYS = tuple(module.routes for module in (runs, sessions, health, metrics, pages, playground))
 
 
-def create_app(server: AgentServer) -> FastAPI:
+class Application:
+    """What uvicorn serves. Routes find it as `request.app`, and what they share as its `state`."""
+
+    def __init__(self, server: AgentServer) -> None:
+        self.state = State()
+        self.state.server = server
+        self.state.agui = AguiReaders(server)
+        self.state.named_events = NamedEventReaders(server)
+        self.state.chat_streams = ChatStreams(server)
+        self._operations = operations_of(server)
+        self._layers = layered(Router(self._operations), server)
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            raise NotImplementedError(scope["type"])  # uvicorn is told to offer nothing else
+        scope["app"] = self
+        await self._layers(scope, receive, send)
+
+    def openapi(self) -> dict[str, Any]:
+        agent = self.state.server.agent
+        return document(
+            title=agent.name,
+            description=agent.description or "An agent, served by HoloDeck.",
+            version=__version__,
+            operations=self._operations,
+        )
+
+
+def operations_of(server: AgentServer) -> list[Operation]:
+    wires = [routes for protocol in server.settings.protocols for routes in ROUTES[protocol]]
+    return [operation for routes in (*wires, *ALWAYS) for operation in routes.operations]
+
+
+def layered(app: ASGIApp, server: AgentServer) -> ASGIApp:
+    """The innermost first."""
     settings = server.settings
-    app = FastAPI(
-        title=server.agent.name,
-        description=server.agent.description or "An agent, served by HoloDeck.",
-        version=__version__,
-        docs_url=None,  # FastAPI's page loads scripts from elsewhere
-        redoc_url=None,
-        exception_handlers=HANDLERS,
-        middleware=[  # the outermost first
-            Middleware(RequestTrace, metrics=server.metrics),
-            Middleware(CorsHeaders, access=settings.access),
-            Middleware(Problems),
-            Middleware(HostGuard, access=settings.access),
-            Middleware(OriginGuard, access=settings.access),
-            Middleware(Readiness, server=server),
-            Middleware(BodyLimits, limits=settings.limits),
-            Middleware(PlaceKeeping, places=server.places),
-        ],
-    )
-    app.state.server = server
-    app.state.agui = AguiReaders(server)
-    app.state.named_events = NamedEventReaders(server)
-    app.state.chat_streams = ChatStreams(server)
-    wires = [module for protocol in settings.protocols for module in ROUTES[protocol]]
-    for module in (*wires, runs, sessions, health, metrics, pages, playground):
-        app.include_router(module.router)
-    _describe(app)
-    return app
+    app = PlaceKeeping(app, server.places)
+    app = BodyLimits(app, settings.limits)
+    app = Readiness(app, server)
+    app = OriginGuard(app, settings.access)
+    app = HostGuard(app, settings.access)
+    app = Problems(app)
+    app = CorsHeaders(app, settings.access)
+    return RequestTrace(app, server.metrics)
 
 
-def _describe(app: FastAPI) -> None:
-    """OpenAPI with our problems instead of FastAPI's validation errors."""
-    generate = app.openapi
-
-    def openapi() -> dict[str, Any]:
-        if app.openapi_schema is None:
-            schemas = generate().setdefault("components", {}).setdefault("schemas", {})
-            schemas["Problem"] = Problem.model_json_schema()
-            schemas |= CHAT_SCHEMAS
-            for unused in ("HTTPValidationError", "ValidationError"):
-                schemas.pop(unused, None)
-        return generate()
-
-    app.openapi = openapi  # type: ignore[method-assign]  # the way that FastAPI's documentation shows
+def create_app(server: AgentServer) -> Application:
+    return Application(server)

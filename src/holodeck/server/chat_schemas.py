@@ -30,13 +30,11 @@ CHAT_FORM: dict[str, Any] = {
     },
 }
 CHAT_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {"schema": CHAT_REQUEST, "example": {"message": "What is due tomorrow?"}},
-            "multipart/form-data": {"schema": CHAT_FORM},
-        },
-    }
+    "required": True,
+    "content": {
+        "application/json": {"schema": CHAT_REQUEST, "example": {"message": "What is due tomorrow?"}},
+        "multipart/form-data": {"schema": CHAT_FORM},
+    },
 }
 CHAT_RESPONSE: dict[int | str, dict[str, Any]] = {
     200: {
@@ -59,15 +57,13 @@ CHAT_RESPONSE: dict[int | str, dict[str, Any]] = {
     }
 }
 CHAT_STREAM_BODY: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "application/json": {
-                "schema": CHAT_STREAM_REQUEST,
-                "example": {"input": "Remind me to buy eggs tomorrow at 3pm"},
-            }
-        },
-    }
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": CHAT_STREAM_REQUEST,
+            "example": {"input": "Remind me to buy eggs tomorrow at 3pm"},
+        }
+    },
 }
 
 

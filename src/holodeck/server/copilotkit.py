@@ -8,7 +8,6 @@ from collections.abc import Iterable, Sequence
 from typing import Any, ClassVar
 
 import msgspec
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -30,7 +29,8 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.places import take_place
 from holodeck.server.routes.agui import capabilities_of, readers_of
 from holodeck.server.routes.asking import json_body, server_of, session_id, user_of
-from holodeck.server.schemas import AGENT_INPUT_BODY, EVENT_STREAM, PROBLEMS
+from holodeck.server.routing import Routes
+from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
 from holodeck.server.stream import EventStream, Reading
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
@@ -39,35 +39,35 @@ from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.translate import translate
 from holodeck.wires.body import parse
 
-router = APIRouter(prefix="/copilotkit", tags=["CopilotKit"], responses=PROBLEMS)
+routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)
 
 DEFAULT = "default"  # the agent that a front end asks for when it names none
 _STREAM: dict[int | str, dict[str, Any]] = {200: EVENT_STREAM}
 
 
-@router.get("/info", summary="Which agents there are")
+@routes.get("/info", "Which agents there are", responses=ANYTHING)
 async def info(request: Request) -> JSONResponse:
     return JSONResponse(_info(server_of(request)))
 
 
-@router.post("/agent/{agent_id}/run", summary="Run the agent", openapi_extra=AGENT_INPUT_BODY, responses=_STREAM)
-async def run(request: Request, agent_id: str) -> Response:
-    return await _run(request, agent_id, await json_body(request))
+@routes.post("/agent/{agent_id}/run", "Run the agent", body=AGENT_INPUT_BODY, responses=_STREAM)
+async def run(request: Request) -> Response:
+    return await _run(request, request.path_params["agent_id"], await json_body(request))
 
 
-@router.post("/agent/{agent_id}/connect", summary="Replay", openapi_extra=AGENT_INPUT_BODY, responses=_STREAM)
-async def connect(request: Request, agent_id: str) -> Response:
+@routes.post("/agent/{agent_id}/connect", "Replay", body=AGENT_INPUT_BODY, responses=_STREAM)
+async def connect(request: Request) -> Response:
     """The runs of a thread that are kept, then what is going on."""
-    return await _connect(request, agent_id, await json_body(request))
+    return await _connect(request, request.path_params["agent_id"], await json_body(request))
 
 
-@router.post("/agent/{agent_id}/stop/{thread_id:path}", summary="Stop the thread's run")
-async def stop(request: Request, agent_id: str, thread_id: str) -> JSONResponse:
-    body = await request.body()
-    return _stop(request, agent_id, thread_id, parse(body) if body else {})
+@routes.post("/agent/{agent_id}/stop/{thread_id:path}", "Stop the thread's run", responses=ANYTHING)
+async def stop(request: Request) -> Response:
+    body, params = await request.body(), request.path_params
+    return _stop(request, params["agent_id"], params["thread_id"], parse(body) if body else {})
 
 
-@router.post("", summary="All of the above in one route: {method, params, body}")
+@routes.post("", "All of the above in one route: {method, params, body}", responses=ANYTHING)
 async def single(request: Request) -> Response:
     call = parse(await json_body(request))
     given = call.get("params")

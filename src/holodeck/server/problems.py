@@ -5,23 +5,17 @@ told no more than that it happened.
 """
 
 import logging
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Mapping
 
-from fastapi.exceptions import RequestValidationError
-from starlette.exceptions import HTTPException
-from starlette.requests import ClientDisconnect, Request
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holodeck.core.text import one_line
-from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, MethodNotAllowed, NotFound
+from holodeck.errors import HoloDeckError, InternalError
 from holodeck.telemetry.context import current
-from holodeck.wires.problem import FieldError, problem
+from holodeck.wires.problem import problem
 
 log = logging.getLogger(__name__)
-
-NOT_FOUND, METHOD_NOT_ALLOWED = 404, 405
 
 
 class Problems:
@@ -58,34 +52,6 @@ def answer_to(error: Exception) -> Response:
     return problem_response(InternalError("The request failed because of an internal error; the server's log has it."))
 
 
-def problem_response(
-    error: HoloDeckError, errors: tuple[FieldError, ...] = (), headers: Mapping[str, str] | None = None
-) -> Response:
-    told = problem(error, instance=current().request_id, errors=errors)
+def problem_response(error: HoloDeckError, headers: Mapping[str, str] | None = None) -> Response:
+    told = problem(error, instance=current().request_id)
     return Response(told.to_json(), status_code=told.status, headers={**told.headers, **(headers or {})})
-
-
-async def _of_the_router(request: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101  Starlette asks by type, its signature does not say so
-    shown = one_line(request.scope["path"], 200)
-    known: dict[int, HoloDeckError] = {
-        NOT_FOUND: NotFound(f"There is nothing at {shown}."),
-        METHOD_NOT_ALLOWED: MethodNotAllowed(f"{request.method} is not allowed at {shown}."),
-    }
-    found = known.get(error.status_code) or InvalidRequest(str(error.detail), status=error.status_code)
-    return problem_response(found, headers=error.headers)
-
-
-async def _of_validation(_request: Request, error: Exception) -> Response:
-    assert isinstance(error, RequestValidationError)  # noqa: S101  as above
-    errors = tuple(
-        FieldError(".".join(str(part) for part in each["loc"]), str(each["msg"])) for each in error.errors()[:20]
-    )
-    detail = "; ".join(f"{each.field}: {each.message}" for each in errors)
-    return problem_response(InvalidRequest(detail, field=errors[0].field if errors else None), errors)
-
-
-HANDLERS: dict[int | type[Exception], Callable[[Request, Any], Any]] = {
-    HTTPException: _of_the_router,
-    RequestValidationError: _of_validation,
-}

@@ -1,9 +1,9 @@
 """Bodies of the routes that are not a wire's own, and what OpenAPI says about those that are."""
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, Field
+import msgspec
 
 from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
 
@@ -31,9 +31,7 @@ AGENT_INPUT: dict[str, Any] = {
         "messages": [{"id": "m1", "role": "user", "content": "Hello"}],
     },
 }
-AGENT_INPUT_BODY: dict[str, Any] = {
-    "requestBody": {"required": True, "content": {"application/json": {"schema": AGENT_INPUT}}}
-}
+AGENT_INPUT_BODY: dict[str, Any] = {"required": True, "content": {"application/json": {"schema": AGENT_INPUT}}}
 EVENT_STREAM: dict[str, Any] = {
     "description": "The events of the run, to its end",
     "content": {
@@ -43,24 +41,17 @@ EVENT_STREAM: dict[str, Any] = {
 }
 
 
-class Problem(BaseModel):
-    """RFC 9457. The members after `instance` are there when they are known."""
-
-    type: str
-    title: str
-    status: int
-    detail: str
-    instance: str | None = None
-    reason: str | None = None
-    retry_after: float | None = None
-    field: str | None = None
-
-
-_PROBLEM = {"description": "A problem", "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/Problem"}}}}
+ANYTHING: dict[int | str, dict[str, Any]] = {
+    200: {"description": "JSON", "content": {"application/json": {"schema": {}}}}
+}
+_PROBLEM = {
+    "description": "A problem",
+    "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/ProblemDetail"}}},
+}
 PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
 
 
-class HealthResponse(BaseModel):
+class HealthResponse(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the agent can serve (SRV-10)."""
 
     status: Literal["healthy", "unhealthy"]
@@ -70,14 +61,14 @@ class HealthResponse(BaseModel):
     uptime_seconds: float
 
 
-class ToolServerHealth(BaseModel):
+class ToolServerHealth(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     ready: bool
     required: bool
     detail: str = ""
 
 
-class AgentHealthResponse(HealthResponse):
+class AgentHealthResponse(HealthResponse, frozen=True, kw_only=True):
     """The same, with what it depends on."""
 
     state: str
@@ -86,45 +77,45 @@ class AgentHealthResponse(HealthResponse):
     tool_servers: list[ToolServerHealth]
 
 
-class RunResponse(BaseModel):
+class RunResponse(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     session_id: str
     state: Literal["queued", "running", "finished", "failed", "cancelled"]
     created_at: datetime
     finished_at: datetime | None
-    events: int = Field(description="How many events there are so far")
+    events: Annotated[int, msgspec.Meta(description="How many events there are so far")]
     readers: int
 
 
-class StopResponse(BaseModel):
-    stopped: bool = Field(description="False if it had ended before")
+class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
+    stopped: Annotated[bool, msgspec.Meta(description="False if it had ended before")]
 
 
-class Question(BaseModel):
+class Question(msgspec.Struct, frozen=True, kw_only=True):
     """A tool call that a person has to allow. `interrupt_id` is what a `resume` names."""
 
     interrupt_id: str
     call_id: str
     tool: str
-    arguments: str = Field(description="The model's own text, JSON or not")
+    arguments: Annotated[str, msgspec.Meta(description="The model's own text, JSON or not")]
 
 
-class PendingResponse(BaseModel):
+class PendingResponse(msgspec.Struct, frozen=True, kw_only=True):
     """A step that waits for somebody, and is no part of the history until it has its answers."""
 
     message: dict[str, Any]
     results: list[dict[str, Any]]
     questions: list[Question]
-    client_calls: list[str] = Field(description="Calls that the client has to carry out")
+    client_calls: Annotated[list[str], msgspec.Meta(description="Calls that the client has to carry out")]
     expires_at: datetime | None
 
 
-class SessionResponse(BaseModel):
+class SessionResponse(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     created_at: datetime
     last_activity: datetime
     message_count: int
-    messages: list[dict[str, Any]] = Field(description="Oldest first, as they are kept")
+    messages: Annotated[list[dict[str, Any]], msgspec.Meta(description="Oldest first, as they are kept")]
     pending: PendingResponse | None = None
-    state: Any = Field(None, description="What agent and client share")
-    active_runs: list[str] = Field(description="Runs to follow, oldest first")
+    state: Annotated[Any, msgspec.Meta(description="What agent and client share")] = None
+    active_runs: Annotated[list[str], msgspec.Meta(description="Runs to follow, oldest first")]

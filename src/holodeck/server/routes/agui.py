@@ -4,17 +4,16 @@ import logging
 from weakref import WeakKeyDictionary
 
 import msgspec
-from fastapi import APIRouter
-from fastapi.responses import JSONResponse
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
 from holodeck._version import __version__
 from holodeck.runs.intake import first_of_use
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.asking import json_body, server_of
-from holodeck.server.schemas import AGENT_INPUT_BODY, EVENT_STREAM, PROBLEMS
+from holodeck.server.routing import Routes
+from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
 from holodeck.server.stream import EventStream, Reading
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.decode import AguiInput, decode
@@ -22,7 +21,7 @@ from holodeck.wires.agui.negotiate import encoder_for
 from holodeck.wires.agui.profile import Profile
 
 log = logging.getLogger(__name__)
-router = APIRouter(tags=["AG-UI"], responses=PROBLEMS)
+routes = Routes(tag="AG-UI", responses=PROBLEMS)
 
 
 class AguiReaders:
@@ -63,14 +62,14 @@ def readers_of(request: Request) -> AguiReaders:
     return readers
 
 
-@router.post("/awp", summary="Run the agent", openapi_extra=AGENT_INPUT_BODY, responses={200: EVENT_STREAM})
+@routes.post("/awp", "Run the agent", body=AGENT_INPUT_BODY, responses={200: EVENT_STREAM})
 async def run_agent(request: Request) -> Response:
     """Starts a run and streams its events. Posting the same runId again joins the same run."""
     given = decode(await json_body(request))
     return await readers_of(request).start(given, request.headers.get("accept"))
 
 
-@router.get("/awp/capabilities", summary="What the agent can do")
+@routes.get("/awp/capabilities", "What the agent can do", responses=ANYTHING)
 async def agent_capabilities(request: Request) -> JSONResponse:
     return JSONResponse(capabilities_of(server_of(request)))
 

@@ -1,7 +1,12 @@
-"""What every route asks of its request: the server behind it, its JSON body, who sent it."""
+"""What every route asks of its request: the server behind it, its JSON body, who sent it. And how it answers in JSON."""
 
+import re
+from collections.abc import Mapping
+
+import msgspec
 import structlog
 from starlette.requests import Request
+from starlette.responses import Response
 
 from holodeck.agent.context import ANONYMOUS
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
@@ -9,10 +14,12 @@ from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, UnsupportedMediaType
 from holodeck.server.agent_server import AgentServer
 from holodeck.telemetry.context import current
+from holodeck.wires import sse
 
 log = structlog.get_logger(__name__)
 
 _MAX_LOGGED = 12_000
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
 
 
 def server_of(request: Request) -> AgentServer:
@@ -38,6 +45,20 @@ async def json_body(request: Request) -> bytes:
     if server_of(request).settings.debug:
         log.debug("request_received", details={"body": body[:_MAX_LOGGED].decode("utf-8", "replace")})
     return body
+
+
+def json_answer(told: msgspec.Struct, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(sse.json_bytes(told), status, headers, media_type="application/json")
+
+
+def whole_number(request: Request, name: str, allowed: range) -> int | None:
+    """A number in the query, if there is one."""
+    given = request.query_params.get(name)
+    if given is None:
+        return None
+    if not _NUMBER.fullmatch(given) or int(given) not in allowed:
+        raise InvalidRequest(f"{name} has to be a whole number from {allowed[0]} to {allowed[-1]}.", field=name)
+    return int(given)
 
 
 def session_id(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,6 +10,7 @@ from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.readers import named_event_readers_of
 from holodeck.server.routes.asking import json_body
+from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS
 from holodeck.telemetry.context import current
 from holodeck.wires.chat_stream.request import decode
@@ -18,10 +18,10 @@ from holodeck.wires.chat_stream.stream import ChatStreamTeller
 from holodeck.wires.encoder import Encoder
 from holodeck.wires.named_events import NamedEventEncoder
 
-router = APIRouter(tags=["Chat-stream"], responses=PROBLEMS)
+routes = Routes(tag="Chat-stream", responses=PROBLEMS)
 
 
-@router.post("/chat/stream", summary="Ask, and watch", openapi_extra=CHAT_STREAM_BODY, responses=CHAT_STREAM_EVENTS)
+@routes.post("/chat/stream", "Ask, and watch", body=CHAT_STREAM_BODY, responses=CHAT_STREAM_EVENTS)
 async def chat_stream(request: Request) -> Response:
     """Nothing is kept between two requests, unless the agent file names a session store.
 

@@ -1,24 +1,21 @@
 """Health that tells the truth (SRV-10): 503 when a run that starts now could not be served."""
 
 from datetime import datetime
-from typing import Any
 
 import msgspec
-from fastapi import APIRouter
-from pydantic import BaseModel
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.routes.asking import server_of
+from holodeck.server.routes.asking import json_answer, server_of
+from holodeck.server.routing import Routes
 from holodeck.server.schemas import AgentHealthResponse, HealthResponse, ToolServerHealth
 
-UNHEALTHY: dict[int | str, dict[str, Any]] = {503: {"model": HealthResponse, "description": "The agent cannot serve"}}
-router = APIRouter(tags=["Health"], responses=UNHEALTHY)
+routes = Routes(tag="Health", responses={503: HealthResponse})
 
 
-class BreakerHealth(BaseModel):
+class BreakerHealth(msgspec.Struct, frozen=True, kw_only=True):
     """One circuit breaker. `retry_after` is in seconds, while it is open."""
 
     service: str
@@ -31,26 +28,25 @@ class BreakerHealth(BaseModel):
     retry_after: float | None
 
 
-class DependenciesResponse(AgentHealthResponse):
+class DependenciesResponse(AgentHealthResponse, frozen=True, kw_only=True):
     breakers: list[BreakerHealth]
 
 
-@router.get("/health", summary="Whether the server is well")
-async def health(request: Request, response: Response) -> HealthResponse:
-    return await _told(server_of(request), response)
+@routes.get("/health", "Whether the server is well", responses={200: HealthResponse})
+async def health(request: Request) -> Response:
+    return _answer(await _health(server_of(request)))
 
 
-@router.get("/ready", summary="Whether to send requests here")
-async def ready(request: Request, response: Response) -> HealthResponse:
-    return await _told(server_of(request), response)
+@routes.get("/ready", "Whether to send requests here", responses={200: HealthResponse})
+async def ready(request: Request) -> Response:
+    return _answer(await _health(server_of(request)))
 
 
-@router.get("/health/agent", summary="The same, with what the agent depends on")
-async def agent_health(request: Request, response: Response) -> DependenciesResponse:
+@routes.get("/health/agent", "The same, with what the agent depends on", responses={200: DependenciesResponse})
+async def agent_health(request: Request) -> Response:
     server = server_of(request)
-    told = await _told(server, response)
-    return DependenciesResponse(
-        **told.model_dump(),
+    told = DependenciesResponse(
+        **msgspec.structs.asdict(await _health(server)),
         state=server.state.value,
         model=server.agent.model.name,
         active_runs=server.runs.busy,
@@ -60,13 +56,11 @@ async def agent_health(request: Request, response: Response) -> DependenciesResp
         ],
         breakers=[BreakerHealth(**msgspec.structs.asdict(state)) for state in server.agent.breakers.states()],
     )
+    return _answer(told)
 
 
-async def _told(server: AgentServer, response: Response) -> HealthResponse:
+async def _health(server: AgentServer) -> HealthResponse:
     able = server.can_serve
-    if not able:
-        response.status_code = 503
-        response.headers["Retry-After"] = "1"
     return HealthResponse(
         status="healthy" if able else "unhealthy",
         agent_name=server.agent.name,
@@ -74,3 +68,7 @@ async def _told(server: AgentServer, response: Response) -> HealthResponse:
         active_sessions=await server.store.count(),
         uptime_seconds=round(server.uptime, 3),
     )
+
+
+def _answer(told: HealthResponse) -> Response:
+    return json_answer(told) if told.agent_ready else json_answer(told, status=503, headers={"Retry-After": "1"})

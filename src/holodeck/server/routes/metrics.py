@@ -1,6 +1,5 @@
 """`/metrics`: what was counted, and what there is now, for Prometheus and whoever reads its format."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -8,16 +7,16 @@ from holodeck._version import __version__
 from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.asking import server_of
+from holodeck.server.routing import Routes
 from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, page
 from holodeck.telemetry.process import process_figures
 
-router = APIRouter(tags=["Health"])
+routes = Routes(tag="Health")
 
 
-@router.get(
+@routes.get(
     "/metrics",
-    summary="Figures for monitoring",
-    response_class=Response,
+    "Figures for monitoring",
     responses={200: {"content": {"text/plain": {}}, "description": "In Prometheus' text format"}},
 )
 async def metrics(request: Request) -> Response:

@@ -3,12 +3,13 @@
 from functools import cache
 from importlib.resources import files
 
-from fastapi import APIRouter
-from starlette.responses import Response
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
 
 from holodeck.errors import NotFound
+from holodeck.server.routing import Routes
 
-router = APIRouter(include_in_schema=False)
+routes = Routes()
 
 STRICT = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
@@ -21,14 +22,19 @@ TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf
 FILES = frozenset({"docs.html", "docs.js", "docs.css"})
 
 
-@router.get("/docs")
-async def docs() -> Response:
+@routes.get("/openapi.json")
+async def openapi(request: Request) -> Response:
+    return JSONResponse(request.app.openapi())
+
+
+@routes.get("/docs")
+async def docs(_request: Request) -> Response:
     return _page("docs.html")
 
 
-@router.get("/docs/{name}")
-async def docs_file(name: str) -> Response:
-    return _page(name)
+@routes.get("/docs/{name}")
+async def docs_file(request: Request) -> Response:
+    return _page(request.path_params["name"])
 
 
 def _page(name: str) -> Response:

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
@@ -17,8 +16,9 @@ from holodeck.errors import NotFound
 from holodeck.server.options import ProtocolType
 from holodeck.server.routes.asking import server_of
 from holodeck.server.routes.pages import STRICT, TYPES
+from holodeck.server.routing import Routes
 
-router = APIRouter(include_in_schema=False)
+routes = Routes()
 
 PAGE = "index.html"
 FOLDER = "/playground/"
@@ -43,7 +43,7 @@ class Playground:
     assets: dict[str, tuple[str, bytes]]  # name → type, content
 
 
-@router.get("/")
+@routes.get("/")
 async def start(request: Request) -> Response:
     """The page for people; for programs, what this is and where to go."""
     server = server_of(request)
@@ -56,9 +56,9 @@ async def start(request: Request) -> Response:
     return JSONResponse(told, headers={"Vary": "Accept"})
 
 
-@router.get(FOLDER + "{version}/{name}")
-async def asset(version: str, name: str) -> Response:
-    kept = playground()
+@routes.get(FOLDER + "{version}/{name}")
+async def asset(request: Request) -> Response:
+    kept, version, name = playground(), request.path_params["version"], request.path_params["name"]
     if version != kept.version or name not in kept.assets:
         raise NotFound("There is no such file in the playground; load the page again.")
     media_type, body = kept.assets[name]

@@ -1,6 +1,5 @@
 """REST: `POST /agent/{name}/chat` and its stream. The wire itself is `holodeck.wires.rest`."""
 
-from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -10,6 +9,7 @@ from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.readers import milliseconds_of, named_event_readers_of
 from holodeck.server.routes.asking import server_of, user_of
+from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS
 from holodeck.server.uploads import chat_of
 from holodeck.server.waiting import ending_of
@@ -22,26 +22,26 @@ from holodeck.wires.rest.request import run_request
 from holodeck.wires.rest.response import ChatResponse, chat_response
 from holodeck.wires.rest.stream import RestTeller
 
-router = APIRouter(prefix="/agent", tags=["REST"], responses=PROBLEMS)
+routes = Routes("/agent", tag="REST", responses=PROBLEMS)
 
 
-@router.post("/{name}/chat", summary="Ask, and get the whole answer", openapi_extra=CHAT_BODY, responses=CHAT_RESPONSE)
-async def chat(request: Request, name: str) -> Response:
+@routes.post("/{name}/chat", "Ask, and get the whole answer", body=CHAT_BODY, responses=CHAT_RESPONSE)
+async def chat(request: Request) -> Response:
     """A model that fails is 502, 503 or 504; a tool that fails is in `tool_calls`, and the model knows of it."""
-    run = await _start(request, name)
+    run = await _start(request)
     named_event_readers_of(request).remember(run, _encoder)
     ending = await ending_of(server_of(request).runs, run, request.receive)
     return Response(sse.json_bytes(_answer(run, ending)), media_type="application/json")
 
 
-@router.post("/{name}/chat/stream", summary="Ask, and watch", openapi_extra=CHAT_BODY, responses=CHAT_EVENTS)
-async def chat_stream(request: Request, name: str) -> Response:
+@routes.post("/{name}/chat/stream", "Ask, and watch", body=CHAT_BODY, responses=CHAT_EVENTS)
+async def chat_stream(request: Request) -> Response:
     """The same, told while it happens. A client that comes back reads on at `/runs/{message_id}/events`."""
-    return named_event_readers_of(request).begin(await _start(request, name), _encoder)
+    return named_event_readers_of(request).begin(await _start(request), _encoder)
 
 
-async def _start(request: Request, name: str) -> Run:
-    server = server_of(request)
+async def _start(request: Request) -> Run:
+    server, name = server_of(request), request.path_params["name"]
     if name != server.agent.name:
         raise AgentNotFound(f"There is no agent {name!r} here, only {server.agent.name!r}.")
     server.admit(user_of(request))

@@ -1,8 +1,5 @@
 """Runs by their id: look, read again from any event, stop."""
 
-from typing import Annotated
-
-from fastapi import APIRouter, Header, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -11,26 +8,40 @@ from holodeck.runs.runs import Run
 from holodeck.server.places import take_place
 from holodeck.server.readers import named_event_readers_of
 from holodeck.server.routes.agui import readers_of
-from holodeck.server.routes.asking import server_of, user_of
+from holodeck.server.routes.asking import json_answer, server_of, user_of, whole_number
+from holodeck.server.routing import Routes
 from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
 from holodeck.wires.sse import position_after
 
 # Ids are the client's own and may hold a slash, hence `:path`; the bare id comes last, since it matches all.
-router = APIRouter(prefix="/runs", tags=["Runs"], responses=PROBLEMS)
+routes = Routes("/runs", tag="Runs", responses=PROBLEMS)
 
-MAX_NUMBER = 10**15
+NUMBERS = range(-1, 10**15 + 1)
+AFTER = {
+    "name": "after",
+    "in": "query",
+    "description": "The last event that is known",
+    "schema": {"type": "integer", "minimum": NUMBERS[0], "maximum": NUMBERS[-1]},
+}
+LAST_EVENT_ID = {
+    "name": "last-event-id",
+    "in": "header",
+    "description": "`<run>:<number>`",
+    "schema": {"type": "string", "maxLength": 200},
+}
 
 
-@router.get("/{run_id:path}/events", summary="Read a run again, then follow it", responses={200: EVENT_STREAM, 204: {}})
-async def events(
-    request: Request,
-    run_id: str,
-    after: Annotated[int | None, Query(ge=-1, le=MAX_NUMBER, description="The last event that is known")] = None,
-    last_event_id: Annotated[str | None, Header(max_length=200, description="`<run>:<number>`")] = None,
-) -> Response:
+@routes.get(
+    "/{run_id:path}/events",
+    "Read a run again, then follow it",
+    parameters=(AFTER, LAST_EVENT_ID),
+    responses={200: EVENT_STREAM, 204: {}},
+)
+async def events(request: Request) -> Response:
     """204 when there is nothing more to come: a browser's EventSource then stops asking."""
-    run = server_of(request).runs.get(run_id, user_id=user_of(request))
-    first = _first(run, after, last_event_id)
+    after = whole_number(request, "after", NUMBERS)
+    run = _run_of(request)
+    first = _first(run, after, request.headers.get("last-event-id"))
     if run.log.ended and first == len(run.log):
         return Response(status_code=204)
     take_place()
@@ -50,16 +61,15 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
     return first
 
 
-@router.post("/{run_id:path}/stop", summary="Stop a run at once")
-async def stop(request: Request, run_id: str) -> StopResponse:
-    runs = server_of(request).runs
-    return StopResponse(stopped=runs.stop(runs.get(run_id, user_id=user_of(request))))
+@routes.post("/{run_id:path}/stop", "Stop a run at once", responses={200: StopResponse})
+async def stop(request: Request) -> Response:
+    return json_answer(StopResponse(stopped=server_of(request).runs.stop(_run_of(request))))
 
 
-@router.get("/{run_id:path}", summary="How a run is getting on")
-async def show(request: Request, run_id: str) -> RunResponse:
-    run = server_of(request).runs.get(run_id, user_id=user_of(request))
-    return RunResponse(
+@routes.get("/{run_id:path}", "How a run is getting on", responses={200: RunResponse})
+async def show(request: Request) -> Response:
+    run = _run_of(request)
+    told = RunResponse(
         run_id=run.run_id,
         session_id=run.session_id,
         state=run.state.value,
@@ -68,3 +78,8 @@ async def show(request: Request, run_id: str) -> RunResponse:
         events=len(run.log),
         readers=run.readers,
     )
+    return json_answer(told)
+
+
+def _run_of(request: Request) -> Run:
+    return server_of(request).runs.get(request.path_params["run_id"], user_id=user_of(request))

@@ -1,30 +1,37 @@
 """Sessions by their id: read, forget all or the end of one (SRV-11)."""
 
-from typing import Annotated, Any
+from typing import Any
 
 import msgspec
-from fastapi import APIRouter, Query
 from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck.core.messages import Message, PendingStep, UserMessage
 from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.routes.asking import server_of, session_id, user_of
+from holodeck.server.routes.asking import json_answer, server_of, session_id, user_of
+from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, PendingResponse, Question, SessionResponse
 
 # Ids are the client's own and may hold a slash, hence `:path`.
-router = APIRouter(prefix="/sessions", tags=["Sessions"], responses=PROBLEMS)
+routes = Routes("/sessions", tag="Sessions", responses=PROBLEMS)
+
+FROM = {
+    "name": "from",
+    "in": "query",
+    "description": "Only this message of the user, and what followed it",
+    "schema": {"type": "string"},
+}
 
 
-@router.get("/{id:path}", summary="A conversation")
-async def show(request: Request, id: str) -> SessionResponse:  # noqa: A002  the name in the address
-    server, key, user = server_of(request), session_id(id), user_of(request)
+@routes.get("/{id:path}", "A conversation", responses={200: SessionResponse})
+async def show(request: Request) -> Response:
+    server, key, user = server_of(request), session_id(request.path_params["id"]), user_of(request)
     session = await server.store.get(key, user_id=user)
     if session is None:
         raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
     conversation = await server.store.open(key, user_id=user)
-    return SessionResponse(
+    told = SessionResponse(
         session_id=key,
         created_at=session.created_at,
         last_activity=session.last_activity,
@@ -34,18 +41,14 @@ async def show(request: Request, id: str) -> SessionResponse:  # noqa: A002  the
         state=conversation.state,
         active_runs=_active_runs(server, key, user),
     )
+    return json_answer(told)
 
 
-@router.delete("/{id:path}", summary="Forget a conversation", status_code=204)
-async def forget(
-    request: Request,
-    id: str,  # noqa: A002  the name in the address
-    since: Annotated[
-        str | None, Query(alias="from", description="Only this message of the user, and what followed it")
-    ] = None,
-) -> Response:
+@routes.delete("/{id:path}", "Forget a conversation", parameters=(FROM,), responses={204: {}})
+async def forget(request: Request) -> Response:
     """Stops what runs on it. It is no error if there is nothing to forget."""
-    server, key, user = server_of(request), session_id(id), user_of(request)
+    server, key, user = server_of(request), session_id(request.path_params["id"]), user_of(request)
+    since = request.query_params.get("from")
     if since is not None:
         await _rewind(server, key, user, since)
         return Response(status_code=204)

@@ -1,0 +1,73 @@
+"""OpenAPI 3.1 of the routes that are served: an account of `holodeck.server.routing`, written when somebody asks."""
+
+import inspect
+import re
+from collections.abc import Iterable
+from http import HTTPStatus
+from typing import Any
+
+import msgspec
+
+from holodeck.server.chat_schemas import CHAT_SCHEMAS
+from holodeck.server.routing import Operation
+from holodeck.wires.problem import ProblemDetail
+
+REFERENCE = "#/components/schemas/{name}"
+
+
+def document(*, title: str, description: str, version: str, operations: Iterable[Operation]) -> dict[str, Any]:
+    described = [each for each in operations if each.tag is not None]
+    bodies = {body for each in described for body in each.responses.values() if isinstance(body, type)}
+    schemas = _Schemas([*sorted(bodies, key=lambda body: body.__name__), ProblemDetail])
+    paths: dict[str, dict[str, Any]] = {}
+    for each in described:
+        paths.setdefault(each.shown_path, {})[each.method.lower()] = _operation(each, schemas)
+    return {
+        "openapi": "3.1.0",
+        "info": {"title": title, "description": description, "version": version},
+        "paths": paths,
+        "components": {"schemas": {**schemas.components, **CHAT_SCHEMAS}},
+    }
+
+
+class _Schemas:
+    """JSON Schema of our types, and how to refer to each."""
+
+    def __init__(self, types: list[type]) -> None:
+        references, self.components = msgspec.json.schema_components(types, ref_template=REFERENCE)
+        self._references = dict(zip(types, references, strict=True))
+
+    def reference(self, body: type) -> dict[str, Any]:
+        return self._references[body]
+
+
+def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
+    in_path = [
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in each.path_parameters
+    ]
+    told = {
+        "tags": [each.tag],
+        "summary": each.summary,
+        "description": inspect.getdoc(each.endpoint),
+        "operationId": _id(each),
+        "parameters": [*in_path, *each.parameters],
+        "requestBody": each.body,
+        "responses": {str(status): _response(status, body, schemas) for status, body in each.responses.items()},
+    }
+    return {name: value for name, value in told.items() if value}
+
+
+def _response(status: int | str, body: Any, schemas: _Schemas) -> dict[str, Any]:
+    if not isinstance(body, type):
+        return {"description": _phrase(status), **body}
+    described = inspect.getdoc(body) if body.__doc__ else None
+    content = {"application/json": {"schema": schemas.reference(body)}}
+    return {"description": described or _phrase(status), "content": content}
+
+
+def _phrase(status: int | str) -> str:
+    return HTTPStatus(status).phrase if isinstance(status, int) else str(status)
+
+
+def _id(each: Operation) -> str:
+    return re.sub(r"\W+", "_", f"{each.endpoint.__name__}{each.shown_path}_{each.method.lower()}")
