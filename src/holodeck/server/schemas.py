@@ -110,6 +110,15 @@ class PendingResponse(msgspec.Struct, frozen=True, kw_only=True):
     expires_at: datetime | None
 
 
+class SummaryResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model is shown instead of the oldest messages. It wrote it itself."""
+
+    content: str
+    until: Annotated[str, msgspec.Meta(description="The id of the last message that it stands for")]
+    messages: Annotated[int, msgspec.Meta(description="How many it stands for")]
+    timestamp: datetime
+
+
 class SessionResponse(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
     created_at: datetime
@@ -117,5 +126,6 @@ class SessionResponse(msgspec.Struct, frozen=True, kw_only=True):
     message_count: int
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(description="Oldest first, as they are kept")]
     pending: PendingResponse | None = None
+    summary: SummaryResponse | None = None
     state: Annotated[Any, msgspec.Meta(description="What agent and client share")] = None
     active_runs: Annotated[list[str], msgspec.Meta(description="Runs to follow, oldest first")]

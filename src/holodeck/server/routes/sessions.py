@@ -6,12 +6,12 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holodeck.core.messages import Message, PendingStep, UserMessage
+from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.asking import json_answer, server_of, session_id, user_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import PROBLEMS, PendingResponse, Question, SessionResponse
+from holodeck.server.schemas import PROBLEMS, PendingResponse, Question, SessionResponse, SummaryResponse
 
 # Ids are the client's own and may hold a slash, hence `:path`.
 routes = Routes("/sessions", tag="Sessions", responses=PROBLEMS)
@@ -38,6 +38,7 @@ async def show(request: Request) -> Response:
         message_count=session.message_count,
         messages=[_shown(message) for message in conversation.messages],
         pending=None if conversation.pending is None else _waiting(conversation.pending),
+        summary=None if conversation.summary is None else _summary(conversation.summary),
         state=conversation.state,
         active_runs=_active_runs(server, key, user),
     )
@@ -62,7 +63,7 @@ async def _rewind(server: AgentServer, key: str, user: str, since: str) -> None:
     if _active_runs(server, key, user):
         raise SessionBusy(f"Session {key!r} has a run in progress; stop it first.")
     conversation = await server.store.open(key, user_id=user)
-    messages, state = list(conversation.messages), conversation.state
+    messages, state, summary = list(conversation.messages), conversation.state, conversation.summary
     cut = next((i for i, each in enumerate(messages) if each.id == since and isinstance(each, UserMessage)), None)
     if cut is None:
         raise InvalidRequest(f"There is no user's message {since!r} in this session.", field="from")
@@ -71,10 +72,18 @@ async def _rewind(server: AgentServer, key: str, user: str, since: str) -> None:
     shorter = await server.store.open(key, user_id=user)
     await shorter.commit(messages[:cut])
     await shorter.put_state(state)
+    if summary is not None and summary.rest_of(messages[:cut]) is not None:  # else it tells what was to be forgotten
+        await shorter.put_summary(summary)
 
 
 def _active_runs(server: AgentServer, key: str, user: str) -> list[str]:
     return [run.run_id for run in server.runs.of_session(key, user_id=user) if not run.log.ended]
+
+
+def _summary(summary: Summary) -> SummaryResponse:
+    return SummaryResponse(
+        content=summary.content, until=summary.until, messages=summary.messages, timestamp=summary.timestamp
+    )
 
 
 def _waiting(pending: PendingStep) -> PendingResponse:
