@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holodeck.core.secrets import Redactor
 from holodeck.errors import ModelError
 from holodeck.models.answer import Answer, AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, Refusal
-from holodeck.models.secrets import Redactor
 from tests.models.endpoint import DONE
 from tests.models.heard import Heard
 

@@ -13,10 +13,10 @@ import structlog
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from holodeck.core.secrets import MASK
 from holodeck.telemetry import logs
 from holodeck.telemetry.context import RequestContext, enter
 from holodeck.telemetry.logs import MAX_LINE, LineFormat
-from holodeck.telemetry.redact import MASK, Redactor
 from holodeck.telemetry.writer import LineWriter
 
 MEMBERS = ["timestamp", "level", "request_id", "event", "duration_ms", "details", "user_id", "conversation_id"]
@@ -116,30 +116,6 @@ def test_known_secrets_are_masked_in_every_form():
             assert base64.b64encode(secret.encode()).decode().rstrip("=") not in raw
             assert MASK in raw
             json.loads(raw)
-
-
-@pytest.mark.req("T28")
-@pytest.mark.parametrize(
-    ("text", "shown"),
-    [
-        ("sk-abcdefghijklmnopqrstuvwx", "***"),
-        ("key AIzaSyA1234567890abcdefghijklmnop end", "key *** end"),
-        ("Authorization: Bearer abc.def.ghi", "Authorization: Bearer ***"),
-        ('{"api_key": "abc123", "a": 1}', '{"api_key": "***", "a": 1}'),
-        ("password=hunter2&x=1", "password=***&x=1"),
-        ('"text": "{\\"password\\": \\"hunter2\\"}"', '"text": "{\\"password\\": \\"***\\"}"'),
-        ('{"APIKEY": null, "cookie": 1, "note": "secret="}', '{"APIKEY": null, "cookie": 1, "note": "secret="}'),
-        ("ghp_abcdefghijklmnopqrstuvwxyz0123", "***"),
-        ("the secret of life", "the secret of life"),
-        ("task-abcdefghijklmnop", "task-abcdefghijklmnop"),
-    ],
-)
-def test_what_looks_like_a_secret_is_masked(text, shown):
-    assert Redactor()(text) == shown
-
-
-def test_short_values_are_no_secrets():
-    assert Redactor(["demo", ""])("a demo of it") == "a demo of it"
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from typing import Any
 import aiohttp
 import msgspec
 
+from holodeck.core.secrets import Redactor
 from holodeck.core.text import one_line
 from holodeck.errors import (
     ContentFiltered,
@@ -24,7 +25,6 @@ from holodeck.errors import (
     ModelUnreachable,
 )
 from holodeck.models.chunks import error_in
-from holodeck.models.secrets import Redactor
 
 _LONGEST_QUOTE = 200
 _REDIRECTS = range(300, 400)

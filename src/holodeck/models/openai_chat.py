@@ -14,6 +14,7 @@ from urllib.parse import parse_qsl, urlsplit
 import aiohttp
 
 from holodeck.core.messages import AssistantMessage
+from holodeck.core.secrets import Redactor
 from holodeck.errors import ConfigError, ModelAuthFailed, ModelError, ModelProtocolError, ModelTimeout
 from holodeck.models import payload
 from holodeck.models.answer import Answer, AnswerStream
@@ -22,7 +23,6 @@ from holodeck.models.connection import Connection
 from holodeck.models.diagnosis import Diagnosis, Refusal
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import chat_url, models_url, provider_named
-from holodeck.models.secrets import Redactor
 from holodeck.models.settings import ChatSettings
 from holodeck.resilience.deadlines import SilenceLimit
 from holodeck.resilience.retry import retry_after
@@ -65,7 +65,7 @@ class OpenAIChatModel:
             model=settings.model,
             key_variable=provider.key_variable,
             has_key=bool(api_key),
-            redact=Redactor([api_key, *settings.headers.values(), *_query_values(self._url)]),
+            redact=Redactor([api_key, *settings.headers.values(), *_query_values(self._url)], wary=True),
         )
 
     @property

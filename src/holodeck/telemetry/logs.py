@@ -14,8 +14,8 @@ from typing import Any
 
 import structlog
 
+from holodeck.core.secrets import Redactor
 from holodeck.telemetry.context import current
-from holodeck.telemetry.redact import Redactor
 from holodeck.telemetry.writer import LineWriter
 
 MAX_LINE = 16 * 1024

@@ -4,9 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from holodeck.core.secrets import Redactor
+
 MAX_LINE_BYTES = 1_000_000
 MAX_RESULT_CHARS = 50_000
-SHORTEST_SECRET = 6  # shorter values are words: "true", "debug"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +37,4 @@ class McpSettings:
 
     def masked(self, text: str) -> str:
         """A server that complains may repeat what it was given; what it says is shown to anybody."""
-        given = {value for value in (*self.env.values(), *self.headers.values()) if len(value) >= SHORTEST_SECRET}
-        for value in sorted(given, key=len, reverse=True):  # one may be part of another
-            text = text.replace(value, "[secret]")
-        return text
+        return Redactor([*self.env.values(), *self.headers.values()])(text)

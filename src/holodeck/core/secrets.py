@@ -1,6 +1,7 @@
-"""Secrets out of text: the values that are known, and whatever looks like one (T28).
+"""Secrets out of what people read: the values that are known, and whatever looks like one (T28).
 
-Works on text that is already JSON, so that nothing can hide in a nested value; what it writes keeps the JSON valid.
+Endpoints and tool servers echo keys in their complaints; those reach logs, screens and clients. What is written instead
+keeps a text that is JSON valid, so nothing can hide in a nested value.
 """
 
 import base64
@@ -10,7 +11,7 @@ from collections.abc import Iterable
 from urllib.parse import quote
 
 MASK = "***"
-MIN_SECRET = 6  # shorter values are words: masking "demo" everywhere would hide more than it protects
+MIN_SECRET = 6  # shorter values are words: "x", "none", "demo"; masking them would hide more than it protects
 
 _LOOKS_SECRET = re.compile(
     r"""
@@ -35,12 +36,44 @@ _NAMED = re.compile(
 )
 _BEARER = re.compile(r"\b(bearer\s+)[^\s\"'\\,;]{6,}", re.IGNORECASE)
 
-
 # Every pattern above needs one of these, in lower case: searching for words is a hundred times as fast as for patterns.
 _HINTS = (
     "sk-", "pk-", "rk-", "aiza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xox", "akia", "eyj",
     "key", "token", "secret", "passw", "authoriz", "cookie", "bearer",
 )  # fmt: skip
+
+# For the words of strangers, in which no name or path matters as much as a key: shorter, starred out, or just long.
+_SUSPICIOUS = re.compile(
+    r"""
+      \b(?:bearer|basic)\s+[^\s"',;<>]+
+    | \b(?:sk|pk|rk|gsk|xai|hf|nvapi|ghp|gho|glpat|key|csk|fw|pplx|tgp|r8)[-_][\w.*-]{6,}
+    | \bAIza[\w*-]{10,}
+    | \beyJ[\w-]+\.[\w-]+(?:\.[\w-]+)?
+    | (?<![\w+/=-])[\w+/-]{40,}={0,2}
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+class Redactor:
+    """Masks known secrets in every form they may show up in, and anything that has the shape of one."""
+
+    def __init__(self, secrets: Iterable[str | None] = (), *, wary: bool = False) -> None:
+        """`wary` is for what somebody else wrote: it masks too much rather than too little."""
+        forms = {form for secret in secrets if secret and len(secret) >= MIN_SECRET for form in _forms(secret)}
+        self._known = sorted(forms, key=len, reverse=True)  # a secret may be part of another
+        self._wary = wary
+
+    def __call__(self, text: str) -> str:
+        for form in self._known:
+            if form in text:
+                text = text.replace(form, MASK)
+        if self._wary:
+            text = _SUSPICIOUS.sub(MASK, text)
+        if _hinted(text):
+            text = _LOOKS_SECRET.sub(MASK, text)
+            text = _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
+        return text
 
 
 def _hinted(text: str) -> bool:
@@ -51,22 +84,13 @@ def _hinted(text: str) -> bool:
     return False
 
 
-class Redactor:
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        forms = {form for secret in secrets if len(secret) >= MIN_SECRET for form in _forms(secret)}
-        self._known = sorted(forms, key=len, reverse=True)  # a secret may be part of another
-
-    def __call__(self, text: str) -> str:
-        for form in self._known:
-            if form in text:
-                text = text.replace(form, MASK)
-        if _hinted(text):
-            text = _LOOKS_SECRET.sub(MASK, text)
-            text = _BEARER.sub(rf"\1{MASK}", _NAMED.sub(rf"\1{MASK}", text))
-        return text
-
-
 def _forms(secret: str) -> set[str]:
     """A value as it may show up: plain, inside JSON, in a URL, in base64."""
     encoded = base64.b64encode(secret.encode("utf-8", "replace")).decode().rstrip("=")
-    return {secret, json.dumps(secret)[1:-1], quote(secret, safe=""), encoded}
+    return {
+        secret,
+        json.dumps(secret)[1:-1],
+        quote(secret, safe="", errors="replace"),
+        quote(secret, errors="replace"),
+        encoded,
+    }
