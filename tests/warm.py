@@ -136,7 +136,8 @@ def _become(order: dict) -> None:
 
 def _reopened(stream: TextIO) -> TextIO:
     """The same descriptor, which may be a terminal now."""
-    return open(stream.fileno(), stream.mode, encoding=stream.encoding, errors=stream.errors, closefd=False)
+    by_line = 1 if stream.line_buffering else -1
+    return open(stream.fileno(), stream.mode, by_line, stream.encoding, stream.errors, closefd=False)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from contextlib import asynccontextmanager, closing
 import aiohttp
 import pytest
 
+from tests.server.forked import Forked
 from tests.server.serving import ask, frames, read_to
 
 AGENT = """\
@@ -48,13 +49,17 @@ class Process:
 
 
 @asynccontextmanager
-async def holodeck(tmp_path, *arguments, agent=AGENT, stdout=DEVNULL, stderr=PIPE, **environment):
+async def holodeck(tmp_path, *arguments, agent=AGENT, stdout=DEVNULL, stderr=PIPE, cold=False, **environment):
+    """`cold` starts Python, as users do."""
     (tmp_path / "agent.yaml").write_text(agent)
     port = free_port()
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, "-m", "holodeck", "serve", "--port", str(port), *arguments,
-        cwd=tmp_path, stdout=stdout, stderr=stderr, env={**os.environ, **environment},
-    )  # fmt: skip
+    words, environment = ("serve", "--port", str(port), *arguments), {**os.environ, **environment}
+    if cold:
+        process = await asyncio.create_subprocess_exec(
+            sys.executable, "-m", "holodeck", *words, cwd=tmp_path, stdout=stdout, stderr=stderr, env=environment
+        )
+    else:
+        process = await Forked.start(*words, folder=tmp_path, environment=environment, stdout=stdout, stderr=stderr)
     try:
         yield Process(process, port)
     finally:
@@ -71,7 +76,7 @@ async def status_of(client: aiohttp.ClientSession, url: str) -> int:
 
 @pytest.mark.req("SRV-04", "SRV-01")
 async def test_the_banner_says_where_and_how_to_talk(tmp_path):
-    async with holodeck(tmp_path) as server:
+    async with holodeck(tmp_path, cold=True) as server:
         await server.until_ready()
         text = server.banner.decode()
         for part in ("talker", "demo", "ag-ui", f"{server.url}/awp", f"{server.url}/docs", "curl -N"):
@@ -123,7 +128,7 @@ async def test_a_signal_ends_fifty_live_streams_properly(tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_the_second_signal_ends_it_at_once(tmp_path, number, code):
     slow = AGENT.replace("0.2", "60") + "instructions: talk\n"
-    async with holodeck(tmp_path, agent=slow) as server:
+    async with holodeck(tmp_path, agent=slow, cold=number == signal.SIGTERM) as server:
         await server.until_ready()
         async with aiohttp.ClientSession() as client:
             body = {"runId": "r", "threadId": "t", "messages": [{"id": "m", "role": "user", "content": "Hello"}]}
@@ -145,7 +150,7 @@ async def test_a_busy_port_is_one_line_with_a_free_one(tmp_path):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        async with holodeck(tmp_path, "--port", str(port)) as server:
+        async with holodeck(tmp_path, "--port", str(port), cold=True) as server:
             assert await server.exit_code() == 3
             text = (await server.process.stderr.read()).decode()
     assert text.count("\n") == 1

@@ -190,9 +190,11 @@ class Service:
             tools=len(self._server.agent.tools.schemas()),
             colours=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
         )
-        try:
-            sys.stderr.write(text + "\n")
-            sys.stderr.flush()
+        try:  # through a stream of its own: what could not be written would wait in `sys.stderr` and make the exit code 120
+            with open(
+                sys.stderr.fileno(), "w", encoding=sys.stderr.encoding, errors="replace", closefd=False
+            ) as screen:
+                screen.write(text + "\n")
         except OSError as error:  # a full disk, a closed terminal: no reason not to serve
             log.warning("the banner could not be shown: %s", error.strerror)
         if self._options.open_browser:
