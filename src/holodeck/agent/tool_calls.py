@@ -4,7 +4,6 @@ Nothing a tool does ends the run: bad arguments, unknown names, failures and tim
 """
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Mapping, Sequence
@@ -16,7 +15,7 @@ from holodeck.agent.budget import NOT_PAID_FOR, Spending
 from holodeck.agent.kept_results import KeptResults
 from holodeck.agent.narrator import Narrator
 from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
-from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus
+from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus, arguments_shown
 from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.names import unknown_tool
 from holodeck.tools.port import ToolContext, Toolset
@@ -134,7 +133,7 @@ class ToolRunner:
         self.executions.append(
             ToolExecution(
                 tool_name=call.name,
-                parameters=arguments or _loosely(call.arguments),
+                parameters=arguments or arguments_shown(call.arguments),
                 status=ToolStatus.FAILED if result.failed else ToolStatus.SUCCESS,
                 result=None if result.failed else result.text,
                 execution_time=seconds,
@@ -158,12 +157,3 @@ def _arguments_of(
     if schema is None:
         return BadArguments(unknown_tool(call.name, offered).text)
     return read_arguments(call.arguments, schema)
-
-
-def _loosely(arguments: str) -> dict[str, Any]:
-    """For people who read what was asked: the arguments if they are an object, else the text itself."""
-    try:
-        value = json.loads(arguments or "{}")
-    except (ValueError, RecursionError):
-        return {"arguments": arguments}
-    return value if isinstance(value, dict) else {"arguments": value}

@@ -7,6 +7,8 @@ import msgspec
 
 from holodeck.core.messages import Content, text_of
 
+_decode = msgspec.json.Decoder().decode
+
 
 class Approval(StrEnum):
     """Whether a person has to agree before a tool runs."""
@@ -63,3 +65,12 @@ class ToolExecution(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("a failed ToolExecution needs its error_message")
         if self.execution_time is not None and self.execution_time < 0:
             raise ValueError("execution_time cannot be negative")
+
+
+def arguments_shown(arguments: str) -> dict[str, Any]:
+    """Arguments of a call for people who read it: the object that they are, else the text that the model wrote."""
+    try:
+        value = _decode(arguments or "{}")
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return {"arguments": arguments}
+    return value if isinstance(value, dict) else {"arguments": value}

@@ -4,17 +4,11 @@ A run may speak several times, between its tool calls. Told as one message, each
 own. The *answer* is what was said last; it is what `AgentResponse.final_response` says.
 """
 
-from typing import Any
-
-import msgspec
-
 from holodeck.core.events import Ending, Outcome, RunFailed, RunFinished, TextAdded
 from holodeck.errors import Cancelled, HoloDeckError, ModelError, by_code
 
 PARAGRAPH = "\n\n"
 WAITING = frozenset({Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS})
-
-_decode = msgspec.json.Decoder().decode
 
 
 class ReplyText:
@@ -64,12 +58,3 @@ def failure_of(ending: Ending, answer: str) -> HoloDeckError | None:
     error = ModelError(ending.warning or "The model answered with nothing.")
     error.reason = "max_iterations" if ending.outcome is Outcome.MAX_ITERATIONS else "empty_reply"
     return error
-
-
-def arguments_shown(arguments: str) -> dict[str, Any]:
-    """Arguments of a call for people who read it: the object that they are, else the text that the model wrote."""
-    try:
-        value = _decode(arguments or "{}")
-    except (msgspec.DecodeError, UnicodeError, RecursionError):
-        return {"arguments": arguments}
-    return value if isinstance(value, dict) else {"arguments": value}

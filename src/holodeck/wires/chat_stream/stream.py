@@ -11,10 +11,11 @@ from typing import Any
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
 from holodeck.core.text import shorten
+from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
 from holodeck.wires.named_events import StreamEvent
-from holodeck.wires.reply import ReplyText, arguments_shown, error_of, failure_of
+from holodeck.wires.reply import ReplyText, error_of, failure_of
 
 TOOL_FAILED = "tool-failed"
 APPROVAL_NEEDED = "approval-needed"

@@ -11,9 +11,8 @@ from msgspec import UNSET, Meta, UnsetType
 
 from holodeck.core.events import Interrupt, RunFinished
 from holodeck.core.request import FileNote
-from holodeck.core.tools import ToolExecution, ToolStatus
+from holodeck.core.tools import ToolExecution, ToolStatus, arguments_shown
 from holodeck.core.usage import TokenUsage
-from holodeck.wires.reply import arguments_shown
 
 CallStatus = Literal["success", "error", "pending"]
 
