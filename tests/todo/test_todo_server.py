@@ -198,15 +198,29 @@ def test_the_start_to_the_first_answer_needs_no_database_toolkit(tmp_path, capsy
         try:
             runpy.run_module("holodeck.todo", run_name="__main__")
         finally:
-            sys.stderr.write(" ".join(name for name in sys.modules if "." not in name))
+            sys.stderr.write(" ".join(sys.modules))
     """
     with raw("-c", code, str(tmp_path / "t.sqlite3")) as server:
         times = psutil.Process(server.pid).cpu_times()
         loaded = server.communicate(timeout=10)[1].decode().split()
     with capsys.disabled():
         sys.stdout.write(f"\nholodeck-todo: start to first answer {times.user + times.system:.2f} s of CPU\n")
-    assert "mcp" in loaded
+    assert "mcp.server.lowlevel.server" in loaded
     assert not {"sqlmodel", "sqlalchemy", "psycopg"} & set(loaded)
+    assert not {"mcp.client", "mcp.server.mcpserver", "mcp.types", "httpx2", "cryptography"} & set(loaded)
+
+
+def test_the_models_of_the_protocol_are_built_when_they_are_used():
+    code = """if True:
+        from holodeck.todo.lean_start import lean_imports
+        with lean_imports():
+            import holodeck.todo.server, mcp_types
+        import pydantic
+        class Later(pydantic.BaseModel): pass
+        print(mcp_types.ListRootsResult.__pydantic_complete__, Later.__pydantic_complete__)
+    """
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=10)
+    assert shown.stdout.split() == ["False", "True"]
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -78,7 +78,10 @@ def _serve(options: argparse.Namespace) -> None:
     listener = _listen(options.host, options.port) if options.http else None
 
     gc.disable()  # importing makes much that stays and nothing to collect: a tenth of the start would be spent looking
-    from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415, see the module's docstring
+    from holodeck.todo.lean_start import lean_imports  # noqa: PLC0415, see the module's docstring
+
+    with lean_imports():
+        from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415
     from holodeck.todo.tools import Toolbox  # noqa: PLC0415
 
     gc.freeze()

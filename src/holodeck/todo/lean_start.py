@@ -1,0 +1,38 @@
+"""The server half of the official SDK without the rest of it, for a process that is a server and nothing else.
+
+`import mcp` loads its client, its command line and a second server framework, and builds 500 pydantic models of which a
+server uses twenty: together two thirds of the start. Python runs a package's `__init__` before any of its modules, so the
+packages are put in place first, not run; the models are built when they are first used. Both change the process, so only
+`holodeck.todo.__main__` comes here: whoever imports the todo server into a process of their own gets the SDK as it is.
+"""
+
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.util import find_spec, module_from_spec
+
+from pydantic import BaseModel, ConfigDict
+
+_PACKAGES = ("mcp", "mcp.server")
+
+
+@contextmanager
+def lean_imports() -> Iterator[None]:
+    """What is imported in the block comes without its package's other half; its models wait for their first use."""
+    for name in _PACKAGES:
+        _put_in_place(name)
+    usual = BaseModel.model_config
+    BaseModel.model_config = ConfigDict(defer_build=True)
+    try:
+        yield
+    finally:
+        BaseModel.model_config = usual
+
+
+def _put_in_place(name: str) -> None:
+    if name in sys.modules or (spec := find_spec(name)) is None:
+        return
+    package = sys.modules[name] = module_from_spec(spec)
+    parent, _, child = name.rpartition(".")
+    if parent:
+        setattr(sys.modules[parent], child, package)
