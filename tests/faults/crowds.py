@@ -6,6 +6,7 @@ import json
 import time
 from collections.abc import Coroutine
 
+from holodeck.server.crowd import HEARD_BEYOND
 from tests.faults.client_faults import talking
 from tests.faults.endpoint import Plan, marked
 from tests.faults.house import House, until
@@ -14,6 +15,7 @@ from tests.faults.scene import Scene
 from tests.models.endpoint import text_stream
 
 CROWD = 1000
+ROOM, FAR_BEYOND = 30, 200  # connections that are served, and that come beside them
 WORDS = 200  # of 100 characters each: more than the buffers of a socket that was told to have small ones
 ALLOWED_GROWTH = 64.0  # MiB for a thousand deaf readers
 ALLOWED_LEAK = 16.0  # MiB between two times: what an allocator does, not what a leak does
@@ -93,6 +95,36 @@ async def _round(scene: Scene, house: House, size: int, name: str, *, deaf: bool
 
 def _open(house: House, ports: set[int]) -> bool:
     return any(each.raddr and each.raddr.port in ports for each in house.system.net_connections("tcp4"))
+
+
+async def too_many_connections(scene: Scene) -> None:
+    """C13: a stream goes on while hundreds connect. Those beyond the limit are told, or closed; monitors are answered."""
+    house = scene.house
+    turn = scene.turn(talking(0.02, 60))
+    running = asyncio.create_task(scene.finish(turn))
+    await turn.plan.asked()
+    crowd = [await house.connect() for _ in range(ROOM + FAR_BEYOND)]
+    told = [asyncio.create_task(_asked(reader, writer)) for reader, writer in crowd[-FAR_BEYOND:]]
+    assert (await running).ending == "finished", turn.told
+    answers = await asyncio.wait_for(asyncio.gather(*told), 10)
+    assert set(answers) == {b"HTTP/1.1 503 Service Unavailable", b""}, set(answers)
+    assert answers.count(b"") >= FAR_BEYOND - 2 * HEARD_BEYOND, "more were heard than there is room for"
+    await until(lambda: house.fds() <= house.idle_fds + ROOM + HEARD_BEYOND + 10, 5, "those far beyond to be closed")
+    assert (await house.get("/health"))[0] == 200
+    for _, writer in crowd:
+        writer.transport.abort()
+    await until(lambda: house.fds() <= house.idle_fds + ROOM // 2, 5, "the crowd to be gone")
+    await scene.goes_on()
+
+
+async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> bytes:
+    """The first line of the answer; nothing if there is none."""
+    with contextlib.suppress(ConnectionError):
+        writer.write(HEAD + b"Connection: close\r\nContent-Length: 2\r\n\r\n{}")
+        answer = await reader.read()
+        assert not answer or b"retry-after: 2\r\n" in answer, answer
+        return answer.partition(b"\r\n")[0]
+    return b""
 
 
 async def slow_loris(scene: Scene, size: int = CROWD) -> None:

@@ -162,6 +162,12 @@ class ServerSettings(Block):
 
     runs: RunSettings = Field(RunSettings(), description="How long a run outlives its readers")
     limits: LimitSettings = Field(LimitSettings(), description="What one user may take of the server")
+    max_connections: int = Field(
+        10_000,
+        ge=1,
+        le=1_000_000,
+        description="Connections at a time; more are answered 503. Descriptors may allow less",
+    )
     shutdown_timeout: float = Field(
         5, ge=0, le=600, description="Seconds that running streams get to finish at the end"
     )

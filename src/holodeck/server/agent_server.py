@@ -11,6 +11,7 @@ from holodeck.errors import NotReady, Overloaded
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.runs import Run, Runs, RunSettings
+from holodeck.server.crowd import Crowd
 from holodeck.server.options import ServerSettings
 from holodeck.server.places import Places, take_place
 from holodeck.server.quota import Charging, Quotas, key_of
@@ -45,6 +46,7 @@ class AgentServer:
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
+        self.crowd = Crowd(self.settings.limits.max_connections, self.metrics.connections.add)
         self.places = Places(self.settings.use.streams_per_client)
         self._trace = trace
         self.runs = Runs(agent, store, run_settings, watch=self._watch)

@@ -30,6 +30,7 @@ from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
+from holodeck.server.crowd import room_for
 from holodeck.server.listen import bind
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
@@ -115,7 +116,9 @@ def _settings(options: ServeOptions) -> ServerSettings:
             allowed_hosts=(*options.allowed_hosts, *(name.strip() for name in more_hosts.split(",") if name.strip())),
             cors_origins=options.cors_origins,
         ),
-        limits=RequestLimits(max_upload=round(file.files.max_request_mb * MB)),
+        limits=RequestLimits(
+            max_upload=round(file.files.max_request_mb * MB), max_connections=room_for(file.server.max_connections)
+        ),
         files=FileLimits(
             max_files=file.files.max_files,
             max_file_bytes=round(file.files.max_file_mb * FILE_MB),
@@ -222,7 +225,7 @@ def http_server(server: AgentServer) -> HttpServer:
     return HttpServer(
         uvicorn.Config(
             create_app(server),
-            http=TimedProtocol.with_limits(limits),
+            http=TimedProtocol.with_limits(limits, server.crowd),
             ws="none",
             lifespan="off",
             interface="asgi3",

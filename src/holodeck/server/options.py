@@ -24,6 +24,7 @@ class RequestLimits:
     max_body: int = 32 * MB
     max_upload: int = 100 * MB  # where files may come along
     max_unmeasured_body: int = 1 * MB  # sent in chunks, its size not said beforehand
+    max_connections: int = 10_000
     max_head: int = 64 * 1024
     head_seconds: float = 10.0
     body_seconds: float = 30.0  # and then at least …

@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.errors import InvalidRequest
+from holodeck.server.crowd import FOR_MONITORS, Crowd, Entry, turned_away
 from holodeck.server.options import RequestLimits
 from holodeck.server.stream import TRANSPORT, unsent_bytes
 from holodeck.wires.problem import problem
@@ -23,10 +24,11 @@ class TimedProtocol(HttpToolsProtocol):
     """Use `with_limits` to get a class that uvicorn can instantiate."""
 
     limits: ClassVar[RequestLimits] = RequestLimits()
+    crowd: ClassVar[Crowd]
 
     @classmethod
-    def with_limits(cls, limits: RequestLimits) -> "type[TimedProtocol]":
-        return type(cls.__name__, (cls,), {"limits": limits})
+    def with_limits(cls, limits: RequestLimits, crowd: Crowd) -> "type[TimedProtocol]":
+        return type(cls.__name__, (cls,), {"limits": limits, "crowd": crowd})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -37,13 +39,19 @@ class TimedProtocol(HttpToolsProtocol):
         self._lingered = 0
         self._flush: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self._entry = Entry.SERVED
+        self._whole_app = self.app
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._arm(self.limits.head_seconds)
+        self._entry = self.crowd.enter()
+        if self._entry is Entry.CLOSED:
+            transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self.crowd.leave()
         if self._flush is not None:
             self._flush.cancel()
         super().connection_lost(exc)
@@ -71,6 +79,9 @@ class TimedProtocol(HttpToolsProtocol):
     def on_headers_complete(self) -> None:
         self._in_head, self._in_body, self._lingered = False, True, 0
         self._disarm()
+        if self._entry is Entry.HEARD:
+            asks_how_it_is = self.url.partition(b"?")[0] in FOR_MONITORS
+            self.app = self._whole_app if asks_how_it_is else turned_away
         super().on_headers_complete()
 
     def on_message_complete(self) -> None:

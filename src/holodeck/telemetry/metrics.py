@@ -30,6 +30,9 @@ class Metrics:
         self.request_seconds = Histogram(
             "holodeck_http_request_seconds", "From a request's head to the end of its answer", _SECONDS, ("route",)
         )
+        self.connections = Counter(
+            "holodeck_connections_total", "Connections: served, over the limit but heard, closed at once", ("entry",)
+        )
         self.runs = Counter("holodeck_runs_total", "Runs that ended, and how", ("outcome", "code"))
         self.run_seconds = Histogram("holodeck_run_seconds", "From a run's start to its end", _SECONDS)
         self.steps = Counter("holodeck_model_calls_total", "Model calls")

@@ -32,6 +32,7 @@ async def _present(server: AgentServer) -> list[Figure]:
         Gauge("holodeck_info", "The server", about, ("version", "agent", "state")),
         Gauge("holodeck_active_runs", "Runs that are queued or going on", server.runs.busy),
         Gauge("holodeck_open_streams", "Answers on their way to a client, streamed or waited for", server.places.taken),
+        Gauge("holodeck_open_connections", "Connections, those over the limit included", server.crowd.present),
         Gauge("holodeck_active_sessions", "Conversations that are remembered", await server.store.count()),
         Gauge("holodeck_circuit_breaker_state", "1 for the state it is in", _breakers(server), ("service", "state")),
         Gauge("holodeck_log_lines_dropped_total", "Log lines that nobody took in time", drops, kind="counter"),

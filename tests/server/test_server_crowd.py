@@ -1,0 +1,176 @@
+"""More connections than the server takes: who is heard, who is served, and what monitors see of it."""
+
+import asyncio
+import json
+import resource
+from contextlib import suppress
+
+import aiohttp
+import pytest
+
+from holodeck.models.scripted import says
+from holodeck.server import crowd as crowds
+from holodeck.server.crowd import FILES_EACH, HEARD_BEYOND, OWN_FILES, Crowd, Entry, room_for
+from holodeck.server.options import RequestLimits
+from tests.server.serving import Gate, ask, read_to, served, types, until
+
+HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
+FEW = RequestLimits(max_connections=3, head_seconds=5)
+
+
+async def crowd_of(s, size):
+    return [await s.connect() for _ in range(size)]
+
+
+async def leave(crowd):
+    for _, writer in crowd:
+        writer.close()
+    for _, writer in crowd:
+        with suppress(ConnectionError):
+            await writer.wait_closed()
+
+
+async def asked(s, path="/awp", body=None):
+    """One request on a connection of its own."""
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(force_close=True)) as client:
+        method = "GET" if body is None else "POST"
+        async with client.request(method, s.url + path, json=body) as answer:
+            return answer.status, answer.headers, await answer.json(content_type=None) if body else await answer.text()
+
+
+@pytest.mark.req("C13", "SRV-17")
+async def test_beyond_the_limit_a_request_is_a_503_that_says_when_to_come_back():
+    async with served(limits=FEW) as s:
+        crowd = await crowd_of(s, 3)
+        await until(lambda: s.server.crowd.present == 3)
+        status, headers, told = await asked(s, body=ask())
+        assert (status, told["status"], told["reason"]) == (503, 503, "connections")
+        assert told["type"].endswith("/overloaded")
+        assert headers["Content-Type"] == "application/problem+json"
+        assert headers["Retry-After"] == "2"
+        assert headers["Connection"] == "close"
+        assert s.model.prompts == []
+        await leave(crowd)
+        await until(lambda: s.server.crowd.present == 0)
+        async with s.post() as answer:
+            assert types(await answer.read())[-1] == "RUN_FINISHED"
+
+
+@pytest.mark.req("C13")
+async def test_a_large_body_of_somebody_who_is_turned_away_does_not_cost_the_answer():
+    async with served(limits=FEW) as s:
+        crowd = await crowd_of(s, 3)
+        await until(lambda: s.server.crowd.present == 3)
+        status, _, told = await asked(s, body=ask("x" * 900_000))
+        assert (status, told["reason"]) == (503, "connections")
+        await leave(crowd)
+
+
+@pytest.mark.req("C13")
+@pytest.mark.parametrize("path", ["/health", "/ready", "/health/agent", "/metrics", "/health?a=b"])
+async def test_monitors_are_answered_beyond_the_limit(path):
+    async with served(limits=FEW) as s:
+        crowd = await crowd_of(s, 3)
+        await until(lambda: s.server.crowd.present == 3)
+        assert (await asked(s, path))[0] == 200
+        await leave(crowd)
+
+
+@pytest.mark.req("C13")
+async def test_a_connection_that_is_only_heard_stays_so():
+    async with served(limits=FEW) as s:
+        crowd = await crowd_of(s, 4)
+        await until(lambda: s.server.crowd.present == 4)
+        reader, writer = crowd[3]
+        for path, status in ((b"/health", b"200"), (b"/docs", b"503"), (b"", b"")):
+            writer.write(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
+            line = await reader.readline()
+            assert line.split(b" ")[1:2] == ([status] if status else [])
+            if status == b"200":
+                head = await reader.readuntil(b"\r\n\r\n")
+                length = int(head.lower().partition(b"content-length: ")[2].split(b"\r\n")[0])
+                await reader.readexactly(length)
+            else:
+                await reader.read()
+        await leave(crowd)
+
+
+@pytest.mark.req("C13")
+async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_go_on():
+    gate = Gate()
+    async with served(says("a b", pause=gate), limits=FEW) as s:
+        answer = await s.post()
+        begun = await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        crowd = await crowd_of(s, 2 + HEARD_BEYOND)
+        await until(lambda: s.server.crowd.present == 3 + HEARD_BEYOND)
+        reader, writer = await s.connect()
+        with suppress(ConnectionError):
+            assert await asyncio.wait_for(reader.read(), 2) == b""
+        writer.close()
+        await until(lambda: s.server.crowd.present == 3 + HEARD_BEYOND)
+        gate.open.set()
+        assert types(begun + await answer.read())[-1] == "RUN_FINISHED"
+        await leave(crowd)
+        await until(lambda: s.server.crowd.present <= 1)
+        page = (await asked(s, "/metrics"))[2]
+        assert 'holodeck_connections_total{entry="closed"} 1' in page
+        assert f'holodeck_connections_total{{entry="heard"}} {HEARD_BEYOND}' in page
+
+
+@pytest.mark.req("C13")
+async def test_at_most_as_many_as_allowed_are_served_of_a_crowd_that_comes_at_once():
+    gate = Gate()
+    async with served(says("a b", pause=gate), limits=RequestLimits(max_connections=100)) as s:
+
+        async def one(n):
+            body = json.dumps(ask(thread=f"t{n}")).encode()
+            try:
+                reader, writer = await s.connect()
+                writer.write(HEAD % len(body) + body)
+                answer = await reader.read()
+            except ConnectionError:
+                return None
+            writer.close()
+            return answer.partition(b"\r\n")[0].decode(), b"RUN_FINISHED" in answer
+
+        everybody = [asyncio.create_task(one(n)) for n in range(600)]
+        await until(lambda: sum(task.done() for task in everybody) == 500, 20)
+        gate.open.set()
+        told = await asyncio.gather(*everybody)
+        assert told.count(("HTTP/1.1 200 OK", True)) == 100
+        assert told.count(("HTTP/1.1 503 Service Unavailable", False)) >= HEARD_BEYOND
+        assert len(s.model.prompts) == 100
+
+
+def test_a_crowd_is_told_once_in_a_while(caplog):
+    now = [0.0]
+    crowd = Crowd(1, lambda _: None, clock=lambda: now[0])
+    assert crowd.enter() is Entry.SERVED
+    assert not caplog.records
+    for _ in range(5):
+        assert crowd.enter() is Entry.HEARD
+        crowd.leave()
+    assert [record.details["beyond"] for record in caplog.records] == [1]
+    now[0] = 11
+    crowd.enter()
+    assert [record.details["beyond"] for record in caplog.records] == [1, 5]
+
+
+LIMITS = [
+    ((1024, 524_288), 10_000, 10_000, OWN_FILES + HEARD_BEYOND + FILES_EACH * 10_000),
+    ((1024, 1024), 10_000, 448, 1024),
+    ((64, 64), 10_000, 4, 64),
+    ((65_536, 65_536), 100, 100, 65_536),
+    ((1024, resource.RLIM_INFINITY), 10_000, 10_000, OWN_FILES + HEARD_BEYOND + FILES_EACH * 10_000),
+    ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 10_000, 10_000, resource.RLIM_INFINITY),
+]
+
+
+@pytest.mark.req("C13", "C14")
+@pytest.mark.parametrize(("limits", "wanted", "given", "soft"), LIMITS)
+def test_there_are_descriptors_for_every_connection_that_is_served(monkeypatch, limits, wanted, given, soft):
+    now = [limits]
+    monkeypatch.setattr(crowds.resource, "getrlimit", lambda _: now[0])
+    monkeypatch.setattr(crowds.resource, "setrlimit", lambda _, pair: now.__setitem__(0, pair))
+    assert room_for(wanted) == given
+    assert now[0] == (soft, limits[1])
