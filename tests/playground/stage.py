@@ -14,10 +14,10 @@ from holodeck.models.scripted import ScriptedModel, Turn, says
 from holodeck.runs.runs import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import HttpServer, http_server
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolsetHealth
+from tests.server.serving import PromptServer
 
 
 async def get_weather(city: str) -> dict[str, Any]:
@@ -80,7 +80,7 @@ class Stage:
     port: int
     model: ScriptedModel
     tools: StageTools
-    http: HttpServer
+    http: PromptServer
     _end: Callable[[], Any] = field(repr=False)
 
     @property
@@ -132,7 +132,7 @@ async def staged(
     )
     server = AgentServer(agent, store or MemorySessionStore(), run_settings=RunSettings(**runs))
     listener = bind("127.0.0.1", one_port() if port is None else port)
-    http = http_server(server)
+    http = PromptServer(server)
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     await until(lambda: http.started)
     ended = False
@@ -142,7 +142,8 @@ async def staged(
         if not ended:
             ended = True
             await server.drain(0)
-            http.should_exit = http.force_exit = True  # connections of a browser are not waited for
+            http.force_exit = True  # connections of a browser are not waited for
+            http.over.set()
             await serving
             await server.close()
             listener.close()

@@ -76,7 +76,8 @@ async def test_the_keyboard_reaches_everything_and_escape_stops(browser):
 
 
 async def test_screen_readers_hear_that_an_answer_began_and_ended(browser):
-    async with staged(says("fine")) as stage:
+    tap = Tap()  # without it, question and answer may come between two frames, and there is nothing to tell
+    async with staged(says("fine", pause=tap)) as stage:
         await browser.open(stage.url)
         await browser.until("document.querySelector('#health.well')")
         await browser.run(
@@ -85,5 +86,8 @@ async def test_screen_readers_hear_that_an_answer_began_and_ended(browser):
                 .observe(document.querySelector("#announcer"), {childList: true})"""
         )
         await say(browser, "hello")
+        await browser.until("window.heard.length")
+        tap.grant(1)
         await hear(browser, "fine")
+        await browser.until("window.heard.length > 1")
         assert await browser.run("return window.heard") == ["The agent is answering.", "The answer is complete."]

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 
@@ -16,12 +16,37 @@ from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.runs import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import HttpServer, http_server
+from holodeck.server.main import FLUSH_SECONDS, HttpServer, http_server
 from holodeck.server.options import RequestLimits, ServerSettings, StreamSettings
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 
 _numbers = count()
+
+
+class PromptServer(HttpServer):
+    """Goes when it is told to. uvicorn looks ten times a second whether it should, and takes a tenth for its farewell."""
+
+    def __init__(self, server: AgentServer) -> None:
+        super().__init__(http_server(server).config)
+        self.over = asyncio.Event()
+
+    async def main_loop(self) -> None:
+        await self.on_tick(0)
+        await self.over.wait()
+
+    async def shutdown(self, sockets=None) -> None:
+        for listener in (*self.servers, *(sockets or ())):
+            listener.close()
+        state = self.server_state
+        for connection in list(state.connections):
+            connection.shutdown()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSH_SECONDS):
+                while (state.connections or state.tasks) and not self.force_exit:
+                    await asyncio.sleep(0.005)
+        for task in state.tasks:
+            task.cancel()
 
 
 @dataclass
@@ -75,7 +100,7 @@ async def served(
         chain=chain,
     )
     listener = bind("127.0.0.1", 0)
-    http = http_server(server)
+    http = PromptServer(server)
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     await until(lambda: http.started)
     if ready:
@@ -88,7 +113,7 @@ async def served(
     finally:
         if server.state != "shutting_down":
             await server.drain(0)
-        http.should_exit = True
+        http.over.set()
         await serving
         await server.close()
         listener.close()
