@@ -31,6 +31,20 @@ def test_one_question_one_answer(project):
     assert "\x1b" not in result.out
 
 
+def test_a_script_does_not_pay_for_a_terminal(project):
+    code = (
+        "import sys\n"
+        "from holodeck.cli.main import run\n"
+        "assert run(['chat', '--quiet']) == 0\n"
+        "print([name for name in ('rich', 'prompt_toolkit', 'aiohttp', 'opentelemetry') if name in sys.modules])\n"
+    )
+    command = [sys.executable, "-c", code]
+    done = subprocess.run(
+        command, input="hello\n", cwd=project, env=environment(project), capture_output=True, text=True, check=True
+    )
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 @pytest.mark.req("CHT-02")
 def test_json_is_one_event_a_line(project):
     result = holodeck("chat", "--json", folder=project, stdin="hello\n/tools\n")

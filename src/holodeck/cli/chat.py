@@ -25,8 +25,7 @@ from holodeck.cli.json_story import JsonStory
 from holodeck.cli.lines import Lines, PipedLines
 from holodeck.cli.paint import Paint
 from holodeck.cli.story import Story
-from holodeck.cli.terminal.keyboard import Keyboard, silence
-from holodeck.cli.terminal.screen import Screen
+from holodeck.cli.terminal.silence import silence
 from holodeck.config.load import LoadedConfig
 from holodeck.core.text import one_line
 
@@ -154,6 +153,8 @@ def _greet(shared: Talk, config: LoadedConfig) -> None:
 def _lines(*, person: bool) -> tuple[Lines, asyncio.Event]:
     """Where messages come from, and when the agent may start."""
     if person:
+        from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
+
         keyboard = Keyboard(data_folder() / "history", {name: each.help for name, each in COMMANDS.items()})
         return keyboard, keyboard.ready
     at_once = asyncio.Event()
@@ -165,6 +166,8 @@ def _display(asked: ChatConfig, paint: Paint) -> Display:
     if asked.as_json:
         return JsonStory(sys.stdout)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
+        from holodeck.cli.terminal.screen import Screen  # noqa: PLC0415  rich: lines in a pipe do without it
+
         return Screen(sys.stdout, colours=paint.enabled, verbose=asked.verbose, quiet=asked.quiet)
     err = None if sys.stdout.isatty() else sys.stderr
     return Story(sys.stdout, paint, verbose=asked.verbose, quiet=asked.quiet, err=err)

@@ -1,14 +1,11 @@
-"""The user's keyboard: a line editor at the prompt, and silence while an answer is written.
+"""The user's keyboard: a line editor at the prompt.
 
 Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Tab completes commands and paths; the history is kept over
 sessions in a file for its owner alone.
 """
 
 import asyncio
-import contextlib
-import sys
-import termios
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 from prompt_toolkit import PromptSession
@@ -106,21 +103,3 @@ def _history(file: Path) -> History:
             return FileHistory(str(file))
     except OSError:
         return InMemoryHistory()
-
-
-@contextlib.contextmanager
-def silence() -> Iterator[None]:
-    """Keys that are pressed during an answer are not echoed into it; the next prompt gets them. Ctrl+C still works.
-
-    For a whole conversation: the line editor sets its own mode at each prompt and comes back to this one.
-    """
-    descriptor = sys.stdin.fileno()
-    before = termios.tcgetattr(descriptor)
-    changed = termios.tcgetattr(descriptor)
-    changed[0] &= ~termios.ICRNL  # else an Enter that was pressed early arrives as Ctrl+J
-    changed[3] &= ~(termios.ECHO | termios.ICANON)
-    termios.tcsetattr(descriptor, termios.TCSANOW, changed)
-    try:
-        yield
-    finally:
-        termios.tcsetattr(descriptor, termios.TCSANOW, before)
