@@ -1,23 +1,31 @@
 """The demo model behind the port: streams what `conversation` decided, word by word, as a real model would.
 
 It needs nothing and costs nothing, so it reports no usage. It keeps nothing between two replies.
+
+The rules (two hundred regular expressions and a reader of dates: a seventh of a server's start) are loaded when somebody
+says something, in a thread, so that nobody else waits for them.
 """
 
 import asyncio
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime, tzinfo
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from holodeck.core.ids import new_call_id
-from holodeck.core.messages import ToolCall
+from holodeck.core.messages import Message, ToolCall
+from holodeck.core.tools import ToolSchema
 from holodeck.models.demo import zones
-from holodeck.models.demo.conversation import next_move
 from holodeck.models.demo.recap import recap
-from holodeck.models.demo.scripts import Say
-from holodeck.models.demo.vocabulary import Call
 from holodeck.models.port import Listener, ModelReply, Prompt
+
+if TYPE_CHECKING:
+    from holodeck.models.demo.scripts import Calls, Say
+    from holodeck.models.demo.vocabulary import Call
+
+    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], Say | Calls]
 
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 _ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are said at once
@@ -38,13 +46,16 @@ class DemoModel:
         self._delay = delay
         self._clock = clock
         self._zone = zone or zones.system_zone()
+        self._rules: Rules | None = None
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         if prompt.sums_up:
             return await self._say(recap(prompt.messages), listener)
         now = self._clock().astimezone(zones.zone_named(prompt.timezone) or self._zone)
-        move = next_move(prompt.messages, prompt.tools, prompt.timezone, now)
-        if isinstance(move, Say):
+        if self._rules is None:
+            self._rules = await asyncio.to_thread(_load_rules)
+        move = self._rules(prompt.messages, prompt.tools, prompt.timezone, now)
+        if not isinstance(move, tuple):
             return await self._say(move.text, listener)
         calls = [await self._ask(call, listener) for call in move]
         return ModelReply(tool_calls=tuple(calls), finish_reason="tool_calls")
@@ -55,7 +66,7 @@ class DemoModel:
             await asyncio.sleep(self._delay)
         return ModelReply(text=text)
 
-    async def _ask(self, wanted: Call, listener: Listener) -> ToolCall:
+    async def _ask(self, wanted: "Call", listener: Listener) -> ToolCall:
         arguments = msgspec.json.encode(wanted.arguments).decode()
         call = ToolCall(id=new_call_id(), name=wanted.name, arguments=arguments)
         listener.call_started(call.id, call.name)
@@ -70,3 +81,9 @@ class DemoModel:
 
     async def close(self) -> None:
         return None
+
+
+def _load_rules() -> "Rules":
+    from holodeck.models.demo.conversation import next_move  # noqa: PLC0415  see the module's docstring
+
+    return next_move

@@ -1,0 +1,35 @@
+"""What a server loads before it is ready: a package that is not loaded is time that nobody waits for."""
+
+import os
+import re
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.server.test_server_process import holodeck
+
+LATER = {
+    "mcp": "servers over HTTP need it, local ones do not",
+    "mcp_types": "as above",
+    "httpx2": "as above",
+    "jsonschema": "the first tool call needs it",
+    "parsedatetime": "the demo model's first reply needs it",
+    "holodeck.models.demo.conversation": "as above",
+    "rich.console": "for the terminal chat",
+    "prompt_toolkit": "for the terminal chat",
+    "opentelemetry": "for those who ask for traces",
+    "fastapi": "for nobody",
+    "sqlmodel": "another process",
+}
+
+
+@pytest.mark.req("SRV-04")
+async def test_the_demo_server_is_ready_without_what_it_needs_later(tmp_path):
+    path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
+    traced = {"PYTHONPROFILEIMPORTTIME": "1", "XDG_DATA_HOME": str(tmp_path), "PATH": path}
+    async with holodeck(tmp_path, "--demo", cold=True, **traced) as server:
+        await server.until_ready()
+    loaded = set(re.findall(r"^import time: .*\|\s+(\S+)$", server.banner.decode(), re.MULTILINE))
+    assert {"uvicorn", "structlog.stdlib", "holodeck.tools.mcp_session", "holodeck.models.demo.model"} <= loaded
+    assert not [name for name in loaded if any(f"{name}.".startswith(f"{later}.") for later in LATER)]
