@@ -17,7 +17,7 @@ from holodeck.core.events import HistoryCompacted
 from holodeck.core.messages import Message, Summary, ToolCall
 from holodeck.errors import ModelError
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.resilience.patience import patience
+from holodeck.resilience.patience import Patience
 from holodeck.sessions.port import Conversation
 
 NOT_SUMMARIZED = "history-not-summarized"
@@ -67,7 +67,7 @@ class Compaction:
     async def _ask(self, prompt: Prompt) -> ModelReply:
         """In a time of its own, as long as that of a step."""
         listener = _Unheard(self._narrator)
-        async with patience(self._agent.loop.iteration_timeout, silent=lambda: listener.silent):
+        async with Patience(self._agent.loop.iteration_timeout, lambda: listener.silent):
             return await self._agent.model.reply(prompt, listener)
 
     def _room(self) -> int:

@@ -37,7 +37,7 @@ from holodeck.errors import (
     RunTimeout,
 )
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.resilience.patience import patience
+from holodeck.resilience.patience import Patience
 from holodeck.tools.port import ToolContext, Toolset
 from holodeck.tools.state import StateToolset
 
@@ -133,7 +133,7 @@ class _Run:
         self.narrator.step_started(number)
         seconds = self.agent.loop.iteration_timeout
         try:
-            async with patience(seconds, silent=lambda: self.narrator.silent):
+            async with Patience(seconds, lambda: self.narrator.silent):
                 batch, reply = await self._ask()
                 await self._act(batch)
         except TimeoutError:
@@ -249,8 +249,8 @@ class _Run:
             await self._commit([AssistantMessage(id=self.narrator.message_id, content=said, cut=cut)])
 
     async def _commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
-        """Shielded: a run that is cancelled while it stores a step still stores it whole."""
-        await asyncio.shield(asyncio.ensure_future(self.context.conversation.commit(messages, pending)))
+        """A run that is cancelled meanwhile still stores the step whole: stores promise it."""
+        await self.context.conversation.commit(messages, pending)
 
     async def _keep_state(self) -> None:
         if self.state is not None:

@@ -224,5 +224,8 @@ Emit: TypeAlias = Callable[[Event], None]
 Ending: TypeAlias = RunFinished | RunFailed
 
 
+_ENDINGS = frozenset({RunFinished, RunFailed})
+
+
 def is_ending(event: Event) -> bool:
-    return isinstance(event, RunFinished | RunFailed)
+    return type(event) in _ENDINGS  # asked for every token

@@ -156,7 +156,7 @@ class OpenAIChatModel:
 
     async def _exchange_in_time(self, prompt: Prompt, stream: AnswerStream, remaining: float) -> None:
         try:
-            async with asyncio.timeout(remaining), SilenceLimit(self._limits.first_token) as silence:
+            async with SilenceLimit(self._limits.first_token, within=remaining) as silence:
                 await self._exchange(prompt, stream, silence)
         except _LOST:
             if stream.answer.finish_reason is None:
@@ -237,6 +237,8 @@ async def _read_refusal(response: aiohttp.ClientResponse) -> Refusal:
 
 
 async def _drain(response: aiohttp.ClientResponse) -> None:
+    if response.content.is_eof() and response.content.at_eof():
+        return
     try:
         async with asyncio.timeout(DRAIN):
             while await response.content.readany():

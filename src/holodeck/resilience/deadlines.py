@@ -5,22 +5,29 @@ the clock when it fires and, if something was heard meanwhile, goes back to slee
 """
 
 import asyncio
+import math
 from types import TracebackType
 from typing import Self
 
 
 class SilenceLimit:
-    """`async with SilenceLimit(60) as silence:` raises TimeoutError after 60 s without a call of `heard`."""
+    """`async with SilenceLimit(60, within=600) as silence:` raises TimeoutError after 60 s without a call of `heard`.
 
-    def __init__(self, seconds: float) -> None:
+    And after 600 s in any case: another timer for that would only cost.
+    """
+
+    def __init__(self, seconds: float, *, within: float = math.inf) -> None:
         self._seconds = seconds
+        self._within = within
         self._since = 0.0
         self._timeout = asyncio.timeout(None)
         self._timer: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
         await self._timeout.__aenter__()
-        self._time = asyncio.get_running_loop().time
+        self._loop = asyncio.get_running_loop()
+        self._time = self._loop.time
+        self._ends = self._time() + self._within
         self.allow(self._seconds)
         return self
 
@@ -43,10 +50,13 @@ class SilenceLimit:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = asyncio.get_running_loop().call_at(self._since + self._seconds, self._look)
+        self._timer = self._loop.call_at(self._over(), self._look)
 
     def _look(self) -> None:
-        if self._time() >= self._since + self._seconds:
+        if self._time() >= self._over():
             self._timeout.reschedule(self._time())
         else:
             self._arm()
+
+    def _over(self) -> float:
+        return min(self._since + self._seconds, self._ends)

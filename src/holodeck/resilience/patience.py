@@ -5,22 +5,30 @@ that let the whole step pass in silence is broken, a model that was interrupted 
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
 from contextvars import ContextVar
+from types import TracebackType
 
 _limit: ContextVar[tuple[asyncio.Timeout, Callable[[], bool]] | None] = ContextVar("limit", default=None)
 
 
-@asynccontextmanager
-async def patience(seconds: float, silent: Callable[[], bool]) -> AsyncIterator[None]:
-    """Raises TimeoutError after `seconds`. `silent` says whether nothing has been heard until then."""
-    async with asyncio.timeout(seconds) as timeout:
-        token = _limit.set((timeout, silent))
-        try:
-            yield
-        finally:
-            _limit.reset(token)
+class Patience:
+    """`async with Patience(30, silent)` raises TimeoutError after 30 s. `silent` says whether nothing was heard."""
+
+    __slots__ = ("_silent", "_timeout", "_token")
+
+    def __init__(self, seconds: float, silent: Callable[[], bool]) -> None:
+        self._timeout, self._silent = asyncio.timeout(seconds), silent
+
+    async def __aenter__(self) -> None:
+        await self._timeout.__aenter__()
+        self._token = _limit.set((self._timeout, self._silent))
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        _limit.reset(self._token)
+        await self._timeout.__aexit__(kind, error, trace)
 
 
 def ended_in_silence() -> bool:

@@ -23,6 +23,7 @@ from holodeck.server.readers import NamedEventReaders
 from holodeck.server.routes import agui, chat_stream, health, metrics, pages, playground, rest, runs, sessions
 from holodeck.server.routes.agui import AguiReaders
 from holodeck.server.routing import Operation, Router
+from holodeck.server.stream import RAW_SEND
 from holodeck.server.trace import RequestTrace
 
 ROUTES = {
@@ -48,7 +49,7 @@ class Application:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])  # uvicorn is told to offer nothing else
-        scope["app"] = self
+        scope["app"], scope[RAW_SEND] = self, send
         await self._layers(scope, receive, send)
 
     def openapi(self) -> dict[str, Any]:

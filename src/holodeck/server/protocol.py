@@ -3,10 +3,11 @@
 At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
 after it has its answer. The first and the last have a deadline here, and so has a client that does not take the rest of
 its answer; inside a request `holodeck.server.limits` and the
-stream keep time. Also hands the transport to the stream, which must be able to cut off a reader that takes nothing.
+stream keep time. Also hands itself to the stream, which must know of a client that leaves, and be able to cut off one that takes nothing.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
@@ -14,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from holodeck.errors import InvalidRequest
 from holodeck.server.crowd import FOR_MONITORS, Crowd, Entry, turned_away
 from holodeck.server.options import RequestLimits
-from holodeck.server.stream import TRANSPORT, unsent_bytes
+from holodeck.server.stream import CONNECTION, unsent_bytes
 from holodeck.wires.problem import problem
 
 _PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
@@ -39,6 +40,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._lingered = 0
         self._flush: asyncio.TimerHandle | None = None
         self._unsent = 0
+        self.when_lost: Callable[[], None] | None = None  # for the answer that is under way
         self._entry = Entry.SERVED
         self._whole_app = self.app
 
@@ -55,6 +57,8 @@ class TimedProtocol(HttpToolsProtocol):
         if self._flush is not None:
             self._flush.cancel()
         super().connection_lost(exc)
+        if self.when_lost is not None:
+            self.when_lost()
 
     def data_received(self, data: bytes) -> None:
         super().data_received(data)
@@ -71,7 +75,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
-        self.scope["extensions"] = {TRANSPORT: self.transport}  # type: ignore[dict-item]  # our own extension
+        self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]  # our own extension
         self._in_head, self._head_size = True, 0
         if self._deadline is None and not self._answering():
             self._arm(self.limits.head_seconds)

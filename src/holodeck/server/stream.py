@@ -2,8 +2,7 @@
 
 A run does not notice its readers. One that is slow finds more events per wake-up; one that takes nothing for
 `stall_timeout` seconds is cut off; one that leaves is noticed at once, and its run goes on for the time of its grace.
-Besides the request's own task there is one that listens for the client's leaving and one timer, both idle while tokens
-flow. What the bytes mean is the encoder's business.
+Besides the request's own task there is one timer, idle while tokens flow. What the bytes mean is the encoder's business.
 """
 
 import asyncio
@@ -11,9 +10,10 @@ import fcntl
 import logging
 import sys
 import termios
-from collections.abc import Iterable, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from typing import Protocol
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -28,8 +28,16 @@ from holodeck.wires.encoder import Encoder
 
 log = logging.getLogger(__name__)
 
-TRANSPORT = "holodeck.transport"  # an ASGI extension of `holodeck.server.protocol`
+CONNECTION = "holodeck.connection"  # an ASGI extension of `holodeck.server.protocol`
+RAW_SEND = "holodeck.send"  # `send` as the server gave it: the layers between care for the head of an answer only
 MAX_BATCH = 256  # events in one send: what waits for a slow reader stays in the log, not in its buffer
+
+
+class Connection(Protocol):
+    """What a stream has to know of the socket beneath it."""
+
+    transport: asyncio.Transport
+    when_lost: Callable[[], None] | None
 
 
 @dataclass
@@ -83,20 +91,20 @@ class EventStream(Response):
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
         self._send = send
-        self._transport: asyncio.Transport | None = scope.get("extensions", {}).get(TRANSPORT)
+        self._connection: Connection | None = scope.get("extensions", {}).get(CONNECTION)
         with ExitStack() as followed:
             for reading in self._readings:
                 followed.enter_context(self._runs.attached(reading.run))
-            self._watcher = asyncio.ensure_future(self._watch(receive))
+            followed.enter_context(self._watching(receive))
             self._timer = self._loop.call_later(self._interval, self._tick)
             try:
                 await asyncio.sleep(0)  # a run that was just started begins: its first events leave with the headers
                 await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+                self._send = scope.get(RAW_SEND, send)
                 await self._tell()
             finally:
                 self._timer.cancel()
-                self._watcher.cancel()
-                del self._timer, self._watcher  # they know us: a cycle would wait for the collector, which comes seldom
+                del self._timer  # it knows us: a cycle would wait for the collector, which comes seldom
 
     async def _tell(self) -> None:
         if self._prefix:
@@ -113,7 +121,7 @@ class EventStream(Response):
                 events = told.since(n, MAX_BATCH)
             except ReplayGone:
                 self._drop("a reader fell so far behind that its next events are not kept any more; it was cut off")
-                await asyncio.wait({self._watcher})  # else the server says that the answer was left unfinished
+                await self._really_lost()
                 return
             if events:
                 body = reading.encode(events, n)
@@ -135,10 +143,32 @@ class EventStream(Response):
         await self._send({"type": "http.response.body", "body": body, "more_body": not final})
         self._sending, self._since = False, self._loop.time()
 
-    async def _watch(self, receive: Receive) -> None:
+    @contextmanager
+    def _watching(self, receive: Receive) -> Iterator[None]:
+        """Learns of the client's leaving: from the connection, or from `receive` behind a server of another kind."""
+        if self._connection is not None:
+            self._connection.when_lost = self._leave
+            try:
+                yield
+            finally:
+                self._connection.when_lost = None
+            return
+        listening = asyncio.ensure_future(self._listen(receive))
+        try:
+            yield
+        finally:
+            listening.cancel()
+
+    async def _listen(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
             pass
         self._leave()
+
+    async def _really_lost(self) -> None:
+        """Waits for the end of a connection that was cut; else the server says that the answer was left unfinished."""
+        if self._connection is not None:
+            self._waiter = self._loop.create_future()
+            await self._waiter
 
     def _leave(self) -> None:
         self._left = True
@@ -164,7 +194,7 @@ class EventStream(Response):
 
     def _look_for_progress(self, now: float) -> None:
         """A reader that is slow is welcome, one that takes nothing is not."""
-        unsent = unsent_bytes(self._transport) if self._transport else 0
+        unsent = unsent_bytes(self._connection.transport) if self._connection else 0
         if unsent < self._unsent:
             self._since = now
         self._unsent = unsent
@@ -172,10 +202,8 @@ class EventStream(Response):
     def _drop(self, why: str) -> None:
         log.warning(why)
         self._leave()
-        if self._transport is not None:
-            self._transport.abort()
-        else:
-            self._watcher.cancel()  # a server of another kind: nobody will tell us that the client is gone
+        if self._connection is not None:
+            self._connection.transport.abort()
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:

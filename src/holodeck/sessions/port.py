@@ -32,7 +32,10 @@ class Conversation(Protocol):
         """What stands for the oldest messages in what the model is shown."""
 
     async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
-        """Adds the messages of one step together, and replaces what is pending."""
+        """Adds the messages of one step together, and replaces what is pending.
+
+        Whole or not at all, also when the caller is cancelled meanwhile: a store that has to wait shields itself.
+        """
 
     async def put_state(self, state: Any) -> None: ...
 

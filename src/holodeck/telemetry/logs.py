@@ -7,11 +7,12 @@ same way. Which lines are written, and when, is decided elsewhere.
 
 import json
 import logging
+import time
 import traceback
 from collections.abc import Callable, Iterable, MutableMapping
-from datetime import UTC, datetime
 from typing import Any
 
+import msgspec
 import structlog
 
 from holodeck.core.secrets import Redactor
@@ -24,6 +25,8 @@ _ROOM_FOR_THE_REST = 2048
 _MAX_MEMBER = 200
 _MAX_UNPRINTABLE = 2000
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=str, skipkeys=True).encode
+_encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # a fifth of the time, but not always ASCII
+_NOT_FAST = (TypeError, ValueError, RecursionError)  # keys that are no strings, halves of surrogate pairs, no end
 
 
 class LineFormat:
@@ -31,12 +34,13 @@ class LineFormat:
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._redact = Redactor(secrets)
+        self._second, self._stamp = 0, ""
 
     def __call__(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
         context = current()
         event.pop("exc_info", None)  # added by .exception(); the traceback comes through the standard library's logging
         line = {
-            "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "timestamp": self._now(),
             "level": level,
             "request_id": event.pop("request_id", context.request_id),
             "event": event.pop("event"),
@@ -52,12 +56,14 @@ class LineFormat:
     def dropped(self, count: int) -> bytes:
         return self(None, "warning", {"event": "log_lines_dropped", "details": {"count": count}})
 
+    def _now(self) -> str:
+        second, millisecond = divmod(time.time_ns() // 1_000_000, 1000)
+        if second != self._second:
+            self._second, self._stamp = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+        return f"{self._stamp}.{millisecond:03d}Z"
+
     def _written(self, line: dict[str, Any]) -> bytes:
-        try:
-            text = self._redact(_encode(line))
-        except (ValueError, RecursionError):  # NaN, which is no JSON; a value that holds itself; one without end
-            line["details"] = {"unprintable": _shown(line["details"])}
-            text = self._redact(_encode(line))
+        text = self._redact(_ascii(line))
         if len(text) > MAX_LINE:
             text = self._shortened(line, len(text))
         return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
@@ -67,6 +73,20 @@ class LineFormat:
         start = self._redact(_encode(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # quotes double in it
         members = {key: value[:_MAX_MEMBER] if isinstance(value, str) else value for key, value in line.items()}
         return self._redact(_encode(members | {"details": {"cut": length, "start": start}}))
+
+
+def _ascii(line: dict[str, Any]) -> str:
+    try:
+        data = _encode_fast(line)
+        if data.isascii():
+            return data.decode("ascii")
+    except _NOT_FAST:
+        pass  # the slow way can do more
+    try:
+        return _encode(line)
+    except (ValueError, RecursionError):  # a value that holds itself; one without end
+        line["details"] = {"unprintable": _shown(line["details"])}
+        return _encode(line)
 
 
 def _shown(details: Any) -> str:

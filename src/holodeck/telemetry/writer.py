@@ -31,12 +31,13 @@ class LineWriter:
         self._size = 0
         self._torn = False  # whether the last line that was written is only half there
         self._closing = False
-        self._filled = threading.Condition()
+        self._lock = threading.Lock()
+        self._filled = threading.Condition(self._lock)
         self._thread = threading.Thread(target=self._write_all, name="log writer", daemon=True)
         self._thread.start()
 
     def put(self, line: bytes) -> None:
-        with self._filled:
+        with self._lock:  # the condition's own: entering that would cost two calls more
             if len(self._lines) >= self._max_lines or self._size + len(line) > self._max_bytes or self._closing:
                 self.dropped += 1
                 return
