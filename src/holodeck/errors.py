@@ -7,7 +7,7 @@
     │   ├── InvalidRequest  Unauthorized  Forbidden  NotFound  AgentNotFound  SessionNotFound  RunNotFound
     │   └── MethodNotAllowed  SessionBusy  PayloadTooLarge  UnsupportedMediaType  RateLimited
     ├── ServerError            we, or somebody behind us, failed           5xx
-    │   ├── InternalError  NotReady  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded
+    │   ├── InternalError  NotReady  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull
     │   └── ModelError         the model endpoint failed; `reason` says how
     │       ├── ModelUnreachable   ModelRejected (auth, bad request)  ContextOverflow
     │       ├── ModelInterrupted   ModelTruncated   ModelProtocolError   ContentFiltered
@@ -137,6 +137,12 @@ class ShuttingDown(ServerError):
 class Overloaded(ServerError):
     code, status, title, retryable = "overloaded", 503, "Too many runs at a time", True
     retry_after = 2.0
+
+
+class StorageFull(ServerError):
+    """A disk, or what stands for one, did not take what had to be put there for a while (D10)."""
+
+    code, status, title, retryable = "storage-full", 507, "There is no room for this", True
 
 
 class BudgetExceeded(ServerError):

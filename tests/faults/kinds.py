@@ -121,7 +121,7 @@ PROCESS_KINDS = (
     alone("D03", "kill -9 in the middle of a run", "Children die, the model is left alone, a new process serves on the same machine at once", houses.killed),
     alone("D04", "The session store cannot be had", "It does not start; memory is never put in its place", process_faults.store_is_missing, wires=(SSE,)),
     inside("D09", "The clock jumps by an hour or a day", "No deadline and no session notices", process_faults.clock_jumps, process_faults.with_a_clock),
-    inside("D10", "The disk of the log is full", "Requests go on", process_faults.disk_is_full, process_faults.with_a_full_disk, settles=False),
+    inside("D10", "The disk is full", "The log loses lines and counts them, requests go on; an upload that needs the disk is `storage-full` (507), and nothing of it is left", process_faults.disk_is_full, process_faults.with_a_full_disk, settles=False),
     inside("D11", "Little memory and a body of 200 MB", "413 before it is read", process_faults.memory_is_limited, setting(launch={"before": limited("RLIMIT_AS", 2**30)})),
     inside("D12", "A function blocks the event loop", "The log names its line while it blocks", process_faults.loop_is_blocked, process_faults.with_a_bad_function),
     inside("D13", "Nobody reads the log's pipe", "Lines are dropped and counted; requests go on", process_faults.log_is_not_read, process_faults.with_a_stuck_log, settles=False),

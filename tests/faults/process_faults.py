@@ -9,12 +9,15 @@ import sys
 import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
+from io import BytesIO
 from pathlib import Path
 
+import aiohttp
+
 from tests.faults.client_faults import talking
-from tests.faults.house import House, config, environment, launched, serving, until
+from tests.faults.house import AGENT, House, config, environment, launched, serving, until
 from tests.faults.matrix import Stage
-from tests.faults.own_houses import own
+from tests.faults.own_houses import limited, own
 from tests.faults.scene import Scene
 from tests.models.endpoint import text_stream, tool_call_stream
 
@@ -147,15 +150,29 @@ async def clock_jumps(scene: Scene) -> None:
 
 @asynccontextmanager
 async def with_a_full_disk(shared: Stage, folder: Path) -> AsyncIterator[House]:
+    """Its log takes nothing, and no file may have more than 2 MiB."""
+    scratch = folder / "scratch"
+    scratch.mkdir(parents=True)
+    few = limited("RLIMIT_FSIZE", 2 * MIB)
     with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230  a device: opening it is no work
-        async with serving(folder, config(shared.endpoint.url), stdout=full) as house:
+        agent, env = config(shared.endpoint.url), {"TMPDIR": str(scratch)}
+        async with serving(folder, agent, stdout=full, before=few, env=env) as house:
             yield house
 
 
 async def disk_is_full(scene: Scene) -> None:
-    """D10: a log that cannot be written stops no request."""
+    """D10: a log that cannot be written stops no request; an upload that has no room is told so, and leaves nothing."""
     for _ in range(3):
         await scene.goes_on()
+    size = scene.random.randint(2 * MIB + 100_000, 5 * MIB)
+    form = aiohttp.FormData()
+    form.add_field("message", "read it")
+    form.add_field("files", BytesIO(b"x" * size), filename="a.txt", content_type="text/plain")
+    async with scene.client.post(f"{scene.house.url}/agent/{AGENT}/chat", data=form) as answer:
+        told = await answer.json(content_type=None)
+    assert (answer.status, told["type"].rpartition("/")[2]) == (507, "storage-full"), told
+    assert not list((scene.house.folder / "scratch").iterdir()), "something half-written is left"
+    await scene.goes_on()
 
 
 async def memory_is_limited(scene: Scene) -> None:

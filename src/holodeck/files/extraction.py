@@ -18,6 +18,7 @@ from typing import IO
 import msgspec
 
 from holodeck.core.text import clean, strip_controls
+from holodeck.errors import StorageFull
 from holodeck.files.limits import WorkerLimits
 
 MAX_ANSWER = 2_000_000  # bytes
@@ -63,7 +64,7 @@ class Extraction:
         self._complained = False
 
     async def read(self, kind: str, data: bytes, limits: WorkerLimits) -> Answer:
-        with await asyncio.to_thread(_nameless_file, data) as document:
+        with await asyncio.to_thread(_kept_for_worker, data) as document:
             raw, code = await self._run(self._task(kind, limits), document, limits.wall)
         answer = _understood(raw, code)
         if answer.refused:
@@ -110,6 +111,14 @@ class Extraction:
             _log.warning("file_sandbox_incomplete", extra={"details": {"missing": missing}})
 
 
+def _kept_for_worker(data: bytes) -> IO[bytes]:
+    try:
+        return _nameless_file(data)
+    except OSError as error:
+        _log.error("a document cannot be kept while it is read: %s", error.strerror)
+        raise StorageFull("The server has no room to keep the file while it reads it.") from error
+
+
 def _nameless_file(data: bytes) -> IO[bytes]:
     """In memory where the system can, else in a temporary file that has lost its name."""
     file: IO[bytes]
@@ -117,10 +126,14 @@ def _nameless_file(data: bytes) -> IO[bytes]:
         file = os.fdopen(os.memfd_create("document"), "w+b", buffering=0)
     else:
         file = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115  closed by who asked for it
-    view = memoryview(data)
-    for start in range(0, len(data), _WRITE):
-        file.write(view[start : start + _WRITE])
-    file.seek(0)
+    try:
+        view = memoryview(data)
+        while view:
+            view = view[file.write(view[:_WRITE]) :]  # without a buffer, less may be written than was given
+        file.seek(0)
+    except BaseException:
+        file.close()
+        raise
     return file
 
 

@@ -4,6 +4,7 @@ Forms are read with Starlette's parser, which spools large files to disk; how ma
 have is bounded here. What a file holds, and what the model is shown of it, is for `holodeck.files`.
 """
 
+import logging
 from typing import Any
 
 import msgspec
@@ -11,12 +12,14 @@ from starlette.datastructures import FormData, UploadFile
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from holodeck.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
+from holodeck.errors import InvalidRequest, PayloadTooLarge, StorageFull, UnsupportedMediaType
 from holodeck.files.limits import FileLimits
 from holodeck.files.reader import FileRead
 from holodeck.files.upload import Upload, decode_base64, display_name
 from holodeck.server.routes.asking import json_body, media_type_of, server_of
 from holodeck.wires.rest.request import ChatRequest, FileContent, chat_request, decode
+
+log = logging.getLogger(__name__)
 
 FORM = "multipart/form-data"
 MAX_FIELDS = 20
@@ -53,6 +56,9 @@ async def _of_form(request: Request, limits: FileLimits) -> tuple[ChatRequest, l
             chat = chat_request(form.get("message"), form.get("session_id") or None, _decisions(form))
             found = _files(form, limits.max_files)
             return chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)]
+    except OSError as error:  # of a temporary file: what it holds is gone with it
+        log.error("a form cannot be kept while it is read: %s", error.strerror)  # noqa: TRY400  no defect of ours
+        raise StorageFull("The server has no room to keep the files while it reads them.") from error
     except HTTPException as error:  # how Starlette tells that a form is broken or has too many parts
         raise InvalidRequest(f"The form cannot be read: {error.detail}", status=400) from error
 
