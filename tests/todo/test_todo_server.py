@@ -207,7 +207,7 @@ def test_the_start_to_the_first_answer_needs_no_database_toolkit(tmp_path, capsy
         sys.stdout.write(f"\nholodeck-todo: start to first answer {times.user + times.system:.2f} s of CPU\n")
     assert "mcp.server.lowlevel.server" in loaded
     assert not {"sqlmodel", "sqlalchemy", "psycopg"} & set(loaded)
-    assert not {"mcp.client", "mcp.server.mcpserver", "mcp.types", "httpx2", "cryptography"} & set(loaded)
+    assert not {"mcp.client", "mcp.server.mcpserver", "mcp.types", "httpx2", "cryptography", "uvicorn"} & set(loaded)
 
 
 def test_the_models_of_the_protocol_are_built_when_they_are_used():

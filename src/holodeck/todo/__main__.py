@@ -13,7 +13,8 @@ import os
 import socket
 import sys
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -77,15 +78,12 @@ def _serve(options: argparse.Namespace) -> None:
     check_database(url)
     listener = _listen(options.host, options.port) if options.http else None
 
-    gc.disable()  # importing makes much that stays and nothing to collect: a tenth of the start would be spent looking
-    from holodeck.todo.lean_start import lean_imports  # noqa: PLC0415, see the module's docstring
+    with _nothing_to_collect():
+        from holodeck.todo.lean_start import lean_imports  # noqa: PLC0415, see the module's docstring
 
-    with lean_imports():
-        from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415
-    from holodeck.todo.tools import Toolbox  # noqa: PLC0415
-
-    gc.freeze()
-    gc.enable()
+        with lean_imports(*(() if options.http else ("uvicorn",))):
+            from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415
+        from holodeck.todo.tools import Toolbox  # noqa: PLC0415
     server = build_server(Toolbox(_opened_once(url), user=user, zone=zone))
     if listener:
         host = f"[{options.host}]" if ":" in options.host else options.host
@@ -95,6 +93,17 @@ def _serve(options: argparse.Namespace) -> None:
         serve_stdio(server)
 
 
+@contextmanager
+def _nothing_to_collect() -> Iterator[None]:
+    """For imports: they make much that stays and nothing to collect, and a tenth of their time would be spent looking."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
 def _opened_once(url: str) -> Callable[[], TodoStore]:
     lock = threading.Lock()
     opened: list[TodoStore] = []
@@ -102,7 +111,8 @@ def _opened_once(url: str) -> Callable[[], TodoStore]:
     def open_store() -> TodoStore:
         with lock:  # the first calls may come together, each in its own thread
             if not opened:
-                from holodeck.todo.store import TodoStore  # noqa: PLC0415, see the module's docstring
+                with _nothing_to_collect():
+                    from holodeck.todo.store import TodoStore  # noqa: PLC0415, see the module's docstring
 
                 opened.append(TodoStore(url))
         return opened[0]

@@ -10,6 +10,8 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec, module_from_spec
+from types import ModuleType
+from typing import cast
 
 from pydantic import BaseModel, ConfigDict
 
@@ -17,16 +19,24 @@ _PACKAGES = ("mcp", "mcp.server")
 
 
 @contextmanager
-def lean_imports() -> Iterator[None]:
-    """What is imported in the block comes without its package's other half; its models wait for their first use."""
+def lean_imports(*hidden: str) -> Iterator[None]:
+    """What is imported in the block comes without its package's other half; its models wait for their first use.
+
+    The hidden packages are not installed, as far as anybody in the block can tell: for those that the SDK can do without.
+    """
     for name in _PACKAGES:
         _put_in_place(name)
+    hiding = [name for name in hidden if name not in sys.modules]
+    for name in hiding:
+        sys.modules[name] = cast("ModuleType", None)  # Python's documented way to say so
     usual = BaseModel.model_config
     BaseModel.model_config = ConfigDict(defer_build=True)
     try:
         yield
     finally:
         BaseModel.model_config = usual
+        for name in hiding:
+            del sys.modules[name]
 
 
 def _put_in_place(name: str) -> None:

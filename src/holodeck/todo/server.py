@@ -13,7 +13,6 @@ from typing import Any
 
 import anyio
 import mcp_types as types
-import uvicorn
 from anyio import CapacityLimiter, to_thread
 from mcp.server.context import ServerRequestContext
 from mcp.server.lowlevel.server import Server
@@ -95,5 +94,7 @@ def serve_stdio(server: Server[Any]) -> None:
 
 def serve_http(server: Server[Any], listener: socket.socket, host: str) -> None:
     """Serve at /mcp on a socket that is already listening. Stateless: any replica can answer any request."""
+    import uvicorn  # noqa: PLC0415  for this transport only
+
     app = server.streamable_http_app(stateless_http=True, json_response=True, host=host)
     uvicorn.Server(uvicorn.Config(app, log_level="warning")).run(sockets=[listener])
