@@ -2,8 +2,8 @@
 
 At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
 after it has its answer. The first and the last have a deadline here, and so has a client that does not take the rest of
-its answer; inside a request `holodeck.server.limits` and the
-stream keep time. Also hands itself to the stream, which must know of a client that leaves, and be able to cut off one that takes nothing.
+its answer; inside a request `holodeck.server.limits` and the stream keep time. Also hands itself to the stream, which
+must know of a client that leaves, and be able to cut off one that takes nothing.
 """
 
 import asyncio
@@ -14,6 +14,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.errors import InvalidRequest
 from holodeck.server.crowd import FOR_MONITORS, Crowd, Entry, turned_away
+from holodeck.server.joined_head import JoinedHead
 from holodeck.server.options import RequestLimits
 from holodeck.server.stream import CONNECTION, unsent_bytes
 from holodeck.wires.problem import problem
@@ -87,6 +88,7 @@ class TimedProtocol(HttpToolsProtocol):
             asks_how_it_is = self.url.partition(b"?")[0] in FOR_MONITORS
             self.app = self._whole_app if asks_how_it_is else turned_away
         super().on_headers_complete()
+        self.cycle.transport = JoinedHead(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses
 
     def on_message_complete(self) -> None:
         super().on_message_complete()

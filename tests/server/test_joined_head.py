@@ -1,0 +1,56 @@
+"""One system call for the head of an answer and what follows at once; a head with nothing behind it does not wait."""
+
+import asyncio
+
+import pytest
+
+from holodeck.server.joined_head import JoinedHead
+
+
+class Transport:
+    def __init__(self) -> None:
+        self.writes, self.closed = [], False
+
+    def write(self, data):
+        assert not self.closed
+        self.writes.append(data)
+
+    def close(self):
+        self.closed = True
+
+    def is_closing(self):
+        return self.closed
+
+
+@pytest.fixture
+def transport():
+    return Transport()
+
+
+@pytest.fixture
+async def head(transport):
+    return JoinedHead(transport, asyncio.get_running_loop())
+
+
+async def test_a_head_leaves_with_the_first_piece_of_the_body(head, transport):
+    head.write(b"head ")
+    assert transport.writes == []
+    head.write(b"body")
+    head.write(b"more")
+    await asyncio.sleep(0)
+    assert transport.writes == [b"head body", b"more"]
+
+
+async def test_a_head_alone_leaves_with_the_next_turn_of_the_loop(head, transport):
+    head.write(b"head")
+    await asyncio.sleep(0)
+    assert transport.writes == [b"head"]
+    head.write(b"body")
+    assert transport.writes == [b"head", b"body"]
+
+
+async def test_closing_loses_nothing(head, transport):
+    head.write(b"head")
+    head.close()
+    assert (transport.writes, transport.closed, head.is_closing()) == ([b"head"], True, True)
+    await asyncio.sleep(0)
