@@ -376,6 +376,20 @@ async def test_a_resize_in_the_middle_of_a_paragraph_repeats_no_word(tmp_path, p
         assert columns < 70 or counts == [1] * 40
 
 
+async def test_what_the_chat_says_itself_breaks_between_words(tmp_path, puppet):
+    async with chat(tmp_path, "-m", "2", columns=40) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say("Yes.")
+        puppet.end()
+        await terminal.wait_for("\none.\n")
+        warning = terminal.lines[terminal.lines.index("! 2 of 2 messages (--max-messages): the") :][:4]
+        assert " ".join(warning) == (
+            "! 2 of 2 messages (--max-messages): the oldest will soon be left out. "
+            "/save keeps this chat, /clear starts a new one."
+        )
+
+
 async def test_no_colour_means_no_colour(tmp_path, puppet):
     async with chat(tmp_path, NO_COLOR="1") as terminal:
         await terminal.prompt()

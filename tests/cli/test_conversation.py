@@ -1,6 +1,8 @@
 """Lines and what becomes of them: answers, commands, approvals, checks, limits, files."""
 
+import io
 import json
+from urllib.parse import quote
 
 import pytest
 
@@ -8,6 +10,7 @@ from holodeck.cli.conversation.chat import INTERRUPTED
 from holodeck.cli.conversation.commands import COMMANDS
 from holodeck.cli.conversation.session import ChatConfig
 from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks, load_checks
+from holodeck.cli.json_story import JsonStory
 from holodeck.cli.lines import Interrupted
 from holodeck.core.messages import AssistantMessage, UserMessage, unanswered
 from holodeck.core.tools import Approval
@@ -187,6 +190,11 @@ async def test_tools_and_model(tmp_path):
     assert room.said == ["wipe (asks first)  Deletes.", "scripted"]
 
 
+async def test_an_agent_without_tools_says_so(room):
+    await room.hear("/tools")
+    assert room.said == ["The agent has no tools."]
+
+
 async def test_export_writes_a_page_and_overwrites_none(tmp_path):
     model = ScriptedModel([calls(("wipe", '{"what": "all"}')), says("Do**n**e.")])
     room = Room(tmp_path, model, wiping([]))
@@ -234,6 +242,14 @@ async def test_files_that_are_none(room, line, told):
     assert told in room.told
 
 
+async def test_a_dropped_file_is_named_and_attached_once(room, tmp_path):
+    note = tmp_path / "my notes.txt"
+    note.write_text("eggs")
+    await room.hear(f"'{note}'", f"/attach {note}", f"file://{quote(str(note))}")
+    assert room.said == ["With the next message: my notes.txt"] * 3
+    assert room.talk.attachments.paths == [note]
+
+
 async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(room, tmp_path):
     broken = tmp_path / "broken.pdf"
     broken.write_bytes(b"MZ\x90\x00 no PDF")
@@ -273,6 +289,14 @@ async def test_status_and_messages_know_what_was_spent(room):
     assert reply.tokens_used is not None
     assert reply.tokens_used.total_tokens == 1200
     assert reply.timestamp.tzinfo is not None
+
+
+async def test_scripts_are_told_the_cost_with_the_end(tmp_path):
+    usage = TokenUsage(prompt_tokens=10, completion_tokens=2, cost=0.25)
+    out = io.StringIO()
+    await Room(tmp_path, ScriptedModel([says("Yes.", usage=usage)]), out=JsonStory(out)).hear("one")
+    last = json.loads(out.getvalue().splitlines()[-1])
+    assert (last["type"], last["usage"]["cost"]) == ("RunFinished", 0.25)
 
 
 @pytest.mark.parametrize(

@@ -178,7 +178,16 @@ def _archive() -> Archive:
 
 
 def _say(text: str) -> None:
-    click.echo(text)
+    click.echo(_fitting(text))
+
+
+def _fitting(text: str) -> str:
+    if not sys.stdout.isatty():
+        return text
+    from holodeck.cli.terminal.screen import terminal_size  # noqa: PLC0415  rich, as above
+    from holodeck.cli.terminal.wrapping import wrapped  # noqa: PLC0415
+
+    return wrapped(text, terminal_size(sys.stdout).columns - 1)
 
 
 def _say_aside(text: str) -> None:
@@ -188,7 +197,7 @@ def _say_aside(text: str) -> None:
 def _complain(text: str) -> None:
     """On the screen it belongs to the conversation; in a pipe it must not get between the answers."""
     aside = not sys.stdout.isatty()
-    click.echo(Paint.of(sys.stderr if aside else sys.stdout).yellow(text), err=aside)
+    click.echo(Paint.of(sys.stderr if aside else sys.stdout).yellow(_fitting(text)), err=aside)
 
 
 @contextlib.contextmanager

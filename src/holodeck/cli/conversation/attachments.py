@@ -38,9 +38,11 @@ class Attachments:
 
     def add(self, text: str) -> Path:
         """Raises InvalidRequest with a sentence for the user."""
-        path = _path(text.strip())
+        path = _path(text.strip()).absolute()
         if not path.is_file():
             raise InvalidRequest(f"There is no file {text.strip()}.")
+        if path in self.paths:
+            return path
         if len(self.paths) >= self.settings.max_files:
             raise InvalidRequest(f"{self.settings.max_files} files are the limit (files.max_files).")
         if path.stat().st_size > self.settings.max_file_mb * MB:

@@ -110,6 +110,7 @@ class Chat:
         if paths := dropped_files(line.strip()):
             for path in paths:
                 self._talk.attachments.add(path)
+            self._talk.tell_attachments()
             return None
         if _COMMAND.match(line):
             outcome = await obey(self._talk, line.strip())

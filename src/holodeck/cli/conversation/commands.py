@@ -122,13 +122,15 @@ def _summary_line(summary: Summary) -> str:
 
 async def _tools(talk: Talk, _argument: str) -> Outcome:
     agent = await talk.starting.get()
-    for tool in agent.tools.schemas():
+    tools, missing = agent.tools.schemas(), [each for each in agent.tools.health() if not each.ready]
+    if not (tools or missing):
+        talk.say(talk.paint.dim("The agent has no tools."))
+    for tool in tools:
         asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
         what = talk.paint.dim(one_line(tool.description, SHORT_DESCRIPTION))
         talk.say(f"{talk.paint.bold(one_line(tool.name))}{asks}  {what}")
-    for health in agent.tools.health():
-        if not health.ready:
-            talk.say(talk.paint.yellow(f"! {one_line(health.name)} is not there: {one_line(health.detail or '')}"))
+    for health in missing:
+        talk.say(talk.paint.yellow(f"! {one_line(health.name)} is not there: {one_line(health.detail or '')}"))
     return None
 
 
@@ -174,8 +176,7 @@ def _write_new(path: Path, text: str) -> None:
 async def _attach(talk: Talk, argument: str) -> Outcome:
     if argument:
         talk.attachments.add(argument)
-    names = ", ".join(one_line(path.name) for path in talk.attachments.paths)
-    talk.say(f"With the next message: {names}" if names else "No file is attached; /attach PATH adds one.")
+    talk.tell_attachments()
     return None
 
 

@@ -11,6 +11,7 @@ from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionSt
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.paint import Paint
 from holodeck.core.events import Event
+from holodeck.core.text import one_line
 
 NEARLY = 0.8  # of a limit: from here on the user is warned
 
@@ -58,6 +59,10 @@ class Talk:
         except ChatFileError as error:
             self.keeps = False
             self.complain(f"! this chat is not saved: {error.message}")
+
+    def tell_attachments(self) -> None:
+        names = ", ".join(one_line(path.name) for path in self.attachments.paths)
+        self.say(f"With the next message: {names}" if names else "No file is attached; /attach PATH adds one.")
 
     def warn_of_limits(self, max_tokens: int | None) -> None:
         """Once, when the model will soon not be shown the whole conversation any more (CHT-09)."""
