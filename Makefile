@@ -38,7 +38,7 @@ demo: $(VENV)/runtime ## start the todo agent on the offline demo model and prin
 	@$(BIN)/holodeck serve --demo
 
 test: setup check ## run the whole default suite
-	$(BIN)/python -m pytest -n auto --dist loadfile
+	$(BIN)/python -m pytest -n auto
 
 check: $(VENV)/development ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -61,8 +61,9 @@ bench-ui: setup ## longest frame of the playground while 5,000 tokens stream
 faults: $(VENV)/development ## play every row of the fault catalogue against the real server, print the table
 	$(BIN)/python -m tests.faults
 
-fuzz: $(VENV)/development ## schemathesis over every operation, after a planted bug was found
+fuzz: $(VENV)/development ## schemathesis over every operation, after a planted bug was found; then 50 times the examples of every property
 	$(BIN)/python -m tests.fuzz
+	EXAMPLES=50 $(BIN)/python -m pytest -n auto -m hypothesis --timeout 3600
 
 mutants: $(VENV)/development ## plant faults in our own code; each has to be caught by a test
 	$(BIN)/python -m tests.faults.mutate

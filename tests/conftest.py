@@ -1,7 +1,26 @@
-"""What every test may use: the requirement marker."""
+"""What every test may use: the requirement marker. And how several workers share the tests."""
+
+from typing import Any
 
 import pytest
+from hypothesis import settings
+
+from tests.examples import examples
+from tests.scheduling import LongestFirst, urgency
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "req(*ids): the requirements that this test shows (tests/requirements.py)")
+    settings.register_profile("ours", examples(50))
+    settings.load_profile("ours")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):
+        items.sort(key=lambda item: urgency(item.nodeid))
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst:
+    config.option.loadscopereorder = False  # by the number of tests, which says nothing about their length
+    return LongestFirst(config, log)

@@ -5,14 +5,19 @@ from collections import Counter
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
+from holodeck.agent.agent import Agent
+from holodeck.agent.settings import AgentLoopConfig, RunBudget
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import RateLimited
-from holodeck.models.scripted import says
+from holodeck.errors import ModelInterrupted, RateLimited
+from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server.options import ProtocolType, ServerSettings, UseLimits
 from holodeck.server.quota import DAY, MAX_USERS, MovingWindow, Quotas, key_of, network_of
+from holodeck.sessions.memory import MemorySessionStore
+from tests.agent.parts import PlainTools, echo
+from tests.examples import examples
 from tests.server.serving import Gate, ask, read_to, served, types, until
 
 
@@ -29,7 +34,7 @@ class Clock:
 
 
 @pytest.mark.req("T30")
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(
     st.integers(1, 6),
     st.lists(st.tuples(st.sampled_from([0, 0.5, 1, 3, 9.5, 10, 11]), st.integers(1, 4)), max_size=40),
@@ -237,3 +242,76 @@ async def test_a_client_that_leaves_gives_its_place_back():
         gate.open.set()
         async with s.post(ask(thread="t2")) as answer:
             assert answer.status == 200
+
+
+@pytest.mark.req("T30", "SRV-15")
+async def test_a_user_keeps_so_many_conversations_and_the_oldest_is_forgotten():
+    settings = ServerSettings(protocols=(ProtocolType.REST,))
+    async with served(settings=settings, store=MemorySessionStore(max_per_user=2)) as s:
+        sessions = []
+        for _ in range(3):
+            async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
+                sessions.append((await answer.json())["session_id"])
+        statuses = []
+        for session_id in sessions:
+            async with s.get(f"/sessions/{session_id}") as answer:
+                statuses.append(answer.status)
+        assert statuses == [404, 200, 200]
+
+
+@pytest.mark.req("T30", "SRV-17")
+async def test_a_conversation_is_not_forgotten_while_it_goes_on():
+    gate = Gate()
+    settings = ServerSettings(protocols=(ProtocolType.AG_UI, ProtocolType.REST))
+    store = MemorySessionStore(max_per_user=1)
+    async with served(says("a b", pause=gate), settings=settings, store=store) as s:
+        stream = await s.post(ask(thread="t1"))
+        begun = await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
+            assert answer.status == 429
+            assert "conversations of this user" in (await answer.json(content_type=None))["detail"]
+        gate.open.set()
+        assert types(begun + await stream.read())[-1] == "RUN_FINISHED"
+        async with s.get("/sessions/t1") as answer:
+            assert len((await answer.json())["messages"]) == 2
+        async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
+            assert answer.status == 200
+
+
+STEP = TokenUsage(prompt_tokens=50, completion_tokens=10)
+HALF_AN_ANSWER = "word " * 40  # 50 tokens, as we estimate
+
+
+@pytest.mark.req("T30")
+@pytest.mark.parametrize("how", ["fails in its second step", "is stopped in its second step", "has no more budget"])
+async def test_every_step_is_charged_also_of_a_run_that_does_not_come_to_its_end(how):
+    gate = Gate()
+    first = calls(("echo", "{}"), usage=STEP)
+    second = {
+        "fails in its second step": says(HALF_AN_ANSWER, error=ModelInterrupted("cut", started=True)),
+        "is stopped in its second step": Turn(text=[HALF_AN_ANSWER, "end"], pause=gate),
+        "has no more budget": first,
+    }[how]
+    model = ScriptedModel([first, second])
+    budget = RunBudget(tool_calls=1) if how == "has no more budget" else RunBudget()
+    agent = Agent(name="tester", model=model, tools=PlainTools(echo=echo), loop=AgentLoopConfig(budget=budget))
+    async with served(agent=agent, settings=limited(tokens_per_day=61)) as s:
+        stream = await s.post(ask(run="r1"))
+        if "stopped" in how:
+            await read_to(stream, "word word")
+            async with s.post(b"", path="/runs/r1/stop") as answer:
+                assert answer.status == 200
+        last = types(await stream.read())[-1]
+        assert last == ("RUN_FINISHED" if "stopped" in how else "RUN_ERROR")
+        assert len(model.prompts) == 2
+        async with s.post(ask(thread="t2")) as answer:
+            assert answer.status == 429, "the first step alone leaves one token"
+
+
+@pytest.mark.req("T30")
+async def test_a_run_that_failed_before_it_said_anything_costs_nothing():
+    async with served(says("", error=ModelInterrupted("cut")), settings=limited(tokens_per_day=1)) as s:
+        for _ in range(3):
+            async with s.post() as answer:
+                assert answer.status == 200
+                assert types(await answer.read())[-1] == "RUN_ERROR"

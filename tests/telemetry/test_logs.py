@@ -10,7 +10,7 @@ from urllib.parse import quote
 
 import pytest
 import structlog
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from holodeck.core.secrets import MASK
@@ -18,6 +18,7 @@ from holodeck.telemetry import logs
 from holodeck.telemetry.context import RequestContext, enter
 from holodeck.telemetry.logs import MAX_LINE, LineFormat
 from holodeck.telemetry.writer import LineWriter
+from tests.examples import examples
 
 MEMBERS = ["timestamp", "level", "request_id", "event", "duration_ms", "details", "user_id", "conversation_id"]
 
@@ -54,7 +55,7 @@ def test_the_request_is_named_without_being_asked():
 
 
 @pytest.mark.req("T29")
-@settings(max_examples=300, deadline=None)
+@examples(100)
 @given(st.text(), st.dictionaries(st.text(), st.none() | st.floats() | st.text() | st.lists(st.text()), max_size=4))
 @example("", {"APIKEY": None, "secret": 1.5, "password": ["a"]})
 @example("secret=", {"api_key": "=", "cookie:": "bearer"})

@@ -4,12 +4,13 @@ import json
 import logging
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holodeck.core.tools import ToolSchema
 from holodeck.tools.arguments import MAX_ARGUMENT_CHARS, MAX_DEPTH, BadArguments, read_arguments
 from holodeck.tools.schema_check import MAX_WORK
+from tests.examples import examples
 
 TODO = ToolSchema(
     name="create_todo",
@@ -233,7 +234,7 @@ def test_whatever_a_model_writes_there_is_an_answer(raw):
     assert isinstance(read_arguments(raw, TODO), dict | BadArguments)
 
 
-@settings(max_examples=60, deadline=None)
+@examples(30)
 @given(st.dictionaries(st.sampled_from(["type", "properties", "$ref", "allOf", "enum", "if", "$id", "items"]), JSON))
 def test_whatever_a_server_calls_a_schema_there_is_an_answer(schema):
     raw = json.dumps(schema)

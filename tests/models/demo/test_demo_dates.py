@@ -4,10 +4,11 @@ import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holodeck.models.demo.dates import cut_date, read_date
+from tests.examples import examples
 from tests.models.demo.sentences import BERLIN, KOLKATA, NEW_YORK, NOW, clock
 
 DAYS = {
@@ -201,7 +202,7 @@ WORDS = (
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(st.lists(st.sampled_from(WORDS), max_size=6).map(" ".join))
 def test_any_jumble_has_a_date_or_none(text: str) -> None:
     rest, due = cut_date(text, NOW)
@@ -209,7 +210,7 @@ def test_any_jumble_has_a_date_or_none(text: str) -> None:
     assert due is None or due.when.utcoffset() is not None
 
 
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @given(
     st.sampled_from([phrase for phrase in (*DAYS, *TIMES) if not re.search("today|20[.2]|/27", phrase)]),
     st.datetimes(datetime(2026, 1, 1), datetime(2035, 12, 31)),  # noqa: DTZ001, made aware below

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
@@ -14,6 +14,7 @@ from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.demo.model import DemoModel
 from holodeck.models.demo.zones import system_zone
 from holodeck.models.port import Model, Prompt
+from tests.examples import examples
 from tests.models.demo.sentences import NOW
 from tests.models.demo.talking import Conversation, Ear
 from tests.models.demo.todo_double import TODO_TOOLS, TodoDouble
@@ -238,7 +239,7 @@ WORDS = (
 )
 
 
-@settings(deadline=None, max_examples=60)
+@examples(30)
 @given(
     st.lists(st.lists(st.sampled_from(WORDS), min_size=1, max_size=7).map(" ".join) | st.text(), min_size=1, max_size=6)
 )

@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 import pytest
 from ag_ui.core import RunAgentInput
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
@@ -15,6 +15,7 @@ from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.profile import Profile
+from tests.examples import examples
 from tests.wires.stories import JSON, TEXTS
 
 USER = {"id": "u1", "role": "user", "content": "Hello"}
@@ -437,7 +438,7 @@ _NEARLY = st.fixed_dictionaries(
 
 
 @given(raw=st.binary(max_size=60) | (_LOOSE | _NEARLY | JSON).map(lambda value: json.dumps(value).encode()))
-@settings(max_examples=300, deadline=None)
+@examples(100)
 def test_anything_is_taken_or_refused_but_never_breaks_the_decoder(raw: bytes) -> None:
     assert outcome(raw) in {"taken", 400, 422}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ag_ui.core import Event as SdkEvent
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from pydantic import BaseModel, TypeAdapter
 
 from holodeck.core import events as e
@@ -18,6 +18,7 @@ from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.protobuf import write_event
 from holodeck.wires.agui.translate import WARNING, Annotated, translate
+from tests.examples import examples
 from tests.wires.agui.client_rules import Refused, verify
 from tests.wires.agui.protobuf_reader import read_event, read_stream
 from tests.wires.sse_parsers import agui_client, whatwg
@@ -25,7 +26,7 @@ from tests.wires.stories import NAMED, RUN, SESSION, finished, stories
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SDK = TypeAdapter[Any](SdkEvent)
-RELAXED = settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RELAXED = examples(30)
 BOTH = pytest.mark.parametrize("profile", Profile)
 
 

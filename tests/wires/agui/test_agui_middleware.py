@@ -5,7 +5,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from holodeck.core import events as e
@@ -13,9 +13,10 @@ from holodeck.core.grammar import TABLE, Action, check
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.middleware import FAMILIES, Chain, Stage, annotate, hide, hide_tools, log, own, throttle
 from holodeck.wires.agui.translate import DELTAS, Annotated
+from tests.examples import examples
 from tests.wires.stories import HISTORY, NAMED, STARTED, call, finished, reasoning, step, stories, text
 
-RELAXED = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RELAXED = examples(20)
 
 
 def through(stage: Stage, story: list[e.Event], first: int = 0) -> list[tuple[int | None, e.Event]]:

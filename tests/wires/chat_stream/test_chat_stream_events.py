@@ -5,15 +5,16 @@ import time
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from holodeck.core import events as e
 from holodeck.wires.chat_stream.stream import MAX_ACCUMULATED, ChatStreamTeller
 from holodeck.wires.named_events import NamedEventEncoder
+from tests.examples import examples
 from tests.wires.sse_parsers import whatwg
 from tests.wires.stories import NAMED, RUN, SESSION, finished, reasoning, step, stories, text
 
-RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RELAXED = examples(25)
 REQUEST = "req_0123456789ab"
 MEMBERS = {
     "thinking": {"content"},

@@ -5,16 +5,17 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 
 from holodeck.core import events as e
 from holodeck.core.request import FileNote
 from holodeck.wires.named_events import NamedEventEncoder
 from holodeck.wires.rest.stream import RestTeller
+from tests.examples import examples
 from tests.wires.sse_parsers import whatwg
 from tests.wires.stories import NAMED, RUN, SESSION, USAGE, call, finished, step, stories, text
 
-RELAXED = settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+RELAXED = examples(25)
 MEMBERS = {  # event → members that it always has
     "stream_start": {"session_id", "message_id"},
     "message_delta": {"delta", "message_id"},
