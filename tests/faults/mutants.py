@@ -27,6 +27,8 @@ READER, BREAKER, FRAMING = (
     "tests/resilience/test_breaker.py",
     "tests/tools/mcp/test_stdio_framing.py",
 )
+COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
+CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disks.py"
 SHOWN = "tests/faults/test_shown_by_mutants.py"
 FREED = "tests/faults/test_runs_are_freed.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
@@ -81,4 +83,21 @@ MUTANTS = (
     Mutant("tools/stdio_framing.py", "if len(self._line) > self._limit:", "if False:", FRAMING, "a line may be of any size"),
     Mutant("tools/stdio_framing.py", 'self._head, self._tail, self.discarded = None, b"", 0', 'self._head, self._tail = None, b""', FRAMING + " tests/tools/mcp/test_mcp_calls.py", "what was thrown away is never forgotten"),
     Mutant("tools/stdio.py", "await self._answer(_id_in(line.head, line.tail), line.head, why)", "pass", "tests/tools/mcp/test_mcp_calls.py", "a call whose answer was thrown away waits for its timeout"),
+    Mutant("agent/compaction.py", "if not (left_out := len(rest)", "if (left_out := len(rest)", COMPACTION, "what fits is summed up, what does not is not"),
+    Mutant("agent/compaction.py", "        self._spending.model_call(prompt, reply)\n", "", COMPACTION, "a summary costs nothing"),
+    Mutant("agent/compaction.py", "            self._given_up = True\n", "", COMPACTION, "a summary that failed is asked for with each step"),
+    Mutant("agent/summary.py", '[{"role": "summary", "text": before.content}]', "[]", COMPACTION, "the summary before is forgotten"),
+    Mutant("agent/summary.py", 'if reply.finish_reason == "content_filter":', "if False:", COMPACTION, "half a summary that was filtered is used"),
+    Mutant("agent/prompting.py", "    return [*recalled(summary), *latest(", "    return [*latest(", COMPACTION, "the model is not shown the summary"),
+    Mutant("sessions/memory.py", "self._clock() >= kept.expires and not self._in_use(kept)", "self._clock() >= kept.expires", SESSIONS, "a session expires in the middle of a run"),
+    Mutant("sessions/memory.py", "among.items() if not self._in_use(kept)", "among.items()", SESSIONS, "a session is dropped in the middle of a run"),
+    Mutant("sessions/memory.py", "len(theirs) >= self._max_per_user", "len(theirs) > self._max_per_user", SESSIONS, "a user has one conversation too many"),
+    Mutant("server/crowd.py", "beyond <= 0 else", "beyond <= 1 else", CROWD, "one connection too many is served"),
+    Mutant("server/protocol.py", "            transport.abort()\n\n    def connection_lost", "            pass\n\n    def connection_lost", CROWD, "connections far beyond the limit stay"),
+    Mutant("server/protocol.py", "        self.crowd.leave()\n", "", CROWD, "a connection that is gone keeps its place"),
+    Mutant("server/protocol.py", "self._whole_app if asks_how_it_is else turned_away", "turned_away", CROWD, "monitors are turned away"),
+    Mutant("server/quota.py", "elif isinstance(event, HistoryCompacted):", "elif False:", "tests/scenarios/test_long_conversations.py", "summaries are not charged to anybody"),
+    Mutant("server/quota.py", "elif isinstance(event, StepFinished):", "elif isinstance(event, StepFinished) and event.usage:", "tests/server/test_server_quota.py", "a step that broke off is free"),
+    Mutant("server/uploads.py", "except OSError as error:", "except ZeroDivisionError as error:", DISKS, "a full disk is an internal error"),
+    Mutant("files/extraction.py", "view = view[file.write(view[:_WRITE]) :]", "file.write(view[:_WRITE]); view = view[_WRITE:]", DISKS, "a document is cut where the disk is full"),
 )  # fmt: skip

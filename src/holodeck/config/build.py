@@ -305,7 +305,8 @@ def _state(config: LoadedConfig) -> StateSettings | None:
 def build_sessions(config: LoadedConfig) -> SessionStore:
     from holodeck.sessions.memory import MemorySessionStore
 
-    return MemorySessionStore(config.agent.sessions.ttl_seconds)
+    sessions = config.agent.sessions
+    return MemorySessionStore(sessions.ttl_seconds, max_per_user=sessions.max_per_user)
 
 
 def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":

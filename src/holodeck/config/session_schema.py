@@ -24,6 +24,9 @@ class SessionSettings(Block):
 
     store: Literal["memory"] = Field("memory", description="Where conversations are kept")
     ttl_seconds: float = Field(1800, ge=1, le=31_536_000, description="Forgotten after this long without a message")
+    max_per_user: int | None = Field(
+        None, ge=1, le=100_000, description="Conversations of one user; the one unused for longest makes room"
+    )
     max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
     history: HistorySettings = Field(HistorySettings(), description="The same in more detail")
     busy: Literal["queue", "reject"] = Field(

@@ -1,7 +1,8 @@
 """Sessions in memory: gone with the process, forgotten after their time to live.
 
 Messages are kept as compressed JSON: a session of ten messages takes two or three KiB instead of dozens, nothing live can
-hide in it, and the store shows the same behaviour as one behind a socket. It does not know who runs on a session.
+hide in it, and the store shows the same behaviour as one behind a socket. It does not know who runs on a session, but a
+conversation that somebody still holds is in use: it neither expires nor makes room for another (C10).
 """
 
 import asyncio
@@ -11,12 +12,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
+from weakref import WeakSet
 
 import msgspec
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep, Summary
-from holodeck.errors import SessionNotFound
+from holodeck.errors import RateLimited, SessionNotFound
 from holodeck.sessions.port import Conversation, ServerSession
 
 TTL_SECONDS = 1800
@@ -65,12 +67,15 @@ class MemorySessionStore:
         ttl_seconds: float = TTL_SECONDS,
         *,
         max_sessions: int = MAX_SESSIONS,
+        max_per_user: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ttl = ttl_seconds
-        self._max = max_sessions
+        self._max, self._max_per_user = max_sessions, max_per_user
         self._clock = clock
         self._kept: dict[str, _Kept] = {}  # least recently used first
+        self._of_user: dict[str | None, dict[str, _Kept]] = {}  # in the same order; filled only if it is asked for
+        self._open: WeakSet[_MemoryConversation] = WeakSet()
         self._cleaner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -89,10 +94,11 @@ class MemorySessionStore:
         if kept is None:
             if session_id in self._kept and not self._expired(self._kept[session_id]):
                 raise SessionNotFound(f"There is no session {session_id!r}.")  # it is somebody else's
+            self._drop(session_id)
+            self._make_room(user_id)
             present = time.time()
             kept = _Kept(user_id, present, present, self._clock() + self._ttl)
-            self._make_room()
-            self._kept[session_id] = kept
+            self._put_last(session_id, kept)
         return _described(session_id, kept)
 
     async def get(self, session_id: str, *, user_id: str | None = None) -> ServerSession | None:
@@ -107,24 +113,26 @@ class MemorySessionStore:
     async def delete(self, session_id: str, *, user_id: str | None = None) -> bool:
         if self._find(session_id, user_id) is None:
             return False
-        del self._kept[session_id]
+        self._drop(session_id)
         return True
 
     async def cleanup_expired(self) -> int:
-        expired = [session_id for session_id, kept in self._kept.items() if self._expired(kept)]
+        expired = self._all_expired()
         for session_id in expired:
-            del self._kept[session_id]
+            self._drop(session_id)
         return len(expired)
 
     async def count(self) -> int:
-        return sum(not self._expired(kept) for kept in self._kept.values())
+        return len(self._kept) - len(self._all_expired())
 
     async def open(self, session_id: str, *, user_id: str | None = None) -> Conversation:
         kept = self._find(session_id, user_id)
         if kept is None:
             raise SessionNotFound(f"There is no session {session_id!r}.")
         self._touch(session_id, kept)
-        return _MemoryConversation(kept, lambda: self._touch(session_id, kept))
+        conversation = _MemoryConversation(kept, lambda: self._touch(session_id, kept))
+        self._open.add(conversation)
+        return conversation
 
     def _find(self, session_id: str, user_id: str | None) -> _Kept | None:
         kept = self._kept.get(session_id)
@@ -133,17 +141,50 @@ class MemorySessionStore:
         return kept
 
     def _expired(self, kept: _Kept) -> bool:
-        return self._clock() >= kept.expires
+        return self._clock() >= kept.expires and not self._in_use(kept)
+
+    def _all_expired(self) -> list[str]:
+        now, in_use = self._clock(), {id(each.kept) for each in self._open}  # once, not for each of many thousands
+        return [name for name, kept in self._kept.items() if now >= kept.expires and id(kept) not in in_use]
+
+    def _in_use(self, kept: _Kept) -> bool:
+        return any(each.kept is kept for each in self._open)
 
     def _touch(self, session_id: str, kept: _Kept) -> None:
         kept.last_activity = time.time()
         kept.expires = self._clock() + self._ttl
         if self._kept.get(session_id) is kept:  # it may have been deleted while a run went on
-            self._kept[session_id] = self._kept.pop(session_id)
+            self._put_last(session_id, kept)
 
-    def _make_room(self) -> None:
-        while len(self._kept) >= self._max:
-            del self._kept[next(iter(self._kept))]
+    def _put_last(self, session_id: str, kept: _Kept) -> None:
+        self._kept.pop(session_id, None)
+        self._kept[session_id] = kept
+        if self._max_per_user is not None:
+            theirs = self._of_user.setdefault(kept.user_id, {})
+            theirs.pop(session_id, None)
+            theirs[session_id] = kept
+
+    def _drop(self, session_id: str) -> None:
+        kept = self._kept.pop(session_id, None)
+        theirs = self._of_user.get(kept.user_id) if kept is not None else None
+        if kept is not None and theirs is not None:
+            del theirs[session_id]
+            if not theirs:
+                del self._of_user[kept.user_id]
+
+    def _make_room(self, user_id: str | None) -> None:
+        """The sessions that were not used for the longest time go: the user's own first, then anybody's."""
+        theirs = self._of_user.get(user_id, {})
+        while self._max_per_user is not None and len(theirs) >= self._max_per_user:
+            idle = self._longest_idle(theirs)
+            if idle is None:
+                raise RateLimited(f"{len(theirs)} conversations of this user are going on, as many as one may have.")
+            self._drop(idle)
+        while len(self._kept) >= self._max and (idle := self._longest_idle(self._kept)) is not None:
+            self._drop(idle)
+
+    def _longest_idle(self, among: dict[str, _Kept]) -> str | None:
+        return next((session_id for session_id, kept in among.items() if not self._in_use(kept)), None)
 
     async def _clean_regularly(self) -> None:
         while True:
@@ -155,7 +196,7 @@ class _MemoryConversation:
     """Decoded once when a run opens it; every commit goes to the store at once."""
 
     def __init__(self, kept: _Kept, touch: Callable[[], None]) -> None:
-        self._kept = kept
+        self.kept = kept
         self._touch = touch
         self._messages: list[Message] = [message for step in kept.steps for message in _messages.decode(_unpack(step))]
 
@@ -165,29 +206,29 @@ class _MemoryConversation:
 
     @property
     def pending(self) -> PendingStep | None:
-        return None if self._kept.pending is None else _pending.decode(self._kept.pending)
+        return None if self.kept.pending is None else _pending.decode(self.kept.pending)
 
     @property
     def state(self) -> Any:
-        return None if self._kept.state is None else msgspec.json.decode(self._kept.state)
+        return None if self.kept.state is None else msgspec.json.decode(self.kept.state)
 
     @property
     def summary(self) -> Summary | None:
-        return None if self._kept.summary is None else _summary.decode(_unpack(self._kept.summary))
+        return None if self.kept.summary is None else _summary.decode(_unpack(self.kept.summary))
 
     async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
         self._messages.extend(messages)
         if messages:
-            self._kept.steps.append(_pack(_encode(list(messages))))
-            self._kept.message_count += len(messages)
-        self._kept.pending = None if pending is None else _encode(pending)
+            self.kept.steps.append(_pack(_encode(list(messages))))
+            self.kept.message_count += len(messages)
+        self.kept.pending = None if pending is None else _encode(pending)
         self._touch()
 
     async def put_state(self, state: Any) -> None:
-        self._kept.state = None if state is None else _encode(state)
+        self.kept.state = None if state is None else _encode(state)
 
     async def put_summary(self, summary: Summary | None) -> None:
-        self._kept.summary = None if summary is None else _pack(_encode(summary))
+        self.kept.summary = None if summary is None else _pack(_encode(summary))
 
 
 def _described(session_id: str, kept: _Kept) -> ServerSession:
