@@ -120,6 +120,7 @@ PROCESS_KINDS = (
     alone("D02", "Ctrl+C in the terminal", "The first stops the answer; twice at the prompt leaves", process_faults.interrupted_chat, wires=(SSE,)),
     alone("D03", "kill -9 in the middle of a run", "Children die, the model is left alone, a new process serves on the same machine at once", houses.killed),
     alone("D04", "The session store cannot be had", "It does not start; memory is never put in its place", process_faults.store_is_missing, wires=(SSE,)),
+    inside("D08", "The process is paused in mid-run (SIGSTOP) and wakes up late", "Its runs end once, in time or with `timeout`; a session that was forgotten and begun anew meanwhile gets nothing of the late run", process_faults.paused, setting()),
     inside("D09", "The clock jumps by an hour or a day", "No deadline and no session notices", process_faults.clock_jumps, process_faults.with_a_clock),
     inside("D10", "The disk is full", "The log loses lines and counts them, requests go on; an upload that needs the disk is `storage-full` (507), and nothing of it is left", process_faults.disk_is_full, process_faults.with_a_full_disk, settles=False),
     inside("D11", "Little memory and a body of 200 MB", "413 before it is read", process_faults.memory_is_limited, setting(launch={"before": limited("RLIMIT_AS", 2**30)})),
@@ -128,7 +129,7 @@ PROCESS_KINDS = (
 )  # fmt: skip
 
 KINDS = (*MODEL_KINDS, *TOOL_KINDS, *CLIENT_KINDS, *PROCESS_KINDS)
-LATER = {"D08": "a paused replica that wakes up late: there are no replicas yet"}
+LATER = {"D08 between replicas": "late writes to a store that several processes share; there is none yet"}
 
 CI = {
     *("A03", "A05", "A08", "A14", "A17", "A19", "A25", "A26"),

@@ -118,6 +118,34 @@ async def store_is_missing(scene: Scene) -> None:
         assert "store" in house.complaints(), house.complaints()
 
 
+async def paused(scene: Scene) -> None:
+    """D08: the process stands still in mid-run and wakes up late. Its run ends once, whatever its deadlines say.
+
+    In every second scene the session is forgotten meanwhile, and begun anew: the late run writes nothing into it.
+    """
+    house, forgotten = scene.house, scene.seed % 2 == 1
+    turn = scene.turn(talking(0.02, 60))
+    asking = asyncio.create_task(scene.finish(turn))
+    await turn.plan.asked()
+    await asyncio.sleep(scene.random.uniform(0, 0.2))  # any moment will do
+    house.process.send_signal(signal.SIGSTOP)
+    forgetting = asyncio.create_task(_forget(scene)) if forgotten else None
+    await asyncio.sleep(scene.random.uniform(0.2, 1.6))  # the pause itself, shorter and longer than deadlines are here
+    house.process.send_signal(signal.SIGCONT)
+    told = await asking
+    assert told.ending in ("finished", "failed", "cancelled"), told
+    if forgetting is not None:
+        await forgetting
+        scene.turns.clear()  # of which nothing may be left in the session
+    await scene.goes_on()
+    await asyncio.wait_for(turn.plan.left_alone(), 3)
+
+
+async def _forget(scene: Scene) -> None:
+    async with scene.client.delete(f"{scene.house.url}/sessions/{scene.session}") as answer:
+        assert answer.status == 204, answer.status
+
+
 @asynccontextmanager
 async def with_a_clock(shared: Stage, folder: Path) -> AsyncIterator[House]:
     """A house whose wall clock is moved by what the file `offset` says."""

@@ -50,7 +50,10 @@ class Application:
         if scope["type"] != "http":
             raise NotImplementedError(scope["type"])  # uvicorn is told to offer nothing else
         scope["app"], scope[RAW_SEND] = self, send
-        await self._layers(scope, receive, send)
+        try:
+            await self._layers(scope, receive, send)
+        finally:
+            del scope[RAW_SEND]  # `send` knows the scope: a cycle would wait for the collector, which comes seldom
 
     def openapi(self) -> dict[str, Any]:
         agent = self.state.server.agent
