@@ -29,6 +29,12 @@ def test_a_mistake_is_named_with_its_place_and_the_remedy(tmp_path, text, messag
     assert refusal(tmp_path, text) == f"agent.yaml{message}"
 
 
+@pytest.mark.req("D04")
+@pytest.mark.parametrize("store", ["redis", "postgres", "sqlite:/x/y", "Memory "])
+def test_a_store_that_cannot_be_had_is_never_replaced_by_memory(tmp_path, store):
+    assert "is not one of memory" in refusal(tmp_path, START + f'sessions: {{store: "{store}"}}\n')
+
+
 @pytest.mark.req("SRV-02")
 def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
     lines = refusal(

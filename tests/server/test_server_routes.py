@@ -328,6 +328,7 @@ async def test_the_chain_applies_to_every_reader_also_to_one_that_comes_back():
             assert told == expected
 
 
+@pytest.mark.req("C06")
 async def test_silence_is_filled_with_comments():
     gate = Gate()
     async with served(says("a b", pause=gate), streams=StreamSettings(keepalive=0.05)) as s, s.post() as answer:
