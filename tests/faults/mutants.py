@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant("runs/log.py", " or is_ending(event):", ":", RUNS, "an ending that nobody waits for is not noticed"),
     Mutant("runs/log.py", "self._dropped += half", "self._dropped += 0", RUNS, "numbers of events shift when the log is shortened"),
     Mutant("runs/turns.py", "        if not queue:\n            ticket.set_result(None)\n", "        ticket.set_result(None)\n", RUNS, "two runs of a session at the same time"),
-    Mutant("runs/turns.py", "            await asyncio.shield(self._ticket)", "            pass", RUNS, "nobody waits for a turn"),
+    Mutant("runs/turns.py", "                await asyncio.shield(self._ticket)", "                pass", RUNS, "nobody waits for a turn"),
     Mutant("runs/runs.py", "if run.readers == 0 and not run.log.ended:", "if False:", RUNS, "a run without readers goes on for ever"),
     Mutant("runs/runs.py", "self._settings.when_busy is WhenBusy.REJECT and", "self._settings.when_busy is WhenBusy.QUEUE and", RUNS, "busy sessions queue and reject the wrong way round"),
     Mutant("runs/runs.py", "if run is None or run.user_id != (user_id or ANONYMOUS):", "if run is None:", RUNS, "a run can be read by another user"),

@@ -6,7 +6,7 @@ here. It does not know who listens, over which wire the request came, or how mes
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -176,8 +176,11 @@ class _Run:
         return Batch(message), reply
 
     async def _act(self, batch: Batch) -> None:
+        if not batch.assistant.tool_calls:
+            await self._keep_state()
+            return
         try:
-            await self.tools.run(batch, {schema.name: schema for schema in self._client_tools()})
+            await self.tools.run(batch, self.context.client_tools)
         except BaseException:  # cancelled or out of time: the step is stored whole, then the exception goes on
             self.tools.abandon(batch)
             await self._keep(batch)
@@ -223,12 +226,12 @@ class _Run:
     # what the model is shown, and who hears it
 
     def _prompt(self) -> Prompt:
-        server_tools = [schema for schema, _ in self.tools.offered().values()]
-        return prompt_for(self.agent, self.context, [*server_tools, *self._client_tools()], self.state)
+        offered = self.tools.offered()
+        server_tools = [schema for schema, _ in offered.values()]
+        return prompt_for(self.agent, self.context, [*server_tools, *self._client_tools(offered)], self.state)
 
-    def _client_tools(self) -> list[ToolSchema]:
+    def _client_tools(self, ours: Container[str]) -> list[ToolSchema]:
         """Frontend tools that do not take the name of one of ours."""
-        ours = self.tools.offered()
         return [schema for schema in self.context.client_tools if schema.name not in ours]
 
     def _listener(self) -> Narrator | Predictor:

@@ -61,13 +61,13 @@ class ToolRunner:
         """The tools that can be called now, with who carries them out."""
         return {schema.name: (schema, toolset) for toolset in self.toolsets for schema in toolset.schemas()}
 
-    async def run(self, batch: Batch, client_tools: Mapping[str, ToolSchema]) -> None:
+    async def run(self, batch: Batch, client_tools: Sequence[ToolSchema]) -> None:
         """Carries out what can be carried out; what needs somebody else is put aside in the batch."""
-        offered = self.offered()
+        offered, on_client = self.offered(), {schema.name: schema for schema in client_tools}
         ready: list[tuple[ToolCall, dict[str, Any], Toolset]] = []
         refused = 0
         for call in batch.assistant.tool_calls:
-            schema, toolset = offered.get(call.name, (client_tools.get(call.name), None))
+            schema, toolset = offered.get(call.name, (on_client.get(call.name), None))
             arguments = _arguments_of(call, schema, offered)
             if isinstance(arguments, BadArguments):
                 refused += 1

@@ -35,11 +35,15 @@ def strip_controls(text: str) -> str:
 
 def clean(text: str) -> str:
     """What comes from a client, a model or a tool and will be stored: valid Unicode, no NUL."""
+    if text.isascii() and "\x00" not in text:
+        return text
     return scalar(text).replace("\x00", "")
 
 
 def terminal_safe(text: str) -> str:
     r"""What may reach a terminal: no escape sequences, no control characters but \n and \t, no bidi overrides."""
+    if text.isascii() and text.isprintable():
+        return text
     without_escapes = _ESCAPE.sub("", scalar(text))
     return _BIDI_AND_INVISIBLE.sub("", _CONTROL.sub("", without_escapes).replace("\r", ""))
 

@@ -50,7 +50,8 @@ class Turn:
     @asynccontextmanager
     async def __call__(self) -> AsyncIterator[None]:
         try:
-            await asyncio.shield(self._ticket)  # the ticket itself must survive a cancelled wait
+            if not self._ticket.done():
+                await asyncio.shield(self._ticket)  # the ticket itself must survive a cancelled wait
             yield
         finally:
             self.give_back()

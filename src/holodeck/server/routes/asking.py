@@ -5,7 +5,7 @@ from collections.abc import Mapping
 
 import msgspec
 import structlog
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from holodeck.agent.context import ANONYMOUS
@@ -41,10 +41,22 @@ async def json_body(request: Request) -> bytes:
     media_type = media_type_of(request)
     if media_type != "application/json" and not media_type.endswith("+json"):
         raise UnsupportedMediaType("The body has to be JSON: Content-Type: application/json.")
-    body = await request.body()
+    body = await _whole_body(request)
     if server_of(request).settings.debug:
         log.debug("request_received", details={"body": body[:_MAX_LOGGED].decode("utf-8", "replace")})
     return body
+
+
+async def _whole_body(request: Request) -> bytes:
+    """As `request.body()`, without its generators."""
+    pieces: list[bytes] = []
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
 
 
 def json_answer(told: msgspec.Struct, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
