@@ -44,7 +44,7 @@ _OWN_WORDS = {  # for classes whose name said enough to their author
     "RunFinished": "The last event of a run that did not fail; `outcome` says how it ended.",
     "ModelUnreachable": "No connection, or a failure of the endpoint itself (5xx).",
     "ContentFiltered": "The provider refused to answer this.",
-    "ModelTimeout": "Nothing new came for `model.timeout` seconds.",
+    "ModelTimeout": "No word of an answer came within `model.timeout` seconds.",
     "ModelAuthFailed": "The key is missing or was not accepted.",
     "ContextOverflow": "The conversation is too long for the model.",
 }

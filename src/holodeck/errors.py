@@ -11,7 +11,7 @@
     │   └── ModelError         the model endpoint failed; `reason` says how
     │       ├── ModelUnreachable   ModelRejected (auth, bad request)  ContextOverflow
     │       ├── ModelInterrupted   ModelTruncated   ModelProtocolError   ContentFiltered
-    │       └── ModelTimeout       ModelUnavailable (rate limit, overload, open breaker)
+    │       └── ModelTimeout       ModelStalled   ModelUnavailable (rate limit, overload, open breaker)
     └── Cancelled              somebody stopped the run; not a failure
 
 `code` is the one vocabulary for problem `type`, RUN_ERROR.code, error_type and log lines. `reason` refines it.
@@ -156,7 +156,13 @@ class BudgetExceeded(ServerError):
 
 
 class RunTimeout(ServerError):
+    """`reason` says which deadline: iteration_timeout or run_timeout."""
+
     code, status, title, retryable = "timeout", 504, "It took too long", True
+
+    def __init__(self, message: str = "", reason: str = "iteration_timeout") -> None:
+        super().__init__(message)
+        self.reason = reason
 
 
 class ModelError(ServerError):
@@ -221,6 +227,12 @@ class BadToolArguments(ModelError):
 class ModelTimeout(ModelError):
     code, status, title, retryable = "timeout", 504, "The model took too long", True
     reason = "upstream_timeout"
+
+
+class ModelStalled(ModelTimeout):
+    """An answer began, then nothing new came for `model.timeout` seconds."""
+
+    reason = "upstream_stalled"
 
 
 class ModelUnavailable(ModelError):

@@ -104,7 +104,7 @@ async def test_iteration_timeout_stops_a_tool_that_hangs_and_leaves_a_whole_hist
     assert "0.05 s" in (response.error or "")
     results = [message for message in scene.conversation.messages if isinstance(message, ToolMessage)]
     assert [result.failed for result in results] == [True, False]
-    assert scene.ending.code == "timeout"
+    assert (scene.ending.code, scene.ending.reason) == ("timeout", "iteration_timeout")
 
 
 @pytest.mark.req("AGT-04")

@@ -111,6 +111,7 @@ async def test_run_timeout_cuts_a_run_in_the_middle_of_a_tool():
     response = await scene.play("go")
     assert (response.status, response.error_code) == ("error", "timeout")
     assert "0.05 s (loop.run_timeout)" in (response.error or "")
+    assert scene.ending.reason == "run_timeout"
     results = [message for message in scene.conversation.messages if isinstance(message, ToolMessage)]
     assert [result.failed for result in results] == [True, False]
 

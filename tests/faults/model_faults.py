@@ -32,7 +32,7 @@ from tests.models.endpoint import (
 PIECES = ("The ", "quick ", "brown ", "fox 🦊 ", "jumps ", "over ", "the ", "lazy ", "dog.")
 WHOLE = "".join(PIECES)
 UNREACHABLE, INTERRUPTED, TRUNCATED = "upstream_unavailable", "upstream_interrupted", "upstream_truncated"
-PROTOCOL, TIMEOUT = "upstream_protocol_error", "upstream_timeout"
+PROTOCOL, TIMEOUT, STALLED = "upstream_protocol_error", "upstream_timeout", "upstream_stalled"
 
 
 @dataclass(frozen=True)
@@ -112,7 +112,7 @@ def hang_at_first(_random: Random) -> Case:
 
 
 def hang_in_the_middle(random: Random) -> Case:
-    return fails(saying(*some(random), end=Wire.hang), code="timeout", reason=TIMEOUT, asked=1)
+    return fails(saying(*some(random), end=Wire.hang), code="timeout", reason=STALLED, asked=1)
 
 
 DRIPS = (
@@ -133,7 +133,7 @@ def drip(random: Random) -> Case:
             await wire.send(drop)
             await asyncio.sleep(0.05)  # the drip itself
 
-    return fails(respond, code="timeout", reason=TIMEOUT, asked=1)
+    return fails(respond, code="timeout", reason=STALLED, asked=1)
 
 
 def malformed(random: Random) -> Case:

@@ -13,6 +13,7 @@ from holodeck.errors import (
     ModelInterrupted,
     ModelProtocolError,
     ModelRejected,
+    ModelStalled,
     ModelTimeout,
     ModelTruncated,
     ModelUnavailable,
@@ -138,7 +139,7 @@ async def test_silence_before_the_first_word_is_tried_once_more():
     error, _, endpoint, _ = await fails(ModelTimeout, hang, deadlines=SHORT)
     assert len(endpoint.requests) == 2
     assert time.monotonic() - began < 2
-    assert "did not begin" in str(error)
+    assert ("did not begin" in str(error), error.reason) == (True, "upstream_timeout")
 
 
 @pytest.mark.req("A08")
@@ -148,8 +149,8 @@ async def test_silence_in_the_middle_ends_the_answer():
         await wire.send(HI)
         await wire.hang()
 
-    error, heard, endpoint, _ = await fails(ModelTimeout, respond, deadlines=SHORT)
-    assert error.started
+    error, heard, endpoint, _ = await fails(ModelStalled, respond, deadlines=SHORT)
+    assert (error.started, error.code, error.reason) == (True, "timeout", "upstream_stalled")
     assert heard.words == "Hi"
     assert len(endpoint.requests) == 1
 
@@ -173,7 +174,7 @@ async def test_drips_are_no_sign_of_life(drip):
             await asyncio.sleep(0.02)  # the pace of the drip, not a wait for something
 
     began = time.monotonic()
-    await fails(ModelTimeout, respond, deadlines=SHORT)
+    await fails(ModelStalled, respond, deadlines=SHORT)
     assert 0.15 < time.monotonic() - began < 1.5
 
 
@@ -187,7 +188,7 @@ async def test_content_keeps_an_answer_alive_until_the_total_deadline():
 
     limits = Deadlines(connect=1, first_token=0.3, idle=0.3, total=0.7)
     began = time.monotonic()
-    _, heard, _, _ = await fails(ModelTimeout, respond, deadlines=limits)
+    _, heard, _, _ = await fails(ModelStalled, respond, deadlines=limits)
     assert 0.6 < time.monotonic() - began < 2
     assert len(heard.words) > 10
 

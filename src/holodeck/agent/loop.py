@@ -111,7 +111,7 @@ class _Run:
         except TimeoutError:
             if not limit.expired():
                 raise  # somebody else's, and a defect
-            raise RunTimeout(f"The run took longer than {seconds:g} s (loop.run_timeout).") from None
+            raise RunTimeout(f"The run took longer than {seconds:g} s (loop.run_timeout).", "run_timeout") from None
 
     async def go(self) -> AgentResponse:
         self.narrator.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)

@@ -15,7 +15,7 @@ import aiohttp
 
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
-from holodeck.errors import ConfigError, ModelAuthFailed, ModelError, ModelProtocolError, ModelTimeout
+from holodeck.errors import ConfigError, ModelAuthFailed, ModelError, ModelProtocolError, ModelStalled, ModelTimeout
 from holodeck.models import payload
 from holodeck.models.answer import Answer, AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
@@ -151,7 +151,8 @@ class OpenAIChatModel:
             return self._diagnosis.malformed()
         if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
             what = "stopped in the middle of its answer" if started else "did not begin to answer in time"
-            return ModelTimeout(f"The model {self._settings.model!r} {what}. Try again, or allow it more time.")
+            kind = ModelStalled if started else ModelTimeout
+            return kind(f"The model {self._settings.model!r} {what}. Try again, or allow it more time.")
         return self._diagnosis.of_connection(error, started=started)
 
     async def _exchange_in_time(self, prompt: Prompt, stream: AnswerStream, remaining: float) -> None:

@@ -31,7 +31,10 @@ class ChatStreams:
     async def _watch(self, run: Run, *, forget: bool) -> None:
         seconds = self._server.settings.chat_stream_timeout
         timer = asyncio.get_running_loop().call_later(
-            seconds, self._server.runs.stop, run, RunTimeout(f"The answer took longer than {seconds:g} s.")
+            seconds,
+            self._server.runs.stop,
+            run,
+            RunTimeout(f"The answer took longer than {seconds:g} s.", "run_timeout"),
         )
         await run.done()
         timer.cancel()

@@ -7,6 +7,8 @@ const BY_REASON = {
   upstream_overloaded: "The model endpoint is overloaded or limits your rate. Try again in a moment.",
   context_overflow: "The conversation is longer than the model can read. Begin a new session.",
   upstream_timeout: "The model took longer than the agent file allows (model.timeout).",
+  upstream_stalled: "The model stopped in the middle of its answer for longer than the agent file allows (model.timeout).",
+  run_timeout: "The run took longer than the agent file allows (loop.run_timeout).",
   upstream_rejected: "The model endpoint refused the request. The model's name in the agent file may not exist there.",
   content_filter: "The provider's content filter stopped the answer.",
 };
