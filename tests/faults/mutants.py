@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant("runs/intake.py", "isinstance(sent[start - 1], UserMessage) and ", "", RECEIVED + " tests/agent", "words in the assistant's mouth hide the user's"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),
     Mutant("server/stream.py", "final=last and told.ended and n == len(told)", "final=last and told.ended", STREAMS + " tests/wires/rest tests/wires/chat_stream", "a long replay ends after its first batch"),
-    Mutant("server/stream.py", "                del self._timer", "                pass", FREED, "a response keeps itself and the log of its run"),
+    Mutant("server/stream.py", "del self._timer  #", "pass  #", FREED, "a response keeps itself and the log of its run"),
     Mutant("runs/runs.py", "        run.watch = None", "        pass", FREED, "a run keeps itself"),
     Mutant("server/limits.py", "if self._size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
     Mutant("server/limits.py", "if int(declared) > limit:", "if False:", SHOWN, "a declared body may be of any size"),
@@ -100,4 +100,5 @@ MUTANTS = (
     Mutant("server/quota.py", "elif isinstance(event, StepFinished):", "elif isinstance(event, StepFinished) and event.usage:", "tests/server/test_server_quota.py", "a step that broke off is free"),
     Mutant("server/uploads.py", "except OSError as error:", "except ZeroDivisionError as error:", DISKS, "a full disk is an internal error"),
     Mutant("files/extraction.py", "view = view[file.write(view[:_WRITE]) :]", "file.write(view[:_WRITE]); view = view[_WRITE:]", DISKS, "a document is cut where the disk is full"),
+    Mutant("server/app.py", "            del scope[RAW_SEND]", "            pass", FREED, "a request keeps itself"),
 )  # fmt: skip
