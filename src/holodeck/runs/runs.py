@@ -187,17 +187,23 @@ class Runs:
     @contextmanager
     def attached(self, run: Run) -> Iterator[RunLog]:
         """Follows a run. While anybody does, it is not cancelled for want of readers."""
+        self.attach(run)
+        try:
+            yield run.log
+        finally:
+            self.detach(run)
+
+    def attach(self, run: Run) -> None:
         run.readers += 1
         if run.grace is not None:
             run.grace.cancel()
             run.grace = None
-        try:
-            yield run.log
-        finally:
-            run.readers -= 1
-            if run.readers == 0 and not run.log.ended:
-                loop = asyncio.get_running_loop()
-                run.grace = loop.call_later(self._settings.detach_grace, self.stop, run)
+
+    def detach(self, run: Run) -> None:
+        run.readers -= 1
+        if run.readers == 0 and not run.log.ended:
+            loop = asyncio.get_running_loop()
+            run.grace = loop.call_later(self._settings.detach_grace, self.stop, run)
 
     def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
         """Cancels a run at once; whether there was something to cancel. Without `why`, somebody wanted it."""
@@ -249,7 +255,7 @@ class Runs:
     async def _execute(self, run: Run, turn: Turn) -> None:
         """The task of a run. Whatever happens in it, the log gets its ending."""
         try:
-            async with turn():
+            async with turn:
                 run.state = RunState.RUNNING
                 await self._store.create(run.session_id, user_id=run.user_id)
                 conversation = await self._store.open(run.session_id, user_id=run.user_id)

@@ -10,9 +10,9 @@ import fcntl
 import logging
 import sys
 import termios
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Protocol
 
 from starlette.responses import Response
@@ -92,19 +92,21 @@ class EventStream(Response):
         self._since = self._loop.time()
         self._send = send
         self._connection: Connection | None = scope.get("extensions", {}).get(CONNECTION)
-        with ExitStack() as followed:
+        for reading in self._readings:
+            self._runs.attach(reading.run)
+        stop_watching = self._watch(receive)
+        self._timer = self._loop.call_later(self._interval, self._tick)
+        try:
+            await asyncio.sleep(0)  # a run that was just started begins: its first events leave with the headers
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            self._send = scope.get(RAW_SEND, send)
+            await self._tell()
+        finally:
+            self._timer.cancel()
+            del self._timer  # it knows us: a cycle would wait for the collector, which comes seldom
+            stop_watching()
             for reading in self._readings:
-                followed.enter_context(self._runs.attached(reading.run))
-            followed.enter_context(self._watching(receive))
-            self._timer = self._loop.call_later(self._interval, self._tick)
-            try:
-                await asyncio.sleep(0)  # a run that was just started begins: its first events leave with the headers
-                await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-                self._send = scope.get(RAW_SEND, send)
-                await self._tell()
-            finally:
-                self._timer.cancel()
-                del self._timer  # it knows us: a cycle would wait for the collector, which comes seldom
+                self._runs.detach(reading.run)
 
     async def _tell(self) -> None:
         if self._prefix:
@@ -143,21 +145,12 @@ class EventStream(Response):
         await self._send({"type": "http.response.body", "body": body, "more_body": not final})
         self._sending, self._since = False, self._loop.time()
 
-    @contextmanager
-    def _watching(self, receive: Receive) -> Iterator[None]:
+    def _watch(self, receive: Receive) -> Callable[[], object]:
         """Learns of the client's leaving: from the connection, or from `receive` behind a server of another kind."""
-        if self._connection is not None:
-            self._connection.when_lost = self._leave
-            try:
-                yield
-            finally:
-                self._connection.when_lost = None
-            return
-        listening = asyncio.ensure_future(self._listen(receive))
-        try:
-            yield
-        finally:
-            listening.cancel()
+        if self._connection is None:
+            return asyncio.ensure_future(self._listen(receive)).cancel
+        self._connection.when_lost = self._leave
+        return partial(setattr, self._connection, "when_lost", None)
 
     async def _listen(self, receive: Receive) -> None:
         while (await receive())["type"] != "http.disconnect":
