@@ -101,4 +101,5 @@ MUTANTS = (
     Mutant("server/uploads.py", "except OSError as error:", "except ZeroDivisionError as error:", DISKS, "a full disk is an internal error"),
     Mutant("files/extraction.py", "view = view[file.write(view[:_WRITE]) :]", "file.write(view[:_WRITE]); view = view[_WRITE:]", DISKS, "a document is cut where the disk is full"),
     Mutant("server/app.py", "            del scope[RAW_SEND]", "            pass", FREED, "a request keeps itself"),
+    Mutant("resilience/deadlines.py", "if late > LATE:", "if False:", "tests/models/test_patience.py", "the model is blamed for a pause of our own"),
 )  # fmt: skip

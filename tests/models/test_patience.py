@@ -1,9 +1,12 @@
 """Pauses, Retry-After and silence."""
 
 import asyncio
+import socket
+import time
 from datetime import UTC, datetime
 
 import pytest
+import uvloop
 
 from holodeck.resilience.deadlines import SilenceLimit
 from holodeck.resilience.retry import Backoff, retry_after
@@ -82,3 +85,32 @@ async def test_an_ordinary_end_leaves_no_timer():
         pass
     assert silence._timer is not None
     assert silence._timer.cancelled()
+
+
+@pytest.mark.req("D08")
+@pytest.mark.parametrize("factory", [asyncio.new_event_loop, uvloop.new_event_loop], ids=["asyncio", "uvloop"])
+@pytest.mark.parametrize("talks", [True, False])
+def test_who_stood_still_hears_what_came_meanwhile_before_it_blames_anybody(factory, talks):
+    async def listen():
+        ours, theirs = socket.socketpair()
+        reader, writer = await asyncio.open_connection(sock=ours)
+        try:
+            async with SilenceLimit(0.2) as silence:
+                await asyncio.sleep(0)
+                if talks:
+                    theirs.send(b"here I am")
+                time.sleep(0.5)  # noqa: ASYNC251  the whole process stands still
+                heard = await reader.read(100)
+                silence.heard()
+                await asyncio.sleep(0.1)
+                return heard
+        finally:
+            writer.close()
+            theirs.close()
+
+    with asyncio.Runner(loop_factory=factory) as runner:
+        if talks:
+            assert runner.run(listen()) == b"here I am"
+        else:
+            with pytest.raises(TimeoutError):
+                runner.run(listen())
