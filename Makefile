@@ -37,6 +37,7 @@ setup: $(VENV)/development $(VENV)/clients.ready $(VENV)/browser.ready ## create
 demo: $(VENV)/runtime ## start the todo agent on the offline demo model and print where to talk to it
 	@$(BIN)/holodeck serve --demo
 
+test: export PYTHONDONTWRITEBYTECODE =  # many programs are started; without it each would be compiled anew
 test: setup check ## run the whole default suite
 	$(BIN)/python -m pytest -n auto
 

@@ -1,5 +1,6 @@
 """What every test may use: the requirement marker. And how several workers share the tests."""
 
+import os
 from typing import Any
 
 import pytest
@@ -24,3 +25,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst:
     config.option.loadscopereorder = False  # by the number of tests, which says nothing about their length
     return LongestFirst(config, log)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """One more than there are cores: a worker often waits for a program that it has started."""
+    return len(os.sched_getaffinity(0)) + 1 if hasattr(os, "sched_getaffinity") else (os.cpu_count() or 1) + 1

@@ -81,7 +81,7 @@ def _office() -> Iterator[tuple[str, Callable[[], bytes], set[int]]]:
     yield "zip-in-zip.docx", lambda: d.docx(text, extra={"word/document.xml": d.docx(text)}), {BAD}
     yield "deep.docx", lambda: d.docx(_nested("w:tbl", 60_000)), {BAD}
     yield "deep-paragraph.docx", lambda: d.docx("<w:p>" + _nested("w:r", 260) + "</w:p>" + text), {BAD}
-    yield "wide.docx", lambda: d.docx("<w:p/>" * 600_000 + text), {READ, BAD}
+    yield "wide.docx", lambda: d.docx("<w:p/>" * 300_000 + text), {READ, BAD}
     yield "laughs.docx", lambda: d.docx("<w:p><w:r><w:t>&a9;</w:t></w:r></w:p>", prolog=LAUGHS), {BAD}
     yield (
         "quadratic.docx",
@@ -177,7 +177,7 @@ def _remote() -> bytes:
 
 def _pdf() -> Iterator[tuple[str, Callable[[], bytes], set[int]]]:
     page = d.stream(d.show("hello"))
-    yield "flate.pdf", lambda: d.pdf([d.flate(bytes(150_000_000))]), {READ, BAD, LARGE}
+    yield "flate.pdf", lambda: d.pdf([d.flate(bytes(90_000_000))]), {READ, BAD, LARGE}
     yield (
         "flate-twice.pdf",
         lambda: d.pdf(
@@ -203,7 +203,7 @@ def _pdf() -> Iterator[tuple[str, Callable[[], bytes], set[int]]]:
     )
     yield "page-tree.pdf", _page_tree, {BAD, LARGE}
     yield "count.pdf", lambda: d.pdf([page]).replace(b"/Count 1", b"/Count 999999999"), {READ, BAD}
-    yield "pages.pdf", lambda: _same_page(20_000), {READ, BAD}
+    yield "pages.pdf", lambda: _same_page(8_000), {READ, BAD}
     yield "brackets.pdf", lambda: d.pdf_file([b"<< /Type /Catalog /Pages 2 0 R >>", b"[" * 200_000]), {BAD}
     yield "half.pdf", lambda: d.letter_pdf()[:400], {BAD, READ}
     yield "header.pdf", lambda: b"%PDF-1.7\n", {BAD}
@@ -214,12 +214,12 @@ def _pdf() -> Iterator[tuple[str, Callable[[], bytes], set[int]]]:
     yield "lzw.pdf", lambda: d.pdf([d.stream(Random(3).randbytes(200_000), b"/Filter /LZWDecode")]), {READ, BAD}
     yield (
         "runs.pdf",
-        lambda: d.pdf([d.stream(b"\x81 " * 500_000 + b"\x80", b"/Filter /RunLengthDecode")]),
+        lambda: d.pdf([d.stream(b"\x81 " * 200_000 + b"\x80", b"/Filter /RunLengthDecode")]),
         {READ, BAD, LARGE},
     )
     yield (
         "ascii85.pdf",
-        lambda: d.pdf([d.stream(b"z" * 2_000_000 + b"~>", b"/Filter /ASCII85Decode")]),
+        lambda: d.pdf([d.stream(b"z" * 800_000 + b"~>", b"/Filter /ASCII85Decode")]),
         {READ, BAD, LARGE},
     )
     yield "glyphs.pdf", _glyphs, {READ, BAD, LARGE}

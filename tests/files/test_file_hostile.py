@@ -22,7 +22,7 @@ from tests.files.processes import NewChildren
 MB = 1_000_000
 LIMITS = FileLimits(
     documents=WorkerLimits(cpu=2, wall=8.0),
-    pictures=WorkerLimits(memory=1_536 * MB, cpu=6, wall=14.0),
+    pictures=WorkerLimits(memory=1_536 * MB, cpu=3, wall=14.0),
     queue_seconds=600,
 )
 CASES = hostile()
