@@ -18,18 +18,24 @@ class Connection:
         self._headers = {**_HEADERS, **headers}
         self._connect_timeout = connect_timeout
         self._session: aiohttp.ClientSession | None = None
+        self._proxies: dict[str, str | None] = {}  # the environment is read once for each address, not for each request
 
     def post(self, url: str, body: bytes) -> "aiohttp.client._RequestContextManager":
         headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        return self._open().post(url, data=body, headers=headers, allow_redirects=False, proxy=proxy_for(url))
+        return self._open().post(url, data=body, headers=headers, allow_redirects=False, proxy=self._proxy_for(url))
 
     def get(self, url: str) -> "aiohttp.client._RequestContextManager":
-        return self._open().get(url, allow_redirects=False, proxy=proxy_for(url))
+        return self._open().get(url, allow_redirects=False, proxy=self._proxy_for(url))
 
     async def close(self) -> None:
         if self._session is not None:
             await self._session.close()
             self._session = None
+
+    def _proxy_for(self, url: str) -> str | None:
+        if url not in self._proxies:
+            self._proxies[url] = proxy_for(url)
+        return self._proxies[url]
 
     def _open(self) -> aiohttp.ClientSession:
         if self._session is None:

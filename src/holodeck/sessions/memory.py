@@ -11,6 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from itertools import takewhile
 from typing import Any
 from weakref import WeakSet
 
@@ -144,8 +145,10 @@ class MemorySessionStore:
         return self._clock() >= kept.expires and not self._in_use(kept)
 
     def _all_expired(self) -> list[str]:
-        now, in_use = self._clock(), {id(each.kept) for each in self._open}  # once, not for each of many thousands
-        return [name for name, kept in self._kept.items() if now >= kept.expires and id(kept) not in in_use]
+        """Those at the front: who was used last, expires last. The others are not looked at, however many there are."""
+        now, in_use = self._clock(), {id(each.kept) for each in self._open}
+        front = takewhile(lambda each: now >= each[1].expires, self._kept.items())
+        return [name for name, kept in front if id(kept) not in in_use]
 
     def _in_use(self, kept: _Kept) -> bool:
         return any(each.kept is kept for each in self._open)
