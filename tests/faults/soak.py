@@ -59,6 +59,13 @@ def active_runs(server: Server) -> int:
         return int(json.loads(answer.read())["active_runs"])
 
 
+def tasks(server: Server) -> int:
+    """Tasks of the server's event loop, as its own page counts them."""
+    with urllib.request.urlopen(f"http://127.0.0.1:{server.port}/metrics", timeout=10) as answer:
+        lines = answer.read().decode().splitlines()
+    return next(int(line.split()[1]) for line in lines if line.startswith("holodeck_event_loop_tasks "))
+
+
 def until(condition: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
     while not condition():
@@ -104,7 +111,7 @@ def soak(minutes: float, streams: int, folder: Path) -> list[str]:
     )
     with fake_model() as port, system.start(port, folder / "log") as server:
         process = psutil.Process(server.pid)
-        before = sampled(process, 0)
+        before, tasks_before = sampled(process, 0), tasks(server)
         with running(load, server.port, folder) as under_way:
             samples = watch(process, under_way, seconds - ANSWER)
             result = under_way.result(must_complete=False)
@@ -122,13 +129,15 @@ def soak(minutes: float, streams: int, folder: Path) -> list[str]:
             wrong.append(f"{active_runs(server)} runs are left")
         if not until(lambda: sampled(process, 0).fds <= before.fds + 1, 40):  # one for the log or the resolver
             wrong.append(f"{sampled(process, 0).fds} descriptors, {before.fds} before")
-        after = sampled(process, 0)
+        if not until(lambda: tasks(server) <= tasks_before, 20):
+            wrong.append(f"{tasks(server)} tasks, {tasks_before} before")
+        after, tasks_after = sampled(process, 0), tasks(server)
         if after.threads > before.threads + POOL:
             wrong.append(f"{after.threads} threads, {before.threads} before")
     sys.stdout.write(
         f"{result.ok} answers, {result.tokens:,} tokens ({result.tokens / result.wall_s:,.0f}/s), "
         f"delay p99 {result.token_delay_ms.p99:.0f} ms; RSS {samples[-1].rss:.1f} MiB, growth {grown:+.1%}; "
-        f"descriptors {before.fds} → {after.fds}\n"
+        f"descriptors {before.fds} → {after.fds}, tasks {tasks_before} → {tasks_after}\n"
     )
     return wrong
 

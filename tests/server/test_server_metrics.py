@@ -63,8 +63,11 @@ async def test_open_streams_and_the_loops_lag_are_seen_while_they_last():
         await read_to(answer, "TEXT_MESSAGE_CONTENT")
         page = await shown(s.client, s.url)
         assert (page["holodeck_open_streams"], page["holodeck_active_runs"]) == (1, 1)
+        assert page["holodeck_open_connections"] == 2
         gate.open.set()
         await answer.read()
+        later = await shown(s.client, s.url)
+        assert later["holodeck_event_loop_tasks"] < page["holodeck_event_loop_tasks"], "the run's task is gone"
         lag = s.server.metrics.loop_lag
         await until(lambda: lag._series[()][-1] > 0)
 

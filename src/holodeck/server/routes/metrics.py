@@ -1,5 +1,7 @@
 """`/metrics`: what was counted, and what there is now, for Prometheus and whoever reads its format."""
 
+import asyncio
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,6 +35,7 @@ async def _present(server: AgentServer) -> list[Figure]:
         Gauge("holodeck_active_runs", "Runs that are queued or going on", server.runs.busy),
         Gauge("holodeck_open_streams", "Answers on their way to a client, streamed or waited for", server.places.taken),
         Gauge("holodeck_open_connections", "Connections, those over the limit included", server.crowd.present),
+        Gauge("holodeck_event_loop_tasks", "Tasks, the one that makes this page included", len(asyncio.all_tasks())),
         Gauge("holodeck_active_sessions", "Conversations that are remembered", await server.store.count()),
         Gauge("holodeck_circuit_breaker_state", "1 for the state it is in", _breakers(server), ("service", "state")),
         Gauge("holodeck_log_lines_dropped_total", "Log lines that nobody took in time", drops, kind="counter"),
