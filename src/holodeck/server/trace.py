@@ -27,7 +27,8 @@ class RequestTrace:
         request_id = _id_of(scope)
         client = scope["client"][0] if scope.get("client") else None
         enter(RequestContext(request_id=request_id, client=client))
-        tell = log.debug if scope["path"] in PROBES else log.info
+        bound = log.bind()
+        tell = bound.debug if scope["path"] in PROBES else bound.info
         details = {"method": scope["method"], "endpoint": one_line(scope["path"], _MAX_SHOWN)}
         tell("request_received", details=details)
         begun, status = time.monotonic(), None

@@ -29,6 +29,7 @@ class RunStory:
             "user_id": user_id,
             "run_id": run_id,
         }  # not bound: that costs 0.1 ms
+        self._log = log.bind()  # once: the proxy would do it again for each line
         self._debug = debug
         self._said = said
         self._model: str | None = None
@@ -44,7 +45,7 @@ class RunStory:
 
     def step_started(self, event: e.StepStarted) -> None:
         self._step_begun = self._reply_ended = time.monotonic()
-        log.info("model_called", details={"model": self._model, "step": event.number}, **self._who)
+        self._log.info("model_called", details={"model": self._model, "step": event.number}, **self._who)
 
     def part_ended(self, _event: e.Event) -> None:
         self._reply_ended = time.monotonic()
@@ -52,38 +53,38 @@ class RunStory:
     def step_finished(self, event: e.StepFinished) -> None:
         """The model's share of a step ends with the last part of its reply; the tools' share is in their own lines."""
         details = {"model": self._model, "step": event.number, "usage": _counts(event.usage)}
-        log.info("model_result", duration_ms=_since(self._step_begun, self._reply_ended), details=details, **self._who)
+        self._log.info("model_result", duration_ms=_since(self._step_begun, self._reply_ended), details=details, **self._who)
 
     def thinks(self, _event: e.ReasoningStarted) -> None:
         self._thought_begun = time.monotonic()
 
     def thought(self, event: e.ReasoningEnded) -> None:
         self.part_ended(event)
-        log.info("agent_reasoning", duration_ms=_since(self._thought_begun), **self._who)
+        self._log.info("agent_reasoning", duration_ms=_since(self._thought_begun), **self._who)
 
     def call_ended(self, event: e.ToolCallEnded) -> None:
         self.part_ended(event)
         shown = {"arguments": event.arguments[:_MAX_SHOWN]} if self._debug else {}
-        log.info("mcp_tool_called", details={"tool": event.name, "call_id": event.call_id, **shown}, **self._who)
+        self._log.info("mcp_tool_called", details={"tool": event.name, "call_id": event.call_id, **shown}, **self._who)
 
     def tool_finished(self, event: e.ToolFinished) -> None:
         status = "failed" if event.failed else "success"
         shown = {"result": text_of(event.content)[:_MAX_SHOWN]} if self._debug else {}
-        tell = log.warning if event.failed else log.info
+        tell = self._log.warning if event.failed else self._log.info
         details = {"tool": event.name, "call_id": event.call_id, "status": status, **shown}
         tell("mcp_tool_result", duration_ms=event.seconds * 1000, details=details, **self._who)
 
     def warned(self, event: e.WarningRaised) -> None:
         details = {"code": event.code, "message": event.message, "recoverable": True}
-        log.warning("error_occurred", details=details, **self._who)
+        self._log.warning("error_occurred", details=details, **self._who)
 
     def compacted(self, event: e.HistoryCompacted) -> None:
         details = {"messages": event.messages, "summarized": event.summarized, "usage": _counts(event.usage)}
-        log.info("history_compacted", details=details, **self._who)
+        self._log.info("history_compacted", details=details, **self._who)
 
     def failed(self, event: e.RunFailed) -> None:
         details = {"code": event.code, "reason": event.reason, "message": event.message, "recoverable": False}
-        log.error("error_occurred", duration_ms=_since(self._begun), details=details, **self._who)
+        self._log.error("error_occurred", duration_ms=_since(self._begun), details=details, **self._who)
 
     def finished(self, event: e.RunFinished) -> None:
         shown = {"reply": self._said()[:_MAX_SHOWN]} if self._debug else {}
@@ -94,7 +95,7 @@ class RunStory:
             "warning": event.warning,
             **shown,
         }
-        log.info("run_completed", duration_ms=_since(self._begun), details=details, **self._who)
+        self._log.info("run_completed", duration_ms=_since(self._begun), details=details, **self._who)
 
 
 _LINES: dict[type[e.Event], Callable[[RunStory, Any], None]] = {
@@ -117,7 +118,8 @@ def _since(begin: float, end: float | None = None) -> float:
     return ((time.monotonic() if end is None else end) - begin) * 1000
 
 
-def _counts(usage: TokenUsage | None) -> dict[str, int | None] | None:
+def _counts(usage: TokenUsage | None) -> dict[str, float | None] | None:
     if usage is None:
         return None
-    return {"input": usage.prompt_tokens, "output": usage.completion_tokens, "total": usage.total_tokens}
+    counts = {"input": usage.prompt_tokens, "output": usage.completion_tokens, "total": usage.total_tokens}
+    return counts if usage.cost is None else counts | {"cost": usage.cost}
