@@ -53,7 +53,9 @@ class RunStory:
     def step_finished(self, event: e.StepFinished) -> None:
         """The model's share of a step ends with the last part of its reply; the tools' share is in their own lines."""
         details = {"model": self._model, "step": event.number, "usage": _counts(event.usage)}
-        self._log.info("model_result", duration_ms=_since(self._step_begun, self._reply_ended), details=details, **self._who)
+        self._log.info(
+            "model_result", duration_ms=_since(self._step_begun, self._reply_ended), details=details, **self._who
+        )
 
     def thinks(self, _event: e.ReasoningStarted) -> None:
         self._thought_begun = time.monotonic()
@@ -121,5 +123,9 @@ def _since(begin: float, end: float | None = None) -> float:
 def _counts(usage: TokenUsage | None) -> dict[str, float | None] | None:
     if usage is None:
         return None
-    counts = {"input": usage.prompt_tokens, "output": usage.completion_tokens, "total": usage.total_tokens}
+    counts: dict[str, float | None] = {
+        "input": usage.prompt_tokens,
+        "output": usage.completion_tokens,
+        "total": usage.total_tokens,
+    }
     return counts if usage.cost is None else counts | {"cost": usage.cost}
