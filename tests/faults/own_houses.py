@@ -207,14 +207,26 @@ async def tools_change(scene: Scene) -> None:
     block = rogue_block(scene.folder / scene.name / "journal")
     async with own(scene, tools=[block]):
         await call(scene, "change", {"remove": "image", "describe": "echo", "add": "fresh"})
+        await until_offered(scene, "fresh")
         turn = scene.turn(tool_call_stream(("a", "image", "{}"), ("b", "echo", "{}")), text_stream("over"))
         told = await scene.finish(turn)
         assert told.ending == "finished", told
         offered = {tool["function"]["name"] for tool in turn.plan.requests[-1].json["tools"]}
         assert offered & {"image", "echo", "fresh"} == {"fresh"}, offered & {"image", "echo", "fresh"}
-        assert len(tool_results(turn.plan.requests[-1])) == 3
+        assert len(tool_results(turn.plan.requests[-1])) == 3, "of the change, and of the two calls"
         assert set(told.results.values()) == {True}, told.results
         await scene.settle()
+
+
+async def until_offered(scene: Scene, tool: str) -> None:
+    """The list is asked for again when the server says that it changed, which takes as long as it takes."""
+    deadline = time.monotonic() + 5
+    offered: set[str] = set()
+    while tool not in offered:
+        assert time.monotonic() < deadline, f"{tool} is never offered, but {offered}"
+        turn = scene.turn(text_stream("not yet"))
+        await scene.finish(turn)
+        offered = {each["function"]["name"] for each in turn.plan.requests[-1].json["tools"]}
 
 
 # crowds and limits of the process
