@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -42,9 +43,14 @@ def modules():
     return sorted(SOURCE.rglob("*.py"))
 
 
+@cache
+def nodes_of(path: Path) -> list[ast.AST]:
+    return list(ast.walk(ast.parse(path.read_text())))
+
+
 def imports_of(path: Path) -> list[tuple[int, str]]:
     found = []
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path):
         if isinstance(node, ast.Import):
             found += [(node.lineno, alias.name) for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
@@ -106,9 +112,7 @@ def test_wires_do_not_wait():
     """Translators are pure and sync: event in, bytes out."""
     for path in modules():
         if room_of(path) == "wires":
-            waits = [
-                n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.AsyncFunctionDef | ast.Await)
-            ]
+            waits = [n for n in nodes_of(path) if isinstance(n, ast.AsyncFunctionDef | ast.Await)]
             assert waits == [], f"{path} awaits"
 
 
@@ -116,7 +120,7 @@ def test_wires_do_not_wait():
 def test_nothing_evaluates_text():
     forbidden = {"eval", "exec", "compile", "__import__"}
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.Call):
                 name = node.func.id if isinstance(node.func, ast.Name) else ""
                 assert name not in forbidden, f"{path}:{node.lineno} calls {name}"
@@ -132,7 +136,7 @@ FORBIDDEN_NAMES = ("Manager", "Handler", "Helper", "Util")
 def test_names_say_what_things_are():
     for path in modules():
         assert path.stem not in {"utils", "helpers", "common", "misc"}, path
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path):
             if isinstance(node, ast.ClassDef):
                 assert not node.name.endswith((*FORBIDDEN_NAMES, "Impl")), f"{path}: {node.name}"
                 assert not node.name.startswith(("Base", "Abstract")), f"{path}: {node.name}"
@@ -142,7 +146,7 @@ def test_files_and_functions_stay_readable():
     for path in modules():
         text = path.read_text()
         assert text.count("\n") <= 400, f"{path} has {text.count(chr(10))} lines: does it hold two things?"
-        for node in ast.walk(ast.parse(text)):
+        for node in nodes_of(path):
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 length = (node.end_lineno or 0) - node.lineno
                 assert length <= 60, f"{path}:{node.lineno} {node.name} is {length} lines long"

@@ -2,6 +2,7 @@
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 from tests.requirements import BY_ID, REQUIREMENTS
@@ -9,6 +10,7 @@ from tests.requirements import BY_ID, REQUIREMENTS
 TESTS = Path(__file__).parent
 
 
+@cache
 def named_ids() -> dict[str, list[str]]:
     """Requirement ids in `pytest.mark.req(...)` and in `req=` of parametrised tables, with where they stand."""
     found = defaultdict(list)
