@@ -160,9 +160,14 @@ encode = msgspec.json.Encoder().encode
 def decode(line: bytes) -> Message:
     """Raises ValueError for whatever is no JSON-RPC message."""
     try:
-        return _decoder.decode(line)
+        return _decode(line)
     except RecursionError as error:
         raise ValueError("nested too deep") from error
+
+
+def _decode(line: bytes) -> Message:
+    try:
+        return _decoder.decode(line)
     except ValueError:
         if b"NaN" not in line and b"Infinity" not in line:
             raise

@@ -168,6 +168,7 @@ def test_what_lenient_servers_send_is_understood(line, expected):
         b'{"jsonrpc":"2.0","id":1,"result":{"n":"\\ud800"}}',
         b'{"jsonrpc":"2.0","id":1,"result":{"n":NaN,"m":"\\ud800"}}',
         b'{"jsonrpc":"2.0","id":1,"result":{"n":' + b"[" * 100_000 + b"NaN" + b"]" * 100_000 + b"}}",
+        b'{"jsonrpc":"2.0","id":1,"result":{"n":NaN,"m":' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
         b"",
     ],
 )
