@@ -74,7 +74,7 @@ CASES = [  # method, path, headers, body → status, code
     ("GET", "/sessions/none", {}, None, 404, "session-not-found"),
     ("GET", "/sessions/%00", {}, None, 400, "invalid-request"),
     ("GET", "/sessions/" + "x" * 200, {}, None, 400, "invalid-request"),
-    ("DELETE", "/sessions/a%0Ab", {}, None, 404, "not-found"),
+    ("DELETE", "/sessions/a%0Ab", {}, None, 400, "invalid-request"),
     ("POST", "/copilotkit/agent/other/run", JSON, GOOD, 404, "agent-not-found"),
     ("POST", "/copilotkit/agent/default/run", JSON, b"{", 400, "invalid-request"),
     ("POST", "/copilotkit/agent/default/connect", JSON, b"[]", 422, "invalid-request"),

@@ -10,7 +10,7 @@ from yarl import URL
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.runs import WhenBusy
-from holodeck.server.options import StreamSettings
+from holodeck.server.options import ProtocolType, ServerSettings, StreamSettings
 from holodeck.tools.port import ToolsetHealth
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
@@ -267,6 +267,38 @@ async def test_openapi_describes_every_route_and_its_problems():
     references = set(re.findall(r"#/components/schemas/(\w+)", str(told)))
     assert references <= set(told["components"]["schemas"])
     assert told["paths"]["/awp"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
+
+
+async def test_a_head_is_answered_as_a_get_without_its_body():
+    async with served() as s:
+        async with s.post(ask(run="r")) as answer:
+            await answer.read()
+        for path in (
+            "/",
+            "/health",
+            "/metrics",
+            "/docs",
+            "/awp/capabilities",
+            "/runs/r",
+            "/runs/r/events",
+            "/sessions/t1",
+        ):
+            async with s.get(path) as whole, s.client.head(s.url + path) as head:
+                assert (head.status, head.content_type) == (200, whole.content_type), path
+                assert await head.read() == b"", path
+        async with s.client.head(s.url + "/awp") as refused:
+            assert (refused.status, refused.headers["Allow"]) == (405, "POST")
+        async with s.client.put(s.url + "/health") as refused:
+            assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+
+
+async def test_a_slash_at_the_end_of_an_address_changes_nothing():
+    async with served(settings=ServerSettings(protocols=tuple(ProtocolType))) as s:
+        for path, status in {"/awp/": 200, "/agent/tester/chat/": 200, "/agent/else/chat//": 404, "//": 404}.items():
+            body = {"message": "hi"} if "chat" in path else ask()
+            async with s.post(body, path) as answer:
+                assert answer.status == status, path
+                await answer.read()
 
 
 async def test_capabilities_promise_what_the_server_does():

@@ -214,6 +214,44 @@ async def test_a_queued_request_whose_client_left_never_reaches_the_model():
         assert len(s.model.prompts) == 1
 
 
+async def test_a_client_that_left_before_its_stream_began_is_noticed():
+    """While its files are read, say. Nobody but the connection knows, and it tells once."""
+    reading, read = asyncio.Event(), asyncio.Event()
+    async with served(says("a b c", pause=Gate()), detach_grace=0.05) as s:
+        resolve = s.server.files.resolve
+
+        async def slowly(*given, **more):
+            reading.set()
+            await read.wait()
+            return await resolve(*given, **more)
+
+        s.server.files.resolve = slowly
+        raw = await deaf_client(s, encoded(run="r"))
+        await reading.wait()
+        raw.close()
+        await until(lambda: not s.http.server_state.connections)
+        read.set()
+        await until(lambda: s.server.runs.busy)
+        run = s.server.runs.get("r")
+        await asyncio.wait_for(run.done(), 5)
+        assert run.state == "cancelled"
+        assert run.readers == 0
+
+
+async def test_nothing_is_said_in_the_middle_of_another_answer():
+    """A request, one behind it, and then what is no request: a 400 would be read as a part of the first answer."""
+    gate = Gate()
+    async with served(says("a b c", pause=gate)) as s:
+        reader, writer = await s.connect()
+        body = encoded(run="r")
+        head = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await reader.readuntil(b"RUN_STARTED")
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nno request at all\r\n\r\n")
+        assert b"HTTP/1.1" not in await asyncio.wait_for(reader.read(), 5)
+        writer.close()
+
+
 async def test_a_reader_that_falls_behind_what_is_kept_is_cut_off_and_told_so_when_it_comes_back(caplog):
     gate = Gate()
     async with served(says("w " * 5000, pause=gate), max_log_events=1000) as s:

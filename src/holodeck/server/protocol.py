@@ -158,7 +158,7 @@ class TimedProtocol(HttpToolsProtocol):
     def _refuse(self, status: int, detail: str) -> None:
         """An answer to what never became a request."""
         self._in_head = False
-        if self._answering() and self.cycle.response_started:
+        if self._answering() and (self.cycle.response_started or self.pipeline):
             self.transport.close()  # in the middle of another answer: nothing can be said
             return
         told = problem(InvalidRequest(detail, status=status))

@@ -52,7 +52,8 @@ class Operation:
         parts = _PARAMETER.split(self.path)
         fixed, names, kinds = parts[::3], parts[1::3], parts[2::3]
         found = [f"(?P<{name}>{'.*' if kind else '[^/]+'})" for name, kind in zip(names, kinds, strict=True)]
-        return re.compile("".join(re.escape(part) + group for part, group in zip(fixed, [*found, ""], strict=True)))
+        pattern = "".join(re.escape(part) + group for part, group in zip(fixed, [*found, ""], strict=True))
+        return re.compile(pattern, re.DOTALL)  # an id with a line break is for the endpoint to refuse
 
 
 class Routes:
@@ -112,10 +113,12 @@ class Router:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]
         operations, parameters = self._find(path)
-        operation = operations.get(method)
+        operation = operations.get(
+            "GET" if method == "HEAD" else method
+        )  # what answers a HEAD sends no body (RFC 9110)
         if operation is None:
             told = MethodNotAllowed(f"{one_line(method)} is not allowed at {one_line(path, _MAX_SHOWN)}.")
-            await problem_response(told, headers={"Allow": ", ".join(sorted(operations))})(scope, receive, send)
+            await problem_response(told, headers={"Allow": _allowed(operations)})(scope, receive, send)
             return
         scope["route"], scope["path_params"] = operation, parameters
         answer = await operation.endpoint(Request(scope, receive))
@@ -132,7 +135,12 @@ class Router:
             found = pattern.fullmatch(path)
             if found is not None:
                 return operations, found.groupdict()
-        fixed = self._fixed.get(path.rstrip("/"))  # many a base URL is written with a slash at its end
-        if fixed is None:
+        bare = path.rstrip("/")  # many a base URL is written with a slash at its end
+        if bare == path or not bare:
             raise NotFound(f"There is nothing at {one_line(path, _MAX_SHOWN)}.")
-        return fixed, {}
+        return self._find(bare)
+
+
+def _allowed(operations: Iterable[str]) -> str:
+    methods = set(operations)
+    return ", ".join(sorted(methods | {"HEAD"} if "GET" in methods else methods))

@@ -88,6 +88,10 @@ class EventStream(Response):
         self._waiter: asyncio.Future[None] | None = None
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["method"] == "HEAD":  # wants to know what would come, and does not wait for it
+            await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
+            await send({"type": "http.response.body"})
+            return
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
         self._send = send
@@ -149,6 +153,8 @@ class EventStream(Response):
         """Learns of the client's leaving: from the connection, or from `receive` behind a server of another kind."""
         if self._connection is None:
             return asyncio.ensure_future(self._listen(receive)).cancel
+        if self._connection.transport.is_closing():  # it left while its files were read, say: nobody will tell us again
+            self._leave()
         self._connection.when_lost = self._leave
         return partial(setattr, self._connection, "when_lost", None)
 
