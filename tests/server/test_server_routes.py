@@ -267,6 +267,11 @@ async def test_openapi_describes_every_route_and_its_problems():
     references = set(re.findall(r"#/components/schemas/(\w+)", str(told)))
     assert references <= set(told["components"]["schemas"])
     assert told["paths"]["/awp"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
+    posted = {path: each["post"] for path, each in told["paths"].items() if "post" in each}
+    assert {path for path, each in posted.items() if "requestBody" not in each} == {"/runs/{run_id}/stop"}
+    protobuf = {path for path, each in posted.items() if PROTOBUF in each["responses"]["200"]["content"]}
+    assert protobuf == {"/awp"}  # CopilotKit's clients are not asked what they accept
+    assert told["components"]["schemas"]["RunResponse"]["properties"]["created_at"]["format"] == "date-time"
 
 
 async def test_a_head_is_answered_as_a_get_without_its_body():

@@ -30,7 +30,7 @@ from holodeck.server.places import take_place
 from holodeck.server.routes.agui import capabilities_of, readers_of
 from holodeck.server.routes.asking import json_body, server_of, session_id, user_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
+from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, PROBLEMS, SSE_STREAM
 from holodeck.server.stream import EventStream, Reading
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
@@ -42,7 +42,39 @@ from holodeck.wires.body import parse
 routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)
 
 DEFAULT = "default"  # the agent that a front end asks for when it names none
-_STREAM: dict[int | str, dict[str, Any]] = {200: EVENT_STREAM}
+_STREAM: dict[int | str, dict[str, Any]] = {200: SSE_STREAM}
+_ANY_OF_THEM: dict[int | str, dict[str, Any]] = {
+    200: {"description": "What that route answers", "content": {**ANYTHING[200]["content"], **SSE_STREAM["content"]}}
+}
+_STOP_BODY = {
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "properties": {"runId": {"type": "string", "description": "Only this run of the thread"}},
+            }
+        }
+    }
+}
+_CALL_BODY = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["method"],
+                "properties": {
+                    "method": {"enum": ["info", "agent/run", "agent/connect", "agent/stop"]},
+                    "params": {
+                        "type": "object",
+                        "properties": {"agentId": {"type": "string"}, "threadId": {"type": "string"}},
+                    },
+                    "body": {"type": "object", "description": "What that route takes"},
+                },
+            }
+        }
+    },
+}
 
 
 @routes.get("/info", "Which agents there are", responses=ANYTHING)
@@ -61,13 +93,13 @@ async def connect(request: Request) -> Response:
     return await _connect(request, request.path_params["agent_id"], await json_body(request))
 
 
-@routes.post("/agent/{agent_id}/stop/{thread_id:path}", "Stop the thread's run", responses=ANYTHING)
+@routes.post("/agent/{agent_id}/stop/{thread_id:path}", "Stop the thread's run", body=_STOP_BODY, responses=ANYTHING)
 async def stop(request: Request) -> Response:
     body, params = await request.body(), request.path_params
     return _stop(request, params["agent_id"], params["thread_id"], parse(body) if body else {})
 
 
-@routes.post("", "All of the above in one route: {method, params, body}", responses=ANYTHING)
+@routes.post("", "All of the above in one route", body=_CALL_BODY, responses=_ANY_OF_THEM)
 async def single(request: Request) -> Response:
     call = parse(await json_body(request))
     given = call.get("params")

@@ -1,7 +1,7 @@
 """Bodies of the routes that are not a wire's own, and what OpenAPI says about those that are."""
 
 from datetime import datetime
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -32,14 +32,17 @@ AGENT_INPUT: dict[str, Any] = {
     },
 }
 AGENT_INPUT_BODY: dict[str, Any] = {"required": True, "content": {"application/json": {"schema": AGENT_INPUT}}}
-EVENT_STREAM: dict[str, Any] = {
+SSE_STREAM: dict[str, Any] = {
     "description": "The events of the run, to its end",
+    "content": {"text/event-stream": {"schema": {"type": "string"}}},
+}
+EVENT_STREAM: dict[str, Any] = {
+    **SSE_STREAM,
     "content": {
-        "text/event-stream": {"schema": {"type": "string"}},
+        **SSE_STREAM["content"],
         "application/vnd.ag-ui.event+proto": {"schema": {"type": "string", "format": "binary"}},
     },
 }
-
 
 ANYTHING: dict[int | str, dict[str, Any]] = {
     200: {"description": "JSON", "content": {"application/json": {"schema": {}}}}
@@ -49,6 +52,9 @@ _PROBLEM = {
     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/ProblemDetail"}}},
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
+
+Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
+"""A time that says its zone: in OpenAPI, `format: date-time`."""
 
 
 class HealthResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -81,8 +87,8 @@ class RunResponse(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     session_id: str
     state: Literal["queued", "running", "finished", "failed", "cancelled"]
-    created_at: datetime
-    finished_at: datetime | None
+    created_at: Moment
+    finished_at: Moment | None
     events: Annotated[int, msgspec.Meta(description="How many events there are so far")]
     readers: int
 
@@ -107,7 +113,7 @@ class PendingResponse(msgspec.Struct, frozen=True, kw_only=True):
     results: list[dict[str, Any]]
     questions: list[Question]
     client_calls: Annotated[list[str], msgspec.Meta(description="Calls that the client has to carry out")]
-    expires_at: datetime | None
+    expires_at: Moment | None
 
 
 class SummaryResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,13 +122,13 @@ class SummaryResponse(msgspec.Struct, frozen=True, kw_only=True):
     content: str
     until: Annotated[str, msgspec.Meta(description="The id of the last message that it stands for")]
     messages: Annotated[int, msgspec.Meta(description="How many it stands for")]
-    timestamp: datetime
+    timestamp: Moment
 
 
 class SessionResponse(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str
-    created_at: datetime
-    last_activity: datetime
+    created_at: Moment
+    last_activity: Moment
     message_count: int
     messages: Annotated[list[dict[str, Any]], msgspec.Meta(description="Oldest first, as they are kept")]
     pending: PendingResponse | None = None

@@ -1,7 +1,5 @@
 """Health that tells the truth (SRV-10): 503 when a run that starts now could not be served."""
 
-from datetime import datetime
-
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
@@ -10,7 +8,7 @@ from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.asking import json_answer, server_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import AgentHealthResponse, HealthResponse, ToolServerHealth
+from holodeck.server.schemas import AgentHealthResponse, HealthResponse, Moment, ToolServerHealth
 
 routes = Routes(tag="Health", responses={503: HealthResponse})
 
@@ -23,8 +21,8 @@ class BreakerHealth(msgspec.Struct, frozen=True, kw_only=True):
     failure_count: int
     consecutive_successes: int
     last_error: str | None
-    last_failure_time: datetime | None
-    last_state_change: datetime
+    last_failure_time: Moment | None
+    last_state_change: Moment
     retry_after: float | None
 
 
