@@ -224,8 +224,4 @@ Emit: TypeAlias = Callable[[Event], None]
 Ending: TypeAlias = RunFinished | RunFailed
 
 
-_ENDINGS = frozenset({RunFinished, RunFailed})
-
-
-def is_ending(event: Event) -> bool:
-    return type(event) in _ENDINGS  # asked for every token
+ENDINGS: frozenset[type[Event]] = frozenset({RunFinished, RunFailed})

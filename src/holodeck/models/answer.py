@@ -90,8 +90,15 @@ class Answer:
         except DECODE_ERRORS:
             self._take_unusual(name, data)
             return
-        if self._debug or name == b"error" or chunk.choices is None:
+        choices = chunk.choices
+        if self._debug or name == b"error" or choices is None:
             self._take_unusual(name, data)
+        elif (
+            len(choices) == 1
+            and choices[0].index == self._choice
+            and chunk.usage is chunk.error is chunk.x_groq is None
+        ):
+            self._take_choice(choices[0])  # nearly every chunk
         else:
             self._take_chunk(chunk)
 

@@ -7,7 +7,7 @@ is bounded; what falls out at the front cannot be replayed. It does not know wha
 import asyncio
 from collections.abc import Sequence
 
-from holodeck.core.events import Event, is_ending
+from holodeck.core.events import ENDINGS, Event
 from holodeck.errors import RequestError
 
 MAX_EVENTS = 100_000
@@ -41,7 +41,7 @@ class RunLog:
     def append(self, event: Event) -> None:
         """The run's `emit`."""
         self._events.append(event)
-        if self._waiters or len(self._events) > self._limit or is_ending(event):
+        if self._waiters or type(event) in ENDINGS or len(self._events) > self._limit:
             self._appended(event)
 
     def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
@@ -71,7 +71,7 @@ class RunLog:
         return waiter
 
     def _appended(self, event: Event) -> None:
-        self.ended = self.ended or is_ending(event)
+        self.ended = self.ended or type(event) in ENDINGS
         if len(self._events) > self._limit:
             half = self._limit // 2  # in halves, so that the cost per event stays constant
             del self._events[:half]
