@@ -241,6 +241,6 @@ def test_a_summary_of_messages_that_are_gone_stands_for_nothing():
 async def test_the_demo_model_sums_up_without_understanding():
     scene = await talked(words=())
     object.__setattr__(scene.agent, "model", DemoModel())
-    for said in ("hello", "what can you do", "thanks"):
+    for said in ("hello\u2028you", "what can you do", "thanks"):
         await scene.play(said)
-    assert scene.conversation.summary.content == "The user said: hello\nThe user said: what can you do"
+    assert scene.conversation.summary.content == "The user said: hello you\nThe user said: what can you do"

@@ -174,3 +174,12 @@ def test_there_are_descriptors_for_every_connection_that_is_served(monkeypatch, 
     monkeypatch.setattr(crowds.resource, "setrlimit", lambda _, pair: now.__setitem__(0, pair))
     assert room_for(wanted) == given
     assert now[0] == (soft, limits[1])
+
+
+def test_a_system_that_gives_no_more_descriptors_is_taken_as_it_is(monkeypatch):
+    def refuse(*_):
+        raise ValueError("current limit exceeds maximum limit")
+
+    monkeypatch.setattr(crowds.resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
+    monkeypatch.setattr(crowds.resource, "setrlimit", refuse)
+    assert room_for(10_000) == 448

@@ -12,6 +12,7 @@ import pytest
 from holodeck.core.events import Outcome, RunFinished
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import RequestLimits, StreamSettings
+from holodeck.server.stream import unsent_bytes
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 
@@ -236,6 +237,14 @@ async def test_a_client_that_left_before_its_stream_began_is_noticed():
         await asyncio.wait_for(run.done(), 5)
         assert run.state == "cancelled"
         assert run.readers == 0
+
+
+async def test_a_socket_that_is_closed_has_nothing_unsent():
+    async with served() as s:
+        _, writer = await s.connect()
+        writer.close()
+        await writer.wait_closed()
+        assert unsent_bytes(writer.transport) == 0
 
 
 async def test_nothing_is_said_in_the_middle_of_another_answer():

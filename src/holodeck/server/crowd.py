@@ -8,6 +8,7 @@ import logging
 import resource
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from enum import Enum, auto
 
 from starlette.types import Receive, Scope, Send
@@ -86,8 +87,10 @@ def room_for(wanted: int) -> int:
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     needed = OWN_FILES + HEARD_BEYOND + FILES_EACH * wanted
     if soft != resource.RLIM_INFINITY and soft < needed:
-        soft = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        higher = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with suppress(OSError, ValueError):  # where there is no hard limit, the kernel may have one of its own (macOS)
+            resource.setrlimit(resource.RLIMIT_NOFILE, (higher, hard))
+            soft = higher
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return wanted
     return max(_SMALLEST, (soft - OWN_FILES - HEARD_BEYOND) // FILES_EACH)

@@ -210,6 +210,6 @@ def unsent_bytes(transport: asyncio.Transport) -> int:
     waiting = bytearray(4)
     try:
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, waiting)
-    except OSError:  # closed, or a system that cannot tell
+    except (OSError, ValueError):  # a system that cannot tell; closed
         return transport.get_write_buffer_size()
     return transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)

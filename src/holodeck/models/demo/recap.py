@@ -30,7 +30,7 @@ def _told(line: _Line) -> str:
 
 
 def _lines(text: str) -> Iterator[_Line]:
-    for line in text.splitlines():
+    for line in text.split("\n"):  # not splitlines(): JSON may hold other separators as they are
         try:
             yield msgspec.json.decode(line, type=_Line)
         except msgspec.DecodeError:
