@@ -58,7 +58,7 @@ class StartingAgent:
 
     async def _start(self) -> None:
         await self._after()
-        # In a thread, because it imports what the agent needs: a second of work for the MCP SDK alone.
+        # In a thread, because it imports what the agent needs: much work, if a tool server is to be spoken to over HTTP.
         agent = await asyncio.to_thread(build_agent, self.config)
         try:
             await agent.start()
