@@ -146,12 +146,15 @@ class MemorySessionStore:
 
     def _all_expired(self) -> list[str]:
         """Those at the front: who was used last, expires last. The others are not looked at, however many there are."""
-        now, in_use = self._clock(), {id(each.kept) for each in self._open}
+        now, in_use = self._clock(), self._all_in_use()
         front = takewhile(lambda each: now >= each[1].expires, self._kept.items())
         return [name for name, kept in front if id(kept) not in in_use]
 
     def _in_use(self, kept: _Kept) -> bool:
         return any(each.kept is kept for each in self._open)
+
+    def _all_in_use(self) -> set[int]:
+        return {id(each.kept) for each in self._open}
 
     def _touch(self, session_id: str, kept: _Kept) -> None:
         kept.last_activity = time.time()
@@ -187,7 +190,8 @@ class MemorySessionStore:
             self._drop(idle)
 
     def _longest_idle(self, among: dict[str, _Kept]) -> str | None:
-        return next((session_id for session_id, kept in among.items() if not self._in_use(kept)), None)
+        in_use = self._all_in_use()
+        return next((session_id for session_id, kept in among.items() if id(kept) not in in_use), None)
 
     async def _clean_regularly(self) -> None:
         while True:
