@@ -235,6 +235,16 @@ async def test_files_go_with_the_next_message(room, tmp_path):
         ("/attach", "No file is attached"),
         ("/attach nowhere.txt", "There is no file nowhere.txt."),
         ("/attach .", "There is no file ."),
+        ("/attach ~nobody-here/a.txt", "There is no file ~nobody-here/a.txt."),
+        ("/attach /" + "a" * 5000, "There is no file /aaa"),
+        ("/load ~nobody-here/a.json", "there is no saved chat '~nobody-here/a.json'"),
+        ("/load /" + "a" * 5000, "✗ /aaa"),
+        ("/save ~nobody-here/a.json", "cannot be written: No such file or directory"),
+        ("/export ~nobody-here/a.md", "cannot be written: No such file or directory"),
+        ("/export /" + "a" * 5000, "✗ /aaa"),
+        ("/attach /a\0b", "There is no file /ab."),
+        ("/load /a\0b", "there is no saved chat"),
+        ("/export /a\0b/c", "cannot be written"),
     ],
 )
 async def test_files_that_are_none(room, line, told):

@@ -97,7 +97,7 @@ class Archive:
 
     def _path_of(self, wanted: str) -> Path:
         if os.sep in wanted or wanted.endswith(".json"):
-            return Path(wanted).expanduser()
+            return typed_path(wanted)
         if wanted == LAST:
             newest = next(iter(self.summaries()), None)
             wanted = newest.session_id if newest else LAST
@@ -114,6 +114,11 @@ class Archive:
         if len(like) > 1:
             raise ChatFileError(f"{part} could be {', '.join(sorted(like)[:3])}; write more of it")
         return like[0] if like else "-"
+
+
+def typed_path(text: str) -> Path:
+    """As a shell reads it: `~` is a home; one of somebody unknown stays as it was typed, a name that no file has."""
+    return Path(os.path.expanduser(text.replace("\0", "")))  # noqa: PTH111  Path.expanduser raises for those
 
 
 def write_whole(path: Path, data: bytes) -> None:

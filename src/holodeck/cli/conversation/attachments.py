@@ -10,13 +10,16 @@ from pathlib import Path
 from typing import Any, Protocol
 from urllib.parse import unquote, urlsplit
 
+from holodeck.cli.conversation.archive import typed_path
 from holodeck.config.build import build_files
 from holodeck.config.load import LoadedConfig
 from holodeck.core.messages import Content, Part, TextPart
 from holodeck.core.request import FileNote
+from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest
 
 MB = 1_000_000
+LONGEST_SHOWN = 200
 
 
 class FileRead(Protocol):
@@ -38,9 +41,9 @@ class Attachments:
 
     def add(self, text: str) -> Path:
         """Raises InvalidRequest with a sentence for the user."""
-        path = _path(text.strip()).absolute()
-        if not path.is_file():
-            raise InvalidRequest(f"There is no file {text.strip()}.")
+        path = _file(text.strip())
+        if path is None:
+            raise InvalidRequest(f"There is no file {one_line(text, LONGEST_SHOWN)}.")
         if path in self.paths:
             return path
         if len(self.paths) >= self.settings.max_files:
@@ -85,15 +88,15 @@ def dropped_files(line: str) -> list[str]:
         words = shlex.split(line)
     except ValueError:
         return []
-    return words if words and all(_is_file(word) for word in words) else []
+    return words if words and all(word.startswith(("/", "~", "file://")) and _file(word) for word in words) else []
 
 
-def _is_file(word: str) -> bool:
-    path = _path(word)
+def _file(text: str) -> Path | None:
     try:
-        return path.is_absolute() and path.is_file()
+        path = _path(text).absolute()
+        return path if path.is_file() else None
     except OSError:  # longer than a name may be
-        return False
+        return None
 
 
 def _path(text: str) -> Path:
@@ -101,4 +104,4 @@ def _path(text: str) -> Path:
         text = unquote(urlsplit(text).path)
     elif len(text) > 1 and text[0] == text[-1] and text[0] in "'\"":
         text = text[1:-1]
-    return Path(text).expanduser()
+    return typed_path(text)

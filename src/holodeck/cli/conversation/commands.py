@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from holodeck.cli.conversation.archive import Archive, Summary, write_whole
+from holodeck.cli.conversation.archive import Archive, Summary, typed_path, write_whole
 from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.conversation.talk import Talk
@@ -90,7 +90,7 @@ def _cut(message: AssistantMessage) -> str:
 
 
 async def _save(talk: Talk, argument: str) -> Outcome:
-    path = talk.archive.save(talk.session, _file(argument) if argument else None)
+    path = talk.archive.save(talk.session, typed_path(argument) if argument else None)
     talk.keeps = True
     talk.say(f"Saved to {path}")
     talk.say(talk.paint.dim(f"holodeck chat --resume {argument or talk.session.session_id} goes on with it."))
@@ -154,20 +154,16 @@ async def _retry(talk: Talk, _argument: str) -> Outcome:
 
 
 async def _export(talk: Talk, argument: str) -> Outcome:
-    path = _file(argument or f"chat-{talk.session.session_id}.md")
+    path = typed_path(argument or f"chat-{talk.session.session_id}.md")
     _write_new(path, to_markdown(talk.session))
     talk.say(f"Wrote {path}")
     return None
 
 
-def _file(text: str) -> Path:
-    return Path(text).expanduser()
-
-
 def _write_new(path: Path, text: str) -> None:
-    if path.exists():
-        raise InvalidRequest(f"{path} exists; name another file.")
     try:
+        if path.exists():
+            raise InvalidRequest(f"{path} exists; name another file.")
         write_whole(path, text.encode())
     except OSError as error:
         raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from error
