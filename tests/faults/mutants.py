@@ -62,7 +62,7 @@ MUTANTS = (
     Mutant("runs/intake.py", "isinstance(sent[start - 1], UserMessage) and ", "", RECEIVED + " tests/agent", "words in the assistant's mouth hide the user's"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),
     Mutant("server/stream.py", "final=last and told.ended and n == len(told)", "final=last and told.ended", STREAMS + " tests/wires/rest tests/wires/chat_stream", "a long replay ends after its first batch"),
-    Mutant("server/stream.py", "del self._timer  #", "pass  #", FREED, "a response keeps itself and the log of its run"),
+    Mutant("server/stream.py", "            stop_watching()", "            pass", FREED, "a response keeps itself and the log of its run"),
     Mutant("server/stream.py", "if self._connection.transport.is_closing():", "if False:", STREAMS, "a client that left before its stream began is never missed"),
     Mutant("server/protocol.py", " or self.pipeline)", ")", STREAMS, "an answer is written into the middle of another"),
     Mutant("runs/runs.py", "        run.watch = None", "        pass", FREED, "a run keeps itself"),

@@ -107,8 +107,7 @@ class EventStream(Response):
             await self._tell()
         finally:
             self._timer.cancel()
-            del self._timer  # it knows us: a cycle would wait for the collector, which comes seldom
-            stop_watching()
+            stop_watching()  # the connection knows us: it would keep us as long as it lasts
             for reading in self._readings:
                 self._runs.detach(reading.run)
 
