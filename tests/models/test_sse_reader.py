@@ -19,6 +19,7 @@ CASES = {
     "only one space is dropped": (b"data:  a \n\n", [b" a "]),
     "tab is no space": (b"data:\ta\n\n", [b"\ta"]),
     "several lines": (b"data: a\ndata: b\n\n", [b"a\nb"]),
+    "several lines with CRLF": (b"data: a\r\ndata: b\r\n\r\n", [b"a\nb"]),
     "an empty line of data": (b"data\ndata\n\n", [b"\n"]),
     "data without colon": (b"data\n\n", [b""]),
     "empty data": (b"data:\n\n", [b""]),
