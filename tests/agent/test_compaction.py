@@ -141,6 +141,14 @@ async def test_a_failed_summary_keeps_the_one_before_and_is_asked_for_again_with
     assert texts(scene.model.prompts[-1])[:2] == [RECALL, RECALLED + "NEW"]
 
 
+async def test_a_failed_summary_is_not_asked_for_again_in_the_same_run():
+    broken = says("", error=ModelUnreachable("Nobody answers."))
+    steps = [calls(("echo", "{}")), calls(("echo", "{}")), says("three")]
+    scene = await talked(says("one"), says("two"), broken, *steps, words="abc")
+    assert [prompt.sums_up for prompt in scene.model.prompts] == [False, False, True, False, False, False]
+    assert len(scene.told(WarningRaised)) == 1
+
+
 async def test_a_summary_has_a_time_of_its_own():
     stuck = asyncio.Event()
     scene = await talked(
