@@ -51,7 +51,7 @@ MUTANTS = (
     Mutant("agent/pending.py", "at > pending.expires_at", "at < pending.expires_at", WAITING + " tests/agent", "only expired approvals count"),
     Mutant("agent/pending.py", "if pending is None or entry.interrupt_id not in pending.approvals:", "if pending is None:", WAITING + " tests/agent tests/runs", "foreign interrupts are taken"),
     Mutant("runs/log.py", "if number < self._dropped:", "if False:", RUNS, "events that are gone are replayed wrongly"),
-    Mutant("runs/log.py", " or type(event) in ENDINGS or", " or", RUNS, "an ending that nobody waits for is not noticed"),
+    Mutant("runs/log.py", "            self.ended = True", "            self.ended = bool(self._waiters)", RUNS, "an ending that nobody waits for is not noticed"),
     Mutant("runs/log.py", "self._dropped += half", "self._dropped += 0", RUNS, "numbers of events shift when the log is shortened"),
     Mutant("runs/turns.py", "        if not queue:\n            ticket.set_result(None)\n", "        ticket.set_result(None)\n", RUNS, "two runs of a session at the same time"),
     Mutant("runs/turns.py", "                await asyncio.shield(self._ticket)", "                pass", RUNS, "nobody waits for a turn"),

@@ -30,6 +30,9 @@ class SseReader:
         self._name = b""
 
     def feed(self, chunk: bytes) -> list[Event]:
+        between_events = not (self._at_start or self._after_cr or self._partial or self._data or self._name)
+        if between_events and self._is_plain(chunk):
+            return [(b"", chunk[6:-2])]
         if self._at_start or self._after_cr:
             chunk = self._opening(chunk)
         if b"\n" not in chunk and b"\r" not in chunk:
@@ -48,6 +51,11 @@ class SseReader:
         rest = b"".join(self._partial)
         self._partial.clear()
         return self._read_lines(rest + b"\n\n")
+
+    def _is_plain(self, chunk: bytes) -> bool:
+        """Whether it is just one event of one line: what a model sends that is slower than the network."""
+        at_end = chunk.endswith(b"\n\n") and chunk.find(b"\n") == len(chunk) - 2
+        return at_end and chunk.startswith(b"data: ") and b"\r" not in chunk and len(chunk) <= self._max
 
     def _opening(self, chunk: bytes) -> bytes:
         """Drops the byte order mark, and the LF of a CRLF that was cut between two reads."""

@@ -41,8 +41,15 @@ class RunLog:
     def append(self, event: Event) -> None:
         """The run's `emit`."""
         self._events.append(event)
-        if self._waiters or type(event) in ENDINGS or len(self._events) > self._limit:
-            self._appended(event)
+        if type(event) in ENDINGS:
+            self.ended = True
+        if len(self._events) > self._limit:
+            self._shorten()
+        if self._waiters:
+            waiters, self._waiters = self._waiters, []
+            for waiter in waiters:
+                if not waiter.done():
+                    waiter.set_result(None)
 
     def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
         """The events from `number` on that are there now, at most `limit` of them."""
@@ -70,13 +77,7 @@ class RunLog:
         self._waiters.append(waiter)
         return waiter
 
-    def _appended(self, event: Event) -> None:
-        self.ended = self.ended or type(event) in ENDINGS
-        if len(self._events) > self._limit:
-            half = self._limit // 2  # in halves, so that the cost per event stays constant
-            del self._events[:half]
-            self._dropped += half
-        waiters, self._waiters = self._waiters, []
-        for waiter in waiters:
-            if not waiter.done():
-                waiter.set_result(None)
+    def _shorten(self) -> None:
+        half = self._limit // 2  # in halves, so that the cost per event stays constant
+        del self._events[:half]
+        self._dropped += half
