@@ -121,10 +121,9 @@ async def test_the_watch_would_see_an_intruder(browser):
         await browser.open(stage.url)
         await browser.until("document.querySelector('#health.well')")
         await browser.console()
-        await browser.run(
-            "document.querySelector('#transcript').innerHTML = '<a href=javascript:1 onclick=x id=y>x</a><img src=https://attacker.example/p>'"
-        )
-        found = await browser.run(FINDINGS, "#transcript", FORBIDDEN)
+        planted = "<a href=javascript:1 onclick=x id=y>x</a><img src=https://attacker.example/p>"
+        plant = f"document.querySelector('#transcript').innerHTML = '{planted}';"
+        found = await browser.run(plant + FINDINGS, "#transcript", FORBIDDEN)  # at once: the page may draw itself anew
         assert {each.split()[0] for each in found} >= {"attribute", "id", "link", "img"}
         await browser.until("true")
         assert any("Content Security Policy" in line for line in await browser.console())
