@@ -7,7 +7,12 @@ programs, and share nothing, are given out one by one.
 from xdist.scheduler import LoadScopeScheduling
 
 TOGETHER = ("tests/playground/", "tests/todo/", "tests/clients/")
-ONE_BY_ONE = ("tests/docs/test_pages.py", "tests/cli/test_chat_screen.py", "tests/server/test_server_process.py")
+ONE_BY_ONE = (
+    "tests/docs/test_pages.py",
+    "tests/cli/test_chat_screen.py",
+    "tests/cli/test_chat_stopping.py",
+    "tests/server/test_server_process.py",
+)
 LONGEST = (  # in this order; what is missing here takes less than the last
     "tests/playground/",
     "tests/files/test_file_hostile.py",

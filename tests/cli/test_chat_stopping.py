@@ -1,0 +1,109 @@
+"""What comes into the middle of a chat on a real terminal: Ctrl+C, signals, and keys pressed while an answer streams."""
+
+import asyncio
+import json
+import signal
+
+import pytest
+
+from tests.cli.chatting import chat, puppet_with_tools
+
+
+@pytest.fixture
+async def puppet(tmp_path):
+    async with puppet_with_tools(tmp_path) as model:
+        yield model
+
+
+@pytest.mark.req("CHT-10", "D02")
+async def test_ctrl_c_stops_model_and_tools_and_keeps_the_partial_answer(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("talk")
+        puppet.say("Once upon a")
+        await terminal.wait_for("Once upon a")
+        terminal.interrupt()
+        await terminal.wait_for("(stopped)")
+        await asyncio.wait_for(puppet.left.wait(), 5)
+        await terminal.prompt()
+        terminal.enter("work")
+        puppet.call("slow", {"what": "a"})
+        puppet.end("tool_calls")
+        await terminal.wait_for("slow(what=")
+        terminal.interrupt()
+        await terminal.wait_for(lambda: terminal.text.count("(stopped)") == 2)
+        await terminal.prompt()
+        terminal.enter("/history")
+        await terminal.wait_for("  Once upon a [stopped]")
+        terminal.enter("go on")
+        puppet.say("Of course.")
+        puppet.end()
+        await terminal.wait_for("Of course.")
+        assert "Once upon a" in json.dumps(puppet.prompts[-1])
+        terminal.type("\x04")
+        assert await terminal.exit_code() == 0
+        assert terminal.echoes()
+
+
+@pytest.mark.req("CHT-10", "D02")
+async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.interrupt()
+        await terminal.wait_for("again leaves")
+        await terminal.prompt()
+        terminal.interrupt()
+        assert await terminal.exit_code() == 130
+        assert terminal.echoes()
+
+
+@pytest.mark.req("CHT-10", "D02")
+@pytest.mark.parametrize(("way", "code"), [("Ctrl+C", 130), ("SIGTERM", 143)])
+async def test_a_tool_that_will_not_stop_keeps_nobody(tmp_path, puppet, way, code):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("work")
+        puppet.call("stubborn", {})
+        puppet.end("tool_calls")
+        await terminal.wait_for("stubborn()")
+        if way == "Ctrl+C":
+            terminal.interrupt()
+            await terminal.wait_for((tmp_path / "refused").exists)
+            terminal.interrupt()
+        else:
+            terminal.signal(signal.SIGTERM)
+        assert await terminal.exit_code() == code
+        assert terminal.echoes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("where", ["at the prompt", "in an answer"])
+async def test_a_signal_restores_the_terminal_and_keeps_the_chat(tmp_path, puppet, number, where):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        if where == "in an answer":
+            terminal.enter("talk")
+            puppet.say("Once upon a")
+            await terminal.wait_for("Once upon a")
+        terminal.signal(number)
+        assert await terminal.exit_code() == 128 + number
+        assert terminal.echoes()
+        saved = list((tmp_path / "data" / "holodeck" / "chats").glob("*.json"))
+        assert len(saved) == (where == "in an answer")
+        assert all('"cut": "stopped"' in file.read_text() for file in saved)
+
+
+async def test_keys_pressed_during_an_answer_wait_for_the_prompt(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say("Half")
+        await terminal.wait_for("Half")
+        terminal.enter("next")
+        puppet.say(" and half.")
+        puppet.end()
+        puppet.say("Second.")
+        puppet.end()
+        await terminal.wait_for("Second.")
+        assert "Half and half." in terminal.lines
+        assert [prompt[-1]["content"] for prompt in puppet.prompts] == ["go", "next"]
