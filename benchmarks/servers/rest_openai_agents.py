@@ -1,26 +1,12 @@
-"""openai-agents behind a plain FastAPI route: a message in, the whole answer out."""
+"""openai-agents behind `rest_app`."""
 
 from agents import Runner
-from fastapi import FastAPI
 from peer_openai_agents import agent
-from pydantic import BaseModel, Field
-
-app = FastAPI()
+from rest_app import rest_app
 
 
-class ChatRequest(BaseModel):
-    message: str = Field(min_length=1, max_length=10_000)
+async def answer(message: str) -> str:
+    return (await Runner.run(agent, message)).final_output
 
 
-class ChatResponse(BaseModel):
-    content: str
-
-
-@app.get("/health")
-async def health() -> str:
-    return "ok"
-
-
-@app.post("/chat")
-async def chat(request: ChatRequest) -> ChatResponse:
-    return ChatResponse(content=(await Runner.run(agent, request.message)).final_output)
+app = rest_app(answer)

@@ -1,25 +1,11 @@
-"""pydantic-ai behind a plain FastAPI route: a message in, the whole answer out."""
+"""pydantic-ai behind `rest_app`."""
 
-from fastapi import FastAPI
 from peer_pydantic_ai import agent
-from pydantic import BaseModel, Field
-
-app = FastAPI()
+from rest_app import rest_app
 
 
-class ChatRequest(BaseModel):
-    message: str = Field(min_length=1, max_length=10_000)
+async def answer(message: str) -> str:
+    return (await agent.run(message)).output
 
 
-class ChatResponse(BaseModel):
-    content: str
-
-
-@app.get("/health")
-async def health() -> str:
-    return "ok"
-
-
-@app.post("/chat")
-async def chat(request: ChatRequest) -> ChatResponse:
-    return ChatResponse(content=(await agent.run(request.message)).output)
+app = rest_app(answer)
