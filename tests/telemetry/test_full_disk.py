@@ -18,7 +18,7 @@ def report(count):
 @pytest.mark.req("D10")
 def test_a_device_that_is_full_drops_every_line_and_raises_nothing():
     fd = os.open("/dev/full", os.O_WRONLY)
-    writer = LineWriter(fd, report)
+    writer = LineWriter(fd, bytes, report)
     for _ in range(50):
         writer.put(LINE)
     writer.close(5)
@@ -33,7 +33,7 @@ async def test_after_the_disk_has_room_again_every_line_is_whole_and_the_lost_ar
     path = tmp_path / "log"
     fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    writer = LineWriter(fd, report)
+    writer = LineWriter(fd, bytes, report)
     resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))  # a write beyond it fails, like one on a full disk
     try:
         for _ in range(10):

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from contextlib import nullcontext
 from urllib.parse import quote
 
 import pytest
@@ -16,15 +17,15 @@ from hypothesis import strategies as st
 from holodeck.core.secrets import MASK
 from holodeck.telemetry import logs
 from holodeck.telemetry.context import RequestContext, enter
-from holodeck.telemetry.logs import MAX_LINE, LineFormat
-from holodeck.telemetry.writer import LineWriter
+from holodeck.telemetry.logs import MAX_LINE, LineFormat, noted
+from holodeck.telemetry.writer import MAX_WAITING, LineWriter
 from tests.examples import examples
 
 MEMBERS = ["timestamp", "level", "request_id", "event", "duration_ms", "details", "user_id", "conversation_id"]
 
 
-def line(_redact=(), **event) -> dict:
-    raw = LineFormat(_redact)(None, "info", {"event": "x", **event})
+def line(_redact=(), event="x", **members) -> dict:
+    raw = LineFormat(_redact)(noted("info", event, members))
     assert raw.endswith(b"\n")
     assert raw.count(b"\n") == 1
     assert len(raw) <= MAX_LINE + 1
@@ -95,6 +96,12 @@ def test_what_cannot_be_written_is_named():
     for details in (loop, {"deep": deep}):
         assert "unprintable" in line(details=details)["details"]
     assert line(details={"number": float("nan")})["details"] == {"number": None}  # as JavaScript writes it
+    assert line(details={"shy": Shy()})["details"] == {"unprintable": "PermissionError"}
+
+
+class Shy:
+    def __repr__(self):
+        raise PermissionError("not me")
 
 
 def test_a_long_line_is_cut_and_says_so():
@@ -112,7 +119,7 @@ def test_known_secrets_are_masked_in_every_form():
     mask = LineFormat(SECRETS)
     for secret in SECRETS:
         for form in (secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode(), f"x{secret}y"):
-            raw = mask(None, "info", {"event": form, "details": {"deep": [{"a": form}], form: 1}}).decode()
+            raw = mask(noted("info", form, {"details": {"deep": [{"a": form}], form: 1}})).decode()
             assert json.dumps(secret)[1:-1] not in raw
             assert quote(secret, safe="") not in raw
             assert base64.b64encode(secret.encode()).decode().rstrip("=") not in raw
@@ -166,7 +173,7 @@ def test_structlog_and_the_standard_library_come_out_the_same_way(pipe):
 @pytest.mark.req("D13")
 def test_a_blocked_pipe_costs_lines_and_nothing_else(pipe):
     read, write = pipe
-    writer = LineWriter(write, lambda count: b'{"dropped": %d}\n' % count, max_lines=100)
+    writer = LineWriter(write, bytes, lambda count: b'{"dropped": %d}\n' % count, max_lines=100)
     written = b'{"x": "%b"}\n' % (b"x" * 1000)
     begun = time.monotonic()
     for _ in range(5000):
@@ -176,7 +183,7 @@ def test_a_blocked_pipe_costs_lines_and_nothing_else(pipe):
     reader = threading.Thread(target=lambda: collected.extend(_drain(read)))
     collected: list[dict] = []
     reader.start()
-    while writer._lines:  # the thread takes them when the pipe has room
+    while writer._waiting:  # the thread takes them when the pipe has room
         time.sleep(0.001)
     writer.put(written)
     writer.close(5)
@@ -185,6 +192,24 @@ def test_a_blocked_pipe_costs_lines_and_nothing_else(pipe):
     reader.join(5)
     assert sum(each.get("dropped", 0) for each in collected) == writer.dropped
     assert sum("x" in each for each in collected) == 5001 - writer.dropped
+
+
+@pytest.mark.req("D13")
+def test_lines_come_in_their_order_and_take_no_more_memory_than_they_may(pipe):
+    read, write = pipe
+    writer = LineWriter(write, bytes, lambda count: b'{"dropped": %d}\n' % count, max_bytes=20_000)
+    with writer._lock:  # the thread cannot take them
+        put, writer._lock = writer.put, nullcontext()
+        for number in range(MAX_WAITING + 1000):
+            put(b'{"number": %d, "x": "%b"}\n' % (number, b"x" * 80))
+        writer._lock = writer._filled._lock
+    assert 20_000 < writer._size < 20_200
+    writer.close(5)
+    told = read_lines(read)
+    kept = [each["number"] for each in told if "number" in each]
+    assert kept == list(range(len(kept)))
+    assert len(kept) + writer.dropped == MAX_WAITING + 1000
+    assert told[-1] == {"dropped": writer.dropped}
 
 
 def _drain(fd) -> list[dict]:
@@ -197,7 +222,7 @@ def _drain(fd) -> list[dict]:
 def test_a_closed_pipe_is_survived():
     read, write = os.pipe()
     os.close(read)
-    writer = LineWriter(write, lambda count: b"%d\n" % count)
+    writer = LineWriter(write, bytes, lambda count: b"%d\n" % count)
     for _ in range(10):
         writer.put(b"x\n")
     writer.close(5)

@@ -9,8 +9,8 @@ import json
 import logging
 import time
 import traceback
-from collections.abc import Callable, Iterable, MutableMapping
-from typing import Any
+from collections.abc import Callable, Iterable
+from typing import Any, TypeAlias
 
 import msgspec
 import structlog
@@ -29,44 +29,60 @@ _encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # a fifth of the time,
 _NOT_FAST = (TypeError, ValueError, RecursionError)  # keys that are no strings, halves of surrogate pairs, no end
 
 
+Line: TypeAlias = dict[str, Any]
+"""The eight members of a line, not written out yet; its timestamp is in nanoseconds."""
+
+
+def noted(level: str, event: str, members: dict[str, Any]) -> Line:
+    """What somebody logs, with what is known only now: when it was, and who is being served."""
+    context, take = current(), members.pop
+    line = {
+        "timestamp": time.time_ns(),
+        "level": level,
+        "request_id": take("request_id", context.request_id),
+        "event": event,
+        "duration_ms": take("duration_ms", None),
+        "details": take("details", None) or {},
+        "user_id": take("user_id", context.user_id),
+        "conversation_id": take("conversation_id", context.conversation_id),
+    }
+    if members:  # what has no member of its own is a detail
+        line["details"] = {**line["details"], **members}
+    return line
+
+
 class LineFormat:
-    """Turns what somebody logs into one line of bytes. The last of structlog's processors."""
+    """Writes a line out. Done by the writer's thread, many at a time: no request waits for it."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._redact = Redactor(secrets)
-        self._second, self._stamp = 0, ""
+        self._clock = 0, ""  # the second that was written last, and how: in one, since any thread may look
 
-    def __call__(self, _logger: Any, level: str, event: MutableMapping[str, Any]) -> bytes:
-        context = current()
-        event.pop("exc_info", None)  # added by .exception(); the traceback comes through the standard library's logging
-        line = {
-            "timestamp": self._now(),
-            "level": level,
-            "request_id": event.pop("request_id", context.request_id),
-            "event": event.pop("event"),
-            "duration_ms": _milliseconds(event.pop("duration_ms", None)),
-            "details": event.pop("details", None) or {},
-            "user_id": event.pop("user_id", context.user_id),
-            "conversation_id": event.pop("conversation_id", context.conversation_id),
+    def __call__(self, line: Line) -> bytes:
+        duration = line["duration_ms"]
+        line |= {
+            "timestamp": self._time(line["timestamp"]),
+            "duration_ms": None if duration is None else round(duration, 3),
         }
-        if event:  # what has no member of its own is a detail
-            line["details"] = {**line["details"], **event}
-        return self._written(line)
-
-    def dropped(self, count: int) -> bytes:
-        return self(None, "warning", {"event": "log_lines_dropped", "details": {"count": count}})
-
-    def _now(self) -> str:
-        second, millisecond = divmod(time.time_ns() // 1_000_000, 1000)
-        if second != self._second:
-            self._second, self._stamp = second, time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-        return f"{self._stamp}.{millisecond:03d}Z"
-
-    def _written(self, line: dict[str, Any]) -> bytes:
-        text = self._redact(_ascii(line))
+        try:
+            text = self._redact(_ascii(line))
+        except Exception as error:  # noqa: BLE001  a value of somebody's own that cannot be shown: told all the same
+            line["details"] = {"unprintable": type(error).__name__}
+            text = self._redact(_ascii(line))
         if len(text) > MAX_LINE:
             text = self._shortened(line, len(text))
         return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
+
+    def dropped(self, count: int) -> bytes:
+        return self(noted("warning", "log_lines_dropped", {"details": {"count": count}}))
+
+    def _time(self, nanoseconds: int) -> str:
+        second, millisecond = divmod(nanoseconds // 1_000_000, 1000)
+        known, stamp = self._clock
+        if second != known:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._clock = second, stamp
+        return f"{stamp}.{millisecond:03d}Z"
 
     def _shortened(self, line: dict[str, Any], length: int) -> str:
         """Cut after the secrets are out, so that no half of one is left."""
@@ -96,15 +112,25 @@ def _shown(details: Any) -> str:
         return type(details).__name__
 
 
-def _milliseconds(value: float | None) -> float | None:
-    return None if value is None else round(value, 3)
+class LineLogger(structlog.BoundLoggerBase):
+    """structlog's logger without its chain of processors: there is one thing to do with a line, and it is not done here."""
+
+    def info(self, event: str, **members: Any) -> None:
+        self._logger(noted("info", event, self._context | members if self._context else members))
+
+    def warning(self, event: str, **members: Any) -> None:
+        self._logger(noted("warning", event, {**self._context, **members}))
+
+    def error(self, event: str, **members: Any) -> None:
+        self._logger(noted("error", event, {**self._context, **members}))
+
+    def debug(self, event: str, **members: Any) -> None:
+        """Nothing, unless somebody debugs."""
 
 
-class _Outlet:
-    """What structlog calls a logger: takes finished lines."""
-
-    def __init__(self, put: Callable[[bytes], None]) -> None:
-        self.msg = self.debug = self.info = self.warning = self.error = self.critical = put
+class DebugLogger(LineLogger):
+    def debug(self, event: str, **members: Any) -> None:
+        self._logger(noted("debug", event, {**self._context, **members}))
 
 
 class StandardBridge(logging.Handler):
@@ -114,9 +140,9 @@ class StandardBridge(logging.Handler):
     nothing of telemetry.
     """
 
-    def __init__(self, line_format: LineFormat, writer: LineWriter) -> None:
+    def __init__(self, put: Callable[[Line], None]) -> None:
         super().__init__()
-        self._format, self._writer = line_format, writer
+        self._put = put
 
     def emit(self, record: logging.LogRecord) -> None:
         message, given = _message(record), getattr(record, "details", None)
@@ -126,7 +152,7 @@ class StandardBridge(logging.Handler):
             event, details = message, {"logger": record.name, **given}
         if record.exc_info:
             details["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-        self._writer.put(self._format(None, record.levelname.lower(), {"event": event, "details": details}))
+        self._put(noted(record.levelname.lower(), event, {"details": details}))
 
 
 def _message(record: logging.LogRecord) -> str:
@@ -139,7 +165,7 @@ def _message(record: logging.LogRecord) -> str:
 class Logging:
     """The configured output. Close it to write what is left and to give the standard library its own back."""
 
-    def __init__(self, writer: LineWriter, bridge: StandardBridge) -> None:
+    def __init__(self, writer: LineWriter[Line], bridge: StandardBridge) -> None:
         self.writer = writer
         self._bridge = bridge
 
@@ -153,15 +179,14 @@ def configure(*, debug: bool = False, secrets: Iterable[str] = (), fd: int = STD
     """Sends structlog and the standard library's logging to `fd`. `debug` also lets through what is only for debugging."""
     level = logging.DEBUG if debug else logging.INFO
     line_format = LineFormat(secrets)
-    writer = LineWriter(fd, line_format.dropped)
-    outlet = _Outlet(writer.put)
+    writer = LineWriter(fd, line_format, line_format.dropped)
     structlog.configure(
-        processors=[line_format],
-        wrapper_class=structlog.make_filtering_bound_logger(level),
-        logger_factory=lambda *_: outlet,
+        processors=[],
+        wrapper_class=DebugLogger if debug else LineLogger,
+        logger_factory=lambda *_: writer.put,
         cache_logger_on_first_use=False,
     )
-    bridge = StandardBridge(line_format, writer)
+    bridge = StandardBridge(writer.put)
     root = logging.getLogger()
     root.addHandler(bridge)
     root.setLevel(logging.WARNING)
