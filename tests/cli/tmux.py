@@ -45,7 +45,12 @@ class Tmux:
         await self._tmux("send-keys", "Enter")
 
     async def resize(self, columns: int, rows: int = 24) -> None:
+        """Until the program can know of it: tmux breaks its lines at once, but tells a size only every 250 ms."""
         await self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
+        ends = time.monotonic() + PATIENCE
+        while (told := await self._told_size()) != (columns, rows):
+            assert time.monotonic() < ends, f"the program was told {told}"
+            await asyncio.sleep(GLANCE)
 
     async def lines(self) -> list[str]:
         """All that is to be seen, also what has scrolled away. A line that was broken is in pieces, as on the screen."""
@@ -57,6 +62,15 @@ class Tmux:
         while wanted not in "".join(await self.lines()):
             assert time.monotonic() < ends, f"{wanted!r} did not come:\n" + "\n".join(await self.lines())
             await asyncio.sleep(GLANCE)
+
+    async def _told_size(self) -> os.terminal_size:
+        """As the pane's program would read it; tmux itself only says how wide its own lines are."""
+        terminal = (await self._tmux("display-message", "-p", "#{pane_tty}")).strip()
+        descriptor = os.open(terminal, os.O_RDONLY | os.O_NOCTTY)
+        try:
+            return os.get_terminal_size(descriptor)
+        finally:
+            os.close(descriptor)
 
     async def _tmux(self, *arguments: str) -> str:
         process = await asyncio.create_subprocess_exec(
