@@ -40,8 +40,12 @@ _FRAME = (
 )
 
 
+_SHORT = 4096  # bytes; zlib's usual tables are 256 kB, and clearing them costs more than to pack so little
+
+
 def _pack(data: bytes) -> bytes:
-    packer = zlib.compressobj(level=6, wbits=-15, zdict=_FRAME)
+    window, memory = (-12, 5) if len(data) <= _SHORT else (-15, 8)
+    packer = zlib.compressobj(level=6, wbits=window, memLevel=memory, zdict=_FRAME)
     return packer.compress(data) + packer.flush()
 
 
