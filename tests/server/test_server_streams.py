@@ -11,8 +11,8 @@ import pytest
 
 from holodeck.core.events import Outcome, RunFinished
 from holodeck.models.scripted import Turn, calls, says
+from holodeck.server.connection import unsent_bytes
 from holodeck.server.options import RequestLimits, StreamSettings
-from holodeck.server.stream import unsent_bytes
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 

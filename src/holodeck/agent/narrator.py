@@ -21,7 +21,7 @@ class Narrator:
 
     def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:
         self.emit = emit
-        self.message_id = new_ulid()
+        self.message_id = ""  # of the step that is being told
         self.silent = True  # the model has said nothing yet in this step
         self._run_id = run_id
         self._session_id = session_id

@@ -1,7 +1,7 @@
 """Identifiers: ULIDs for what we mint, and the shapes we accept from outside."""
 
+import os
 import re
-import secrets
 import time
 
 _ALPHABET = "0123456789ABCDEFGHJKMNPQRSTVWXYZ"  # Crockford's base 32: no I, L, O, U
@@ -14,7 +14,7 @@ MAX_FOREIGN_ID = 128
 
 def new_ulid() -> str:
     """26 characters that sort by time of creation, 80 bits of them random."""
-    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | secrets.randbits(_RANDOM_BITS)
+    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BITS // 8), "big")
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
@@ -28,7 +28,7 @@ def new_call_id() -> str:
 
 
 def new_request_id() -> str:
-    return f"req_{secrets.token_hex(6)}"
+    return f"req_{os.urandom(6).hex()}"
 
 
 def is_request_id(text: str) -> bool:

@@ -179,6 +179,8 @@ class Answer:
             if type(content) is str and len(delta) == 1:  # what nearly every chunk is
                 if content:
                     self._text.add(content)
+            elif "tool_calls" in delta and len(delta) == 1:
+                self._take_calls(delta)
             elif delta:
                 self._take_delta(delta)
         elif isinstance(choice.message, dict) and not self._saw_delta:

@@ -27,6 +27,10 @@ from holodeck.models.chunks import cleaned, merged, present
 from holodeck.models.pieces import Pieces
 from holodeck.models.port import Listener
 
+_KNOWN = frozenset({"id", "index", "function", "type", "name", "arguments"})
+_FUNCTION = frozenset({"name", "arguments"})
+_KINDS = (None, "", "function")
+
 
 class _Call:
     """A call that is being put together. `id` is settled when the listener first hears of the call."""
@@ -184,12 +188,14 @@ def is_object(arguments: str) -> bool:
 
 def extra_members(member: dict[str, Any]) -> dict[str, Any]:
     """The members of a tool call that we do not understand; those inside `function` are kept under that name."""
-    known = ("id", "index", "function", "type", "name", "arguments")
-    extra = {name: cleaned(value) for name, value in member.items() if name not in known and value is not None}
-    if member.get("type") not in (None, "", "function"):
-        extra["type"] = cleaned(member["type"])
-    function = member.get("function")
-    if isinstance(function, dict) and len(function) > len(function.keys() & {"name", "arguments"}):
+    function, kind = member.get("function"), member.get("type")
+    has_more = isinstance(function, dict) and not function.keys() <= _FUNCTION
+    if member.keys() <= _KNOWN and kind in _KINDS and not has_more:
+        return {}  # nearly every delta
+    extra = {name: cleaned(value) for name, value in member.items() if name not in _KNOWN and value is not None}
+    if kind not in _KINDS:
+        extra["type"] = cleaned(kind)
+    if isinstance(function, dict) and has_more:
         inner = {key: cleaned(value) for key, value in function.items() if key not in ("name", "arguments")}
         extra |= {"function": {key: value for key, value in inner.items() if value is not None}}
     return {name: value for name, value in extra.items() if present(value) or name != "function"}

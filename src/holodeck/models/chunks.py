@@ -191,12 +191,10 @@ def _cost(value: Any) -> float | None:
 
 
 def _count(value: Any, *names: str) -> int | None:
-    if not isinstance(value, dict):
-        return None
-    for name in names:
+    for name in names if isinstance(value, dict) else ():
         figure = value.get(name)
-        if isinstance(figure, float) and figure.is_integer():
+        if type(figure) is float and figure.is_integer():
             figure = int(figure)
-        if isinstance(figure, int) and not isinstance(figure, bool) and figure >= 0:
+        if type(figure) is int and figure >= 0:  # a bool has a type of its own
             return figure
     return None

@@ -21,8 +21,9 @@ class Connection:
         self._proxies: dict[str, str | None] = {}  # the environment is read once for each address, not for each request
 
     def post(self, url: str, body: bytes) -> "aiohttp.client._RequestContextManager":
-        headers = {"Content-Type": "application/json", "Accept": "text/event-stream"}
-        return self._open().post(url, data=body, headers=headers, allow_redirects=False, proxy=self._proxy_for(url))
+        data = aiohttp.BytesPayload(body, content_type="application/json")
+        headers = {"Accept": "text/event-stream"}
+        return self._open().post(url, data=data, headers=headers, allow_redirects=False, proxy=self._proxy_for(url))
 
     def get(self, url: str) -> "aiohttp.client._RequestContextManager":
         return self._open().get(url, allow_redirects=False, proxy=self._proxy_for(url))

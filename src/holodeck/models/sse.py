@@ -48,6 +48,8 @@ class SseReader:
 
     def end(self) -> list[Event]:
         """What is left when the stream ends without the blank line. Nobody knows whether it is whole."""
+        if not (self._partial or self._data or self._name):
+            return []
         rest = b"".join(self._partial)
         self._partial.clear()
         return self._read_lines(rest + b"\n\n")

@@ -236,13 +236,11 @@ class Runs:
     async def _check(self, request: RunRequest, session_id: str, user_id: str) -> None:
         """Refuses before the first byte what can be refused by then."""
         self._refuse_if_busy(session_id)
-        busy = self._turns.busy(session_id)
+        if not request.resume or self._turns.busy(session_id):
+            return
         session = await self._store.get(session_id, user_id=user_id)
-        if not busy and request.resume:
-            pending = None
-            if session is not None:
-                pending = (await self._store.open(session_id, user_id=user_id)).pending
-            decide(pending, request.resume, ())
+        conversation = None if session is None else await self._store.open(session_id, user_id=user_id)
+        decide(None if conversation is None else conversation.pending, request.resume, ())
 
     def _refuse_if_busy(self, session_id: str) -> None:
         if self._settings.when_busy is WhenBusy.REJECT and self._turns.busy(session_id):

@@ -10,9 +10,11 @@ from starlette.datastructures import State
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from holodeck._version import __version__
+from holodeck.errors import InternalError
 from holodeck.server import copilotkit
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_streams import ChatStreams
+from holodeck.server.connection import RAW_SEND
 from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
 from holodeck.server.limits import BodyLimits
 from holodeck.server.openapi import document
@@ -23,7 +25,6 @@ from holodeck.server.readers import NamedEventReaders
 from holodeck.server.routes import agui, chat_stream, health, metrics, pages, playground, rest, runs, sessions
 from holodeck.server.routes.agui import AguiReaders
 from holodeck.server.routing import Operation, Router
-from holodeck.server.stream import RAW_SEND
 from holodeck.server.trace import RequestTrace
 
 ROUTES = {
@@ -48,7 +49,7 @@ class Application:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
-            raise NotImplementedError(scope["type"])  # uvicorn is told to offer nothing else
+            raise InternalError(f"Only HTTP is served here, not {scope['type']}.")  # uvicorn is told to offer no more
         scope["app"], scope[RAW_SEND] = self, send
         try:
             await self._layers(scope, receive, send)

@@ -8,6 +8,7 @@ anything (T08). Programs send no `Origin`; for them nothing changes.
 import ipaddress
 import re
 import socket
+from functools import lru_cache
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -71,6 +72,7 @@ class HostGuard:
         return True
 
 
+@lru_cache(maxsize=32)
 def name_of(host: str) -> str | None:
     """The name in a Host header, without the port; None if it is no such header."""
     try:

@@ -9,6 +9,7 @@ import asyncio
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holodeck.errors import InvalidRequest, PayloadTooLarge
+from holodeck.server.connection import connection_of
 from holodeck.server.options import RequestLimits
 
 REQUEST_TIMEOUT = 408
@@ -34,7 +35,10 @@ class BodyLimits:
         limit = self._limits.max_upload if scope["path"].startswith(UPLOADS) else self._limits.max_body
         if int(declared) > limit:
             raise too_large(limit)
-        return MeteredBody(receive, self._limits, limit) if int(declared) else receive
+        connection = connection_of(scope)
+        if not int(declared) or (connection is not None and connection.has_whole_body):
+            return receive
+        return MeteredBody(receive, self._limits, limit)
 
 
 class MeteredBody:

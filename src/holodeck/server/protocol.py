@@ -13,10 +13,10 @@ from typing import Any, ClassVar
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.errors import InvalidRequest
+from holodeck.server.connection import CONNECTION, unsent_bytes
 from holodeck.server.crowd import FOR_MONITORS, Crowd, Entry, turned_away
 from holodeck.server.joined_head import JoinedHead
 from holodeck.server.options import RequestLimits
-from holodeck.server.stream import CONNECTION, unsent_bytes
 from holodeck.wires.problem import problem
 
 _PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
@@ -56,6 +56,10 @@ class TimedProtocol(HttpToolsProtocol):
         self.when_lost: Callable[[], None] | None = None  # for the answer that is under way
         self._entry = Entry.SERVED
         self._whole_app = self.app
+
+    @property
+    def has_whole_body(self) -> bool:
+        return not self._in_body
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)

@@ -6,14 +6,10 @@ Besides the request's own task there is one timer, idle while tokens flow. What 
 """
 
 import asyncio
-import fcntl
 import logging
-import sys
-import termios
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import partial
-from typing import Protocol
+from functools import cache, partial
 
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
@@ -21,6 +17,7 @@ from starlette.types import Receive, Scope, Send
 from holodeck.core.events import Event
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.runs import Run, Runs
+from holodeck.server.connection import RAW_SEND, connection_of, unsent_bytes
 from holodeck.server.options import StreamSettings
 from holodeck.wires import sse
 from holodeck.wires.agui.middleware import Chain
@@ -28,16 +25,13 @@ from holodeck.wires.encoder import Encoder
 
 log = logging.getLogger(__name__)
 
-CONNECTION = "holodeck.connection"  # an ASGI extension of `holodeck.server.protocol`
-RAW_SEND = "holodeck.send"  # `send` as the server gave it: the layers between care for the head of an answer only
 MAX_BATCH = 256  # events in one send: what waits for a slow reader stays in the log, not in its buffer
 
 
-class Connection(Protocol):
-    """What a stream has to know of the socket beneath it."""
-
-    transport: asyncio.Transport
-    when_lost: Callable[[], None] | None
+@cache
+def _head(content_type: str) -> list[tuple[bytes, bytes]]:
+    headers = {**sse.HEADERS, "Content-Type": content_type}
+    return [(name.lower().encode(), value.encode()) for name, value in headers.items()]
 
 
 @dataclass
@@ -75,7 +69,7 @@ class EventStream(Response):
     ) -> None:
         self.status_code = 200
         self.background = None
-        self.init_headers({**sse.HEADERS, "Content-Type": content_type})
+        self.raw_headers = list(_head(content_type))
         self._runs, self._readings, self._prefix = runs, readings, prefix
         self._keepalive, self._stall = settings.keepalive, settings.stall_timeout
         self._interval = min(self._keepalive, self._stall / 3)
@@ -95,7 +89,7 @@ class EventStream(Response):
         self._loop = asyncio.get_running_loop()
         self._since = self._loop.time()
         self._send = send
-        self._connection: Connection | None = scope.get("extensions", {}).get(CONNECTION)
+        self._connection = connection_of(scope)
         for reading in self._readings:
             self._runs.attach(reading.run)
         stop_watching = self._watch(receive)
@@ -202,13 +196,3 @@ class EventStream(Response):
         self._leave()
         if self._connection is not None:
             self._connection.transport.abort()
-
-
-def unsent_bytes(transport: asyncio.Transport) -> int:
-    """Bytes that the client has not taken: here, and in the kernel as far as it tells."""
-    waiting = bytearray(4)
-    try:
-        fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, waiting)
-    except (OSError, ValueError):  # a system that cannot tell; closed
-        return transport.get_write_buffer_size()
-    return transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)

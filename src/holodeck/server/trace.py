@@ -19,6 +19,7 @@ _MAX_SHOWN = 200
 class RequestTrace:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
+        self._log = log.bind()  # once: the proxy would do it again for each line
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -27,8 +28,7 @@ class RequestTrace:
         request_id = _id_of(scope)
         client = scope["client"][0] if scope.get("client") else None
         enter(RequestContext(request_id=request_id, client=client))
-        bound = log.bind()
-        tell = bound.debug if scope["path"] in PROBES else bound.info
+        tell = self._log.debug if scope["path"] in PROBES else self._log.info
         details = {"method": scope["method"], "endpoint": one_line(scope["path"], _MAX_SHOWN)}
         tell("request_received", details=details)
         begun, status = time.monotonic(), None
