@@ -1,0 +1,32 @@
+"""The connection to an endpoint: it stops reading while nobody takes what came, and goes on when somebody does."""
+
+import asyncio
+
+from holodeck.models.connection import Connection, Unhurried
+from tests.models.endpoint import ModelEndpoint, Wire
+
+PIECE, PIECES = b"x" * 10_000, 400  # more than socket buffers and aiohttp hold together, in chunks of their own
+
+
+async def test_an_endpoint_that_sends_more_than_is_read_has_to_wait_and_nothing_is_lost():
+    async def flood(wire: Wire) -> None:
+        await wire.head()
+        await wire.send(*[PIECE] * PIECES)
+        await wire.end()
+
+    async with ModelEndpoint(flood) as endpoint:
+        connection = Connection({}, 5.0)
+        try:
+            async with connection.post(endpoint.url, b"{}") as response:
+                protocol = response.connection.protocol
+                assert type(protocol) is Unhurried  # else a newer aiohttp makes its handlers in another way
+                paused, size = 0, 0
+                while data := await response.content.readany():
+                    size += len(data)
+                    for _ in range(20):  # let more come than may be held
+                        await asyncio.sleep(0)
+                    paused += protocol._reading_paused
+                assert size == len(PIECE) * PIECES
+                assert paused > 0
+        finally:
+            await connection.close()
