@@ -62,7 +62,8 @@ class Subject:
         return self._run("fake-1", streams=1, requests=requests, expect=1).completion_ms.p50
 
     def tool_turn_ms(self, turns: int) -> float:
-        """CPU ms of a turn with one tool call: two model calls and a function in between."""
+        """CPU ms of a turn with one tool call: two model calls and a function in between. The first ones load code."""
+        self._run("fake-tool-1", streams=1, requests=5, expect=1)
         cpu, result = self._cpu_of(self._load("fake-tool-1", streams=1, requests=turns, expect=1))
         return cpu * 1e3 / result.ok
 
