@@ -18,6 +18,7 @@ TOOLS = [
     "accepted",
     "status",
     "elsewhere",
+    "sign_in",
     "short",
     "reset",
     "big_json",
@@ -36,6 +37,7 @@ class RogueHttp:
     token: str | None = None
     journal: list[str] = field(default_factory=list)
     headers: list[dict[str, str]] = field(default_factory=list)
+    bodies: list[bytes] = field(default_factory=list)
 
     @property
     def url(self) -> str:
@@ -47,6 +49,7 @@ class RogueHttp:
                 method, headers = head
                 body = await reader.readexactly(int(headers.get("content-length", 0)))
                 self.headers.append(headers)
+                self.bodies.append(body)
                 if not await self._answer(writer, method, headers, json.loads(body or b"{}")):
                     break
         except (asyncio.IncompleteReadError, ConnectionError):
@@ -140,6 +143,12 @@ async def _elsewhere(writer: asyncio.StreamWriter, message: Any) -> bool:
     return await _send(writer, 307, JSON, b"", f"location: {message['params']['arguments']['to']}")
 
 
+async def _sign_in(writer: asyncio.StreamWriter, message: Any) -> bool:
+    """What the specification has a client ask for: where tokens are to be had."""
+    where = message["params"]["arguments"]["at"]
+    return await _send(writer, 401, JSON, b"", f'www-authenticate: Bearer resource_metadata="{where}"')
+
+
 async def _reset(writer: asyncio.StreamWriter, _message: Any) -> bool:
     writer.transport.abort()
     return False
@@ -165,6 +174,7 @@ TRICKS: dict[str, Trick] = {
     "accepted": lambda writer, message: _plain(writer, 202),
     "status": _status,
     "elsewhere": _elsewhere,
+    "sign_in": _sign_in,
     "short": lambda writer, message: _send(writer, 200, JSON, b'{"jsonrpc":', size=1_000),
     "reset": _reset,
     "big_json": lambda writer, message: _send(writer, 200, JSON, _text(message, "x" * 5_000_000)),

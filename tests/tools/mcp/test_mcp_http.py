@@ -109,6 +109,14 @@ async def test_a_redirect_to_elsewhere_is_not_followed():
 
 
 @pytest.mark.req("T13")
+async def test_a_server_cannot_send_us_elsewhere_for_a_token():
+    async with rogue_http() as canary, rogue_http() as rogue:
+        async with connected(rogue.url, headers={"authorization": "Bearer ours"}) as toolset:
+            assert "does not accept our credentials" in (await call(toolset, "sign_in", at=canary.url)).text
+        assert canary.journal == []
+
+
+@pytest.mark.req("T13")
 async def test_credentials_of_the_agent_file_are_what_the_server_sees():
     async with rogue_http(token="ours") as rogue:
         async with connected(rogue.url, headers={"authorization": "Bearer ours"}) as toolset:
