@@ -1,0 +1,76 @@
+"""Where a request ends is beyond doubt, or it is refused: nobody in front of us can be made to see another one (T32)."""
+
+import asyncio
+import json
+
+import pytest
+
+from tests.server.serving import ask, served
+
+BODY = json.dumps(ask()).encode()
+CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
+HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+CHUNKED = HEAD + b"Transfer-Encoding: chunked\r\n\r\n"
+SMUGGLED = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+PROBES = {
+    "a length and chunks": HEAD + LENGTH + b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS,
+    "chunks and a length": HEAD + b"Transfer-Encoding: chunked\r\n" + LENGTH + b"\r\n" + CHUNKS,
+    "two lengths": HEAD + LENGTH + b"Content-Length: 6\r\n\r\n" + BODY,
+    "one length twice": HEAD + LENGTH + LENGTH + b"\r\n" + BODY,
+    "a list of lengths": HEAD + b"Content-Length: 6, 6\r\n\r\n" + BODY,
+    "a length with a sign": HEAD + b"Content-Length: +6\r\n\r\n" + BODY,
+    "a negative length": HEAD + b"Content-Length: -6\r\n\r\n" + BODY,
+    "a length in hex": HEAD + b"Content-Length: 0x6\r\n\r\n" + BODY,
+    "a length with a space in it": HEAD + b"Content-Length: 6 6\r\n\r\n" + BODY,
+    "an empty length": HEAD + b"Content-Length: \r\n\r\n" + BODY,
+    "a length beyond 64 bits": HEAD + b"Content-Length: 99999999999999999999999\r\n\r\n" + BODY,
+    "a space before the colon": HEAD + b"Transfer-Encoding : chunked\r\n\r\n" + CHUNKS,
+    "an unknown coding": HEAD + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKS,
+    "chunks that are not the last coding": HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n" + CHUNKS,
+    "a coding and a length": HEAD + b"Transfer-Encoding: identity\r\n" + LENGTH + b"\r\n" + BODY,
+    "chunked twice": HEAD + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n" + CHUNKS,
+    "a control character before the coding": HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKS,
+    "a folded header": HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKS,
+    "a folded first header": b"POST /awp HTTP/1.1\r\n X: y\r\nHost: localhost\r\n\r\n",
+    "lines that end with LF": HEAD.replace(b"\r\n", b"\n") + b"Content-Length: 6\n\nabcdef",
+    "a CR alone in a header": HEAD + b"X: a\rContent-Length: 6\r\n\r\n",
+    "a NUL in a header": HEAD + b"X: a\0b\r\n" + LENGTH + b"\r\n" + BODY,
+    "a NUL in a name": HEAD + b"X\0: a\r\n" + LENGTH + b"\r\n" + BODY,
+    "a version that is none": b"POST /awp HTTP/1.2\r\nHost: localhost\r\n\r\n",
+    "a chunk size with a sign": CHUNKED + b"+5\r\nhello\r\n0\r\n\r\n",
+    "a chunk size with 0x": CHUNKED + b"0x5\r\nhello\r\n0\r\n\r\n",
+    "a chunk size beyond 64 bits": CHUNKED + b"ffffffffffffffffff\r\nhello\r\n0\r\n\r\n",
+    "a space after a chunk size": CHUNKED + b"5 \r\nhello\r\n0\r\n\r\n",
+    "chunks that end with LF": CHUNKED + b"5\nhello\n0\n\n",
+    "a chunk longer than it says": CHUNKED + b"3\r\nhello\r\n0\r\n\r\n",
+}
+
+
+async def answers_to(s, sent):
+    """All that comes back until the server closes the connection."""
+    reader, writer = await s.connect()
+    try:
+        writer.write(sent + SMUGGLED)
+        return await asyncio.wait_for(reader.read(), 5)
+    finally:
+        writer.close()
+
+
+@pytest.mark.req("T32")
+async def test_an_ambiguous_request_is_refused_and_nothing_behind_it_is_read():
+    async with served() as s:
+        for name, sent in PROBES.items():
+            told = await answers_to(s, sent)
+            assert told.startswith(b"HTTP/1.1 400"), name
+            assert told.count(b"HTTP/1.1 ") == 1, name
+        assert s.model.prompts == []
+
+
+@pytest.mark.req("T32")
+@pytest.mark.parametrize("head", [HEAD + LENGTH + b"\r\n" + BODY, CHUNKED + CHUNKS], ids=["length", "chunks"])
+async def test_what_follows_a_plain_request_is_the_next_one(head):
+    """So that the probes above were refused for what is wrong in them."""
+    async with served() as s:
+        told = await answers_to(s, head)
+        assert told.count(b"HTTP/1.1 200") == 2
