@@ -72,6 +72,77 @@ async def test_a_page_that_is_known_is_not_sent_again():
                 assert answer.status == 404
 
 
+STEPS = (
+    "..",
+    "%2e%2e",
+    ".%2e",
+    "..%2f..",
+    "%2e%2e%2f%2e%2e",
+    "..%5c..",
+    "....",
+    "..;",
+    "%252e%252e",
+    "..%c0%af..",
+    "..%00",
+)
+GOALS = ("etc/passwd", "app.py", "playground/index.html", "routes/playground.py", "pyproject.toml")
+
+
+@pytest.mark.req("T34")
+async def test_no_address_leads_out_of_the_files_of_the_page():
+    version = route.playground().version
+    folders = ("/playground", f"/playground/{version}", "/docs")
+    tried = [f"{folder}/{step}/{goal}" for folder in folders for step in STEPS for goal in GOALS]
+    tried += [
+        f"{folder}{more}" for folder in folders[:2] for more in ("/", "//app.js", "/.", "/*", "/app.js/", "/app.js%00")
+    ]
+    tried += [f"/playground/{version}/{name}" for name in ("index.html", "APP.JS", "__init__.py", "%61pp.js%20", "-")]
+    async with served() as s:
+        found = {}
+        for path in tried:
+            reader, writer = await s.connect()  # a client library would tidy the address up
+            writer.write(f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+            found[path] = (await reader.read()).split(b"\r\n")[0]
+            writer.close()
+    served_twice = f"/playground/{version}/app.js/"  # a slash at the end changes nothing, here as elsewhere
+    assert {path: line for path, line in found.items() if b" 404 " not in line} == {served_twice: b"HTTP/1.1 200 OK"}
+    assert len(found) > 150
+
+
+@pytest.mark.req("T34")
+@pytest.mark.parametrize(
+    "wanted", ["bytes=0-", "bytes=-1", "bytes=5-2", "bytes=" + ",".join(f"{n}-" for n in range(2_000)), "lines=1"]
+)
+async def test_a_wish_for_parts_of_a_file_is_not_heard(wanted):
+    kept = route.playground()
+    async with served() as s, s.get(f"/playground/{kept.version}/app.js", Range=wanted) as answer:
+        assert (answer.status, "Content-Range" in answer.headers) == (200, False)
+        assert await answer.read() == kept.assets["app.js"][1]
+
+
+@pytest.mark.req("D17")
+@pytest.mark.parametrize("left", [(), ("index.html",), ("app.js",)], ids=["nothing", "only the page", "only a module"])
+async def test_an_installation_without_the_pages_files_serves_its_agent(tmp_path, monkeypatch, left):
+    (tmp_path / "playground").mkdir()
+    for name in left:
+        (tmp_path / "playground" / name).write_bytes((SOURCE / name).read_bytes())
+    monkeypatch.setattr(route, "files", lambda _package: tmp_path)
+    route.playground.cache_clear()
+    try:
+        async with served() as s:
+            async with s.get("/", Accept="text/html") as answer:
+                assert answer.status == (200 if route.PAGE in left else 500)
+            async with s.get("/playground/0/app.js") as answer:
+                assert answer.status == (404 if route.PAGE in left else 500)
+            for path in ("/", "/health", "/ready", "/docs", "/openapi.json", "/awp/capabilities"):
+                async with s.get(path) as answer:
+                    assert answer.status == 200, path
+            async with s.post() as answer:
+                assert "RUN_FINISHED" in await answer.text()
+    finally:
+        route.playground.cache_clear()
+
+
 async def test_a_server_without_ag_ui_has_no_playground():
     async with served(settings=ServerSettings(protocols=(ProtocolType.REST,))) as s:
         async with s.client.get(f"{s.url}/", headers={"Accept": "text/html"}, allow_redirects=False) as answer:
