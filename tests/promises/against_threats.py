@@ -7,13 +7,12 @@ THREATS = (
         "T01",
         "Remote config of stdio commands (client may name command/args/env/cwd) → No endpoint accepts a server definition. Commands only from the agent YAML on disk, exec with list args, no shell, env allow-list (PATH, HOME, LANG + named), fixed cwd. No blocklists.",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T02",
         'Client chooses upstream base URL / key exfiltration → extra="forbid"-like allow-list on the OpenAI endpoint; ignore/deny api_base, base_url, api_key, extra_headers, model outside the list',
         "reliability 2",
-        due=5,
+        due=8,  # the OpenAI-compatible endpoint is to come; the others are shown by test_server_steering.py
     ),
     Requirement(
         "T03",
@@ -24,19 +23,19 @@ THREATS = (
         "T04",
         'Auth decided on request.url (BadHost) → Auth per route by dependency, default deny; path only from scope["path"]; validate Host; starlette >= 1.10',
         "reliability 2",
-        due=5,
+        due=8,  # hosts and paths are checked, but nobody is asked who they are
     ),
     Requirement(
         "T05",
         "Missing auth on one route or one legacy twin → Route table is enumerated; every route carries an explicit policy public|user|admin; app refuses to start otherwise",
         "reliability 2",
-        due=5,
+        due=8,  # there is no authentication, so no route has a policy
     ),
     Requirement(
         "T06",
         "SQL/NoSQL/key injection in key lookup or store → Only bound parameters; Redis keys built from hashed/validated ids; API keys stored as SHA-256/HMAC and looked up by digest, compared in constant time",
         "reliability 2",
-        due=5,
+        due=8,  # there are neither API keys nor stores behind a socket
     ),
     Requirement(
         "T07",
@@ -47,37 +46,35 @@ THREATS = (
         "T08",
         "CORS * with credentials → Default: no CORS. * allowed only without credentials and without cookie auth; the combination is a start-up error. Playground same-origin; token in header, not cookie",
         "reliability 2",
-        due=5,
+        due=8,  # `*` goes without credentials (test_server_guard.py); a refusal to start needs authentication
     ),
     Requirement(
         "T09",
         "Bind 0.0.0.0 unauthenticated → Default 127.0.0.1; non-loopback bind without auth = exit 2 with the sentence how to fix it; --insecure-no-auth has to be typed",
         "reliability 2",
-        due=5,
+        due=8,  # it warns (test_server_process.py); to refuse, there has to be authentication
     ),
     Requirement(
         "T10",
         "Cross-user access by id (IDOR) → Every store call takes the principal; key = (tenant,user,session); another's id → same 404 body as unknown; ids >= 128 bit random; user id never from body, header or prompt; **tool user-id is injected by code, not by the model**",
         "reliability 2",
-        due=5,
+        due=8,  # users are who requests say they are, until there is authentication
     ),
     Requirement(
         "T11",
         "Cross-user leak through cancelled connections / shared state → Never share a connection between tasks; on cancel, discard the connection; context-vars not globals; no per-process mutable agent state",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T12",
         "JWT confusion → joserfc; one configured algorithm family per issuer; require exp, iss, aud, sub; ignore jku/x5u/jwk; max 8 kB token; JWKS fetch with pinned URL, cache, min refresh 5 min",
         "reliability 2",
-        due=5,
+        due=8,  # no tokens are taken
     ),
     Requirement(
         "T13",
         "Token pass-through / confused deputy to MCP → The client's token is never forwarded; MCP credentials from config, bound to the server's origin; refuse non-https (except loopback); never open a URL from a server",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T14",
@@ -103,7 +100,7 @@ THREATS = (
         "T18",
         "Unbounded parameters → Every int/list/str bounded in the schema; n=1; sessions per user <= 1,000, LRU; tools <= 128; JSON depth <= 64",
         "reliability 2",
-        due=5,
+        due=8,  # limits are kept, but OpenAPI does not tell them all, and sessions per user have no default
     ),
     Requirement(
         "T19",
@@ -129,7 +126,7 @@ THREATS = (
         "T23",
         "Unsafe deserialisation of stored sessions → JSON only, versioned schema, validated at load; no pickle/msgpack-ext; optional HMAC of the record",
         "reliability 2",
-        due=5,
+        due=8,  # saved chats are versioned and checked, but a file that is no UTF-8, or nested too deep, is a defect
     ),
     Requirement(
         "T24",
@@ -145,7 +142,7 @@ THREATS = (
         "T26",
         "Prompt injection → tool misuse → Tool set pinned (SHA-256 over name+description+schema) per agent, change → tool disabled until operator accepts; names namespaced server__tool, duplicates refused; per-tool approval: always/never, argument schema validated; tool results wrapped and marked as data, size capped; per-run budget (calls, tokens, seconds, money)",
         "reliability 2",
-        due=5,
+        due=8,  # tools are pinned, but names have no prefix, results are not marked, and no budget counts money
     ),
     Requirement(
         "T27",
@@ -166,7 +163,7 @@ THREATS = (
         "T30",
         "Cost and rate abuse → Per key/user: requests/min, tokens/day, concurrent runs, bytes; limiter shared over replicas; when the limiter store is down: local limiter (fail-soft) and log",
         "reliability 2",
-        due=5,
+        due=8,  # each process counts for itself (test_server_quota.py)
     ),
     Requirement(
         "T31", "X-Forwarded-For / proxy header spoofing → Trust only configured proxies; else ignore", "reliability 2"
@@ -175,19 +172,17 @@ THREATS = (
         "T32",
         "Request smuggling → httptools/h11 newest; refuse both CL and TE; behind proxy docs",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T33",
         "Supply chain → Few dependencies, hash-locked, --require-hashes, no auto-update in CI with secrets, no .pth files in the tree, 7-day cooldown on new releases, SBOM",
         "reliability 2",
-        due=5,
+        due=8,  # versions are pinned without hashes, and there is no SBOM
     ),
     Requirement(
         "T34",
         "Static files / Range DoS / traversal in the playground → Few files, in memory, hashed names; no directory serving",
         "reliability 2",
-        due=5,
     ),
     Requirement(
         "T35",
@@ -195,6 +190,9 @@ THREATS = (
         "reliability 2",
     ),
     Requirement(
-        "T36", "Replay / duplicate submit → Idempotency-Key / AG-UI run_id unique per user", "reliability 2", due=5
+        "T36",
+        "Replay / duplicate submit → Idempotency-Key / AG-UI run_id unique per user",
+        "reliability 2",
+        due=8,  # a run id is taken once on a server (C08), whoever asks; REST has no Idempotency-Key
     ),
 )
