@@ -59,7 +59,7 @@ async def test_a_reader_that_leaves_leaves_nothing_behind():
     await asyncio.sleep(0)
     reader.cancel()
     await asyncio.wait({reader})
-    assert log._waiters == []
+    assert log._waiting == []
 
 
 async def test_the_log_is_bounded_and_says_what_it_does_not_have():

@@ -5,7 +5,7 @@ is bounded; what falls out at the front cannot be replayed. It does not know wha
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 from holodeck.core.events import ENDINGS, Event
 from holodeck.errors import RequestError
@@ -20,14 +20,14 @@ class ReplayGone(RequestError):
 class RunLog:
     """Events of one run, numbered from 0. The last one is the run's ending."""
 
-    __slots__ = ("_dropped", "_events", "_limit", "_waiters", "ended")
+    __slots__ = ("_dropped", "_events", "_limit", "_waiting", "ended")
 
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self.ended = False
         self._events: list[Event] = []
         self._dropped = 0
         self._limit = limit
-        self._waiters: list[asyncio.Future[None]] = []
+        self._waiting: list[Callable[[], object]] = []
 
     def __len__(self) -> int:
         """How many events were written, those that fell out included."""
@@ -45,11 +45,10 @@ class RunLog:
             self.ended = True
         if len(self._events) > self._limit:
             self._shorten()
-        if self._waiters:
-            waiters, self._waiters = self._waiters, []
-            for waiter in waiters:
-                if not waiter.done():
-                    waiter.set_result(None)
+        if self._waiting:
+            waiting, self._waiting = self._waiting, []
+            for call in waiting:
+                call()
 
     def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
         """The events from `number` on that are there now, at most `limit` of them."""
@@ -63,19 +62,18 @@ class RunLog:
         while number >= len(self):
             if self.ended:
                 return False
-            waiter = self.waiter()
+            came = asyncio.Event()
+            self.call_at_next(came.set)
             try:
-                await waiter
+                await came.wait()
             finally:
-                if waiter in self._waiters:  # cancelled before the wake-up came
-                    self._waiters.remove(waiter)
+                if came.set in self._waiting:  # cancelled before the wake-up came
+                    self._waiting.remove(came.set)
         return True
 
-    def waiter(self) -> asyncio.Future[None]:
-        """Done with the next event. For readers that also wait for other things: they may set it themselves."""
-        waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiters.append(waiter)
-        return waiter
+    def call_at_next(self, call: Callable[[], object]) -> None:
+        """Calls once, with the next event, in the midst of whatever the run does: not the time for anything long."""
+        self._waiting.append(call)
 
     def _shorten(self) -> None:
         half = self._limit // 2  # in halves, so that the cost per event stays constant

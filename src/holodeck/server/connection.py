@@ -25,6 +25,13 @@ class Connection(Protocol):
     def has_whole_body(self) -> bool:
         """Whether all of the request is here already."""
 
+    @property
+    def takes_more(self) -> bool:
+        """Whether a piece of the answer that is under way can be written at once; else `send` has to wait for it."""
+
+    def write(self, body: bytes) -> None:
+        """The same as `send` of a piece, for which nobody has to wait."""
+
 
 def connection_of(scope: Scope) -> Connection | None:
     found: Connection | None = scope.get("extensions", {}).get(CONNECTION)

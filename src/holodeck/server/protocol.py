@@ -61,6 +61,14 @@ class TimedProtocol(HttpToolsProtocol):
     def has_whole_body(self) -> bool:
         return not self._in_body
 
+    @property
+    def takes_more(self) -> bool:
+        return not self.flow.write_paused and self.cycle.chunked_encoding is True
+
+    def write(self, body: bytes) -> None:
+        if not self.cycle.disconnected:
+            self.cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._arm(self.limits.head_seconds)

@@ -36,22 +36,29 @@ def _head(content_type: str) -> list[tuple[bytes, bytes]]:
 
 @dataclass
 class Reading:
-    """One run as one reader sees it, from event `first` on."""
+    """One run as one reader sees it; `place` is the number of the event that it gets next."""
 
     run: Run
     encoder: Encoder
-    first: int = 0
+    place: int = 0
     chain: Chain | None = None
 
     def __post_init__(self) -> None:
         """Refuses what is not kept any more before the first byte is sent."""
-        self.run.log.since(self.first, 0)
-        if self.chain is not None and self.first > 0:
-            for _ in self.chain(enumerate(self.run.log.since(0, self.first))):
+        self.run.log.since(self.place, 0)
+        if self.chain is not None and self.place > 0:
+            for _ in self.chain(enumerate(self.run.log.since(0, self.place))):
                 pass  # the chain remembers what it saw: hidden calls stay hidden for a reader that comes back
 
-    def encode(self, events: Sequence[Event], n: int) -> bytes:
-        batch: Iterable[tuple[int | None, Event]] = enumerate(events, n)
+    @property
+    def is_behind(self) -> bool:
+        return self.place < len(self.run.log)
+
+    def take(self) -> bytes:
+        """What is new, encoded; nothing if a chain hides it all. Raises ReplayGone."""
+        events = self.run.log.since(self.place, MAX_BATCH)
+        batch: Iterable[tuple[int | None, Event]] = enumerate(events, self.place)
+        self.place += len(events)
         return self.encoder.encode_many(batch if self.chain is None else self.chain(batch))
 
 
@@ -80,6 +87,7 @@ class EventStream(Response):
         self._since = 0.0  # since when it has been sending, or waiting
         self._unsent = 0
         self._waiter: asyncio.Future[None] | None = None
+        self._again: Callable[[], None]  # see `_needed`
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] == "HEAD":  # wants to know what would come, and does not wait for it
@@ -114,25 +122,44 @@ class EventStream(Response):
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _follow(self, reading: Reading, *, last: bool) -> None:
-        told, n = reading.run.log, reading.first
-        while not self._left:
-            try:
-                events = told.since(n, MAX_BATCH)
-            except ReplayGone:
-                self._drop("a reader fell so far behind that its next events are not kept any more; it was cut off")
-                await self._really_lost()
-                return
-            if events:
-                body = reading.encode(events, n)
-                n += len(events)
-                await self._write(body, final=last and told.ended and n == len(told))
-            elif told.ended:
-                return
+        told = reading.run.log
+        try:
+            while not self._left and (reading.is_behind or not told.ended):
+                if reading.is_behind:
+                    body = reading.take()
+                    await self._write(body, final=last and told.ended and not reading.is_behind)
+                else:
+                    await self._needed(reading)
+                    if self._silent:
+                        await self._write(reading.encoder.keepalive)
+        except ReplayGone:
+            self._drop("a reader fell so far behind that its next events are not kept any more; it was cut off")
+            await self._really_lost()
+
+    async def _needed(self, reading: Reading) -> None:
+        """Waits until there is more to do than to pass on what comes. That is most of a stream, and needs no task."""
+        self._waiter = self._loop.create_future()
+        soon = partial(self._loop.call_soon, self._pass_on, reading, self._waiter)  # not within the run's own work
+        self._again = partial(reading.run.log.call_at_next, soon)
+        self._again()
+        await self._waiter
+
+    def _pass_on(self, reading: Reading, waiter: "asyncio.Future[None]") -> None:
+        if waiter.done():
+            return
+        try:
+            connection = self._connection
+            if connection is not None and connection.takes_more and not reading.run.log.ended:
+                body = reading.take()
+                if body:
+                    self._silent, self._since = False, self._loop.time()
+                    connection.write(body)
+            if reading.is_behind or reading.run.log.ended:
+                waiter.set_result(None)
             else:
-                self._waiter = told.waiter()
-                await self._waiter
-                if self._silent:
-                    await self._write(reading.encoder.keepalive)
+                self._again()
+        except Exception as error:  # noqa: BLE001  whatever it is, it belongs to the task of the stream
+            waiter.set_exception(error)
 
     async def _write(self, body: bytes, *, final: bool = False) -> None:
         if not body:
