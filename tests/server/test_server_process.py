@@ -128,20 +128,30 @@ async def test_a_signal_ends_fifty_live_streams_properly(tmp_path):
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 async def test_the_second_signal_ends_it_at_once(tmp_path, number, code):
     slow = AGENT.replace("0.2", "60") + "instructions: talk\n"
-    async with holodeck(tmp_path, agent=slow, cold=number == signal.SIGTERM) as server:
-        await server.until_ready()
-        async with aiohttp.ClientSession() as client:
-            body = {"runId": "r", "threadId": "t", "messages": [{"id": "m", "role": "user", "content": "Hello"}]}
-            answer = await client.post(server.url + "/awp", json=body)
-            await read_to(answer, "TEXT_MESSAGE_CONTENT")
-            server.process.send_signal(number)
-            while await status_of(client, server.url + "/ready") != 503:
-                await asyncio.sleep(0.01)
-            begun = time.monotonic()
-            server.process.send_signal(number)
-            assert await server.exit_code() == code
-            assert time.monotonic() - begun < 1
-            answer.close()
+    log = tmp_path / "log"
+    with log.open("wb") as out:
+        async with holodeck(tmp_path, agent=slow, cold=number == signal.SIGTERM, stdout=out) as server:
+            await stop_twice(server, number, code)
+            assert b"Stopping: 1 run is given up to 60 s to end. Ctrl+C again" in await server.process.stderr.read()
+    events = [json.loads(line)["event"] for line in log.read_bytes().splitlines()]
+    assert events == ["request_received", "model_called", "server_stopping", "request_received", "request_completed"]
+
+
+async def stop_twice(server, number, code):
+    await server.until_ready()
+    async with aiohttp.ClientSession() as client:
+        body = {"runId": "r", "threadId": "t", "messages": [{"id": "m", "role": "user", "content": "Hello"}]}
+        answer = await client.post(server.url + "/awp", json=body)
+        await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        server.process.send_signal(number)
+        while await status_of(client, server.url + "/ready") != 503:
+            await asyncio.sleep(0.01)
+        begun = time.monotonic()
+        assert await status_of(client, server.url + "/runs/none") == 404
+        server.process.send_signal(number)
+        assert await server.exit_code() == code
+        assert time.monotonic() - begun < 1
+        answer.close()
 
 
 @pytest.mark.req("SRV-02")

@@ -15,6 +15,7 @@ import sys
 import webbrowser
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from importlib import import_module
 
 import uvicorn
@@ -24,6 +25,7 @@ from holodeck.config.build import build_agent, build_chain, build_files, build_r
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
 from holodeck.core.events import Emit
+from holodeck.core.text import one_line
 from holodeck.files.limits import MB as FILE_MB
 from holodeck.files.limits import FileLimits
 from holodeck.runs.runs import Run
@@ -52,6 +54,7 @@ log = logging.getLogger(__name__)
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (5_000, 20, 50)  # Python's 700 makes the collector run several times within one request
 FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
+LAST_WORDS_SECONDS = 0.2  # for the log's last lines, when somebody does not want to wait
 
 
 def serve(options: ServeOptions) -> None:
@@ -64,7 +67,7 @@ def serve(options: ServeOptions) -> None:
     server.metrics.log_drops = lambda: output.writer.dropped
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Service(server, listener, options).run())
+            runner.run(Service(server, listener, options, last_words=partial(output.close, LAST_WORDS_SECONDS)).run())
     finally:
         listener.close()
         if traces is not None:
@@ -138,8 +141,10 @@ def _settings(options: ServeOptions) -> ServerSettings:
 class Service:
     """One life of a server, from INITIALIZING to STOPPED."""
 
-    def __init__(self, server: AgentServer, listener: socket.socket, options: ServeOptions) -> None:
-        self._server, self._listener, self._options = server, listener, options
+    def __init__(
+        self, server: AgentServer, listener: socket.socket, options: ServeOptions, last_words: Callable[[], None]
+    ) -> None:
+        self._server, self._listener, self._options, self._last_words = server, listener, options, last_words
         self._http = http_server(server)
         self._told_to_stop = asyncio.Event()
 
@@ -171,7 +176,9 @@ class Service:
         tasks[-1].cancel()
 
     async def _stop(self, serving: "asyncio.Task[None]") -> None:
-        await self._server.drain(self._options.config.agent.server.shutdown_timeout)
+        seconds = self._options.config.agent.server.shutdown_timeout
+        self._tell_stop(len(self._server.runs.active), seconds)
+        await self._server.drain(seconds)
         self._http.should_exit = True
         await asyncio.wait({serving})
         await self._server.close()
@@ -179,6 +186,7 @@ class Service:
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._told_to_stop.is_set():
+            self._last_words()
             os._exit(128 + number)  # the second time: at once
         self._told_to_stop.set()
 
@@ -193,15 +201,25 @@ class Service:
             tools=len(self._server.agent.tools.schemas()),
             colours=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
         )
-        try:  # through a stream of its own: what could not be written would wait in `sys.stderr` and make the exit code 120
+        self._say(text)
+        if self._options.open_browser:
+            asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
+
+    def _tell_stop(self, runs: int, seconds: float) -> None:
+        log.info("server_stopping", extra={"details": {"runs": runs, "seconds": seconds if runs else 0}})
+        if runs:
+            what = "1 run is" if runs == 1 else f"{runs} runs are"
+            self._say(f"Stopping: {what} given up to {seconds:g} s to end. Ctrl+C again stops at once.")
+
+    def _say(self, text: str) -> None:
+        """Through a stream of its own: what could not be written would wait in `sys.stderr` and make the exit code 120."""
+        try:
             with open(
                 sys.stderr.fileno(), "w", encoding=sys.stderr.encoding, errors="replace", closefd=False
             ) as screen:
                 screen.write(text + "\n")
         except OSError as error:  # a full disk, a closed terminal: no reason not to serve
-            log.warning("the banner could not be shown: %s", error.strerror)
-        if self._options.open_browser:
-            asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
+            log.warning("this could not be shown: %s: %s", one_line(text), error.strerror)
 
 
 def _settle_memory() -> None:
