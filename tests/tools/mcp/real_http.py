@@ -14,7 +14,8 @@ async def serving(server: MCPServer, *, json_response: bool = False) -> AsyncIte
     """Gives the URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = server.streamable_http_app(json_response=json_response)
-    web = uvicorn.Server(uvicorn.Config(app, log_level="critical", timeout_graceful_shutdown=1))
+    # Its own set-up of logging would outlast it: what other tests' servers say would not be heard any more.
+    web = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
     task = asyncio.create_task(web.serve([listener]))
     try:
         yield f"http://127.0.0.1:{listener.getsockname()[1]}/mcp"
