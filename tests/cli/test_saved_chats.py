@@ -97,6 +97,9 @@ def test_chats_that_are_not_there(archive, wanted):
         (lambda data: data.replace(b"holodeck-chat/1", b"holodeck-chat/2"), "is no saved chat"),
         (lambda data: data.replace(b'"call_id": "c1"', b'"call_id": "c2"'), "a call of add without its result"),
         (lambda data: data.replace(b'"started_at": "20', b'"started_at": "29'), "in the future"),
+        (lambda data: data.replace(b"eggs", b"\xff\xfe"), "is no saved chat"),
+        (lambda data: data.replace(b'"n": 1', b'"n": ' + b"[" * 100_000 + b"]" * 100_000), "is no saved chat"),
+        (lambda data: data.replace(b'"session_id": "', b'"session_id": "../../'), "is no ULID"),
     ],
 )
 def test_files_that_are_no_chats(archive, change, problem):
@@ -104,6 +107,7 @@ def test_files_that_are_no_chats(archive, change, problem):
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(ChatFileError, match=problem):
         archive.load(str(path))
+    assert len(archive.summaries()) <= 1  # `--list` lives with it
 
 
 def test_a_folder_that_cannot_be_written_is_said(tmp_path):

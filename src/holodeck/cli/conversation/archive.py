@@ -22,6 +22,7 @@ from holodeck.errors import StartError
 from holodeck.sessions.transcript import Transcript
 
 LAST = "last"
+_NOT_OURS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what msgspec raises for what it cannot decode
 MAX_BYTES = 256 * 1024 * 1024
 _SHORTEST_PART_OF_AN_ID = 4
 
@@ -83,7 +84,7 @@ class Archive:
             raise ChatFileError(f"there is no saved chat {wanted!r}; `holodeck chat --list` shows them") from None
         except OSError as error:
             raise ChatFileError(f"{path} cannot be read: {error.strerror}") from error
-        except msgspec.MsgspecError as error:
+        except _NOT_OURS as error:
             raise ChatFileError(f"{path} is no saved chat: {error}") from error
         return _session(saved, path)
 
@@ -91,7 +92,7 @@ class Archive:
         """The newest first. A file that is none of ours is not in the list."""
         found = []
         for path in self._folder.glob("*.json"):
-            with contextlib.suppress(OSError, msgspec.MsgspecError):
+            with contextlib.suppress(OSError, *_NOT_OURS):
                 found.append(msgspec.json.decode(path.read_bytes(), type=Summary))
         return sorted(found, key=lambda each: each.saved_at, reverse=True)
 
@@ -151,6 +152,8 @@ def _record(session: ChatSession) -> SavedChat:
 
 
 def _session(saved: SavedChat, path: Path) -> ChatSession:
+    if not is_ulid(saved.session_id):  # the name of the file that it will be saved as
+        raise ChatFileError(f"{path} is no saved chat: its session_id is no ULID")
     if lost := unanswered(saved.messages):
         raise ChatFileError(f"{path} holds a call of {one_line(lost[0].name)} without its result")
     try:
