@@ -2,6 +2,7 @@
 
 import asyncio
 import codecs
+import contextlib
 import os
 import threading
 from typing import Protocol
@@ -51,6 +52,6 @@ class PipedLines:
         self._tell(*([rest] if rest else []), None)
 
     def _tell(self, *lines: str | None) -> None:
-        for line in lines:
-            if not self._loop.is_closed():
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            for line in lines:
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, line)
