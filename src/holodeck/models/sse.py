@@ -14,6 +14,7 @@ Event: TypeAlias = tuple[bytes, bytes]
 """The event's name (empty when the stream gave none) and its data."""
 
 _BOM = b"\xef\xbb\xbf"
+_LF, _CR = b"\n\r"  # numbers: looking for one in bytes is quick, looking for other bytes raises an exception on the way
 
 
 class SseReader:
@@ -35,14 +36,14 @@ class SseReader:
             return [(b"", chunk[6:-2])]
         if self._at_start or self._after_cr:
             chunk = self._opening(chunk)
-        if b"\n" not in chunk and b"\r" not in chunk:
+        if _LF not in chunk and _CR not in chunk:
             self._keep(chunk)
             return []
         if self._partial:
             chunk = b"".join([*self._partial, chunk])
             self._partial.clear()
             self._partial_size = 0
-        if self._data or self._name or b"\r" in chunk:
+        if self._data or self._name or _CR in chunk:
             return self._read_lines(chunk)
         return self._read_frames(chunk)
 
@@ -57,7 +58,7 @@ class SseReader:
     def _is_plain(self, chunk: bytes) -> bool:
         """Whether it is just one event of one line: what a model sends that is slower than the network."""
         at_end = chunk.endswith(b"\n\n") and chunk.find(b"\n") == len(chunk) - 2
-        return at_end and chunk.startswith(b"data: ") and b"\r" not in chunk and len(chunk) <= self._max
+        return at_end and chunk.startswith(b"data: ") and _CR not in chunk and len(chunk) <= self._max
 
     def _opening(self, chunk: bytes) -> bytes:
         """Drops the byte order mark, and the LF of a CRLF that was cut between two reads."""
@@ -91,7 +92,7 @@ class SseReader:
         events: list[Event] = []
         small = len(chunk) <= self._max
         for frame in frames:
-            if small and frame.startswith(b"data: ") and b"\n" not in frame:
+            if small and frame.startswith(b"data: ") and _LF not in frame:
                 events.append((b"", frame[6:]))
             else:
                 events.extend(self._read_lines(frame + b"\n\n"))
