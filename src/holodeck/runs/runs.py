@@ -180,6 +180,10 @@ class Runs:
             raise RunNotFound(f"There is no run {run_id!r}, or it ended too long ago.")
         return run
 
+    def knows(self, run: Run) -> bool:
+        """Whether a run can still be read. Its id may be another's by now, if its session was forgotten before."""
+        return self._runs.get(run.run_id) is run
+
     def of_session(self, session_id: str, *, user_id: str | None = None) -> list[Run]:
         """The runs of a session that can still be read, oldest first."""
         return [run for run in self._by_session.get(session_id, ()) if run.user_id == (user_id or ANONYMOUS)]
@@ -305,7 +309,7 @@ class Runs:
             self._forget(run)
 
     def _forget(self, run: Run) -> None:
-        if self._runs.get(run.run_id) is run:  # its id may be another's by now, if its session was forgotten before
+        if self.knows(run):
             del self._runs[run.run_id]
         remaining = [other for other in self._by_session.get(run.session_id, ()) if other is not run]
         if remaining:

@@ -1,7 +1,7 @@
 """One agent being served: its runs, its sessions, its state. Knows nothing of HTTP."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 
 from holodeck.agent.agent import Agent
 from holodeck.agent.context import ANONYMOUS
@@ -10,6 +10,7 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import NotReady, Overloaded
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
+from holodeck.runs.repeats import Repeats, RunKey
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.crowd import Crowd
 from holodeck.server.options import ServerSettings
@@ -50,6 +51,7 @@ class AgentServer:
         self.places = Places(self.settings.use.streams_per_client)
         self._trace = trace
         self.runs = Runs(agent, store, run_settings, watch=self._watch)
+        self._repeats = Repeats(self.runs)
         self.state = ServerState.INITIALIZING
         self._quotas = Quotas(self.settings.use)
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
@@ -82,11 +84,6 @@ class AgentServer:
             if self.state is ServerState.SHUTTING_DOWN:
                 self.state = advance(self.state, ServerState.STOPPED)
 
-    async def run(self, request: RunRequest) -> Run:
-        """Starts a run, or joins the one that this request started before, if there is room for it."""
-        self.admit(request.user_id)
-        return await self.start_run(request)
-
     def admit(self, user_id: str | None) -> None:
         """Refuses a request that there is no room for. Routes that read files ask before they do."""
         self.check_ready()
@@ -99,6 +96,12 @@ class AgentServer:
         """For a request that was admitted."""
         current().conversation_id = request.session_id  # also for the line of a request that is refused
         run = await self.runs.start(request)
+        current().conversation_id, current().user_id = run.session_id, run.user_id
+        return run
+
+    async def start_once(self, key: RunKey, essence: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
+        """For an admitted request that may come again: joins the run that its key stands for, if there is one."""
+        run = await self._repeats.run(key, essence, begin)
         current().conversation_id, current().user_id = run.session_id, run.user_id
         return run
 

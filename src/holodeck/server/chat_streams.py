@@ -1,13 +1,17 @@
 """Runs of the chat-stream wire: each has to end in time, and most of them leave nothing behind (ORC-03, ORC-07)."""
 
 import asyncio
+from functools import partial
 
 from holodeck.agent.context import ANONYMOUS
 from holodeck.core.ids import new_ulid
 from holodeck.errors import RunTimeout
+from holodeck.runs.repeats import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.options import ProtocolType
 from holodeck.telemetry.context import current
+from holodeck.wires import sse
 from holodeck.wires.chat_stream.request import ChatRequest, run_request
 
 
@@ -16,13 +20,22 @@ class ChatStreams:
         self._server = server
         self._watched: set[asyncio.Task[None]] = set()
 
-    async def start(self, chat: ChatRequest) -> Run:
+    async def start(self, chat: ChatRequest, key: str | None = None) -> Run:
+        """Under a `key`, the same request joins the run that it started before."""
+        user_id = chat.user_id or ANONYMOUS
+        self._server.admit(user_id)
+        if key is None:
+            run = await self._begin(chat, user_id)
+        else:
+            name = RunKey(ProtocolType.CHAT_STREAM, user_id, key)
+            run = await self._server.start_once(name, sse.json_bytes(chat), partial(self._begin, chat, user_id))
+        current().conversation_id, current().user_id = chat.conversation_id or run.session_id, run.user_id
+        return run
+
+    async def _begin(self, chat: ChatRequest, user_id: str) -> Run:
         """A conversation is gone with its run, unless the client named it and the agent file names a store."""
         kept = chat.conversation_id if self._server.settings.remember_conversations else None
-        run = await self._server.run(
-            run_request(chat, session_id=kept or new_ulid(), user_id=chat.user_id or ANONYMOUS)
-        )
-        current().conversation_id, current().user_id = chat.conversation_id or run.session_id, run.user_id
+        run = await self._server.start_run(run_request(chat, session_id=kept or new_ulid(), user_id=user_id))
         watching = asyncio.create_task(self._watch(run, forget=kept is None), name=f"watch {run.run_id}")
         self._watched.add(watching)
         watching.add_done_callback(self._watched.discard)

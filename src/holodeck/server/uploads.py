@@ -4,7 +4,9 @@ Forms are read with Starlette's parser, which spools large files to disk; how ma
 have is bounded here. What a file holds, and what the model is shown of it, is for `holodeck.files`.
 """
 
+import asyncio
 import logging
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -14,9 +16,9 @@ from starlette.requests import Request
 
 from holodeck.errors import InvalidRequest, PayloadTooLarge, StorageFull, UnsupportedMediaType
 from holodeck.files.limits import FileLimits
-from holodeck.files.reader import FileRead
 from holodeck.files.upload import Upload, decode_base64, display_name
 from holodeck.server.routes.asking import json_body, media_type_of, server_of
+from holodeck.wires import sse
 from holodeck.wires.rest.request import ChatRequest, FileContent, chat_request, decode
 
 log = logging.getLogger(__name__)
@@ -27,12 +29,20 @@ MAX_FIELD_BYTES = 64 * 1024
 PARSED_FILES = 30  # more than are allowed; beyond this the parser gives up, below it we say what is wrong
 
 
-async def chat_of(request: Request) -> tuple[ChatRequest, list[FileRead]]:
-    """What the user says, and what the model shall see of the files."""
-    server = server_of(request)
+async def chat_of(request: Request) -> tuple[ChatRequest, list[Upload]]:
+    """What the user says, and the files as they came."""
     form = media_type_of(request) == FORM
-    chat, uploads = await (_of_form if form else _of_json)(request, server.settings.files)
-    return chat, await server.files.read(uploads) if uploads else []
+    return await (_of_form if form else _of_json)(request, server_of(request).settings.files)
+
+
+async def essence_of(chat: ChatRequest, uploads: list[Upload]) -> bytes:
+    """What two postings of one request have in common, and no others; large files are hashed in a thread."""
+    return await asyncio.to_thread(_digest, chat, uploads) if uploads else _digest(chat, uploads)
+
+
+def _digest(chat: ChatRequest, uploads: list[Upload]) -> bytes:
+    files = [(each.name, each.declared_type, sha256(each.data).hexdigest()) for each in uploads]
+    return sha256(sse.json_bytes((chat.message, chat.session_id, chat.resume, files))).digest()
 
 
 async def _of_json(request: Request, limits: FileLimits) -> tuple[ChatRequest, list[Upload]]:

@@ -12,9 +12,11 @@ from holodeck.agent.context import ANONYMOUS
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, UnsupportedMediaType
+from holodeck.runs.repeats import HEADER
 from holodeck.server.agent_server import AgentServer
 from holodeck.telemetry.context import current
 from holodeck.wires import sse
+from holodeck.wires.body import foreign_id
 
 log = structlog.get_logger(__name__)
 
@@ -30,6 +32,12 @@ def server_of(request: Request) -> AgentServer:
 def user_of(_request: Request) -> str:
     """Nobody signs in yet."""
     return ANONYMOUS
+
+
+def repeat_key_of(request: Request) -> str | None:
+    """What the client calls this request, so that posting it twice asks once. The value is opaque, quotes included."""
+    given = request.headers.getlist(HEADER)
+    return foreign_id(", ".join(given), HEADER) if given else None
 
 
 def media_type_of(request: Request) -> str:

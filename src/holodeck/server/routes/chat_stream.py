@@ -9,9 +9,9 @@ from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.readers import named_event_readers_of
-from holodeck.server.routes.asking import json_body
+from holodeck.server.routes.asking import json_body, repeat_key_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import PROBLEMS
+from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.telemetry.context import current
 from holodeck.wires.chat_stream.request import decode
 from holodeck.wires.chat_stream.stream import ChatStreamTeller
@@ -21,14 +21,16 @@ from holodeck.wires.named_events import NamedEventEncoder
 routes = Routes(tag="Chat-stream", responses=PROBLEMS)
 
 
-@routes.post("/chat/stream", "Ask, and watch", body=CHAT_STREAM_BODY, responses=CHAT_STREAM_EVENTS)
+@routes.post(
+    "/chat/stream", "Ask, and watch", parameters=(REPEAT_KEY,), body=CHAT_STREAM_BODY, responses=CHAT_STREAM_EVENTS
+)
 async def chat_stream(request: Request) -> Response:
     """Nothing is kept between two requests, unless the agent file names a session store.
 
     `Prefer: return=minimal` leaves out `accumulated`.
     """
     streams: ChatStreams = request.app.state.chat_streams
-    run = await streams.start(decode(await json_body(request)))
+    run = await streams.start(decode(await json_body(request)), repeat_key_of(request))
     make = partial(_encoder, request_id=current().request_id or run.run_id, minimal=_prefers_minimal(request))
     return named_event_readers_of(request).begin(run, make)
 

@@ -5,13 +5,15 @@ from starlette.responses import Response
 
 from holodeck.core.events import Ending, RunFailed
 from holodeck.errors import AgentNotFound
+from holodeck.runs.repeats import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
+from holodeck.server.options import ProtocolType
 from holodeck.server.readers import milliseconds_of, named_event_readers_of
-from holodeck.server.routes.asking import server_of, user_of
+from holodeck.server.routes.asking import repeat_key_of, server_of, user_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import PROBLEMS
-from holodeck.server.uploads import chat_of
+from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
+from holodeck.server.uploads import chat_of, essence_of
 from holodeck.server.waiting import ending_of
 from holodeck.telemetry.context import current
 from holodeck.wires import sse
@@ -25,7 +27,9 @@ from holodeck.wires.rest.stream import RestTeller
 routes = Routes("/agent", tag="REST", responses=PROBLEMS)
 
 
-@routes.post("/{name}/chat", "Ask, and get the whole answer", body=CHAT_BODY, responses=CHAT_RESPONSE)
+@routes.post(
+    "/{name}/chat", "Ask, and get the whole answer", parameters=(REPEAT_KEY,), body=CHAT_BODY, responses=CHAT_RESPONSE
+)
 async def chat(request: Request) -> Response:
     """A model that fails is 502, 503 or 504; a tool that fails is in `tool_calls`, and the model knows of it."""
     run = await _start(request)
@@ -34,19 +38,27 @@ async def chat(request: Request) -> Response:
     return Response(sse.json_bytes(_answer(run, ending)), media_type="application/json")
 
 
-@routes.post("/{name}/chat/stream", "Ask, and watch", body=CHAT_BODY, responses=CHAT_EVENTS)
+@routes.post("/{name}/chat/stream", "Ask, and watch", parameters=(REPEAT_KEY,), body=CHAT_BODY, responses=CHAT_EVENTS)
 async def chat_stream(request: Request) -> Response:
     """The same, told while it happens. A client that comes back reads on at `/runs/{message_id}/events`."""
     return named_event_readers_of(request).begin(await _start(request), _encoder)
 
 
 async def _start(request: Request) -> Run:
-    server, name = server_of(request), request.path_params["name"]
+    server, user, name = server_of(request), user_of(request), request.path_params["name"]
     if name != server.agent.name:
         raise AgentNotFound(f"There is no agent {name!r} here, only {server.agent.name!r}.")
-    server.admit(user_of(request))
-    given, read = await chat_of(request)
-    return await server.start_run(run_request(given, user_id=user_of(request), read=read))
+    server.admit(user)
+    key = repeat_key_of(request)
+    given, uploads = await chat_of(request)
+
+    async def begin() -> Run:
+        read = await server.files.read(uploads) if uploads else []
+        return await server.start_run(run_request(given, user_id=user, read=read))
+
+    if key is None:
+        return await begin()
+    return await server.start_once(RunKey(ProtocolType.REST, user, key), await essence_of(given, uploads), begin)
 
 
 def _answer(run: Run, ending: Ending) -> ChatResponse:
