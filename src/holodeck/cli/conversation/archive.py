@@ -5,10 +5,12 @@ for their owner alone (mode 600), since people tell agents things.
 """
 
 import contextlib
+import errno
 import os
+import stat
 import tempfile
 from collections.abc import Mapping
-from datetime import datetime
+from datetime import MAXYEAR, MINYEAR, datetime
 from pathlib import Path
 from typing import Any, Literal
 
@@ -25,6 +27,7 @@ LAST = "last"
 _NOT_OURS = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)  # what msgspec raises for what it cannot decode
 MAX_BYTES = 256 * 1024 * 1024
 _SHORTEST_PART_OF_AN_ID = 4
+_YEARS = (MINYEAR, MAXYEAR)  # near which a time has no place in some zones
 
 
 class ChatFileError(StartError):
@@ -39,6 +42,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     saved_at: datetime
     message_count: int = 0
     title: str = ""
+
+    def __post_init__(self) -> None:
+        """The id is the name of a file, and the time is shown in the user's own zone: both have to be good for that."""
+        if not is_ulid(self.session_id):
+            raise ValueError("its session_id is no ULID")
+        if self.saved_at.tzinfo is None or not _YEARS[0] < self.saved_at.year < _YEARS[1]:
+            raise ValueError("saved_at is not a time with its zone")
 
 
 class SavedChat(Summary, frozen=True, kw_only=True):
@@ -77,9 +87,7 @@ class Archive:
         """By id, by a part of it that is the only one such, by `last`, or by the path of a file."""
         path = self._path_of(wanted)
         try:
-            with path.open("rb") as stream:
-                data = stream.read(MAX_BYTES)
-            saved = msgspec.json.decode(data, type=SavedChat)
+            saved = msgspec.json.decode(_bytes_of(path), type=SavedChat)
         except FileNotFoundError:
             raise ChatFileError(f"there is no saved chat {wanted!r}; `holodeck chat --list` shows them") from None
         except OSError as error:
@@ -93,7 +101,7 @@ class Archive:
         found = []
         for path in self._folder.glob("*.json"):
             with contextlib.suppress(OSError, *_NOT_OURS):
-                found.append(msgspec.json.decode(path.read_bytes(), type=Summary))
+                found.append(msgspec.json.decode(_bytes_of(path), type=Summary))
         return sorted(found, key=lambda each: each.saved_at, reverse=True)
 
     def _path_of(self, wanted: str) -> Path:
@@ -120,6 +128,18 @@ class Archive:
 def typed_path(text: str) -> Path:
     """As a shell reads it: `~` is a home; one of somebody unknown stays as it was typed, a name that no file has."""
     return Path(os.path.expanduser(text.replace("\0", "")))  # noqa: PTH111  Path.expanduser raises for those
+
+
+def _bytes_of(path: Path) -> bytes:
+    """Of a file that is one: a pipe without a writer would keep us waiting for ever, even to open it."""
+    with open(path, "rb", opener=_at_once) as stream:
+        if not stat.S_ISREG(os.fstat(stream.fileno()).st_mode):
+            raise OSError(errno.EINVAL, "It is not a file")
+        return stream.read(MAX_BYTES)
+
+
+def _at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def write_whole(path: Path, data: bytes) -> None:
@@ -152,8 +172,6 @@ def _record(session: ChatSession) -> SavedChat:
 
 
 def _session(saved: SavedChat, path: Path) -> ChatSession:
-    if not is_ulid(saved.session_id):  # the name of the file that it will be saved as
-        raise ChatFileError(f"{path} is no saved chat: its session_id is no ULID")
     if lost := unanswered(saved.messages):
         raise ChatFileError(f"{path} holds a call of {one_line(lost[0].name)} without its result")
     try:
