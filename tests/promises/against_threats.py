@@ -126,7 +126,6 @@ THREATS = (
         "T23",
         "Unsafe deserialisation of stored sessions → JSON only, versioned schema, validated at load; no pickle/msgpack-ext; optional HMAC of the record",
         "reliability 2",
-        due=8,  # saved chats are versioned and checked, but a file that is no UTF-8, or nested too deep, is a defect
     ),
     Requirement(
         "T24",
