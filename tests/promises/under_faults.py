@@ -198,8 +198,14 @@ FAULTS = (
     ),
     Requirement(
         "C09",
-        "Two requests on one session at once → strategy reject (409) default for REST, enqueue option; lock with fencing token, TTL + renew",
+        "Two requests on one session at once → one after the other, or 409 with sessions.busy: reject; the history is linear",
         "reliability 3",
+    ),
+    Requirement(
+        "C09b",
+        "Two requests on one session at once → reject (409) default for REST; lock with fencing token, TTL + renew",
+        "reliability 3",
+        due=8,  # turns are kept in one process (runs/turns.py), and every wire queues unless the agent file says otherwise
     ),
     Requirement(
         "C10",
@@ -228,8 +234,14 @@ FAULTS = (
     Requirement("D02", "SIGINT in CLI chat → first: cancel turn; second: leave, terminal restored", "reliability 3"),
     Requirement(
         "D03",
-        "kill -9 in mid-run → on restart/other replica the lease lapses (<= 15 s) → run marked failed: interrupted, history repaired (I4), user may go on; no auto re-run by default",
+        "kill -9 in mid-run → children die, the model is left alone, a new process serves at once; no auto re-run",
         "reliability 3",
+    ),
+    Requirement(
+        "D03b",
+        "kill -9 in mid-run → on restart/other replica the lease lapses (<= 15 s) → run marked failed: interrupted, history repaired (I4), user may go on",
+        "reliability 3",
+        due=8,  # sessions and runs are in memory and end with their process; there is no lease
     ),
     Requirement(
         "D04",
