@@ -14,6 +14,7 @@ from holodeck.errors import ContentFiltered, ModelProtocolError, ModelTruncated
 from holodeck.models.assembly import CallAssembly
 from holodeck.models.chunks import (
     DECODE_ERRORS,
+    PLAIN_MEMBERS,
     Choice,
     Chunk,
     InBandError,
@@ -21,6 +22,7 @@ from holodeck.models.chunks import (
     cleaned,
     decode,
     decode_leniently,
+    decode_plain,
     merged,
     present,
     usage_of,
@@ -71,6 +73,7 @@ class Answer:
         self._refused = False
         self._choice: Any = None  # the index of the one choice that we follow
         self._saw_delta = False
+        self._expects_plain = False  # the last chunk was nothing but text: the next one may be as well
         self._warned: set[str] = set()
 
     @property
@@ -85,6 +88,18 @@ class Answer:
 
     def take(self, name: bytes, data: bytes) -> None:
         """One event. Raises Malformed or InBandError."""
+        if self._expects_plain and name != b"error":
+            try:
+                choice = decode_plain(data).choices[0]
+            except DECODE_ERRORS:
+                pass  # something else for once
+            else:
+                if choice.index == self._choice:
+                    self._text.add(choice.delta.content)
+                    return
+        self._take_any(name, data)
+
+    def _take_any(self, name: bytes, data: bytes) -> None:
         try:
             chunk = decode(data)
         except DECODE_ERRORS:
@@ -98,7 +113,7 @@ class Answer:
             and choices[0].index == self._choice
             and chunk.usage is chunk.error is chunk.x_groq is None
         ):
-            self._take_choice(choices[0])  # nearly every chunk
+            self._take_choice(choices[0])
         else:
             self._take_chunk(chunk)
 
@@ -175,11 +190,10 @@ class Answer:
         delta = choice.delta
         if isinstance(delta, dict):
             self._saw_delta = True
-            content = delta.get("content")
-            if type(content) is str and len(delta) == 1:  # what nearly every chunk is
-                if content:
-                    self._text.add(content)
-            elif "tool_calls" in delta and len(delta) == 1:
+            self._expects_plain = (
+                not self._debug and type(delta.get("content")) is str and delta.keys() <= PLAIN_MEMBERS
+            )
+            if "tool_calls" in delta and len(delta) == 1:
                 self._take_calls(delta)
             elif delta:
                 self._take_delta(delta)

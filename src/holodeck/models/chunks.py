@@ -6,7 +6,7 @@ broken. Nothing here keeps state: putting chunks together is the work of `answer
 """
 
 import json
-from typing import Any
+from typing import Annotated, Any
 
 import msgspec
 
@@ -30,6 +30,35 @@ class Chunk(msgspec.Struct, gc=False):
     x_groq: Any = None  # Groq's usage is in it
 
 
+class PlainDelta(msgspec.Struct, gc=False, forbid_unknown_fields=True):
+    """A piece of text and nothing else; many endpoints list what else there could be, as null."""
+
+    content: str
+    role: str | None = None
+    refusal: None = None
+    tool_calls: None = None
+    function_call: None = None
+    reasoning_content: None = None
+    reasoning: None = None
+
+
+class PlainChoice(msgspec.Struct, gc=False):
+    delta: PlainDelta
+    index: Any = None
+    finish_reason: None = None
+    usage: None = None
+    error: None = None
+
+
+class PlainChunk(msgspec.Struct, gc=False):
+    """What nearly every chunk is. One that is not cannot be decoded into this."""
+
+    choices: Annotated[list[PlainChoice], msgspec.Meta(min_length=1, max_length=1)]
+    usage: None = None
+    error: None = None
+    x_groq: None = None
+
+
 class Malformed(Exception):
     """An event that is no JSON object. `data` is for the debug log only."""
 
@@ -47,6 +76,8 @@ class InBandError(Exception):
 
 
 decode = msgspec.json.Decoder(Chunk).decode
+decode_plain = msgspec.json.Decoder(PlainChunk).decode
+PLAIN_MEMBERS = frozenset(PlainDelta.__struct_fields__)
 DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
