@@ -58,6 +58,7 @@ class Room:
     config: ChatConfig = field(default_factory=ChatConfig)
     person: bool = True
     max_tokens: int | None = None
+    summarize: bool = False
     said: list[str] = field(default_factory=list)
     out: Any = None
 
@@ -67,6 +68,7 @@ class Room:
             model=self.model,
             tools=self.tools,
             max_tokens=self.max_tokens,
+            summarize=self.summarize,
             max_messages=self.config.max_messages,
         )
         self.lines, config = FixedLines(*lines), self._config()

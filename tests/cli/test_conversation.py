@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from holodeck.agent.summary import RECALL, RECALLED
 from holodeck.cli.conversation.chat import INTERRUPTED
 from holodeck.cli.conversation.commands import COMMANDS
 from holodeck.cli.conversation.session import ChatConfig
@@ -181,6 +182,17 @@ async def test_retry_asks_the_same_again_and_keeps_only_the_new_answer(tmp_path)
     assert "✗ There is nothing to ask again." in room.said
     assert room.heard == ["well?", "well?"]
     assert [each.content for each in room.talk.session.transcript.messages] == ["well?", "Second."]
+
+
+@pytest.mark.parametrize("then", [("/retry",), ("/save", "/clear", "/load last", "/retry"), ("/retry", "/retry")])
+async def test_a_summary_stays_with_its_conversation(tmp_path, then):
+    model = ScriptedModel([says("1"), says("2"), says("They counted."), says("3"), says("4"), says("5")])
+    room = Room(tmp_path, model, config=ChatConfig(max_messages=4), summarize=True)
+    await room.hear("a", "b", "c", *then)
+    again = model.prompts[4:]
+    assert len(again) == then.count("/retry")
+    for prompt in again:
+        assert [each.content for each in prompt.messages] == [RECALL, RECALLED + "They counted.", "c"]
 
 
 @pytest.mark.req("CHT-03")

@@ -34,6 +34,7 @@ GOOD: dict[str, Any] = {
     "state": "terminated",
     "metadata": {"mood": "good"},
     "shared_state": {"n": 1},
+    "summary": {"content": "They said hello.", "until": "m1", "messages": 1, "tokens_used": USAGE, "timestamp": WHEN},
     "messages": [
         {"role": "user", "content": [{"type": "text", "text": "hello"}], "id": "m1", "timestamp": WHEN},
         {"role": "assistant", "content": "", "tool_calls": [CALL], "tokens_used": USAGE, "extra": {}, "id": "m2"},

@@ -9,7 +9,7 @@ import pytest
 
 from holodeck.cli.conversation.archive import Archive, ChatFileError, write_whole
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
-from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, Summary, ToolCall, ToolMessage, UserMessage
 from holodeck.core.tools import ToolExecution, ToolStatus
 from holodeck.core.usage import TokenUsage
 from holodeck.sessions.transcript import Transcript
@@ -49,6 +49,25 @@ def test_a_chat_comes_back_as_it_was(archive):
         {"mood": "good"},
     )
     assert (found.state, found.message_count, found.title) == (SessionState.INITIALIZING, 4, "Add eggs ☺")
+
+
+def test_a_summary_is_kept_as_long_as_it_tells_of_these_messages(archive):
+    summary = Summary(content="They added eggs.", until=MESSAGES[2].id, messages=3)
+    one = ChatSession(agent_name="a", transcript=Transcript(MESSAGES, summary=summary))
+    path = archive.save(one)
+    assert archive.load(one.session_id).transcript.summary == summary
+    path.write_text(path.read_text().replace(f'"until": "{summary.until}"', '"until": "another"'))
+    assert archive.load(one.session_id).transcript.summary is None
+    assert one.take_back_last_turn() == MESSAGES[0]
+    assert one.transcript.summary is None, "it told of what was taken back"
+
+
+def test_a_file_without_a_summary_is_as_good(archive):
+    path = archive.save(session())
+    saved = json.loads(path.read_text())
+    assert saved.pop("summary") is None
+    path.write_text(json.dumps(saved))
+    assert archive.load(str(path)).message_count == len(MESSAGES)
 
 
 def test_the_file_is_readable(archive):

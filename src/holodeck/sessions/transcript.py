@@ -7,11 +7,12 @@ from holodeck.core.messages import Message, PendingStep, Summary
 
 
 class Transcript:
-    def __init__(self, messages: Iterable[Message] = (), *, state: Any = None) -> None:
+    def __init__(self, messages: Iterable[Message] = (), *, state: Any = None, summary: Summary | None = None) -> None:
+        """A summary of other messages than these would tell what is not there, so it is left out."""
         self._messages = list(messages)
         self._pending: PendingStep | None = None
         self._state = state
-        self._summary: Summary | None = None
+        self._summary = None if summary is None or summary.rest_of(self._messages) is None else summary
 
     @property
     def messages(self) -> Sequence[Message]:

@@ -18,7 +18,7 @@ import msgspec
 
 from holodeck.cli.conversation.session import ChatSession, SessionState
 from holodeck.core.ids import is_ulid
-from holodeck.core.messages import Message, now, unanswered
+from holodeck.core.messages import Message, Summary, now, unanswered
 from holodeck.core.text import one_line
 from holodeck.errors import StartError
 from holodeck.sessions.transcript import Transcript
@@ -34,7 +34,7 @@ class ChatFileError(StartError):
     """A saved chat that is not there, or cannot be read or written."""
 
 
-class Summary(msgspec.Struct, frozen=True, kw_only=True):
+class ChatEntry(msgspec.Struct, frozen=True, kw_only=True):
     """What a list of chats shows. Decoding it skips the messages."""
 
     session_id: str
@@ -51,7 +51,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("saved_at is not a time with its zone")
 
 
-class SavedChat(Summary, frozen=True, kw_only=True):
+class SavedChat(ChatEntry, frozen=True, kw_only=True):
     """The whole file."""
 
     format: Literal["holodeck-chat/1"] = "holodeck-chat/1"
@@ -59,6 +59,7 @@ class SavedChat(Summary, frozen=True, kw_only=True):
     state: SessionState = SessionState.TERMINATED
     metadata: dict[str, Any] = {}
     shared_state: Any = None
+    summary: Summary | None = None  # there are files without it
     messages: tuple[Message, ...] = ()
 
 
@@ -96,12 +97,12 @@ class Archive:
             raise ChatFileError(f"{path} is no saved chat: {error}") from error
         return _session(saved, path)
 
-    def summaries(self) -> list[Summary]:
+    def summaries(self) -> list[ChatEntry]:
         """The newest first. A file that is none of ours is not in the list."""
         found = []
         for path in self._folder.glob("*.json"):
             with contextlib.suppress(OSError, *_NOT_OURS):
-                found.append(msgspec.json.decode(_bytes_of(path), type=Summary))
+                found.append(msgspec.json.decode(_bytes_of(path), type=ChatEntry))
         return sorted(found, key=lambda each: each.saved_at, reverse=True)
 
     def _path_of(self, wanted: str) -> Path:
@@ -167,6 +168,7 @@ def _record(session: ChatSession) -> SavedChat:
         state=session.state,
         metadata=session.metadata,
         shared_state=session.transcript.state,
+        summary=session.transcript.summary,
         messages=tuple(session.transcript.messages),
     )
 
@@ -180,7 +182,7 @@ def _session(saved: SavedChat, path: Path) -> ChatSession:
             session_id=saved.session_id,
             started_at=saved.started_at,
             metadata=dict(saved.metadata),
-            transcript=Transcript(saved.messages, state=saved.shared_state),
+            transcript=Transcript(saved.messages, state=saved.shared_state, summary=saved.summary),
         )
     except ValueError as error:
         raise ChatFileError(f"{path} is no saved chat: {error}") from error

@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
-from holodeck.cli.conversation.archive import Archive, Summary, typed_path, write_whole
+from holodeck.cli.conversation.archive import Archive, ChatEntry, typed_path, write_whole
 from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.conversation.talk import Talk
@@ -111,13 +111,13 @@ async def _load(talk: Talk, argument: str) -> Outcome:
 
 def listed(archive: Archive) -> list[str]:
     """The saved chats for a person to choose from, the newest first."""
-    return [_summary_line(each) for each in archive.summaries()] or ["There are no saved chats."]
+    return [_entry_line(each) for each in archive.summaries()] or ["There are no saved chats."]
 
 
-def _summary_line(summary: Summary) -> str:
-    when = summary.saved_at.astimezone()
-    title = one_line(summary.title, SHORT_DESCRIPTION)
-    return f"{summary.session_id}  {when:%Y-%m-%d %H:%M}  {one_line(summary.agent_name, 20)}  {title}"
+def _entry_line(entry: ChatEntry) -> str:
+    when = entry.saved_at.astimezone()
+    title = one_line(entry.title, SHORT_DESCRIPTION)
+    return f"{entry.session_id}  {when:%Y-%m-%d %H:%M}  {one_line(entry.agent_name, 20)}  {title}"
 
 
 async def _tools(talk: Talk, _argument: str) -> Outcome:

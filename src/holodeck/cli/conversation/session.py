@@ -92,6 +92,7 @@ class ChatSession:
         for at in range(len(messages) - 1, -1, -1):
             message = messages[at]
             if isinstance(message, UserMessage):
-                self.transcript = Transcript(messages[:at], state=self.transcript.state)
+                before = self.transcript
+                self.transcript = Transcript(messages[:at], state=before.state, summary=before.summary)
                 return message
         return None
