@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 SOURCE = Path(__file__).parent.parent.parent / "src" / "holodeck"
-CALLS = {"eval", "exec", "__import__"}
+CALLS = {"eval", "exec", "compile", "__import__"}
 MODULES = {"pickle", "marshal", "shelve", "dill", "jinja2", "mako", "cloudpickle"}
 METHODS = {
     ("yaml", "load"),
