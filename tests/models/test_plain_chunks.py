@@ -71,7 +71,7 @@ def told(kind: type[Answer], stream: list[tuple[bytes, bytes]]):
     return heard.said, progress, answer.started, answer.finish_reason, end
 
 
-@examples(400)
+@examples(150)
 @given(st.lists(events, max_size=6))
 @example([(b"", b'{"choices":[{"delta":{"content":"a"}}]}')] * 3)
 @example(
