@@ -4,7 +4,7 @@
     1    the agent file       3    the port is taken                              130  Ctrl+C
                               4    the last answer of a piped chat failed         143  SIGTERM, in a chat
 
-Commands are imported when they are called, so that `holodeck --help` costs a tenth of a second.
+Commands are imported when they are called, so that `holodeck --help` waits for none of them.
 """
 
 import importlib

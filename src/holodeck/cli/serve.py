@@ -63,7 +63,7 @@ def command(
         open_browser=open_browser,
     )
     gc.disable()  # imports make only what stays; the server turns it on again when it is ready
-    with _hidden("rich"):  # a tenth of the start, for tracebacks in colour: not what a server's log is made of
+    with _hidden("rich"):  # imported for tracebacks in colour: not what a server's log is made of
         import_module("structlog")
     import_module("holodeck.server.main").serve(options)  # uvicorn and all, only when everything above is right
 

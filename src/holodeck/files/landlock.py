@@ -63,7 +63,7 @@ def _allow(libc: ctypes.CDLL, ruleset: int, path: str) -> None:
     except (FileNotFoundError, PermissionError):  # not every machine has every folder, or shows it
         return
     try:
-        rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)  # noqa: PTH112  pathlib is 10 ms of the worker's start
+        rights = _READ_FILE | (_READ_DIR if os.path.isdir(path) else 0)  # noqa: PTH112  pathlib would make the worker's start longer
         rule = _PathRule(allowed=rights, parent=parent)
         _checked(libc.syscall(_ADD_RULE, ruleset, _PATH_BENEATH, ctypes.byref(rule), 0))
     finally:

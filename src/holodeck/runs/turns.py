@@ -7,7 +7,7 @@ class Turns:
     """Queues by key. A key that nobody waits for takes no memory."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, list[asyncio.Future[None]]] = {}  # short: a deque would take ten times the memory
+        self._queues: dict[str, list[asyncio.Future[None]]] = {}  # short ones: even an empty deque is larger
 
     def busy(self, key: str) -> bool:
         return key in self._queues

@@ -2,7 +2,7 @@
 
 Both are counted over a moving window, so no clock's midnight or full minute lets twice as much through, and on the
 monotonic clock, so no clock that is set does. Within one process they are exact: nothing here waits between looking and
-counting. (The library `limits` was measured and left: its memory store reads the wall clock, starts a thread every 10 ms
+counting. (The library `limits` is not used: its memory store reads the wall clock, starts a thread every 10 ms
 and keeps an entry for each token.)
 
 A token is known only when it is spent: whoever has some left may start a run, and the run may spend more than that.

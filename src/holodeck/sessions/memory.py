@@ -31,7 +31,7 @@ _pending = msgspec.json.Decoder(PendingStep)
 _summary = msgspec.json.Decoder(Summary)
 
 
-# What every message has in common: with it even a short one becomes half as long.
+# What every message has in common: with it even a short one can be packed.
 _FRAME = (
     b'[{"role":"tool","call_id":"call_","name":"","content":"","failed":true,"id":"01","timestamp":"2026-'
     b'[{"role":"assistant","content":"","tool_calls":[{"id":"call_","name":"","arguments":"{\\"","extra":{}}],"reasoning":"",'

@@ -1,7 +1,7 @@
 """`holodeck-todo`: read the options, check the database, serve.
 
 The one place of the package that puts the parts together, and therefore the one place that imports late. MCP comes after
-the options are read, so that `--help` and a wrong option answer at once. SQLModel (half a second of CPU) comes with the
+the options are read, so that `--help` and a wrong option answer at once. SQLModel, slow to import, comes with the
 first call of a tool, since a client that has just started this server asks for its list of tools only.
 """
 
@@ -95,7 +95,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _nothing_to_collect() -> Iterator[None]:
-    """For imports: they make much that stays and nothing to collect, and a tenth of their time would be spent looking."""
+    """For imports: they make much that stays and nothing to collect, and looking for it again and again takes time."""
     gc.disable()
     try:
         yield

@@ -1,7 +1,7 @@
 """The server half of the official SDK without the rest of it, for a process that is a server and nothing else.
 
-`import mcp` loads its client, its command line and a second server framework, and builds 500 pydantic models of which a
-server uses twenty: together two thirds of the start. Python runs a package's `__init__` before any of its modules, so the
+`import mcp` loads its client, its command line and a second server framework, and builds hundreds of pydantic models of
+which a server uses a few: most of the start. Python runs a package's `__init__` before any of its modules, so the
 packages are put in place first, not run; the models are built when they are first used. Both change the process, so only
 `holodeck.todo.__main__` comes here: whoever imports the todo server into a process of their own gets the SDK as it is.
 """

@@ -1,7 +1,7 @@
 """The tools as an MCP server, over stdio and over streamable HTTP.
 
-The official SDK's low-level server and nothing on top: the standalone `fastmcp` would bring 46 more packages and half a
-second of start for what is here one table. Knows neither databases nor the meaning of any tool.
+The official SDK's low-level server and nothing on top: the standalone `fastmcp` would bring many more packages and a
+slower start for what is here one table. Knows neither databases nor the meaning of any tool.
 """
 
 import json

@@ -135,6 +135,6 @@ def _is_passing(error: Exception) -> bool:
 def _open_link(settings: McpSettings) -> AbstractAsyncContextManager[Link]:
     if settings.url is None:
         return open_stdio(settings)
-    from holodeck.tools.mcp_http import open_http  # noqa: PLC0415  an HTTP library (3 MiB) that local tools do not need
+    from holodeck.tools.mcp_http import open_http  # noqa: PLC0415  an HTTP library that local tools do not need
 
     return open_http(settings)

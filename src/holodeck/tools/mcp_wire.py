@@ -1,8 +1,8 @@
 """MCP as it is on the wire, as far as an agent's tools need it: the handshake, the listing, the call.
 
 Values only. Strict where we rely on something, blind to the rest: members that nobody here reads are not looked at.
-The official SDK's models are the oracle in the tests; they are not used here, since building them takes half a second
-at every start (mcp 2.3), and checking a message with them longer than everything else that a call does.
+The official SDK's models are the oracle in the tests; they are not used here, since every start would have to build
+them, hundreds of them, and every message would be checked for more than anybody reads.
 """
 
 import json

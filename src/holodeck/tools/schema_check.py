@@ -23,7 +23,7 @@ from holodeck.tools.schema_problems import MAX_PROBLEMS
 
 logger = logging.getLogger(__name__)
 
-MAX_WORK = 10_000  # keywords looked at in one check: at most a third of a second; honest arguments need a few dozen
+MAX_WORK = 10_000  # keywords looked at in one check, while everybody else waits; honest arguments need a few dozen
 _UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties")  # the ones that run foreign expressions
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]

@@ -30,6 +30,6 @@ def problems_of(subject: str, schema: Mapping[str, Any], value: Mapping[str, Any
 
 @lru_cache(maxsize=512)
 def _check_of(subject: str, encoded_schema: bytes) -> "SchemaCheck":
-    from holodeck.tools.schema_check import SchemaCheck  # noqa: PLC0415  jsonschema: 50 ms and 2 MiB of every start
+    from holodeck.tools.schema_check import SchemaCheck  # noqa: PLC0415  jsonschema: a start does not need it, the first call does
 
     return SchemaCheck(subject, msgspec.json.decode(encoded_schema, type=dict[str, Any]))

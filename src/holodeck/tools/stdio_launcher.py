@@ -4,7 +4,7 @@
 
 A server killed with SIGKILL cannot clean up, so its children must not need it to. `preexec_fn` could do this too, but
 runs Python between fork and exec, which can deadlock in a process with threads. Standard library only, and little of
-it: this costs about 20 ms before every tool server. Linux only; elsewhere it just runs the command. The kernel means
+it: every tool server waits for this before its own start. Linux only; elsewhere it just runs the command. The kernel means
 the thread that started us by "parent": the one that the event loop runs in.
 """
 
@@ -17,7 +17,7 @@ CANNOT_RUN = 127  # what shells say
 
 
 def die_with(parent: int) -> None:
-    import ctypes  # noqa: PLC0415  a third of the start-up time, and only Linux needs it
+    import ctypes  # noqa: PLC0415  slow to import, and only Linux needs it
 
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:  # it ended before the kernel knew

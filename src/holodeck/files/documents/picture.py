@@ -20,7 +20,7 @@ MIN_SCORE = 0.5
 FORMATS = ("PNG", "JPEG", "GIF", "WEBP")
 SETTINGS = {
     "Global.log_level": "critical",
-    "Det.limit_type": "max",  # the default enlarges small pictures: three times the memory for the same text
+    "Det.limit_type": "max",  # the default enlarges small pictures: more memory for the same text
     "Det.limit_side_len": LONG_SIDE,
     "EngineConfig.onnxruntime.intra_op_num_threads": 1,  # two threads take more CPU and no less time
     "EngineConfig.onnxruntime.inter_op_num_threads": 1,
@@ -50,7 +50,7 @@ def _pixels(data: bytes) -> Any:
 
 
 def _lines(pixels: Any) -> Iterator[str]:
-    from rapidocr import RapidOCR  # noqa: PLC0415  a second and a half that a broken picture should not cost
+    from rapidocr import RapidOCR  # noqa: PLC0415  slow to import: a broken picture does not need it
 
     engine: Any = RapidOCR(params=SETTINGS)
     found = engine(pixels, use_det=True, use_cls=False, use_rec=False).boxes
