@@ -225,3 +225,8 @@ Ending: TypeAlias = RunFinished | RunFailed
 
 
 ENDINGS: frozenset[type[Event]] = frozenset({RunFinished, RunFailed})
+DELTAS = (
+    TextAdded,
+    ReasoningAdded,
+    ToolArgumentsAdded,
+)  # nearly all events; each has two fields: whose, and what is added

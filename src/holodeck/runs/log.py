@@ -1,13 +1,14 @@
 """The log of one run: written by the run, read by any number of readers, each from where it likes.
 
 Writing is a plain call that never waits: a slow reader finds more events per wake-up, a dead one costs nothing. The log
-is bounded; what falls out at the front cannot be replayed. It does not know what the events say, only which is the last.
+is bounded; what falls out at the front cannot be replayed. It does not know what the events say, only which is the last,
+and which are so many that nobody wants to be told of each.
 """
 
 import asyncio
 from collections.abc import Callable, Sequence
 
-from holodeck.core.events import ENDINGS, Event
+from holodeck.core.events import DELTAS, ENDINGS, Emit, Event
 from holodeck.errors import RequestError
 
 MAX_EVENTS = 100_000
@@ -20,10 +21,11 @@ class ReplayGone(RequestError):
 class RunLog:
     """Events of one run, numbered from 0. The last one is the run's ending."""
 
-    __slots__ = ("_dropped", "_events", "_limit", "_waiting", "ended")
+    __slots__ = ("_dropped", "_events", "_limit", "_waiting", "ended", "notice")
 
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self.ended = False
+        self.notice: Emit | None = None  # called with everything but deltas
         self._events: list[Event] = []
         self._dropped = 0
         self._limit = limit
@@ -41,7 +43,8 @@ class RunLog:
     def append(self, event: Event) -> None:
         """The run's `emit`."""
         self._events.append(event)
-        if type(event) in ENDINGS:
+        is_rare = type(event) not in DELTAS
+        if is_rare and type(event) in ENDINGS:
             self.ended = True
         if len(self._events) > self._limit:
             self._shorten()
@@ -49,6 +52,8 @@ class RunLog:
             waiting, self._waiting = self._waiting, []
             for call in waiting:
                 call()
+        if is_rare and self.notice is not None:
+            self.notice(event)
 
     def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
         """The events from `number` on that are there now, at most `limit` of them."""

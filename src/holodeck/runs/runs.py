@@ -22,12 +22,9 @@ from holodeck.core.events import (
     Emit,
     Event,
     Outcome,
-    ReasoningAdded,
     RunFailed,
     RunFinished,
     RunStarted,
-    TextAdded,
-    ToolArgumentsAdded,
 )
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
@@ -39,8 +36,6 @@ from holodeck.runs.turns import Turn, Turns
 from holodeck.sessions.port import SessionStore
 
 log = logging.getLogger(__name__)
-
-_DELTAS = frozenset({TextAdded, ReasoningAdded, ToolArgumentsAdded})
 
 
 class RunState(StrEnum):
@@ -88,10 +83,13 @@ class Run:
     grace: asyncio.TimerHandle | None = None
     watch: Emit | None = None  # told of everything but deltas
 
-    def emit(self, event: Event) -> None:
-        self.log.append(event)
-        if type(event) not in _DELTAS:
-            self._note(event)
+    def __post_init__(self) -> None:
+        self.log.notice = self._note
+        self.emit: Emit = self.log.append
+
+    def let_go(self) -> None:
+        """Of whoever watches, and may know the run: a cycle would keep the log until the collector comes, which is seldom."""
+        self.watch = self.log.notice = None
 
     def _note(self, event: Event) -> None:
         if isinstance(event, RunFinished | RunFailed):
@@ -277,7 +275,7 @@ class Runs:
         """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
         turn.give_back()
         self._tell_ending(run, run.stopped_by)
-        run.watch = None  # it may know the run: a cycle would keep the log until the collector comes, which is seldom
+        run.let_go()
         self._live.discard(run)
         asyncio.get_running_loop().call_later(self._settings.replay_window, self._forget, run)
 

@@ -12,7 +12,7 @@ from holodeck.core import events as e
 from holodeck.core.grammar import TABLE, Action, check
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.middleware import FAMILIES, Chain, Stage, annotate, hide, hide_tools, log, own, throttle
-from holodeck.wires.agui.translate import DELTAS, Annotated
+from holodeck.wires.agui.translate import Annotated
 from tests.examples import examples
 from tests.wires.stories import HISTORY, NAMED, STARTED, call, finished, reasoning, step, stories, text
 
@@ -117,7 +117,7 @@ def test_throttle_joins_neighbours_and_keeps_the_last_number() -> None:
 def texts_of(story: Iterable[e.Event]) -> dict[Any, str]:
     said: dict[Any, str] = {}
     for event in story:
-        if isinstance(event, DELTAS):
+        if isinstance(event, e.DELTAS):
             key = (type(event), getattr(event, "message_id", None) or getattr(event, "call_id", None))
             said[key] = said.get(key, "") + event.delta
     return {key: value for key, value in said.items() if value}
@@ -148,7 +148,7 @@ def test_log_hears_everything_but_deltas() -> None:
     stage = log(lambda n, event: heard.append((n, type(event).__name__)))
     assert shown(stage, STORY) == STORY
     assert heard[:3] == [(0, "RunStarted"), (1, "StepStarted"), (2, "ReasoningStarted")]
-    assert len(heard) == sum(not isinstance(event, DELTAS) for event in STORY)
+    assert len(heard) == sum(not isinstance(event, e.DELTAS) for event in STORY)
     everything: list[e.Event] = []
     shown(log(lambda n, event: everything.append(event), deltas=True), STORY)
     assert everything == STORY

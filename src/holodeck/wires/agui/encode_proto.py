@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holodeck.core.events import Event
+from holodeck.core.events import DELTAS, Event
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.protobuf import SHAPES, varint, write_body, write_event
-from holodeck.wires.agui.translate import DELTAS, MAX_FRAME_BYTES, left_out, translate
+from holodeck.wires.agui.translate import MAX_FRAME_BYTES, left_out, translate
 from holodeck.wires.sse import json_bytes
 
 CONTENT_TYPE = "application/vnd.ag-ui.event+proto"  # exactly: the client compares the whole header

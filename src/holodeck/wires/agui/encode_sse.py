@@ -10,10 +10,10 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from holodeck.core.events import Event
+from holodeck.core.events import DELTAS, Event
 from holodeck.wires import sse
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.agui.translate import DELTAS, MAX_FRAME_BYTES, left_out, translate
+from holodeck.wires.agui.translate import MAX_FRAME_BYTES, left_out, translate
 
 _encode_text = msgspec.json.Encoder().encode
 _fields = msgspec.structs.astuple

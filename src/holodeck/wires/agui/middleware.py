@@ -16,7 +16,7 @@ import msgspec
 from holodeck.core import events as e
 from holodeck.core.grammar import TABLE, Action
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage
-from holodeck.wires.agui.translate import DELTAS, Annotated
+from holodeck.wires.agui.translate import Annotated
 
 Numbered: TypeAlias = tuple[int | None, e.Event]
 Batch: TypeAlias = Iterable[Numbered]
@@ -55,7 +55,7 @@ def log(report: Callable[[int | None, e.Event], None], *, deltas: bool = False) 
 
     def stage(batch: Batch) -> Iterator[Numbered]:
         for n, event in batch:
-            if deltas or not isinstance(_bare(event), DELTAS):
+            if deltas or not isinstance(_bare(event), e.DELTAS):
                 report(n, event)
             yield n, event
 
@@ -140,7 +140,7 @@ def throttle(limit: int = 2000) -> Stage:
 
 
 def _joined(first: e.Event, second: e.Event, limit: int) -> e.Event | None:
-    if type(first) is not type(second) or not isinstance(first, DELTAS):
+    if type(first) is not type(second) or not isinstance(first, e.DELTAS):
         return None
     (key, before), (other, after) = msgspec.structs.astuple(first), msgspec.structs.astuple(second)
     return type(first)(key, before + after) if key == other and len(before) + len(after) <= limit else None
@@ -148,7 +148,7 @@ def _joined(first: e.Event, second: e.Event, limit: int) -> e.Event | None:
 
 def annotate(metadata: Mapping[str, Any], families: Iterable[str] = FAMILIES) -> Stage:
     """Puts metadata on events of these families; not on deltas, since the start of their message has it."""
-    kinds = frozenset[type[e.Event]]().union(*(FAMILIES[name] for name in families)).difference(DELTAS)
+    kinds = frozenset[type[e.Event]]().union(*(FAMILIES[name] for name in families)).difference(e.DELTAS)
     fixed = dict(metadata)
 
     def stage(batch: Batch) -> Iterator[Numbered]:

@@ -21,7 +21,6 @@ Wire: TypeAlias = dict[str, Any]
 WARNING = "holodeck.warning"
 HISTORY = "holodeck.history"
 MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
-DELTAS = (e.TextAdded, e.ReasoningAdded, e.ToolArgumentsAdded)  # each has two fields: whose, and what is added
 
 _PATCH_MEMBERS = ("op", "path", "from", "value")
 _APPROVAL_SCHEMA: Wire = {
