@@ -8,7 +8,7 @@ from tests.faults import crowds, model_faults, process_faults, tool_faults
 from tests.faults import own_houses as houses
 from tests.faults.matrix import Kind, Play, Setting, Spread
 from tests.faults.own_houses import limited, setting
-from tests.faults.wires import AGUI, CHAT, REST_STREAM, SSE, STREAMS, WIRES, Wire
+from tests.faults.wires import CHAT, REST_STREAM, SSE, STREAMS, WIRES, Wire
 
 TEXT = (SSE, REST_STREAM, CHAT)  # streams that have comments and event ids
 BREAKING = setting(circuit_breakers=houses.BREAKER)
@@ -104,7 +104,7 @@ CLIENT_KINDS = (
     Kind("C05", "A client reads slowly", "It gets everything, in larger pieces", client.reads_slowly, wires=STREAMS),
     Kind("C06", "Nothing happens for a while", "A comment every `server.keepalive` seconds, so that proxies keep the stream", client.silence_is_filled, wires=TEXT),
     Kind("C07", "A client comes back with `Last-Event-ID`", "It reads on from there: nothing twice, nothing missing", client.comes_back, wires=TEXT),
-    Kind("C08", "The same run is posted several times", "All posts get the same run, the model is asked once; another body under its id is 422", client.posts_twice, wires=AGUI),
+    Kind("C08", "The same request is posted several times, under one `runId` or `Idempotency-Key`", "All posts get the same run, the model is asked once; another body under its name is 422", client.posts_twice),
     Kind("C09", "Several questions on one session at once", "One after the other, or 409 with `sessions.busy: reject`", client.two_at_once),
     Kind("C10", "The session is deleted during a run", "The run is stopped; the id can be used anew", client.session_is_deleted),
     Kind("C11", "Empty, blank and too long messages; NUL and half emoji in them", "422 with the field, or a cleaned text; never a 500", client.words_at_the_limit),

@@ -37,6 +37,11 @@ class Turn:
     told: Told | None = None
     accepted: bool = True
     left: bool = False  # the client did not wait for the end
+    again: bool = False  # it is posted more than once, and shall be asked once
+
+    @property
+    def headers(self) -> dict[str, str]:
+        return {"X-Request-ID": self.request_id} | ({"Idempotency-Key": self.run_id} if self.again else {})
 
 
 @dataclass
@@ -75,7 +80,7 @@ class Scene:
         async with self.client.post(
             self.house.url + self.wire.path,
             json=self.wire.body(turn.words, self.session, turn.run_id),
-            headers={**self.wire.headers, "X-Request-ID": turn.request_id},
+            headers={**self.wire.headers, **turn.headers},
         ) as answer:
             yield answer
 

@@ -191,4 +191,3 @@ CHAT = Wire("chat-stream", "/chat/stream", _chat, _hear_chat)
 
 WIRES = (SSE, PROTO, REST, REST_STREAM, CHAT)
 STREAMS = tuple(wire for wire in WIRES if wire.streams)
-AGUI = (SSE, PROTO)
