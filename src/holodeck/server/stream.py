@@ -142,7 +142,10 @@ class EventStream(Response):
         soon = partial(self._loop.call_soon, self._pass_on, reading, self._waiter)  # not within the run's own work
         self._again = partial(reading.run.log.call_at_next, soon)
         self._again()
-        await self._waiter
+        try:
+            await self._waiter
+        finally:
+            del self._again  # it knows us: a cycle would wait for the collector, which comes seldom
 
     def _pass_on(self, reading: Reading, waiter: "asyncio.Future[None]") -> None:
         if waiter.done():
