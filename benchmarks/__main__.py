@@ -1,6 +1,7 @@
 """python -m benchmarks [name …]: measures, prints tables, keeps every sample in benchmarks/results/.
 
-Without names, all that need nothing from outside but pip. `peers` and `rest` build environments of their own and take minutes.
+Without names, all that need nothing from outside but pip. `peers` and `rest` build environments of their own and take
+minutes; so does `instructions`, which needs valgrind.
 """
 
 import argparse
@@ -14,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import install, peers, rest, server, start, tokens, uploads
+from benchmarks import install, instructions, peers, rest, server, start, tokens, uploads
 from benchmarks.options import Options
 from benchmarks.report import CannotMeasureError, Row, keep, table
 
@@ -24,11 +25,15 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "start": (start.run, "CPU and memory of `holodeck --help`, `holodeck serve --demo` and the todo server"),
     "server": (server.run, "`holodeck serve` under load: CPU per token and request, memory per stream and session"),
     "uploads": (uploads.run, "how long others wait while a 50 MB form and 10 MB of base64 arrive"),
+    "instructions": (
+        instructions.run,
+        "the same work counted by valgrind, whatever else the machine does; only when asked for",
+    ),
     "peers": (peers.run, "the same load on pydantic-ai, openai-agents and agno; only when asked for"),
     "rest": (rest.run, "CPU per REST request beside FastAPI with pydantic-ai and openai-agents; only when asked for"),
 }
-NEED_PEERS = ("peers", "rest")
-DEFAULT = [name for name in BENCHMARKS if name not in NEED_PEERS]
+ON_REQUEST = ("instructions", "peers", "rest")  # they take minutes
+DEFAULT = [name for name in BENCHMARKS if name not in ON_REQUEST]
 RESULTS = Path(__file__).parent / "results"
 BUSY = 0.5  # load average above which figures are noisy
 
@@ -39,7 +44,7 @@ def arguments() -> argparse.Namespace:
         "names",
         nargs="*",
         metavar="name",
-        help=f"of {', '.join(BENCHMARKS)}; default: all but {' and '.join(NEED_PEERS)}",
+        help=f"of {', '.join(BENCHMARKS)}; default: all but {', '.join(ON_REQUEST)}",
     )
     parser.add_argument("--list", action="store_true", help="list the benchmarks and what each measures")
     parser.add_argument("--rounds", type=int, default=3, help="rounds of each measure (3)")
@@ -67,7 +72,7 @@ def main() -> int:
     given = arguments()
     if given.list:
         for name, (_, purpose) in BENCHMARKS.items():
-            print(f"{name:8} {purpose}")
+            print(f"{name:12} {purpose}")
         return 0
     facts, failed = about(), False
     print(f"HoloDeck {facts['commit']}, Python {facts['python']}, {facts['machine']}, {facts['time']}")

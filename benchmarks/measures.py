@@ -112,6 +112,10 @@ class Subject:
         result = run_load(load, self.server.port, self.scratch)
         return cpu_seconds(self.server.pid) - before, result
 
+    def put(self, mode: str, **load: Any) -> LoadResult:
+        """Any load, for whoever measures something else than the above."""
+        return self._run(mode, **load)
+
     def _run(self, mode: str, *, wire: Wire | None = None, **load: Any) -> LoadResult:
         return run_load(self._load(mode, wire=wire, **load), self.server.port, self.scratch)
 
