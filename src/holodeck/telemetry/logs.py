@@ -25,7 +25,7 @@ _ROOM_FOR_THE_REST = 2048
 _MAX_MEMBER = 200
 _MAX_UNPRINTABLE = 2000
 _encode = json.JSONEncoder(ensure_ascii=True, allow_nan=False, default=str, skipkeys=True).encode
-_encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # a fifth of the time, but not always ASCII
+_encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # quicker, but not always ASCII
 _NOT_FAST = (TypeError, ValueError, RecursionError)  # keys that are no strings, halves of surrogate pairs, no end
 
 

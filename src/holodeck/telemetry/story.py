@@ -24,11 +24,7 @@ class RunStory:
     """Tells one run. `said` is asked for the whole reply, and only in debugging."""
 
     def __init__(self, *, run_id: str, session_id: str, user_id: str, debug: bool = False, said: Text = str) -> None:
-        self._who = {
-            "conversation_id": session_id,
-            "user_id": user_id,
-            "run_id": run_id,
-        }  # not bound: that costs 0.1 ms
+        self._who = {"conversation_id": session_id, "user_id": user_id, "run_id": run_id}
         self._log = log.bind()  # once: the proxy would do it again for each line
         self._debug = debug
         self._said = said

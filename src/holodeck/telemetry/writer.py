@@ -1,7 +1,7 @@
 """Lines to a file descriptor, by a thread of their own: whoever has something to say never waits for it (D13).
 
-The thread also writes the lines out, many at a time, which costs half of what one does between two other things. A pipe
-that nobody reads fills up, and so does a disk (D10); then lines are dropped and counted, and the count is written once
+The thread also writes the lines out, many at a time, which costs less than one by one between other things. A pipe that
+nobody reads fills up, and so does a disk (D10); then lines are dropped and counted, and the count is written once
 there is room again. What the lines say is not known here.
 """
 
