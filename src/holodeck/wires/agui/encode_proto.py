@@ -20,6 +20,7 @@ CONTENT_TYPE = "application/vnd.ag-ui.event+proto"  # exactly: the client compar
 
 _decode = msgspec.json.Decoder().decode
 _fields = msgspec.structs.astuple
+_MAX_KEPT = 64  # bytes of a delta: tokens are short, and few sizes need no bound
 
 
 class ProtoEncoder:
@@ -31,7 +32,7 @@ class ProtoEncoder:
     def __init__(self, run_id: str, profile: Profile = Profile.FULL) -> None:
         self.run_id = run_id
         self._profile = profile
-        self._heads: dict[type[Event], dict[str, tuple[bytes, bytes]]] = {kind: {} for kind in DELTAS}
+        self._heads: dict[type[Event], dict[str, _Heads]] = {kind: {} for kind in DELTAS}
 
     def encode(self, event: Event, n: int | None = None) -> bytes:
         return self.encode_many(((n, event),))
@@ -45,20 +46,20 @@ class ProtoEncoder:
                 out.append(self._whole(event))
                 continue
             key, delta = _fields(event)
-            arm, head = heads.get(key) or self._head(heads, event, key)
+            by_size = heads.get(key)
+            if by_size is None:
+                by_size = heads[key] = self._heads_of(event, key)
             try:
                 text = delta.encode()
             except UnicodeEncodeError:  # half a surrogate pair: the slow way mends it
                 text = b""
-            out.append(_framed(arm, head, text) if text else self._whole(event))
+            out += (by_size[len(text)], text) if text else (self._whole(event),)
         return b"".join(out)
 
-    def _head(self, heads: dict[str, tuple[bytes, bytes]], event: Any, key: str) -> tuple[bytes, bytes]:
-        """The arm of the envelope, and everything in it up to the length of the delta."""
+    def _heads_of(self, event: Any, key: str) -> "_Heads":
         wire = self._wires(type(event)(key, ""))[0]
         shape = SHAPES[wire["type"]]
-        heads[key] = found = (shape.arm, write_body(wire) + (shape.delta or b""))
-        return found
+        return _Heads(shape.arm, write_body(wire) + (shape.delta or b""))
 
     def _whole(self, event: Event) -> bytes:
         return b"".join(map(_frame, self._wires(event)))
@@ -67,11 +68,21 @@ class ProtoEncoder:
         return [_decode(json_bytes(wire)) for wire in translate(event, self._profile)]
 
 
-def _framed(arm: bytes, head: bytes, text: bytes) -> bytes:
-    size = len(text)
-    body = b"%b%b%b" % (head, varint(size), text)
-    event = b"%b%b%b" % (arm, varint(len(body)), body)
-    return len(event).to_bytes(4, "big") + event
+class _Heads(dict[int, bytes]):
+    """All that stands before a delta of so many bytes, in the frames of one message or call."""
+
+    def __init__(self, arm: bytes, body: bytes) -> None:
+        """`body` is everything in the event up to the length of the delta."""
+        super().__init__()
+        self._arm, self._body = arm, body
+
+    def __missing__(self, size: int) -> bytes:
+        body = self._body + varint(size)
+        event = self._arm + varint(len(body) + size) + body
+        head = (len(event) + size).to_bytes(4, "big") + event
+        if size <= _MAX_KEPT:
+            self[size] = head
+        return head
 
 
 def _frame(wire: dict[str, Any]) -> bytes:
