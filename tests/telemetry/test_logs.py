@@ -96,7 +96,11 @@ def test_what_cannot_be_written_is_named():
     for details in (loop, {"deep": deep}):
         assert "unprintable" in line(details=details)["details"]
     assert line(details={"number": float("nan")})["details"] == {"number": None}  # as JavaScript writes it
-    assert line(details={"shy": Shy()})["details"] == {"unprintable": "PermissionError"}
+    for odd in ({"details": {"shy": Shy()}}, {"shy": Shy()}, {"user_id": Shy()}):
+        assert line(**odd, request_id="r")["details"] == {"unprintable": "PermissionError"}
+    told = line(duration_ms="long", request_id="r")
+    assert (told["request_id"], told["event"], told["details"]) == ("r", "x", {"unprintable": "TypeError"})
+    assert line(details={"number": float("inf"), "long": "x" * MAX_LINE})["details"]["cut"] > MAX_LINE
 
 
 class Shy:
@@ -168,6 +172,43 @@ def test_structlog_and_the_standard_library_come_out_the_same_way(pipe):
     assert told[2]["details"]["message"].startswith("%d [")
     assert "ZeroDivisionError: oh" in told[4]["details"]["traceback"]
     assert told[4]["level"] == "error"
+
+
+def test_what_people_do_with_structlog_works(pipe):
+    output = logs.configure(fd=pipe[1], debug=True)
+    changing = {"a": [1]}
+    try:
+        log = structlog.get_logger().bind(mood="good")
+        for method in (log.debug, log.info, log.msg, log.warning, log.warn, log.error, log.critical, log.fatal):
+            method("said %s", "so", details={"n": 1})
+        log.log(logging.WARNING, "by number")
+        try:
+            int("no number")
+        except ValueError:
+            log.exception("it broke")
+        logging.getLogger("holodeck.x").warning("mine", extra={"details": changing})
+        changing["a"].clear()
+    finally:
+        output.close()
+    told = read_lines(pipe[0])
+    levels = [
+        "debug",
+        "info",
+        "info",
+        "warning",
+        "warning",
+        "error",
+        "critical",
+        "critical",
+        "warning",
+        "error",
+        "warning",
+    ]
+    assert [each["level"] for each in told] == levels
+    assert {each["event"] for each in told[:8]} == {"said so"}
+    assert told[0]["details"] == {"n": 1, "mood": "good"}
+    assert "ValueError: invalid literal" in told[9]["details"]["traceback"]
+    assert told[10]["details"]["a"] == [1]  # as it was when it was logged
 
 
 @pytest.mark.req("D13")

@@ -58,19 +58,24 @@ class LineFormat:
         self._redact = Redactor(secrets)
         self._clock = 0, ""  # the second that was written last, and how: in one, since any thread may look
 
-    def __call__(self, line: Line) -> bytes:
+    def __call__(self, line: Line | bytes) -> bytes:
+        """Never fails: the thread that calls this has nobody to tell."""
+        if isinstance(line, bytes):
+            return line  # written out where it was logged
+        try:
+            return self._written(line)
+        except Exception as error:  # noqa: BLE001  values of somebody's own, which may raise whatever they like
+            return self._written(_told_of(line, error))
+
+    def _written(self, line: Line) -> bytes:
         duration = line["duration_ms"]
-        line |= {
+        members = line | {
             "timestamp": self._time(line["timestamp"]),
             "duration_ms": None if duration is None else round(duration, 3),
         }
-        try:
-            text = self._redact(_ascii(line))
-        except Exception as error:  # noqa: BLE001  a value of somebody's own that cannot be shown: told all the same
-            line["details"] = {"unprintable": type(error).__name__}
-            text = self._redact(_ascii(line))
+        text = self._redact(_ascii(members))
         if len(text) > MAX_LINE:
-            text = self._shortened(line, len(text))
+            text = self._shortened(members, len(text))
         return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
 
     def dropped(self, count: int) -> bytes:
@@ -86,23 +91,34 @@ class LineFormat:
 
     def _shortened(self, line: dict[str, Any], length: int) -> str:
         """Cut after the secrets are out, so that no half of one is left."""
-        start = self._redact(_encode(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # quotes double in it
+        start = self._redact(_json(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # quotes double in it
         members = {key: value[:_MAX_MEMBER] if isinstance(value, str) else value for key, value in line.items()}
-        return self._redact(_encode(members | {"details": {"cut": length, "start": start}}))
+        return self._redact(_json(members | {"details": {"cut": length, "start": start}}))
+
+
+def _told_of(line: Line, error: Exception) -> Line:
+    """Instead of a line that cannot be written: its texts, and why the rest is not there."""
+    texts = {name: value if type(value) is str else None for name, value in line.items()}
+    plain = {"timestamp": line["timestamp"], "duration_ms": None}
+    return texts | plain | {"details": {"unprintable": type(error).__name__}}
 
 
 def _ascii(line: dict[str, Any]) -> str:
     try:
-        data = _encode_fast(line)
+        return _json(line)
+    except (ValueError, RecursionError):  # a value that holds itself; one without end
+        line["details"] = {"unprintable": _shown(line["details"])}
+        return _encode(line)
+
+
+def _json(value: Any) -> str:
+    try:
+        data = _encode_fast(value)
         if data.isascii():
             return data.decode("ascii")
     except _NOT_FAST:
         pass  # the slow way can do more
-    try:
-        return _encode(line)
-    except (ValueError, RecursionError):  # a value that holds itself; one without end
-        line["details"] = {"unprintable": _shown(line["details"])}
-        return _encode(line)
+    return _encode(value)
 
 
 def _shown(details: Any) -> str:
@@ -113,24 +129,43 @@ def _shown(details: Any) -> str:
 
 
 class LineLogger(structlog.BoundLoggerBase):
-    """structlog's logger without its chain of processors: there is one thing to do with a line, and it is not done here."""
+    """structlog's logger without its chain of processors: there is one thing to do with a line, and it is not done here.
 
-    def info(self, event: str, **members: Any) -> None:
-        self._logger(noted("info", event, self._context | members if self._context else members))
+    Whoever logs gives its details away: they are written out a little later.
+    """
 
-    def warning(self, event: str, **members: Any) -> None:
-        self._logger(noted("warning", event, {**self._context, **members}))
+    def info(self, event: str, *args: Any, **members: Any) -> None:
+        self._tell("info", event, args, members)
 
-    def error(self, event: str, **members: Any) -> None:
-        self._logger(noted("error", event, {**self._context, **members}))
+    def warning(self, event: str, *args: Any, **members: Any) -> None:
+        self._tell("warning", event, args, members)
 
-    def debug(self, event: str, **members: Any) -> None:
+    def error(self, event: str, *args: Any, **members: Any) -> None:
+        self._tell("error", event, args, members)
+
+    def critical(self, event: str, *args: Any, **members: Any) -> None:
+        self._tell("critical", event, args, members)
+
+    def exception(self, event: str, *args: Any, **members: Any) -> None:
+        members.pop("exc_info", None)
+        self._tell("error", event, args, {"traceback": traceback.format_exc(), **members})
+
+    def log(self, level: int, event: str, *args: Any, **members: Any) -> None:
+        getattr(self, logging.getLevelName(level).lower(), self.info)(event, *args, **members)
+
+    def debug(self, event: str, *args: Any, **members: Any) -> None:
         """Nothing, unless somebody debugs."""
+
+    warn, msg, fatal = warning, info, critical
+
+    def _tell(self, level: str, event: str, args: tuple[Any, ...], members: dict[str, Any]) -> None:
+        told = event % args if args else event
+        self._logger(noted(level, told, {**self._context, **members} if self._context else members))
 
 
 class DebugLogger(LineLogger):
-    def debug(self, event: str, **members: Any) -> None:
-        self._logger(noted("debug", event, {**self._context, **members}))
+    def debug(self, event: str, *args: Any, **members: Any) -> None:
+        self._tell("debug", event, args, members)
 
 
 class StandardBridge(logging.Handler):
@@ -141,6 +176,7 @@ class StandardBridge(logging.Handler):
     """
 
     def __init__(self, put: Callable[[Line], None]) -> None:
+        """`put` writes out at once: these details are somebody else's, who may change them."""
         super().__init__()
         self._put = put
 
@@ -165,7 +201,7 @@ def _message(record: logging.LogRecord) -> str:
 class Logging:
     """The configured output. Close it to write what is left and to give the standard library its own back."""
 
-    def __init__(self, writer: LineWriter[Line], bridge: StandardBridge) -> None:
+    def __init__(self, writer: LineWriter[Line | bytes], bridge: StandardBridge) -> None:
         self.writer = writer
         self._bridge = bridge
 
@@ -179,14 +215,14 @@ def configure(*, debug: bool = False, secrets: Iterable[str] = (), fd: int = STD
     """Sends structlog and the standard library's logging to `fd`. `debug` also lets through what is only for debugging."""
     level = logging.DEBUG if debug else logging.INFO
     line_format = LineFormat(secrets)
-    writer = LineWriter(fd, line_format, line_format.dropped)
+    writer: LineWriter[Line | bytes] = LineWriter(fd, line_format, line_format.dropped)
     structlog.configure(
         processors=[],
         wrapper_class=DebugLogger if debug else LineLogger,
         logger_factory=lambda *_: writer.put,
         cache_logger_on_first_use=False,
     )
-    bridge = StandardBridge(writer.put)
+    bridge = StandardBridge(lambda line: writer.put(line_format(line)))
     root = logging.getLogger()
     root.addHandler(bridge)
     root.setLevel(logging.WARNING)
