@@ -1,6 +1,7 @@
 """`holodeck serve` as a process: start, signals, exit codes, logs."""
 
 import asyncio
+import fcntl
 import json
 import os
 import re
@@ -9,13 +10,13 @@ import socket
 import sys
 import time
 from asyncio.subprocess import DEVNULL, PIPE
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager, closing, suppress
 
 import aiohttp
 import pytest
 
 from tests.server.forked import Forked
-from tests.server.serving import ask, frames, read_to
+from tests.server.serving import ask, frames, read_to, until
 
 AGENT = """\
 name: talker
@@ -152,6 +153,48 @@ async def stop_twice(server, number, code):
         assert await server.exit_code() == code
         assert time.monotonic() - begun < 1
         answer.close()
+
+
+@pytest.mark.req("SRV-20", "D13")
+async def test_a_server_whose_errors_nobody_reads_can_be_stopped(tmp_path):
+    read, write = os.pipe()
+    fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
+    try:
+        async with holodeck(tmp_path, stderr=write) as server, aiohttp.ClientSession() as client:
+            banner = b""
+            while b"Ctrl+C" not in banner:
+                banner += await asyncio.to_thread(os.read, read, 4096)
+            fill(write)
+            async with client.post(server.url + "/awp", json=ask(run="r")) as answer:
+                await read_to(answer, "TEXT_MESSAGE_CONTENT")
+                server.process.send_signal(signal.SIGTERM)
+                await answer.read()
+                assert await server.exit_code() == 0
+    finally:
+        os.close(read)
+        os.close(write)
+
+
+def fill(pipe: int) -> None:
+    """Until it takes no more, without making it non-blocking for others."""
+    own = os.open(f"/proc/self/fd/{pipe}", os.O_WRONLY | os.O_NONBLOCK)
+    with suppress(BlockingIOError):
+        while True:
+            os.write(own, b"x" * 64)
+    os.close(own)
+
+
+@pytest.mark.req("SRV-01")
+async def test_open_shows_the_playground_in_the_browser(tmp_path):
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    async with holodeck(tmp_path, "--open", cold=True, BROWSER=str(browser)) as server:
+        await server.until_ready()
+        await until(opened.exists)
+        assert opened.read_text() == f"{server.url}/\n"
+        server.process.send_signal(signal.SIGINT)
+        assert await server.exit_code() == 0
 
 
 @pytest.mark.req("SRV-02")

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from select import select
 
 import uvicorn
 import uvloop
@@ -212,7 +213,12 @@ class Service:
             self._say(f"Stopping: {what} given up to {seconds:g} s to end. Ctrl+C again stops at once.")
 
     def _say(self, text: str) -> None:
-        """Through a stream of its own: what could not be written would wait in `sys.stderr` and make the exit code 120."""
+        """Through a stream of its own: what could not be written would wait in `sys.stderr` and make the exit code 120.
+
+        Where nobody reads it is not said: a server whose terminal stands still must be able to serve, and to stop.
+        """
+        if not select([], [sys.stderr.fileno()], [], 0)[1]:
+            return
         try:
             with open(
                 sys.stderr.fileno(), "w", encoding=sys.stderr.encoding, errors="replace", closefd=False
