@@ -62,10 +62,19 @@ class Connector(aiohttp.TCPConnector):
 
 
 class Unhurried(ResponseHandler):
-    """After each piece that is read, aiohttp lets parser and transport go on, as if they always had been stopped."""
+    """After each piece that is read, aiohttp lets parser and transport go on, as if they always had been stopped.
+
+    Once they were, it is right to: the parser may hold something back, and says so to nobody.
+    """
+
+    ever_paused = False
+
+    def pause_reading(self) -> None:
+        self.ever_paused = True
+        super().pause_reading()
 
     def resume_reading(self, *args: Any, **options: Any) -> None:
-        if self._reading_paused:
+        if self.ever_paused:
             super().resume_reading(*args, **options)
 
 
