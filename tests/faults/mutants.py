@@ -30,6 +30,7 @@ READER, BREAKER, FRAMING = (
 COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
 CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disks.py"
 SHOWN = "tests/faults/test_shown_by_mutants.py"
+PASSING_ON = "tests/server/test_server_passing_on.py"
 FREED = "tests/faults/test_runs_are_freed.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
 
@@ -62,8 +63,11 @@ MUTANTS = (
     Mutant("runs/intake.py", "isinstance(sent[start - 1], UserMessage) and ", "", RECEIVED + " tests/agent", "words in the assistant's mouth hide the user's"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),
     Mutant("server/stream.py", "final=last and told.ended and not reading.is_behind", "final=last and told.ended", STREAMS + " tests/wires/rest tests/wires/chat_stream", "a long replay ends after its first batch"),
-    Mutant("server/stream.py", "            waiter.set_exception(error)", "            pass", STREAMS, "a stream that cannot go on hangs"),
-    Mutant("server/protocol.py", "return not self.flow.write_paused and", "return True and", STREAMS, "a reader that is slow fills the memory"),
+    Mutant("server/stream.py", "            waiter.set_exception(", "            repr(", PASSING_ON, "a stream that cannot go on hangs"),
+    Mutant("server/stream.py", "            told.do_not_call(soon)", "            pass", PASSING_ON, "who leaves a silent run stays in memory"),
+    Mutant("server/stream.py", ", context=self._context)", ")", PASSING_ON, "what a middleware logs names another request"),
+    Mutant("models/connection.py", "if self.ever_paused:", "if self._reading_paused:", "tests/models/test_model_connection.py", "the end of a stream of crumbs is held back"),
+    Mutant("server/protocol.py", "return not self.flow.write_paused and", "return True and", PASSING_ON, "a reader that is slow fills the memory"),
     Mutant("server/stream.py", "            stop_watching()", "            pass", FREED, "a response keeps itself and the log of its run"),
     Mutant("server/stream.py", "if self._connection.transport.is_closing():", "if False:", STREAMS, "a client that left before its stream began is never missed"),
     Mutant("server/protocol.py", " or self.pipeline)", ")", STREAMS, "an answer is written into the middle of another"),

@@ -2,7 +2,6 @@
 
 import asyncio
 import gc
-import socket
 import time
 
 import aiohttp
@@ -13,11 +12,10 @@ from holodeck.core.events import Outcome, RunFinished
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.connection import unsent_bytes
 from holodeck.server.options import RequestLimits, StreamSettings
-from holodeck.wires.agui.encode_sse import SseEncoder
 from tests.agent.parts import PlainTools, echo
+from tests.server.deaf import MB, deaf_client, encoded
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 
-MB = 1024 * 1024
 STORY = (
     Turn(reasoning=["let", " me", " see"], text=["I", " will", " look"], calls=calls(("echo", '{"a": 1}')).calls),
     says(" ".join(f"word{n}" for n in range(180))),
@@ -94,24 +92,6 @@ async def test_a_client_that_comes_back_in_time_saves_the_run():
             gate.open.set()
             assert types(await back.read())[-1] == "RUN_FINISHED"
         assert run.state == "finished"
-
-
-async def deaf_client(s, body: bytes, buffer=4096, connection="keep-alive") -> socket.socket:
-    """A connection that asks and does not read."""
-    raw = socket.socket()
-    raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)
-    raw.setblocking(False)
-    loop = asyncio.get_running_loop()
-    await loop.sock_connect(raw, ("127.0.0.1", s.port))
-    head = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n"
-    await loop.sock_sendall(raw, head % len(body) + f"Connection: {connection}\r\n\r\n".encode() + body)
-    return raw
-
-
-def encoded(**fields) -> bytes:
-    import json
-
-    return json.dumps(ask(**fields)).encode()
 
 
 LONG = Turn(text=["x" * 1000] * 6000)  # more than the kernel keeps for a socket
@@ -272,67 +252,3 @@ async def test_a_reader_that_falls_behind_what_is_kept_is_cut_off_and_told_so_wh
         assert [record.levelname for record in caplog.records] == ["WARNING"]
         async with s.get("/runs/fast/events?after=3") as again:
             assert again.status == 410
-
-
-# What comes piece by piece is passed on without the stream's own task
-
-
-async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatch, caplog):
-    steps: asyncio.Queue[None] = asyncio.Queue()
-    encode_many = SseEncoder.encode_many
-
-    def breaks(self, batch):
-        told = encode_many(self, batch)
-        if b" three" in told:
-            raise RuntimeError("a defect of ours")
-        return told
-
-    monkeypatch.setattr(SseEncoder, "encode_many", breaks)
-    async with served(says("one two three four", pause=steps.get)) as s:
-        async with s.post(ask(run="r")) as answer:
-            for said in ("one", "two"):
-                await read_to(answer, said)
-                steps.put_nowait(None)
-            with pytest.raises(aiohttp.ClientPayloadError):
-                await asyncio.wait_for(answer.read(), 5)
-        run = s.server.runs.get("r")
-        assert run.state == "running"
-        steps.put_nowait(None)
-        steps.put_nowait(None)
-        await asyncio.wait_for(run.done(), 5)
-        assert run.state == "finished"
-    assert "a defect of ours" in caplog.text
-
-
-async def test_an_answer_goes_on_while_the_next_request_waits_behind_it():
-    steps: asyncio.Queue[None] = asyncio.Queue()
-    async with served(says("one two three", pause=steps.get)) as s:
-        reader, writer = await s.connect()
-        body = encoded(run="r")
-        head = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
-        writer.write(head % len(body) + body)
-        await reader.readuntil(b'"one"')
-        writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        await until(lambda: any(each.pipeline for each in s.http.server_state.connections))
-        for said in (b'" two"', b'" three"', b"RUN_FINISHED"):
-            steps.put_nowait(None)
-            assert b"HTTP/1.1" not in await asyncio.wait_for(reader.readuntil(said), 5)
-        assert (await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200"), 5)).count(b"0\r\n\r\n") == 1
-        writer.close()
-
-
-@pytest.mark.req("C04")
-async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_its_buffers():
-    told = 0
-
-    async def next_turn() -> None:
-        nonlocal told
-        told += 1
-        await asyncio.sleep(0)
-
-    async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), streams=StreamSettings(stall_timeout=60)) as s:
-        raw = await deaf_client(s, encoded(run="deaf"))
-        await until(lambda: s.server.runs.busy == 0 and told == 6000, 20)
-        (connection,) = s.http.server_state.connections
-        assert 0 < connection.transport.get_write_buffer_size() < MB // 2
-        raw.close()

@@ -72,13 +72,17 @@ class RunLog:
             try:
                 await came.wait()
             finally:
-                if came.set in self._waiting:  # cancelled before the wake-up came
-                    self._waiting.remove(came.set)
+                self.do_not_call(came.set)
         return True
 
     def call_at_next(self, call: Callable[[], object]) -> None:
         """Calls once, with the next event, in the midst of whatever the run does: not the time for anything long."""
         self._waiting.append(call)
+
+    def do_not_call(self, call: Callable[[], object]) -> None:
+        """For who does not wait any more: until the next event, it would be kept."""
+        if call in self._waiting:
+            self._waiting.remove(call)
 
     def _shorten(self) -> None:
         half = self._limit // 2  # in halves, so that the cost per event stays constant

@@ -8,6 +8,7 @@ Besides the request's own task there is one timer, idle while tokens flow. What 
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Sequence
+from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
 
@@ -94,7 +95,7 @@ class EventStream(Response):
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body"})
             return
-        self._loop = asyncio.get_running_loop()
+        self._loop, self._context = asyncio.get_running_loop(), copy_context()
         self._since = self._loop.time()
         self._send = send
         self._connection = connection_of(scope)
@@ -138,13 +139,15 @@ class EventStream(Response):
 
     async def _needed(self, reading: Reading) -> None:
         """Waits until there is more to do than to pass on what comes. That is most of a stream, and needs no task."""
-        self._waiter = self._loop.create_future()
-        soon = partial(self._loop.call_soon, self._pass_on, reading, self._waiter)  # not within the run's own work
-        self._again = partial(reading.run.log.call_at_next, soon)
+        self._waiter, told = self._loop.create_future(), reading.run.log
+        # Neither within the run's own work nor in its name: what a middleware logs is about this request.
+        soon = partial(self._loop.call_soon, self._pass_on, reading, self._waiter, context=self._context)
+        self._again = partial(told.call_at_next, soon)
         self._again()
         try:
             await self._waiter
         finally:
+            told.do_not_call(soon)
             del self._again  # it knows us: a cycle would wait for the collector, which comes seldom
 
     def _pass_on(self, reading: Reading, waiter: "asyncio.Future[None]") -> None:
@@ -162,7 +165,7 @@ class EventStream(Response):
             else:
                 self._again()
         except Exception as error:  # noqa: BLE001  whatever it is, it belongs to the task of the stream
-            waiter.set_exception(error)
+            waiter.set_exception(RuntimeError("no more events") if isinstance(error, StopIteration) else error)
 
     async def _write(self, body: bytes, *, final: bool = False) -> None:
         if not body:

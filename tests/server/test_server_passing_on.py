@@ -1,0 +1,144 @@
+"""What comes piece by piece is passed on by plain calls, without the stream's own task. Nobody must notice."""
+
+import asyncio
+import gc
+import weakref
+
+import aiohttp
+import pytest
+
+from holodeck.models.scripted import Turn, says
+from holodeck.server.options import StreamSettings
+from holodeck.server.stream import EventStream
+from holodeck.telemetry.context import current
+from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.middleware import Chain
+from holodeck.wires.agui.middleware import log as log_stage
+from tests.server.deaf import MB, deaf_client, encoded
+from tests.server.serving import ask, read_to, served, until
+
+
+async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatch, caplog):
+    steps: asyncio.Queue[None] = asyncio.Queue()
+    encode_many = SseEncoder.encode_many
+
+    def breaks(self, batch):
+        told = encode_many(self, batch)
+        if b" three" in told:
+            raise RuntimeError("a defect of ours")
+        return told
+
+    monkeypatch.setattr(SseEncoder, "encode_many", breaks)
+    async with served(says("one two three four", pause=steps.get)) as s:
+        async with s.post(ask(run="r")) as answer:
+            for said in ("one", "two"):
+                await read_to(answer, said)
+                steps.put_nowait(None)
+            with pytest.raises(aiohttp.ClientPayloadError):
+                await asyncio.wait_for(answer.read(), 5)
+        run = s.server.runs.get("r")
+        assert run.state == "running"
+        steps.put_nowait(None)
+        steps.put_nowait(None)
+        await asyncio.wait_for(run.done(), 5)
+        assert run.state == "finished"
+    assert "a defect of ours" in caplog.text
+
+
+async def test_an_answer_goes_on_while_the_next_request_waits_behind_it():
+    steps: asyncio.Queue[None] = asyncio.Queue()
+    async with served(says("one two three", pause=steps.get)) as s:
+        reader, writer = await s.connect()
+        body = encoded(run="r")
+        head = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await reader.readuntil(b'"one"')
+        writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        await until(lambda: any(each.pipeline for each in s.http.server_state.connections))
+        for said in (b'" two"', b'" three"', b"RUN_FINISHED"):
+            steps.put_nowait(None)
+            assert b"HTTP/1.1" not in await asyncio.wait_for(reader.readuntil(said), 5)
+        assert (await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200"), 5)).count(b"0\r\n\r\n") == 1
+        writer.close()
+
+
+@pytest.mark.req("C04")
+async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_its_buffers():
+    told = 0
+
+    async def next_turn() -> None:
+        nonlocal told
+        told += 1
+        await asyncio.sleep(0)
+
+    async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), streams=StreamSettings(stall_timeout=60)) as s:
+        raw = await deaf_client(s, encoded(run="deaf"))
+        await until(lambda: s.server.runs.busy == 0 and told == 6000, 20)
+        (connection,) = s.http.server_state.connections
+        assert 0 < connection.transport.get_write_buffer_size() < MB // 2
+        raw.close()
+
+
+async def test_a_middleware_that_has_no_more_ends_its_stream():
+    steps: asyncio.Queue[None] = asyncio.Queue()
+
+    def stage(batch):
+        told = list(batch)
+        return next(iter(())) if any(getattr(event, "delta", "") == " two" for _, event in told) else told
+
+    story = says("one two three", pause=steps.get)
+    async with served(story, chain=lambda: Chain([stage])) as s, s.post(ask(run="r")) as answer:
+        await read_to(answer, "one")
+        steps.put_nowait(None)
+        with pytest.raises(aiohttp.ClientPayloadError):
+            await asyncio.wait_for(answer.read(), 5)
+
+
+@pytest.mark.req("ORC-09")
+async def test_what_a_middleware_logs_names_the_request_that_reads():
+    steps: asyncio.Queue[None] = asyncio.Queue()
+    named: dict[str, set[str]] = {}
+
+    def chain() -> Chain:
+        reader = current().request_id
+        return Chain([log_stage(lambda *_: named.setdefault(reader, set()).add(current().request_id), deltas=True)])
+
+    first, second = "req_aaaaaaaaaaaa", "req_bbbbbbbbbbbb"
+    story = says("one two three", pause=steps.get)
+    async with served(story, chain=chain) as s, s.post(ask(run="r"), **{"X-Request-ID": first}) as one:
+        await read_to(one, "one")
+        async with s.get("/runs/r/events", **{"X-Request-ID": second}) as two:
+            await read_to(two, "one")
+            for word in ("two", "three", "RUN_FINISHED"):
+                steps.put_nowait(None)
+                await asyncio.gather(read_to(one, word), read_to(two, word))
+    assert named == {first: {first}, second: {second}}
+
+
+@pytest.mark.req("C04")
+async def test_readers_that_leave_a_silent_run_leave_nothing_behind(monkeypatch):
+    alive: weakref.WeakSet[EventStream] = weakref.WeakSet()
+    init = EventStream.__init__
+
+    def counted(self, *given, **more):
+        init(self, *given, **more)
+        alive.add(self)
+
+    monkeypatch.setattr(EventStream, "__init__", counted)
+    steps: asyncio.Queue[None] = asyncio.Queue()
+    story, often = says("one two", pause=steps.get), StreamSettings(keepalive=0.02)
+    async with served(story, streams=often) as s, s.post(ask(run="r")) as answer:
+        await read_to(answer, "one")
+        run = s.server.runs.get("r")
+        for _ in range(20):
+            reader, writer = await s.connect()
+            writer.write(b"GET /runs/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            await reader.readuntil(b": keepalive")
+            writer.transport.abort()
+        await until(lambda: run.readers == 1 and len(s.http.server_state.connections) == 1)
+        gc.collect()
+        assert len(alive) == 1
+        assert len(run.log._waiting) == 1
+        steps.put_nowait(None)
+        steps.put_nowait(None)
+        await answer.read()
