@@ -13,7 +13,7 @@ from holodeck.models.scripted import Turn, says
 from holodeck.server.options import ProtocolType, ServerSettings
 from tests.scenarios.uploading import CHAT
 from tests.scenarios.wire_clients import named
-from tests.server.serving import Gate, Served, ask, served, until
+from tests.server.serving import Gate, Served, ask, read_to, served, until
 
 ALL = ServerSettings(protocols=tuple(ProtocolType))
 STREAM, CHAT_STREAM = f"{CHAT}/stream", "/chat/stream"
@@ -76,6 +76,36 @@ async def test_who_comes_back_in_the_middle_hears_it_from_the_start(path: str) -
         gate.open.set()
         assert await first == await again
         assert len(s.model.prompts) == 1
+
+
+@every_address
+async def test_a_repeat_needs_no_room_of_its_own(path: str) -> None:
+    gate = Gate()
+    full = ServerSettings(protocols=tuple(ProtocolType), max_concurrent_runs=1)
+    async with served(says("Once upon a time", pause=gate), settings=full) as s:
+        first = asyncio.create_task(post(s, path))
+        await until(lambda: s.model.prompts)
+        assert (await post(s, path, key="another"))[0] == 503
+        again = asyncio.create_task(post(s, path))
+        await until(lambda: [run.readers for run in s.server.runs.active] == [2])
+        gate.open.set()
+        assert await first == await again
+        assert (await first)[0] == 200
+
+
+async def test_a_twin_does_not_change_what_the_first_hears_when_it_comes_back() -> None:
+    gate = Gate()
+    async with served(says("one two", pause=gate), settings=ALL) as s:
+        key = {"Idempotency-Key": "k1"}
+        async with s.post(QUESTION[CHAT_STREAM], CHAT_STREAM, **key) as first:
+            await read_to(first, "one")
+            (run,) = s.server.runs.active
+            async with s.post(QUESTION[CHAT_STREAM], CHAT_STREAM, **key, Prefer="return=minimal") as twin:
+                await read_to(twin, "one")
+                gate.open.set()
+                assert b"accumulated" not in await twin.read()
+        async with s.get(f"/runs/{run.run_id}/events") as back:
+            assert b"accumulated" in await back.read()
 
 
 @every_address

@@ -13,8 +13,6 @@ from weakref import WeakKeyDictionary, WeakValueDictionary
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run, Runs
 
-HEADER = "Idempotency-Key"
-
 
 @dataclass(frozen=True)
 class RunKey:
@@ -23,6 +21,7 @@ class RunKey:
     wire: str
     user_id: str
     name: str
+    written_in: str = field(default="key", compare=False)  # what the client has to look at if it is taken
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,4 +61,4 @@ class Repeats:
 
 def _check(key: RunKey, essence: bytes, first: bytes) -> None:
     if essence != first:
-        raise InvalidRequest(f"{HEADER} {key.name!r} was given to another request.", field=HEADER)
+        raise InvalidRequest(f"{key.written_in} {key.name!r} was given to another request.", field=key.written_in)

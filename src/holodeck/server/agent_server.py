@@ -84,10 +84,14 @@ class AgentServer:
             if self.state is ServerState.SHUTTING_DOWN:
                 self.state = advance(self.state, ServerState.STOPPED)
 
-    def admit(self, user_id: str | None) -> None:
-        """Refuses a request that there is no room for. Routes that read files ask before they do."""
+    def enter(self) -> None:
+        """For a request that starts a run, or joins one."""
         self.check_ready()
         take_place()
+
+    def admit(self, user_id: str | None) -> None:
+        """Refuses a request that there is no room for. Routes that read files ask before they do."""
+        self.enter()
         if self.runs.busy >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
         self._quotas.admit(_payer(user_id))
@@ -100,7 +104,7 @@ class AgentServer:
         return run
 
     async def start_once(self, key: RunKey, essence: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
-        """For an admitted request that may come again: joins the run that its key stands for, if there is one."""
+        """Joins the run that the key of this request stands for. If there is none, `begin` has to ask for room."""
         run = await self._repeats.run(key, essence, begin)
         current().conversation_id, current().user_id = run.session_id, run.user_id
         return run

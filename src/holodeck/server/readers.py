@@ -20,7 +20,8 @@ class NamedEventReaders:
         self._makers: WeakKeyDictionary[Run, MakeEncoder] = WeakKeyDictionary()
 
     def remember(self, run: Run, make: MakeEncoder) -> None:
-        self._makers[run] = make
+        """The wire of the one who started it: a twin that joins may like it told otherwise, and is told so itself."""
+        self._makers.setdefault(run, make)
 
     def begin(self, run: Run, make: MakeEncoder) -> EventStream:
         self.remember(run, make)

@@ -6,7 +6,6 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 
 from holodeck.core.ids import MAX_FOREIGN_ID
-from holodeck.runs.repeats import HEADER
 from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
 
 AGENT_INPUT: dict[str, Any] = {
@@ -53,12 +52,13 @@ _PROBLEM = {
     "description": "A problem",
     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/ProblemDetail"}}},
 }
+REPEAT_HEADER = "Idempotency-Key"
 REPEAT_KEY = {
-    "name": HEADER,
+    "name": REPEAT_HEADER,
     "in": "header",
     "description": "A name for this request, such as a UUID. The same request under it again joins the run, or gets the "
     "answer again for as long as runs can be read; another request under it is 422",
-    "schema": {"type": "string", "pattern": f"^[!-~]{{1,{MAX_FOREIGN_ID}}}$"},
+    "schema": {"type": "string", "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$"},
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
 

@@ -12,8 +12,9 @@ from holodeck.agent.context import ANONYMOUS
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, UnsupportedMediaType
-from holodeck.runs.repeats import HEADER
+from holodeck.runs.repeats import RunKey
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.context import current
 from holodeck.wires import sse
 from holodeck.wires.body import foreign_id
@@ -34,10 +35,10 @@ def user_of(_request: Request) -> str:
     return ANONYMOUS
 
 
-def repeat_key_of(request: Request) -> str | None:
+def repeat_key_of(request: Request, wire: str, user_id: str) -> RunKey | None:
     """What the client calls this request, so that posting it twice asks once. The value is opaque, quotes included."""
-    given = request.headers.getlist(HEADER)
-    return foreign_id(", ".join(given), HEADER) if given else None
+    given = request.headers.getlist(REPEAT_HEADER)
+    return RunKey(wire, user_id, foreign_id(", ".join(given), REPEAT_HEADER), REPEAT_HEADER) if given else None
 
 
 def media_type_of(request: Request) -> str:

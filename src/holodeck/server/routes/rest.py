@@ -5,7 +5,6 @@ from starlette.responses import Response
 
 from holodeck.core.events import Ending, RunFailed
 from holodeck.errors import AgentNotFound
-from holodeck.runs.repeats import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.options import ProtocolType
@@ -48,17 +47,21 @@ async def _start(request: Request) -> Run:
     server, user, name = server_of(request), user_of(request), request.path_params["name"]
     if name != server.agent.name:
         raise AgentNotFound(f"There is no agent {name!r} here, only {server.agent.name!r}.")
-    server.admit(user)
-    key = repeat_key_of(request)
+    key = repeat_key_of(request, ProtocolType.REST, user)
+    server.enter()
+    if key is None:  # else it may be a repeat, which needs no room
+        server.admit(user)
     given, uploads = await chat_of(request)
 
     async def begin() -> Run:
+        if key is not None:
+            server.admit(user)
         read = await server.files.read(uploads) if uploads else []
         return await server.start_run(run_request(given, user_id=user, read=read))
 
     if key is None:
         return await begin()
-    return await server.start_once(RunKey(ProtocolType.REST, user, key), await essence_of(given, uploads), begin)
+    return await server.start_once(key, await essence_of(given, uploads), begin)
 
 
 def _answer(run: Run, ending: Ending) -> ChatResponse:
