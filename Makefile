@@ -50,8 +50,8 @@ format: $(VENV)/development ## let ruff tidy the code
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(VENV)/development ## print CPU per token, packages, start time, memory
-	$(BIN)/python -m benchmarks
+bench: $(VENV)/development ## print CPU per token, packages, start time, memory, how many streams hold
+	$(BIN)/python -m benchmarks --capacity
 
 bench-peers: $(VENV)/development ## the same load on pydantic-ai, openai-agents and agno (installs them; minutes)
 	$(BIN)/python -m benchmarks peers rest

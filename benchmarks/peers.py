@@ -1,4 +1,4 @@
-"""The same load on other agent servers, in the same rounds as HoloDeck. Builds one virtual environment for each.
+"""The same load on other agent servers, in the same rounds as HoloDeck and the limits. Builds one virtual environment for each.
 
 Each peer is served the way its own documentation shows: see servers/peer_*.py.
 """
@@ -23,7 +23,7 @@ from benchmarks.server import (
     rows,
     streamed,
 )
-from benchmarks.systems import HOLODECK, SSE, System, uvicorn
+from benchmarks.systems import COPY, DECODE, HOLODECK, SSE, System, uvicorn
 
 VENVS = Path(__file__).parent / "venvs"
 PEERS = {  # package → what its server needs
@@ -32,6 +32,7 @@ PEERS = {  # package → what its server needs
     "agno": ("agno", "openai", "ag-ui-protocol", "fastapi", "python-multipart", "uvicorn[standard]", "sqlalchemy"),
 }
 PATHS = {"agno": "/agui"}
+LIMITS = (COPY, DECODE)
 REQUESTS = 100
 
 
@@ -64,7 +65,8 @@ def measure(systems: list[System], options: Options) -> Samples:
             for system in systems:
                 print(f"round {number + 1} of {options.rounds}: {system.name}", file=sys.stderr)
                 with subject(system, model_port, options.scratch) as started:
-                    measure_agent(started, requests // 2, samples)
+                    if system not in LIMITS:
+                        measure_agent(started, requests // 2, samples)
                     measure_request(started, direct_ms, requests, samples)
                     measure_streams(started, samples)
         if options.capacity:
@@ -75,7 +77,7 @@ def measure(systems: list[System], options: Options) -> Samples:
 
 def run(options: Options) -> list[Row]:
     peers = [peer(package) for package in PEERS]
-    samples = measure([HOLODECK, *peers], options)
+    samples = measure([*LIMITS, HOLODECK, *peers], options)
     ours = streamed(HOLODECK, SSE.name)
     found = rows(samples)
     for measure_name, target in ((BURST, Target(limit=10, at_least=True)), (PACED, None)):

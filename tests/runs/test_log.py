@@ -6,6 +6,7 @@ import pytest
 
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.runs.log import ReplayGone, RunLog
+from tests.runs.following import more
 
 END = RunFinished("r", "s")
 
@@ -16,7 +17,7 @@ def word(number):
 
 async def read_all(log, start=0):
     seen = []
-    while await log.more(start + len(seen)):
+    while await more(log, start + len(seen)):
         seen.extend(log.since(start + len(seen)))
     return seen
 
@@ -40,7 +41,7 @@ async def test_a_burst_wakes_a_reader_once():
 
     async def read():
         number = 0
-        while await log.more(number):
+        while await more(log, number):
             batches.append(new := log.since(number))
             number += len(new)
 
@@ -55,7 +56,7 @@ async def test_a_burst_wakes_a_reader_once():
 
 async def test_a_reader_that_leaves_leaves_nothing_behind():
     log = RunLog()
-    reader = asyncio.create_task(log.more(0))
+    reader = asyncio.create_task(more(log, 0))
     await asyncio.sleep(0)
     reader.cancel()
     await asyncio.wait({reader})
@@ -76,5 +77,5 @@ async def test_the_log_is_bounded_and_says_what_it_does_not_have():
 async def test_nothing_more_comes_after_the_end():
     log = RunLog()
     log.append(END)
-    assert await log.more(0) is True
-    assert await log.more(1) is False
+    assert await more(log, 0) is True
+    assert await more(log, 1) is False

@@ -15,6 +15,7 @@ from holodeck.runs.intake import first_of_use, new_messages
 from holodeck.runs.runs import Runs, RunSettings, RunState, WhenBusy
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
+from tests.runs.following import more
 
 
 class Gate:
@@ -41,7 +42,7 @@ def ask(text="hi", **fields):
 async def story_of(runs, run, start=0):
     events = []
     with runs.attached(run) as log:
-        while await log.more(start + len(events)):
+        while await more(log, start + len(events)):
             events.extend(log.since(start + len(events)))
     return events
 
@@ -63,7 +64,7 @@ async def test_a_run_goes_on_without_readers_and_they_may_come_back():
     runs = make_runs(says("a b c", pause=gate))
     run = await runs.start(ask())
     with runs.attached(run) as log:
-        await log.more(3)
+        await more(log, 3)
     assert run.readers == 0
     gate.open.set()
     story = await story_of(runs, run)
@@ -75,7 +76,7 @@ async def test_a_run_that_nobody_follows_is_cancelled_after_the_grace():
     runs = make_runs(says("a b c", pause=Gate()), detach_grace=0.01)
     run = await runs.start(ask())
     with runs.attached(run) as log:
-        await log.more(3)
+        await more(log, 3)
     await run.done()
     assert run.state is RunState.CANCELLED
     assert run.log.since(0)[-1].outcome is e.Outcome.CANCELLED
@@ -84,7 +85,7 @@ async def test_a_run_that_nobody_follows_is_cancelled_after_the_grace():
 async def test_stopping_ends_a_run_at_once_and_only_once():
     runs = make_runs(says("a b c", pause=Gate()))
     run = await runs.start(ask(session_id="s"))
-    await run.log.more(3)
+    await more(run.log, 3)
     assert runs.stop(run) is True
     await run.done()
     grammar.check(run.log.since(0))
@@ -99,7 +100,7 @@ async def test_two_runs_on_one_session_take_turns_in_order():
     runs = make_runs(says("first answer", pause=gate), says("second answer"))
     first = await runs.start(ask("one", session_id="s"))
     second = await runs.start(ask("two", session_id="s"))
-    await first.log.more(3)
+    await more(first.log, 3)
     assert second.state is RunState.QUEUED
     assert len(second.log) == 0
     gate.open.set()
@@ -112,7 +113,7 @@ async def test_runs_on_different_sessions_do_not_wait_for_each_other():
     gate = Gate()
     runs = make_runs(says("blocked", pause=gate), says("free"))
     blocked = await runs.start(ask(session_id="a"))
-    await blocked.log.more(3)
+    await more(blocked.log, 3)
     free = await runs.start(ask(session_id="b"))
     await free.done()
     assert not blocked.log.ended
@@ -124,7 +125,7 @@ async def test_runs_on_different_sessions_do_not_wait_for_each_other():
 async def test_a_busy_session_may_refuse():
     runs = make_runs(says("a b", pause=Gate()), when_busy=WhenBusy.REJECT)
     run = await runs.start(ask(session_id="s"))
-    await run.log.more(2)
+    await more(run.log, 2)
     with pytest.raises(SessionBusy):
         await runs.start(ask(session_id="s"))
     runs.stop(run)
@@ -138,7 +139,7 @@ async def test_a_queued_run_that_is_stopped_never_reaches_the_model_and_lets_the
     first = await runs.start(ask(session_id="s"))
     queued = await runs.start(ask("never", session_id="s"))
     third = await runs.start(ask("third", session_id="s"))
-    await first.log.more(3)
+    await more(first.log, 3)
     runs.stop(queued)
     await queued.done()
     grammar.check(queued.log.since(0))
@@ -185,7 +186,7 @@ async def test_closing_lets_runs_finish_and_ends_the_rest_properly():
     await quick.done()
     stuck = await runs.start(ask(session_id="b"))
     queued = await runs.start(ask(session_id="b"))
-    await stuck.log.more(3)
+    await more(stuck.log, 3)
     await runs.close(drain=0.01)
     assert quick.state is RunState.FINISHED
     for run in (stuck, queued):

@@ -225,8 +225,5 @@ Ending: TypeAlias = RunFinished | RunFailed
 
 
 ENDINGS: frozenset[type[Event]] = frozenset({RunFinished, RunFailed})
-DELTAS = (
-    TextAdded,
-    ReasoningAdded,
-    ToolArgumentsAdded,
-)  # nearly all events; each has two fields: whose, and what is added
+DELTAS = (TextAdded, ReasoningAdded, ToolArgumentsAdded)
+"""Nearly all events. Each has two fields: whose it is, and what is added."""

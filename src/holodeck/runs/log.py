@@ -5,7 +5,6 @@ is bounded; what falls out at the front cannot be replayed. It does not know wha
 and which are so many that nobody wants to be told of each.
 """
 
-import asyncio
 from collections.abc import Callable, Sequence
 
 from holodeck.core.events import DELTAS, ENDINGS, Emit, Event
@@ -61,19 +60,6 @@ class RunLog:
             raise ReplayGone(f"Only events from {self._dropped} on are kept.")
         start = number - self._dropped
         return self._events[start : None if limit is None else start + limit]
-
-    async def more(self, number: int) -> bool:
-        """Waits until there is an event `number`; False if there will never be one."""
-        while number >= len(self):
-            if self.ended:
-                return False
-            came = asyncio.Event()
-            self.call_at_next(came.set)
-            try:
-                await came.wait()
-            finally:
-                self.do_not_call(came.set)
-        return True
 
     def call_at_next(self, call: Callable[[], object]) -> None:
         """Calls once, with the next event, in the midst of whatever the run does: not the time for anything long."""
