@@ -197,6 +197,35 @@ async def test_open_shows_the_playground_in_the_browser(tmp_path):
         assert await server.exit_code() == 0
 
 
+@pytest.mark.parametrize("closed", ["2>&-", "0<&- 1>&- 2>&-"])
+async def test_a_server_whose_streams_were_closed_serves_and_stops(tmp_path, closed):
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    port = free_port()
+    command = f"exec {sys.executable} -m holodeck serve --port {port} {closed}"
+    process = await asyncio.create_subprocess_exec("bash", "-c", command, cwd=tmp_path, stdout=DEVNULL, stderr=DEVNULL)
+    server = Process(process, port)
+    try:
+        async with aiohttp.ClientSession() as client:
+            while await reachable(client, server.url) != 200:
+                assert process.returncode is None
+            async with client.post(server.url + "/awp", json=ask(run="r")) as answer:
+                assert frames(await answer.read())[-1][1]["type"] == "RUN_FINISHED"
+        process.send_signal(signal.SIGTERM)
+        assert await server.exit_code() == 0
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+
+
+async def reachable(client, url) -> int | None:
+    try:
+        return await status_of(client, url + "/ready")
+    except aiohttp.ClientConnectionError:
+        await asyncio.sleep(0.05)  # it is starting
+        return None
+
+
 @pytest.mark.req("SRV-02")
 async def test_a_busy_port_is_one_line_with_a_free_one(tmp_path):
     with closing(socket.socket()) as taken:

@@ -68,8 +68,20 @@ def cli(debug: bool) -> None:  # noqa: FBT001  read by main() from the arguments
 
 def main(argv: Sequence[str] | None = None) -> None:
     """The entry point of the console script."""
+    _open_what_is_closed()
     arguments = list(sys.argv[1:] if argv is None else argv)
     sys.exit(run(arguments))
+
+
+def _open_what_is_closed() -> None:
+    """Standard streams that whoever started us has closed (`2>&-`): else a socket would get their number, and their text."""
+    for number, name in enumerate(("stdin", "stdout", "stderr")):
+        if getattr(sys, name) is None:
+            nowhere = os.open(os.devnull, os.O_RDWR)
+            if nowhere != number:
+                os.dup2(nowhere, number)
+                os.close(nowhere)
+            setattr(sys, name, os.fdopen(number, "w" if number else "r", encoding="utf-8"))
 
 
 def run(arguments: list[str]) -> int:

@@ -217,9 +217,9 @@ class Service:
 
         Where nobody reads it is not said: a server whose terminal stands still must be able to serve, and to stop.
         """
-        if not select([], [sys.stderr.fileno()], [], 0)[1]:
-            return
         try:
+            if not select([], [sys.stderr.fileno()], [], 0)[1]:
+                return
             with open(
                 sys.stderr.fileno(), "w", encoding=sys.stderr.encoding, errors="replace", closefd=False
             ) as screen:
