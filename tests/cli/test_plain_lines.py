@@ -3,6 +3,8 @@
 import asyncio
 import io
 import os
+import subprocess
+import sys
 
 import pytest
 from hypothesis import given
@@ -127,3 +129,12 @@ async def test_lines_of_a_pipe_come_whole_whatever_the_pieces():
     async with asyncio.timeout(5):
         assert [await lines.read("") for _ in range(5)] == ["one", "twö", "end", None, None]
     os.close(read)
+
+
+def test_a_reader_that_has_enough_gets_no_traceback(tmp_path):
+    """`holodeck chat | head -1`."""
+    command = f"echo hello | {sys.executable} -m holodeck chat --demo | head -c 5"
+    environment = {**os.environ, "XDG_DATA_HOME": str(tmp_path)}
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, env=environment, capture_output=True, check=False)
+    assert done.stdout == b"Hello"
+    assert done.stderr == b""

@@ -183,6 +183,8 @@ class Chat:
                     reply.cancel()
                     if not enough.is_set():  # the program ends; the run still gets its ending
                         await asyncio.wait({reply}, timeout=LEAVE_SECONDS)
+                if reply.done() and not reply.cancelled():
+                    reply.exception()  # it was seen, also if closing fails for the same reason: nobody reads us any more
                 self._talk.display.close()
         if reply.done() and not reply.cancelled():
             reply.result()
