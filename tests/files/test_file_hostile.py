@@ -17,7 +17,7 @@ from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.reader import FileReader
 from holodeck.files.upload import Upload
 from tests.files.hostile import Hostile, hostile
-from tests.files.processes import NewChildren
+from tests.processes import NewChildren
 
 MB = 1_000_000
 LIMITS = FileLimits(

@@ -20,7 +20,7 @@ from holodeck.files.reader import FileReader
 from holodeck.files.upload import Upload
 from tests.files import documents as d
 from tests.files.hostile import LAUGHS
-from tests.files.processes import NewChildren
+from tests.processes import NewChildren
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="the sandbox is Linux's")
 
@@ -178,12 +178,21 @@ async def test_an_incomplete_sandbox_is_logged_once(caplog):
 
 
 @pytest.mark.req("T19")
-async def test_a_silent_worker_and_its_children_are_ended():
-    script = "import subprocess, sys, time; subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)']); time.sleep(60)"
+async def test_a_silent_worker_and_its_children_are_ended(tmp_path):
+    note = tmp_path / "grandchild"  # by its number: an orphan is nobody's child
+    script = f"""
+import pathlib, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+pathlib.Path({str(note)!r}).write_text(str(child.pid))
+time.sleep(60)
+"""
     children = NewChildren()
     answer = await Extraction(100, command=(sys.executable, "-c", script)).read("pdf", b"x", WorkerLimits(wall=0.5))
     assert answer.refused == "too_slow"
     assert children.now() == []
+    grandchild = int(note.read_text())
+    with contextlib.suppress(psutil.NoSuchProcess):
+        assert psutil.Process(grandchild).status() == psutil.STATUS_ZOMBIE  # dead; whoever adopted it has not looked
 
 
 def _slow() -> bytes:

@@ -2,13 +2,13 @@
 
 import json
 
-import psutil
 import pytest
 
 from holodeck.config.build import build_agent
 from holodeck.config.load import load_config
 from holodeck.server.options import ProtocolType, ServerSettings
 from tests.models.endpoint import ModelEndpoint, text_stream, tool_call_stream
+from tests.processes import NewChildren
 from tests.server.serving import ask, served
 from tests.tools.mcp.rogue_http import rogue_http
 
@@ -97,10 +97,10 @@ async def test_a_command_in_a_request_is_never_run(tmp_path, place):
         ModelEndpoint(text_stream("fine")) as endpoint,
         served(agent=agent_of(tmp_path, endpoint), settings=EVERY_WIRE) as s,
     ):
-        before = psutil.Process().children(recursive=True)
+        children = NewChildren()
         for wish in wishes:
             await posted(s, place, wish)
-        assert psutil.Process().children(recursive=True) == before
+        assert children.now() == []
         assert endpoint.requests
     assert not marker.exists()
 
