@@ -24,7 +24,7 @@ from tests.docs.snippets import PAGES, ROOT, Snippet, missing_line, snippets
 
 DOCS = ROOT / "docs"
 NAMES = [page.name for page in PAGES]
-LANGUAGES = {"bash", "json", "markdown", "python", "text", "tsx", "yaml"}
+LANGUAGES = {"bash", "json", "markdown", "nginx", "python", "text", "tsx", "yaml"}
 WORDS = re.compile(r"server|output|file=\S+|no-run:.*")
 
 

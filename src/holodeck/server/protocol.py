@@ -15,6 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 from holodeck.errors import InvalidRequest
 from holodeck.server.connection import CONNECTION, unsent_bytes
 from holodeck.server.crowd import FOR_MONITORS, Crowd, Entry, turned_away
+from holodeck.server.http10 import UnframedCycle
 from holodeck.server.joined_head import JoinedHead
 from holodeck.server.options import RequestLimits
 from holodeck.wires.problem import problem
@@ -63,6 +64,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     @property
     def takes_more(self) -> bool:
+        """Not in HTTP/1.0, and not while the next request waits behind the one that is answered."""
         return not self.flow.write_paused and self.cycle.chunked_encoding is True
 
     def write(self, body: bytes) -> None:
@@ -112,6 +114,8 @@ class TimedProtocol(HttpToolsProtocol):
             asks_how_it_is = self.url.partition(b"?")[0] in FOR_MONITORS
             self.app = self._whole_app if asks_how_it_is else turned_away
         super().on_headers_complete()
+        if self.scope["http_version"] != "1.1":
+            UnframedCycle.take_over(self.cycle)
         self.cycle.transport = JoinedHead(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses
 
     def on_message_complete(self) -> None:
