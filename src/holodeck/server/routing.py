@@ -8,6 +8,7 @@ import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
+from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -22,6 +23,8 @@ Described: TypeAlias = Mapping[int | str, Any]
 """Answers by status: an object of OpenAPI, or the type of a JSON body."""
 
 _PARAMETER = re.compile(r"{(\w+)(:path)?}")
+_ESCAPED_SLASH = re.compile("%2F", re.IGNORECASE)
+_SLASH = "\ud800"  # for one within a segment, until the segments are found; no path can hold it: it is no Unicode
 _MAX_SHOWN = 200
 
 
@@ -48,7 +51,10 @@ class Operation:
 
     @property
     def pattern(self) -> re.Pattern[str]:
-        """A parameter is one segment of the path; with `:path`, any number of them."""
+        """A parameter is one segment of the path; with `:path`, any number of them.
+
+        That is for ids whose slashes are not escaped. Which of them are the id's, is then guessed; `%2F` always is.
+        """
         parts = _PARAMETER.split(self.path)
         fixed, names, kinds = parts[::3], parts[1::3], parts[2::3]
         found = [f"(?P<{name}>{'.*' if kind else '[^/]+'})" for name, kind in zip(names, kinds, strict=True)]
@@ -112,7 +118,7 @@ class Router:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         method, path = scope["method"], scope["path"]
-        operations, parameters = self._find(path)
+        operations, parameters = self._find(_segments(scope))
         operation = operations.get(
             "GET" if method == "HEAD" else method
         )  # what answers a HEAD sends no body (RFC 9110)
@@ -134,11 +140,20 @@ class Router:
         for pattern, operations in self._patterns.items():
             found = pattern.fullmatch(path)
             if found is not None:
-                return operations, found.groupdict()
+                return operations, {name: text.replace(_SLASH, "/") for name, text in found.groupdict().items()}
         bare = path.rstrip("/")  # many a base URL is written with a slash at its end
         if bare == path or not bare:
-            raise NotFound(f"There is nothing at {one_line(path, _MAX_SHOWN)}.")
+            raise NotFound(f"There is nothing at {one_line(path.replace(_SLASH, '%2F'), _MAX_SHOWN)}.")
         return self._find(bare)
+
+
+def _segments(scope: Scope) -> str:
+    """The path, decoded, but for slashes that are part of a name."""
+    raw: bytes = scope.get("raw_path") or b""
+    if b"%2" not in raw:
+        path: str = scope["path"]
+        return path
+    return unquote(_ESCAPED_SLASH.sub(_SLASH, raw.decode("ascii")))
 
 
 def _allowed(operations: Iterable[str]) -> str:

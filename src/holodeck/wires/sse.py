@@ -41,9 +41,16 @@ def id_prefix(run_id: str) -> bytes:
 
 
 def position_after(last_event_id: str, run_id: str) -> int | None:
-    """The number in a `Last-Event-ID`, or None if it is no id of this run's frames."""
+    """The number in a `Last-Event-ID`, or None if it is no id of this run's frames.
+
+    HTTP takes spaces from the front of a header, so they do not count.
+    """
     run, _, number = last_event_id.rpartition(":")
-    if run != run_id or not (number.isascii() and number.isdigit()) or len(number) > _MAX_DIGITS:
+    if (
+        run.lstrip(" ") != run_id.lstrip(" ")
+        or not (number.isascii() and number.isdigit())
+        or len(number) > _MAX_DIGITS
+    ):
         return None
     return int(number)
 

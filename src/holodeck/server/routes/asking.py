@@ -41,6 +41,15 @@ def repeat_key_of(request: Request, wire: str, user_id: str) -> RunKey | None:
     return RunKey(wire, user_id, foreign_id(", ".join(given), REPEAT_HEADER), REPEAT_HEADER) if given else None
 
 
+def text_header(request: Request, name: str) -> str | None:
+    """A header that may hold any text: browsers write it in UTF-8, others as HTTP has it, in Latin-1."""
+    given = request.headers.get(name)
+    try:
+        return None if given is None else given.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return given
+
+
 def media_type_of(request: Request) -> str:
     return request.headers.get("content-type", "").partition(";")[0].strip().lower()
 

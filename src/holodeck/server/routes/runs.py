@@ -8,12 +8,13 @@ from holodeck.runs.runs import Run
 from holodeck.server.places import take_place
 from holodeck.server.readers import named_event_readers_of
 from holodeck.server.routes.agui import readers_of
-from holodeck.server.routes.asking import json_answer, server_of, user_of, whole_number
+from holodeck.server.routes.asking import json_answer, server_of, text_header, user_of, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
 from holodeck.wires.sse import position_after
 
-# Ids are the client's own and may hold a slash, hence `:path`; the bare id comes last, since it matches all.
+# Ids are the client's own and may hold a slash. Who does not escape it, is understood as far as that goes, hence `:path`;
+# the bare id comes last, since it matches all.
 routes = Routes("/runs", tag="Runs", responses=PROBLEMS)
 
 NUMBERS = range(-1, 10**15 + 1)
@@ -41,7 +42,7 @@ async def events(request: Request) -> Response:
     """204 when there is nothing more to come: a browser's EventSource then stops asking."""
     after = whole_number(request, "after", NUMBERS)
     run = _run_of(request)
-    first = _first(run, after, request.headers.get("last-event-id"))
+    first = _first(run, after, text_header(request, "last-event-id"))
     if run.log.ended and first == len(run.log):
         return Response(status_code=204)
     take_place()
