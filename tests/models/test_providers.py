@@ -3,7 +3,7 @@
 import pytest
 
 from holodeck.errors import ConfigError
-from holodeck.models.connection import proxy_for
+from holodeck.http.address import proxy_for
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.providers import PROVIDERS, chat_url, models_url, provider_named
 from holodeck.models.settings import ChatSettings

@@ -8,7 +8,6 @@ import json
 import re
 from typing import Any
 
-import aiohttp
 import msgspec
 
 from holodeck.core.secrets import Redactor
@@ -24,6 +23,7 @@ from holodeck.errors import (
     ModelUnavailable,
     ModelUnreachable,
 )
+from holodeck.http.failures import NoConnection, NoHost, NoProxy, NotHttp, NoTrust, Unsendable
 from holodeck.models.chunks import error_in
 
 _LONGEST_QUOTE = 200
@@ -53,6 +53,15 @@ _BUSY = re.compile(
 )
 _CALLERS_MISTAKE = re.compile(r"invalid_request|bad_request|invalid_argument|model_not_found|not_found", re.IGNORECASE)
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([\d.]{1,10})s"')  # google.rpc.RetryInfo
+
+
+_NO_CONNECTION = {
+    NoTrust: "No secure connection to {where}: {error}.",
+    NoProxy: "No way to {where}: {error}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.",
+    NoHost: "There is no host {where}, or no name server to ask. Check model.endpoint.",
+    NoConnection: "No connection to {where}. Is the model endpoint running?",
+}
+_CLOSED = "{where} closed the connection before it answered."
 
 
 class Refusal(msgspec.Struct, frozen=True, kw_only=True):
@@ -129,17 +138,12 @@ class Diagnosis:
 
     def of_connection(self, error: BaseException, *, started: bool) -> ModelError:
         """A broken connection, or one that was never made."""
-        if isinstance(error, aiohttp.ClientResponseError | aiohttp.InvalidURL):
+        if isinstance(error, NotHttp | Unsendable):
             return ModelProtocolError(f"{self._where} does not answer in HTTP as a model endpoint does.")
         if started:
             return ModelInterrupted(f"The connection to {self._where} broke in the middle of the model's answer.")
-        if isinstance(error, aiohttp.ClientConnectorCertificateError | aiohttp.ClientSSLError):
-            return ModelUnreachable(f"No secure connection to {self._where}: its certificate was not accepted.")
-        if isinstance(error, aiohttp.ClientConnectorDNSError):
-            return ModelUnreachable(f"There is no host {self._where}, or no name server to ask. Check model.endpoint.")
-        if isinstance(error, aiohttp.ClientConnectorError | TimeoutError):
-            return ModelUnreachable(f"No connection to {self._where}. Is the model endpoint running?")
-        return ModelUnreachable(f"{self._where} closed the connection before it answered.")
+        why = next((text for kind, text in _NO_CONNECTION.items() if isinstance(error, kind)), _CLOSED)
+        return ModelUnreachable(why.format(where=self._where, error=error))
 
     def malformed(self) -> ModelError:
         return ModelProtocolError(f"{self._where} sent an event that is no JSON object, so its answer cannot be read.")

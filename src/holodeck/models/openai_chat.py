@@ -5,21 +5,22 @@ what a failure means in `diagnosis`, what is sent in `payload`; none of them doe
 """
 
 import asyncio
+import contextlib
 import logging
 import random
 import time
 from collections.abc import Awaitable, Callable
 from urllib.parse import parse_qsl, urlsplit
 
-import aiohttp
-
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
 from holodeck.errors import ConfigError, ModelAuthFailed, ModelError, ModelProtocolError, ModelStalled, ModelTimeout
+from holodeck.http.client import Client, Exchange
+from holodeck.http.failures import HttpError
+from holodeck.http.line import Response
 from holodeck.models import payload
 from holodeck.models.answer import Answer, AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
-from holodeck.models.connection import Connection
 from holodeck.models.diagnosis import Diagnosis, Refusal
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import chat_url, models_url, provider_named
@@ -36,7 +37,7 @@ _SUCCESS = range(200, 300)
 NOT_FOUND = 404
 _MAX_REFUSAL = 65_536
 _LONGEST_LOGGED = 200
-_LOST = (aiohttp.ClientError, OSError)  # TimeoutError is an OSError
+_LOST = (HttpError, OSError)  # TimeoutError is an OSError
 
 
 class OpenAIChatModel:
@@ -57,7 +58,7 @@ class OpenAIChatModel:
         self._sleep, self._clock, self._chance = sleep, clock, chance
         self._url = chat_url(settings.provider, settings.endpoint)
         self._models_url = models_url(settings.provider, settings.endpoint)
-        self._connection = Connection({**provider.headers(api_key), **settings.headers}, self._limits.connect)
+        self._http = Client({**provider.headers(api_key), **settings.headers}, self._limits.connect)
         self._without: frozenset[str] = frozenset()  # members of the request that this endpoint does not take
         self._where = urlsplit(self._url).netloc
         self._diagnosis = Diagnosis(
@@ -91,9 +92,9 @@ class OpenAIChatModel:
 
     async def check(self) -> None:
         """Asks for the list of models; where there is none, an empty question, which costs nothing, shows who is there."""
-        refusal = await self._probe(self._connection.get(self._models_url))
+        refusal = await self._probe(self._http.get(self._models_url))
         if refusal.is_page and refusal.status == NOT_FOUND:
-            refusal = await self._probe(self._connection.post(self._url, b"{}"))
+            refusal = await self._probe(self._http.post(self._url, b"{}"))
         if refusal.is_page and (refusal.status in _SUCCESS or refusal.status == NOT_FOUND):
             raise ModelProtocolError(
                 f"{self._where} answers with a web page. Probably the endpoint's URL is not that of an "
@@ -105,7 +106,7 @@ class OpenAIChatModel:
         if isinstance(failure, ModelAuthFailed) or refusal.status >= 500:  # noqa: PLR2004  the server's own failure
             raise failure
 
-    async def _probe(self, request: "aiohttp.client._RequestContextManager") -> Refusal:
+    async def _probe(self, request: Exchange) -> Refusal:
         try:
             async with asyncio.timeout(self._limits.first_token), request as response:
                 return await _read_refusal(response)
@@ -115,7 +116,7 @@ class OpenAIChatModel:
             raise self._diagnosis.of_connection(error, started=False) from error
 
     async def close(self) -> None:
-        await self._connection.close()
+        await self._http.close()
 
     def _pause(self, error: ModelError, attempt: int, remaining: float) -> float | None:
         """Seconds until the next attempt; None when there is none."""
@@ -149,7 +150,7 @@ class OpenAIChatModel:
         if isinstance(error, Malformed):
             log.debug("malformed event from %s: %s", self.name, self._loggable(error.data))
             return self._diagnosis.malformed()
-        if isinstance(error, TimeoutError) and not isinstance(error, aiohttp.ServerTimeoutError):
+        if isinstance(error, TimeoutError):
             what = "stopped in the middle of its answer" if started else "did not begin to answer in time"
             kind = ModelStalled if started else ModelTimeout
             return kind(f"The model {self._settings.model!r} {what}. Try again, or allow it more time.")
@@ -168,7 +169,7 @@ class OpenAIChatModel:
         """Asks, and asks again without what the endpoint does not know; then reads the answer."""
         while True:
             without = self._without
-            async with self._connection.post(self._url, payload.encode(self._settings, prompt, without)) as response:
+            async with self._http.post(self._url, payload.encode(self._settings, prompt, without)) as response:
                 if response.status in _SUCCESS:
                     stream.content_type = response.content_type
                     return await self._read(response, stream, silence)
@@ -179,23 +180,10 @@ class OpenAIChatModel:
             log.debug("%s does not take %s; asking again without it", self.name, lesson)
             self._without |= {lesson}
 
-    async def _read(self, response: aiohttp.ClientResponse, stream: AnswerStream, silence: SilenceLimit) -> None:
-        answer, content = stream.answer, response.content
-        progress, finished = 0, False
-        while data := await content.readany():
-            stream.feed(data)
-            if answer.done:
-                return await _drain(response)
-            moved = answer.progress != progress
-            if answer.finish_reason is not None and not finished:
-                finished = True
-                silence.allow(min(self._limits.idle, AFTER_FINISH))
-            elif moved and not progress and not finished:
-                silence.allow(self._limits.idle)
-            elif moved:
-                silence.heard()  # also after the finish: some endpoints give a reason with every chunk
-            progress = answer.progress
-        return None
+    async def _read(self, response: Response, stream: AnswerStream, silence: SilenceLimit) -> None:
+        await response.pour(_Hearing(stream, silence, self._limits.idle).take)
+        if stream.answer.done:
+            await _drain(response)
 
     def _loggable(self, data: bytes) -> str:
         return self._diagnosis.redact(ascii(data.decode(errors="replace")))[:_LONGEST_LOGGED]
@@ -220,29 +208,58 @@ def _header_value(api_key: str | None) -> str | None:
     return key or None
 
 
-async def _read_refusal(response: aiohttp.ClientResponse) -> Refusal:
+class _Hearing:
+    """Takes the pieces of an answer in the moment they come, and tells the clock of every step."""
+
+    def __init__(self, stream: AnswerStream, silence: SilenceLimit, idle: float) -> None:
+        self._stream = stream
+        self._answer = stream.answer
+        self._silence = silence
+        self._idle = idle
+        self._progress = 0
+        self._finished = False
+
+    def take(self, data: bytes) -> bool:
+        """Says whether the answer is whole."""
+        answer = self._answer
+        self._stream.feed(data)
+        if answer.done:
+            return True
+        progress = answer.progress
+        if answer.finish_reason is not None and not self._finished:
+            self._finished = True
+            self._silence.allow(min(self._idle, AFTER_FINISH))
+        elif progress != self._progress:
+            if self._progress or self._finished:
+                self._silence.heard()  # also after the finish: some endpoints give a reason with every chunk
+            else:
+                self._silence.allow(self._idle)
+        self._progress = progress
+        return False
+
+
+async def _read_refusal(response: Response) -> Refusal:
     body = bytearray()
-    try:
+
+    def take(data: bytes) -> bool:
+        body.extend(data)
+        return len(body) >= _MAX_REFUSAL
+
+    with contextlib.suppress(*_LOST):  # what came has to do
         async with asyncio.timeout(REFUSAL):
-            while len(body) < _MAX_REFUSAL and (data := await response.content.readany()):
-                body += data
-    except _LOST:
-        response.close()
+            await response.pour(take)
     return Refusal(
         status=response.status,
         body=bytes(body[:_MAX_REFUSAL]),
         retry_after=retry_after(response.headers),
-        location=response.headers.get("Location"),
+        location=response.headers.get("location"),
         content_type=response.content_type,
     )
 
 
-async def _drain(response: aiohttp.ClientResponse) -> None:
-    if response.content.is_eof() and response.content.at_eof():
-        return
-    try:
-        async with asyncio.timeout(DRAIN):
-            while await response.content.readany():
-                pass
-    except _LOST:
-        response.close()
+async def _drain(response: Response) -> None:
+    """Waits a moment for the end of the body: then the connection can be used again."""
+    if not response.over:
+        with contextlib.suppress(*_LOST):
+            async with asyncio.timeout(DRAIN):
+                await response.pour(lambda _: False)

@@ -1,0 +1,71 @@
+"""Where a request goes: the parts of a URL, and the proxy in between."""
+
+from functools import cache
+from urllib.parse import quote, unquote, urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import msgspec
+
+from holodeck.http.failures import Unsendable
+
+_LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
+_PORTS = {"http": 80, "https": 443}
+_AS_IT_IS = "/?#[]@!$&'()*+,;=:%-._~"  # quoted already, or with a meaning
+
+
+class Address(msgspec.Struct, frozen=True):
+    """`target` is what the request line asks for; `user` is set for proxies only."""
+
+    scheme: str
+    host: str
+    port: int
+    target: str = "/"
+    user: str | None = None
+
+    @property
+    def secure(self) -> bool:
+        return self.scheme == "https"
+
+    @property
+    def place(self) -> str:
+        """Host and port."""
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+    @property
+    def authority(self) -> str:
+        """What the Host header says: the port only where it is not the usual one."""
+        return self.place.removesuffix(f":{_PORTS[self.scheme]}")
+
+
+class Route(msgspec.Struct, frozen=True):
+    """The same for all requests that can share a connection."""
+
+    scheme: str
+    host: str
+    port: int
+    proxy: Address | None = None
+
+
+@cache  # an agent has a handful of URLs
+def address_of(url: str) -> Address:
+    parts = urlsplit(url)
+    if parts.scheme not in _PORTS or not parts.hostname:
+        raise Unsendable("the URL has to begin with http:// or https:// and a host")
+    try:
+        port = parts.port or _PORTS[parts.scheme]
+        host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
+    except ValueError as error:  # UnicodeError is one
+        raise Unsendable("the URL's host or port is none") from error
+    target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_AS_IT_IS)
+    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
+    return Address(parts.scheme, host, port, target, user)
+
+
+def proxy_for(url: str) -> str | None:
+    """The environment's proxy for a URL."""
+    parts = urlsplit(url)
+    host = parts.hostname or ""
+    if host in _LOOPBACK or proxy_bypass(host):
+        return None
+    proxies = getproxies()
+    return proxies.get(parts.scheme) or proxies.get("all")

@@ -1,0 +1,238 @@
+"""One connection, and the answer that is coming in on it.
+
+Bytes go from the socket through the parser to whoever takes the body, in one call: `Response.pour`. Nobody has to be
+woken for a piece, and nothing is kept that nobody reads.
+"""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextvars import Context, copy_context
+from http import HTTPStatus
+from typing import cast
+
+import httptools
+
+from holodeck.http.failures import ConnectionBroken, HttpError, NotHttp
+from holodeck.http.unpacking import unpacker
+
+LONGEST_HEAD = 65_536
+A_LOT = 65_536  # bytes in one read; after so many, others have a turn
+
+Sink = Callable[[bytes], bool]  # takes a piece of the body; says whether that was enough
+
+
+class Response:
+    """The answer to one request: its head is here, its body comes with `pour`."""
+
+    def __init__(self, status: int, headers: Mapping[str, str]) -> None:
+        self.status = status
+        self.headers = headers  # names in small letters; of several with one name, the first
+        self.over = False  # all of the body has come
+        self._sink: Sink | None = None
+        self._context: Context | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._early: list[bytes] = []  # what came before somebody took it
+        self._failure: BaseException | None = None
+        self._unpack = unpacker(headers.get("content-encoding", ""))
+
+    @property
+    def content_type(self) -> str:
+        """Without parameters, in small letters; what says nothing may be anything."""
+        stated = self.headers.get("content-type", "").partition(";")[0].strip().lower()
+        return stated or "application/octet-stream"
+
+    async def pour(self, sink: Sink) -> None:
+        """Gives every piece of the body to `sink` until it has enough, or the body ends. Raises what `sink` raises.
+
+        Pieces are given at once when they arrive, in the caller's context.
+        """
+        while self._early:
+            if sink(self._early.pop(0)):
+                return
+        if self._failure is not None:
+            raise self._failure
+        if self.over:
+            return
+        self._sink, self._context = sink, copy_context()
+        self._waiter = asyncio.get_running_loop().create_future()
+        try:
+            await self._waiter
+        finally:
+            self._sink = self._context = self._waiter = None
+
+    def take(self, piece: bytes) -> None:
+        """A piece came."""
+        if self.over:
+            return None  # it belongs to an answer that nobody asked for
+        if self._unpack is not None:
+            try:
+                piece = self._unpack(piece)
+            except NotHttp as error:
+                return self.end(error)
+            if not piece:
+                return None
+        sink, context = self._sink, self._context
+        if sink is None or context is None:
+            return self._early.append(piece)
+        try:
+            enough = context.run(sink, piece)
+        except Exception as error:  # noqa: BLE001  whoever pours gets it
+            return self.end(error)
+        if enough:
+            self._wake(None)
+        return None
+
+    def end(self, failure: BaseException | None = None) -> None:
+        """No more will come: the body is whole, or why it is not."""
+        if self.over or self._failure is not None:
+            return
+        self.over = failure is None
+        self._failure = failure
+        self._wake(failure)
+
+    def _wake(self, failure: BaseException | None) -> None:
+        self._sink = None
+        if self._waiter is not None and not self._waiter.done():
+            if failure is None:
+                self._waiter.set_result(None)
+            else:
+                self._waiter.set_exception(failure)
+
+
+class Line(asyncio.Protocol):
+    """A connection: one request at a time, each answered before the next."""
+
+    transport: asyncio.Transport
+
+    def __init__(self) -> None:
+        self.idle_since = 0.0
+        self.lost = False
+        self._asked: asyncio.Future[Response] | None = None  # waits for the head
+        self._response: Response | None = None
+        self._headers: dict[str, str] = {}
+        self._head_size = 0
+        self._ended = True  # nobody asked, or all was answered
+        self._usable = True  # for one more request
+        self._pieces: list[bytes] = []
+        self.on_body = self._pieces.append  # the parser calls it for every chunk: nothing is cheaper
+        self._parser = httptools.HttpResponseParser(self)
+        self._parser.set_dangerous_leniencies(  # what other clients take too
+            lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
+        )
+
+    @property
+    def reusable(self) -> bool:
+        return self._ended and self._usable and not self.lost
+
+    async def ask(self, head: bytes, body: bytes = b"") -> Response:
+        """Sends a request and waits for the head of its answer."""
+        self._ended, self._response, self._head_size = False, None, 0
+        self._headers = {}
+        self._asked = asyncio.get_running_loop().create_future()
+        if len(body) > A_LOT:
+            self.transport.writelines((head, body))
+        else:
+            self.transport.write(head + body)
+        try:
+            return await self._asked
+        finally:
+            self._asked = None
+
+    def drop(self) -> None:
+        """Ends the connection, whatever is under way."""
+        self.lost = True
+        self.transport.abort()
+
+    # What the transport says
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
+
+    def data_received(self, data: bytes) -> None:
+        if self._ended:
+            return self.drop()  # nobody asked
+        failure = None
+        try:
+            self._parser.feed_data(data)
+        except httptools.HttpParserUpgrade:
+            failure = NotHttp("the server wants to speak something else")
+        except httptools.HttpParserError as error:
+            failure = NotHttp(f"the server's answer is not HTTP: {error}")
+        if self._response is None:
+            self._head_size += len(data)
+            if failure is None and self._head_size > LONGEST_HEAD:
+                failure = NotHttp("the head of the server's answer does not end")
+        elif self._pieces:
+            self._pass_on(self._response)
+        if failure is not None:
+            self._fail(failure)
+        elif len(data) >= A_LOT:
+            self._rest()
+        return None
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        self.lost = True
+        if self._ended:
+            return
+        if exc is None and self._response is not None and not self._is_framed():
+            self._ended = True
+            self._response.end()
+        else:
+            self._fail(ConnectionBroken("the server closed the connection before its answer was over"))
+
+    # What the parser says
+
+    def on_message_begin(self) -> None:
+        if self._ended:
+            self._usable = False  # an answer to nothing
+
+    def on_header(self, name: bytes, value: bytes) -> None:
+        if self._response is None:
+            self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+
+    def on_headers_complete(self) -> None:
+        if self._ended:
+            return
+        status = self._parser.get_status_code()
+        if status < HTTPStatus.OK:
+            self._headers = {}  # the real answer follows
+            return
+        self._response = Response(status, self._headers)
+        if self._asked is not None and not self._asked.done():
+            self._asked.set_result(self._response)
+
+    def on_message_complete(self) -> None:
+        if self._response is None or self._ended:
+            return
+        self._ended = True
+        self._usable = self._usable and self._parser.should_keep_alive()
+        self._pass_on(self._response)
+        self._response.end()
+
+    def _pass_on(self, response: Response) -> None:
+        pieces = self._pieces
+        if pieces:
+            response.take(pieces[0] if len(pieces) == 1 else b"".join(pieces))
+            pieces.clear()
+
+    def _is_framed(self) -> bool:
+        """Whether the answer says where it ends. Otherwise it ends with the connection."""
+        coding = self._headers.get("transfer-encoding")
+        return "content-length" in self._headers if coding is None else coding.lower().endswith("chunked")
+
+    def _fail(self, failure: HttpError) -> None:
+        self._ended, self._usable = True, False
+        if self._response is not None:
+            self._response.end(failure)  # says nothing to an answer that is whole
+        elif self._asked is not None and not self._asked.done():
+            self._asked.set_exception(failure)
+
+    def _rest(self) -> None:
+        """Lets others have a turn: a server that sends without end would otherwise be all that is heard."""
+        if not self.transport.is_closing() and self.transport.is_reading():
+            self.transport.pause_reading()
+            asyncio.get_running_loop().call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if not self.transport.is_closing():
+            self.transport.resume_reading()

@@ -1,0 +1,78 @@
+"""The connection to an endpoint: every piece is passed on when it comes, and others have a turn meanwhile."""
+
+import asyncio
+
+import pytest
+
+from holodeck.http.client import Client
+from tests.models.endpoint import ModelEndpoint, Wire
+
+
+async def test_an_endpoint_that_sends_without_end_leaves_others_their_turn():
+    piece, pieces = b"x" * 1_000_000, 40
+
+    async def flood(wire: Wire) -> None:
+        await wire.head()
+        await wire.send(*[piece] * pieces)
+        await wire.end()
+
+    turns = 0
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    most, size, before = 0, 0, 0
+
+    def take(data: bytes) -> bool:
+        nonlocal most, size, before
+        size += len(data)
+        if turns == before:
+            most = max(most, size)
+        else:
+            size, before = len(data), turns
+        total.append(len(data))
+        return False
+
+    total: list[int] = []
+    async with ModelEndpoint(flood) as endpoint:
+        client = Client({}, 5.0)
+        beside = asyncio.create_task(other())
+        try:
+            async with client.post(endpoint.url, b"{}") as response:
+                await response.pour(take)
+        finally:
+            beside.cancel()
+            await client.close()
+    assert sum(total) == len(piece) * pieces
+    assert most <= 600_000  # two reads of the largest size
+
+
+@pytest.mark.parametrize("count", [16_000, 16_385, 40_000])
+async def test_chunks_of_one_byte_are_all_read(count):
+    more = asyncio.Event()
+    body = bytearray()
+
+    async def crumbs(wire: Wire) -> None:
+        await wire.head()
+        await wire.raw(b"1\r\n:\r\n" * count)
+        await more.wait()
+        await wire.send(b"\n", b"data: [DONE]\n\n")
+        await wire.end()
+
+    def take(data: bytes) -> bool:
+        body.extend(data)
+        if len(body) >= count:
+            more.set()
+        return False
+
+    async with ModelEndpoint(crumbs) as endpoint:
+        client = Client({}, 5.0)
+        try:
+            async with client.post(endpoint.url, b"{}") as response:
+                await asyncio.wait_for(response.pour(take), 20)
+        finally:
+            await client.close()
+    assert body == b":" * count + b"\ndata: [DONE]\n\n"
