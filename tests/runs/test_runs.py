@@ -150,12 +150,12 @@ async def test_a_queued_run_that_is_stopped_never_reaches_the_model_and_lets_the
     assert "never" not in str(runs.model.prompts)
 
 
-async def test_the_same_request_twice_is_one_run():
+async def test_an_id_is_given_once():
     runs = make_runs()
-    request = ask(session_id="s", run_id="r1")
-    assert await runs.start(request) is await runs.start(request)
-    with pytest.raises(InvalidRequest):
+    run = await runs.start(ask(session_id="s", run_id="r1"))
+    with pytest.raises(InvalidRequest, match="taken"):
         await runs.start(ask(session_id="other", run_id="r1"))
+    assert runs.active == [run]
 
 
 async def test_a_run_is_forgotten_after_the_replay_window():

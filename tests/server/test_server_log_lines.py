@@ -34,6 +34,28 @@ async def test_the_line_of_a_request_names_the_session_that_it_began(tmp_path):
     assert (completed["conversation_id"], completed["user_id"]) == (session, "anonymous")
 
 
+ULID = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
+NAMED = {
+    "/awp": (ask(thread="mine"), "mine"),
+    "/agent/tester/chat": ({"message": "hi", "session_id": ULID}, ULID),
+    "/chat/stream": ({"input": "hi", "conversation_id": "mine"}, "mine"),
+}
+
+
+@pytest.mark.req("SRV-18", "ORC-08")
+@pytest.mark.parametrize("room", [1, 0], ids=["served", "refused"])
+@pytest.mark.parametrize("path", NAMED)
+async def test_the_line_of_a_request_names_the_conversation_as_the_client_does(path, room, tmp_path):
+    body, name = NAMED[path]
+    key = {"Idempotency-Key": "k"}  # else REST refuses before it has read whose conversation it is
+    with logged(tmp_path) as lines:
+        settings = ServerSettings(protocols=tuple(ProtocolType), max_concurrent_runs=room)
+        async with served(settings=settings) as s, s.post(body, path, **key) as answer:
+            await answer.read()
+    (completed,) = [line for line in lines if line["event"] == "request_completed"]
+    assert (completed["conversation_id"], completed["details"]["status"]) == (name, 200 if room else 503)
+
+
 @pytest.mark.req("SRV-18")
 async def test_debugging_a_run_that_is_longer_than_its_log_gives_it_no_second_ending(tmp_path):
     with logged(tmp_path, debug=True) as lines:

@@ -158,7 +158,7 @@ async def test_the_server_sends_the_same_spans(collector, tmp_path):
     traces = Traces(config)
     server = build_server(config, ServerSettings(), trace=traces.of_run)
     await server.start()
-    run = await server.start_run(RunRequest(session_id="s", messages=(UserMessage(content="hi"),)))
+    run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),)))
     await run.done()
     await server.close()
     traces.close()

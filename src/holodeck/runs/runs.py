@@ -143,19 +143,15 @@ class Runs:
         return len(self._live)
 
     async def start(self, request: RunRequest) -> Run:
-        """Starts a run, or joins the one that the same request started before (a client that posts twice)."""
+        """Starts a run. Its id has to be new; that a client posts twice is for `Repeats` to know."""
         if self._closing:
             raise ShuttingDown("The server is shutting down; try again in a moment.")
         user_id = request.user_id or ANONYMOUS
-        known = self._runs.get(request.run_id)
-        if known is not None:
-            return self._joined(known, request, user_id)
         session_id = request.session_id or new_ulid()
         await self._check(request, session_id, user_id)
-        known = self._runs.get(request.run_id)
-        if known is not None:  # its twin came while we looked
-            return self._joined(known, request, user_id)
         self._refuse_if_busy(session_id)
+        if request.run_id in self._runs:
+            raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
         run = Run(
             request=request,
             run_id=request.run_id,
@@ -228,12 +224,6 @@ class Runs:
     def stop_all(self, why: HoloDeckError) -> None:
         for run in self.active:
             self.stop(run, why)
-
-    def _joined(self, run: Run, request: RunRequest, user_id: str) -> Run:
-        theirs = run.user_id != user_id or request.session_id not in (None, run.session_id)
-        if theirs or _essence(request) != _essence(run.request):
-            raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
-        return run
 
     async def _check(self, request: RunRequest, session_id: str, user_id: str) -> None:
         """Refuses before the first byte what can be refused by then."""
@@ -314,11 +304,6 @@ class Runs:
             self._by_session[run.session_id] = remaining
         else:
             self._by_session.pop(run.session_id, None)
-
-
-def _essence(request: RunRequest) -> tuple[object, ...]:
-    """What two postings of one request have in common; times of messages are made when they are read."""
-    return tuple(message.id for message in request.messages), request.resume
 
 
 def _state_after(ending: Event) -> RunState:

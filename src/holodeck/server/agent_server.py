@@ -6,7 +6,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from holodeck.agent.agent import Agent
 from holodeck.agent.context import ANONYMOUS
 from holodeck.core.events import Emit, Event, TextAdded
-from holodeck.core.request import RunRequest
 from holodeck.errors import NotReady, Overloaded
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
@@ -96,17 +95,22 @@ class AgentServer:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
         self._quotas.admit(_payer(user_id))
 
-    async def start_run(self, request: RunRequest) -> Run:
-        """For a request that was admitted."""
-        current().conversation_id = request.session_id  # also for the line of a request that is refused
-        run = await self.runs.start(request)
-        current().conversation_id, current().user_id = run.session_id, run.user_id
-        return run
+    async def start_run(
+        self,
+        begin: Callable[[], Awaitable[Run]],
+        *,
+        conversation: str | None,
+        key: RunKey | None = None,
+        essence: bytes = b"",
+    ) -> Run:
+        """Joins the run that the key of this request stands for. If there is none, `begin` has to ask for room.
 
-    async def start_once(self, key: RunKey, essence: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
-        """Joins the run that the key of this request stands for. If there is none, `begin` has to ask for room."""
-        run = await self._repeats.run(key, essence, begin)
-        current().conversation_id, current().user_id = run.session_id, run.user_id
+        From here on the request's lines in the log tell its conversation, as the client calls it, also if it is refused.
+        """
+        request = current()
+        request.conversation_id = conversation
+        run = await (begin() if key is None else self._repeats.run(key, essence, begin))
+        request.conversation_id, request.user_id = conversation or run.session_id, run.user_id
         return run
 
     def check_ready(self) -> None:

@@ -9,7 +9,6 @@ from holodeck.errors import RunTimeout
 from holodeck.runs.repeats import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.telemetry.context import current
 from holodeck.wires import sse
 from holodeck.wires.chat_stream.request import ChatRequest, run_request
 
@@ -23,15 +22,14 @@ class ChatStreams:
         """Under a `key`, the same request joins the run that it started before."""
         self._server.enter()
         begin = partial(self._begin, chat, chat.user_id or ANONYMOUS)
-        run = await (begin() if key is None else self._server.start_once(key, sse.json_bytes(chat), begin))
-        current().conversation_id, current().user_id = chat.conversation_id or run.session_id, run.user_id
-        return run
+        essence = b"" if key is None else sse.json_bytes(chat)
+        return await self._server.start_run(begin, conversation=chat.conversation_id, key=key, essence=essence)
 
     async def _begin(self, chat: ChatRequest, user_id: str) -> Run:
         """A conversation is gone with its run, unless the client named it and the agent file names a store."""
         self._server.admit(user_id)
         kept = chat.conversation_id if self._server.settings.remember_conversations else None
-        run = await self._server.start_run(run_request(chat, session_id=kept or new_ulid(), user_id=user_id))
+        run = await self._server.runs.start(run_request(chat, session_id=kept or new_ulid(), user_id=user_id))
         watching = asyncio.create_task(self._watch(run, forget=kept is None), name=f"watch {run.run_id}")
         self._watched.add(watching)
         watching.add_done_callback(self._watched.discard)

@@ -1,6 +1,7 @@
 """AG-UI: `POST /awp`, and reading a run again. The wire itself is `holodeck.wires.agui`."""
 
 import logging
+from functools import partial
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -8,9 +9,13 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from holodeck._version import __version__
+from holodeck.agent.context import ANONYMOUS
+from holodeck.core.request import RunRequest
 from holodeck.runs.intake import first_of_use
+from holodeck.runs.repeats import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.options import ProtocolType
 from holodeck.server.routes.asking import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
@@ -34,12 +39,21 @@ class AguiReaders:
     async def start(self, given: AguiInput, accept: str | None) -> EventStream:
         for warning in given.warnings:
             log.warning("run %s: %s", given.run_id, warning)
-        self._server.admit(given.request.user_id)
-        sent = given.request.messages
-        messages, notes = await self._server.files.resolve(sent, first=first_of_use(sent))
-        run = await self._server.start_run(msgspec.structs.replace(given.request, messages=messages, files=notes))
+        self._server.enter()
+        run = await self._server.start_run(
+            partial(self._begin, given.request),
+            conversation=given.thread_id,
+            key=RunKey(ProtocolType.AG_UI, given.request.user_id or ANONYMOUS, given.run_id, "runId"),
+            essence=given.essence,
+        )
         self._profiles.setdefault(run, given.profile)
         return self.follow(run, accept, profile=given.profile)
+
+    async def _begin(self, request: RunRequest) -> Run:
+        self._server.admit(request.user_id)
+        sent = request.messages
+        messages, notes = await self._server.files.resolve(sent, first=first_of_use(sent))
+        return await self._server.runs.start(msgspec.structs.replace(request, messages=messages, files=notes))
 
     def follow(
         self, run: Run, accept: str | None = None, *, first: int = 0, profile: Profile | None = None

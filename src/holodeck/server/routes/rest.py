@@ -57,11 +57,10 @@ async def _start(request: Request) -> Run:
         if key is not None:
             server.admit(user)
         read = await server.files.read(uploads) if uploads else []
-        return await server.start_run(run_request(given, user_id=user, read=read))
+        return await server.runs.start(run_request(given, user_id=user, read=read))
 
-    if key is None:
-        return await begin()
-    return await server.start_once(key, await essence_of(given, uploads), begin)
+    essence = b"" if key is None else await essence_of(given, uploads)
+    return await server.start_run(begin, conversation=given.session_id, key=key, essence=essence)
 
 
 def _answer(run: Run, ending: Ending) -> ChatResponse:

@@ -8,6 +8,7 @@ other messages are new, and which tool results were asked for, is decided by who
 
 import re
 from collections.abc import Callable
+from hashlib import sha256
 from typing import Any
 
 import msgspec
@@ -45,6 +46,12 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
     thread_id: str
     run_id: str
     warnings: tuple[str, ...] = ()  # for the log: what was dropped
+
+    @property
+    def essence(self) -> bytes:
+        """What two postings of one request have in common; times of messages are made when they are read."""
+        told = self.thread_id, [message.id for message in self.request.messages], self.request.resume
+        return sha256(json_bytes(told)).digest()
 
 
 def decode(body: bytes) -> AguiInput:
