@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from holodeck.agent.agent import Agent
 from holodeck.agent.context import ANONYMOUS
 from holodeck.core.events import Emit, Event, TextAdded
+from holodeck.core.messages import Message
 from holodeck.errors import NotReady, Overloaded
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
@@ -112,6 +113,12 @@ class AgentServer:
         run = await (begin() if key is None else self._repeats.run(key, essence, begin))
         request.conversation_id, request.user_id = conversation or run.session_id, run.user_id
         return run
+
+    async def history(self, session_id: str, *, user_id: str) -> Sequence[Message]:
+        """What is stored of a conversation; nothing of one that is unknown."""
+        if await self.store.get(session_id, user_id=user_id) is None:
+            return ()
+        return (await self.store.open(session_id, user_id=user_id)).messages
 
     def check_ready(self) -> None:
         if self.state is ServerState.INITIALIZING:

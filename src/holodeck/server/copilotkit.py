@@ -168,14 +168,8 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
         ],
         server.settings.streams,
         content_type=sse.CONTENT_TYPE,
-        prefix=_before(await _history(server, given, user_of(request)), found, given),
+        prefix=_before(await server.history(given.thread_id, user_id=user_of(request)), found, given),
     )
-
-
-async def _history(server: AgentServer, given: AguiInput, user_id: str) -> Sequence[Message]:
-    if await server.store.get(given.thread_id, user_id=user_id) is None:
-        return ()
-    return (await server.store.open(given.thread_id, user_id=user_id)).messages
 
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput) -> bytes:
