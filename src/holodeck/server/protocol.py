@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any, ClassVar
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.errors import InvalidRequest
@@ -28,6 +29,7 @@ class TimedProtocol(HttpToolsProtocol):
 
     __slots__ = (  # not in the dictionary that uvicorn's own members are in: beyond thirty it takes twice the memory
         "_deadline",
+        "_declines",
         "_entry",
         "_flush",
         "_head_size",
@@ -50,6 +52,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._in_head = False
         self._in_body = False
+        self._declines = False
         self._head_size = 0
         self._lingered = 0
         self._flush: asyncio.TimerHandle | None = None
@@ -88,7 +91,7 @@ class TimedProtocol(HttpToolsProtocol):
             self.when_lost()
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        self._feed(data)
         if self._in_head:
             self._head_size += len(data)
             if self._head_size > self.limits.max_head:
@@ -100,6 +103,30 @@ class TimedProtocol(HttpToolsProtocol):
         elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
             self._arm(self.limits.idle_seconds)  # bytes that begin nothing, such as empty lines
 
+    def _feed(self, data: bytes) -> None:
+        """As uvicorn does, but for upgrades."""
+        self._unset_keepalive_if_required()
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserError:
+            self.logger.warning("Invalid HTTP request received.")
+            self.send_400_response("Invalid HTTP request received.")
+        except httptools.HttpParserUpgrade as upgrade:
+            self._decline_upgrade(data[upgrade.args[0] :])
+
+    def _decline_upgrade(self, rest: bytes) -> None:
+        """Reads the request as if it had not asked for another protocol.
+
+        Java's client asks for HTTP/2 with the first thing that it sends, and the parser takes what follows for that
+        protocol: a body would be lost. A server that does not want to change goes on as before (RFC 9110, 7.8).
+        """
+        self._declines = False
+        lines = [b"%b %b HTTP/%b" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())]
+        lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
+        self.parser = httptools.HttpRequestParser(self)
+        self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
+        self._feed(b"\r\n".join([*lines, b"", rest]))
+
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]  # our own extension
@@ -108,17 +135,32 @@ class TimedProtocol(HttpToolsProtocol):
             self._arm(self.limits.head_seconds)
 
     def on_headers_complete(self) -> None:
+        self._declines = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._declines:
+            return
         self._in_head, self._in_body, self._lingered = False, True, 0
         self._disarm()
         if self._entry is Entry.HEARD:
             asks_how_it_is = self.url.partition(b"?")[0] in FOR_MONITORS
             self.app = self._whole_app if asks_how_it_is else turned_away
+        if not self.url.startswith(b"/"):
+            self._believe_target()
         super().on_headers_complete()
         if self.scope["http_version"] != "1.1":
             UnframedCycle.take_over(self.cycle)
         self.cycle.transport = JoinedHead(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses
 
+    def _believe_target(self) -> None:
+        """A target that is a whole address says whom it is for, whatever `Host` says (RFC 9112, 3.2.2)."""
+        target = httptools.parse_url(self.url)
+        if target.host:
+            name = b"[%b]" % target.host if b":" in target.host else target.host
+            host = name if target.port is None else b"%b:%d" % (name, target.port)
+            self.headers[:] = [(name, host if name == b"host" else value) for name, value in self.headers]
+
     def on_message_complete(self) -> None:
+        if self._declines:
+            return
         super().on_message_complete()
         self._in_body = False
         if self._between_requests():

@@ -1,0 +1,103 @@
+"""What a request is for, and in which protocol: clients that ask for another one, and targets that are whole addresses."""
+
+import asyncio
+import json
+import re
+
+import pytest
+
+from holodeck.server.options import ProtocolType, ServerSettings
+from tests.scenarios.uploading import CHAT
+from tests.server.serving import Served, served
+
+ALL = ServerSettings(protocols=tuple(ProtocolType))
+BODY = json.dumps({"message": "Hello"}).encode()
+HEAD = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
+LENGTH = b"Content-Length: %d\r\n" % len(BODY)
+CHUNKS = b"%x\r\n%b\r\n0\r\n\r\n" % (len(BODY), BODY)
+H2C = (
+    b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAAP__\r\n"  # Java's HttpClient
+)
+WEBSOCKET = b"Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Key: x3JJHMbDL1EzLkh9GBhXDw==\r\n"
+LAST = b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
+
+
+async def answers_to(s: Served, *pieces: bytes) -> bytes:
+    """All that comes back until the server closes the connection. Each piece arrives by itself."""
+    reader, writer = await s.connect()
+    for piece in pieces:
+        writer.write(piece)
+        await writer.drain()
+        await asyncio.sleep(0)
+    told = await asyncio.wait_for(reader.read(), 5)
+    writer.close()
+    return told
+
+
+def statuses(told: bytes) -> list[bytes]:
+    return re.findall(rb"HTTP/1\.1 (\d+) ", told)
+
+
+@pytest.mark.parametrize("upgrade", [H2C, WEBSOCKET], ids=["h2c", "websocket"])
+@pytest.mark.parametrize(
+    "sent", [LENGTH + b"\r\n" + BODY, b"Transfer-Encoding: chunked\r\n\r\n" + CHUNKS], ids=["length", "chunks"]
+)
+@pytest.mark.parametrize("by", ["at once", "head first", "byte by byte"])
+async def test_who_asks_for_another_protocol_is_answered_in_this_one(upgrade: bytes, sent: bytes, by: str) -> None:
+    whole = HEAD + upgrade + sent + LAST
+    end = whole.index(b"\r\n\r\n") + 4
+    cut = {"at once": [whole], "head first": [whole[:end], whole[end:]], "byte by byte": [bytes([c]) for c in whole]}
+    async with served(settings=ALL) as s:
+        told = await answers_to(s, *cut[by])
+        assert statuses(told) == [b"200", b"200"]
+        assert b'"hello there"' in told
+        (prompt,) = s.model.prompts
+        assert prompt.messages[-1].content == "Hello"
+
+
+async def test_an_upgrade_may_be_asked_for_again_and_again() -> None:
+    get = b"GET /health HTTP/1.1\r\nHost: localhost\r\n" + H2C + b"\r\n"
+    async with served(settings=ALL) as s:
+        assert (
+            statuses(await answers_to(s, get * 20 + HEAD + H2C + LENGTH + b"\r\n" + BODY + get + LAST)) == [b"200"] * 23
+        )
+
+
+@pytest.mark.req("T32")
+async def test_an_upgrade_makes_no_ambiguous_request_clear() -> None:
+    async with served(settings=ALL) as s:
+        for wrong in (LENGTH + b"Transfer-Encoding: chunked\r\n", LENGTH + b"Content-Length: 3\r\n"):
+            assert statuses(await answers_to(s, HEAD + H2C + wrong + b"\r\n" + CHUNKS + LAST)) == [b"400"]
+        assert s.model.prompts == []
+
+
+async def test_nothing_is_left_of_a_head_that_was_read_twice() -> None:
+    async with served(settings=ALL) as s:
+        reader, writer = await s.connect()
+        writer.write(HEAD + H2C + LENGTH + b"\r\n")
+        writer.write(BODY)
+        await reader.readuntil(b"hello there")
+        (connection,) = s.http.server_state.connections
+        assert (connection._in_head, connection._in_body) == (False, False)
+        writer.close()
+
+
+@pytest.mark.req("T07")
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        ("http://localhost/health", "localhost", b"200"),
+        ("http://localhost:8000/health?x", "evil.example", b"200"),
+        ("http://[::1]:8000/health", "localhost", b"200"),
+        ("http://evil.example/health", "localhost", b"400"),
+        ("http://localhost@evil.example/health", "localhost", b"400"),
+        ("http://localhost/health", "localhost\r\nHost: localhost", b"400"),
+        ("http:///health", "localhost", b"400"),
+        ("//evil.example/health", "localhost", b"404"),
+        ("evil.example:80", "localhost", b"400"),
+    ],
+)
+async def test_a_target_that_is_a_whole_address_says_whom_it_is_for(target: str, host: str, status: bytes) -> None:
+    async with served() as s:
+        asked = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        assert statuses(await answers_to(s, asked.encode())) == [status]
