@@ -10,7 +10,6 @@ import os
 import re
 import select
 import signal
-import socket
 import subprocess
 import sys
 import threading
@@ -25,6 +24,7 @@ from holodeck.config.load import load_config
 from tests.cli.process import environment
 from tests.docs.snippets import ROOT, Snippet
 from tests.models.endpoint import ModelEndpoint, Wire, text_stream, tool_call_stream
+from tests.ports import free_port
 
 KEYS = ("GEMINI_API_KEY", "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DOCS_TOKEN", "PGPASSWORD")
 ASKED_FOR = {"weather": '{"city": "Oslo"}', "add_task": '{"title": "Water the plants"}'}  # tool → arguments
@@ -74,7 +74,7 @@ class Newcomer:
     def __init__(self, folder: Path, model_url: str) -> None:
         self.folder = folder
         self._model_url = model_url
-        self._port = _free_port()
+        self._port = free_port()
         self._server: subprocess.Popen[bytes] | None = None
         commands = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
         self.environment = environment(folder, PATH=commands, TZ="UTC", **dict.fromkeys(KEYS, "a-key"))
@@ -164,12 +164,6 @@ class Newcomer:
             _, _ = self._server.communicate(timeout=15)
             assert self._server.returncode == 0
             self._server = None
-
-
-def _free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-    return port
 
 
 def targets_of_makefile() -> set[str]:

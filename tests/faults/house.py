@@ -8,17 +8,18 @@ import copy
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import IO, Any
 
 import aiohttp
 import psutil
 import yaml
+
+from tests.ports import free_port
 
 AGENT = "tester"
 ROOT = Path(__file__).parents[2]
@@ -54,12 +55,6 @@ def _merge(into: Config, changes: Mapping[str, Any]) -> None:
             _merge(into[key], value)
         else:
             into[key] = value
-
-
-def free_port() -> int:
-    with closing(socket.socket()) as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 async def until(condition: Callable[[], object], seconds: float = 5.0, what: str = "") -> None:

@@ -14,13 +14,14 @@ import psutil
 
 from tests.faults.client_faults import talking
 from tests.faults.endpoint import tool_results
-from tests.faults.house import START_SECONDS, House, config, free_port, launched, serving, until
+from tests.faults.house import START_SECONDS, House, config, launched, serving, until
 from tests.faults.matrix import Setting, Stage
 from tests.faults.model_faults import saying
 from tests.faults.scene import Scene
 from tests.faults.tool_faults import call
 from tests.faults.tool_servers import rogue_block
 from tests.models.endpoint import Wire, text_frames, text_stream, tool_call_stream
+from tests.ports import free_port
 
 MISSING = {"name": "gone", "type": "mcp", "command": "no-such-program-anywhere"}
 

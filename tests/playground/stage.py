@@ -17,6 +17,7 @@ from holodeck.server.listen import bind
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolsetHealth
+from tests.ports import free_port
 from tests.server.serving import PromptServer
 
 
@@ -109,8 +110,7 @@ def counted(first: int, last: int) -> str:
 @cache
 def one_port() -> int:
     """The same for all tests: a browser that has loaded the page once need not load it again."""
-    with bind("127.0.0.1", 0) as listener:
-        return int(listener.getsockname()[1])
+    return free_port()
 
 
 @asynccontextmanager
@@ -157,7 +157,7 @@ async def staged(
         await end()
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], object], seconds: float = 20.0) -> None:
     """For what nothing announces. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

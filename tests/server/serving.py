@@ -21,6 +21,7 @@ from holodeck.server.options import RequestLimits, ServerSettings, StreamSetting
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 
+PATIENCE = 20.0  # seconds for what comes at once: a guard against hanging, on any machine
 _numbers = count()
 
 
@@ -47,6 +48,9 @@ class PromptServer(HttpServer):
                     await asyncio.sleep(0.005)
         for task in state.tasks:
             task.cancel()
+        for connection in list(state.connections):  # of clients that do not leave; nobody waits for them
+            connection.transport.abort()
+        await asyncio.sleep(0)  # which closes their sockets
 
 
 @dataclass
@@ -119,7 +123,7 @@ async def served(
         listener.close()
 
 
-async def until(condition: Callable[[], object], seconds: float = 10.0, what: str = "") -> None:
+async def until(condition: Callable[[], object], seconds: float = PATIENCE, what: str = "") -> None:
     """For what nothing announces. Fails after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():

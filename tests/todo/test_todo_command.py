@@ -10,6 +10,7 @@ import pytest
 
 from holodeck.todo.__main__ import main
 from holodeck.todo.database import DatabaseError, check_database, engine_url
+from tests.ports import free_port
 
 PASSWORD = "hunter2"
 
@@ -25,8 +26,7 @@ def refused(capsys, *options: str) -> str:
 
 @pytest.fixture
 def closed_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return listener.getsockname()[1]
+    return free_port()
 
 
 @pytest.mark.req("ORC-05")

@@ -1,6 +1,5 @@
 """Servers over streamable HTTP: a real one, and one that does everything wrong (row B16; T13)."""
 
-import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -13,6 +12,7 @@ from holodeck.errors import StartError
 from holodeck.tools import mcp_server
 from holodeck.tools.mcp import McpSettings, McpToolset
 from holodeck.tools.port import ToolContext
+from tests.ports import free_port
 from tests.tools.mcp.real_http import serving
 from tests.tools.mcp.rogue_client import until
 from tests.tools.mcp.rogue_http import rogue_http
@@ -135,18 +135,16 @@ async def test_missing_credentials_are_named_at_the_start():
 
 @pytest.mark.req("B16", "B01")
 async def test_a_server_that_is_not_there_is_named_at_the_start():
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port = listener.getsockname()[1]
     with pytest.raises(StartError, match=r"cannot be reached\. Is it running"):
-        async with connected(f"http://127.0.0.1:{port}/mcp"):
+        async with connected(f"http://127.0.0.1:{free_port()}/mcp"):
             pass
 
 
 @pytest.mark.req("B05", "B16")
 async def test_a_server_that_goes_away_and_comes_back(monkeypatch):
     monkeypatch.setattr(mcp_server, "pause_before_attempt", lambda *_, **__: 0.05)
-    async with rogue_http() as rogue:
-        port = rogue.port
+    port = free_port()
+    async with rogue_http(port=port) as rogue:
         toolset = McpToolset(McpSettings(name="web", url=rogue.url, timeout=5.0))
         await toolset.start()
     try:
