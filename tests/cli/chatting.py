@@ -25,6 +25,7 @@ async def slow(what: str) -> str:
 
 async def stubborn() -> str:
     """Does not let itself be stopped."""
+    pathlib.Path("begun").touch()
     while True:
         try:
             await asyncio.sleep(0.05)

@@ -19,6 +19,7 @@ from tests.cli.process import environment
 from tests.warm import Warm
 
 PATIENCE = 20.0
+GLANCE = 0.05
 
 
 class Terminal:
@@ -108,11 +109,13 @@ class Terminal:
     async def wait_for(self, wanted: str | Callable[[], bool], seconds: float = PATIENCE) -> None:
         """Until the text is somewhere on the screen or above it, or the condition holds."""
         holds = wanted if callable(wanted) else lambda: wanted in self.text
+        glance = GLANCE if callable(wanted) else seconds  # a condition may be about more than the screen
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 while not holds():
                     self._changed.clear()
-                    await self._changed.wait()
+                    with contextlib.suppress(TimeoutError):
+                        await asyncio.wait_for(self._changed.wait(), glance)
         assert holds(), f"{wanted!r} did not come; the screen shows\n{self.text}"
 
     async def prompt(self) -> None:
