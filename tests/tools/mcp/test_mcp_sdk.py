@@ -3,6 +3,8 @@
 import subprocess
 import sys
 
+import pytest
+
 
 def run(program: str, *arguments: str) -> list[str]:
     done = subprocess.run([sys.executable, "-c", program, *arguments], capture_output=True, text=True, check=True)
@@ -29,27 +31,37 @@ AFTER = [  # what somebody else may write when `holodeck.tools.mcp_sdk` has been
     "from mcp import *; import mcp.client.session as s; a, b = ClientSession, s.ClientSession",
     "import mcp.server.mcpserver; from mcp.shared.message import SessionMessage as a; b = sdk.SessionMessage",
 ]
+SDK = "import holodeck.tools.mcp_sdk as sdk; "
+BEFORE = f"import mcp; {SDK} a, b = mcp.client.streamable_http.streamable_http_client, sdk.streamable_http_client"
+NONSENSE = f"{SDK}import mcp\ntry:\n  mcp.nonsense\nexcept AttributeError as e:\n  print(e.name)"
 FORKS = """
 import os, sys
-import holodeck.tools.mcp_sdk as sdk
+import mcp
+for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
+    del sys.modules[name]  # what it needs of others stays: most of its start
 for program in sys.argv[1:]:
     if os.fork() == 0:
         exec(program)
-        print(a is b)
         sys.exit()
     os.wait()
 """
 
 
-def test_a_plain_import_works_afterwards_with_the_same_classes():
-    assert run(FORKS, *AFTER) == ["True"] * len(AFTER)
+@pytest.fixture(scope="module")
+def told() -> dict[str, str]:
+    """What each program printed, which had a process of its own."""
+    programs = [*(f"{SDK}{each}; print(a is b)" for each in AFTER), f"{BEFORE}; print(a is b)", NONSENSE]
+    return dict(zip([*AFTER, BEFORE, NONSENSE], run(FORKS, *programs), strict=True))
 
 
-def test_a_plain_import_works_before_with_the_same_classes():
-    program = "import mcp, holodeck.tools.mcp_sdk as sdk; a, b = mcp.client.streamable_http.streamable_http_client, sdk.streamable_http_client"
-    assert run(program + "; print(a is b)") == ["True"]
+@pytest.mark.parametrize("program", AFTER)
+def test_a_plain_import_works_afterwards_with_the_same_classes(told, program):
+    assert told[program] == "True"
 
 
-def test_a_name_that_does_not_exist_is_an_ordinary_error():
-    program = "import holodeck.tools.mcp_sdk, mcp\ntry:\n  mcp.nonsense\nexcept AttributeError as e:\n  print(e.name)"
-    assert run(program) == ["nonsense"]
+def test_a_plain_import_works_before_with_the_same_classes(told):
+    assert told[BEFORE] == "True"
+
+
+def test_a_name_that_does_not_exist_is_an_ordinary_error(told):
+    assert told[NONSENSE] == "nonsense"
