@@ -21,6 +21,7 @@ from holodeck.core.messages import UserMessage
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.mcp import McpSettings, McpToolset
 from holodeck.tools.port import ToolContext
+from tests.processes import NewChildren
 from tests.server.test_server_process import holodeck
 
 MIB = 2**20
@@ -135,12 +136,11 @@ async def test_a_todo_list_that_cannot_be_written_tells_the_model_and_keeps_what
     async def call(name: str, **arguments):
         return await tools.call(name, {"user_id": "ann", **arguments}, context)
 
+    children = NewChildren()
     await tools.start()
     try:
         assert not (await call("create_todo", title="eggs")).failed
-        (server,) = (
-            child for child in psutil.Process().children(recursive=True) if "holodeck.todo" in " ".join(child.cmdline())
-        )
+        (server,) = children.now()
         with full(server, 1024):
             refused = await call("create_todo", title="milk")
             assert refused.failed

@@ -12,7 +12,7 @@ from holodeck.models.scripted import says
 from holodeck.server import crowd as crowds
 from holodeck.server.crowd import FILES_EACH, HEARD_BEYOND, OWN_FILES, Crowd, Entry, room_for
 from holodeck.server.options import RequestLimits
-from tests.server.serving import Gate, ask, read_to, served, types, until
+from tests.server.serving import PATIENCE, Gate, ask, read_to, served, types, until
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
 FEW = RequestLimits(max_connections=3, head_seconds=5)
@@ -105,7 +105,7 @@ async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_g
         await until(lambda: s.server.crowd.present == 3 + HEARD_BEYOND)
         reader, writer = await s.connect()
         with suppress(ConnectionError):
-            assert await asyncio.wait_for(reader.read(), 2) == b""
+            assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         writer.close()
         await until(lambda: s.server.crowd.present == 3 + HEARD_BEYOND)
         gate.open.set()

@@ -8,7 +8,7 @@ import aiohttp
 import psutil
 import pytest
 
-from tests.server.serving import ask, read_to
+from tests.server.serving import PATIENCE, ask, read_to
 from tests.server.test_server_process import holodeck, status_of
 
 SLOW = "Tell me what you can do, please"  # the demo model takes a second for its answer
@@ -33,8 +33,8 @@ async def test_without_descriptors_streams_go_on_new_ones_are_refused_and_it_rec
         )
         for _, writer in hoard:
             writer.close()
-        assert await asyncio.wait_for(status_of(client, server.url + "/health"), 5) == 200
+        assert await asyncio.wait_for(status_of(client, server.url + "/health"), PATIENCE) == 200
         async with aiohttp.ClientSession() as newcomer:
-            assert await asyncio.wait_for(status_of(newcomer, server.url + "/health"), 5) == 200
+            assert await asyncio.wait_for(status_of(newcomer, server.url + "/health"), PATIENCE) == 200
         server.process.send_signal(signal.SIGTERM)
         assert await server.exit_code() == 0

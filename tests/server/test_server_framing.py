@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from tests.server.serving import ask, served
+from tests.server.serving import PATIENCE, ask, served
 
 BODY = json.dumps(ask()).encode()
 CHUNKS = b"%x\r\n%s\r\n0\r\n\r\n" % (len(BODY), BODY)
@@ -52,7 +52,7 @@ async def answers_to(s, sent):
     reader, writer = await s.connect()
     try:
         writer.write(sent + SMUGGLED)
-        return await asyncio.wait_for(reader.read(), 5)
+        return await asyncio.wait_for(reader.read(), PATIENCE)
     finally:
         writer.close()
 

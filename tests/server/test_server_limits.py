@@ -9,7 +9,7 @@ import psutil
 import pytest
 
 from holodeck.server.options import RequestLimits
-from tests.server.serving import served
+from tests.server.serving import PATIENCE, served
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 MB = 1024 * 1024
@@ -48,12 +48,12 @@ async def test_a_body_of_200_mb_is_refused_without_being_kept(framed):
         size = b"Transfer-Encoding: chunked" if framed else b"Content-Length: %d" % (200 * MB)
         writer.write(HEAD + size + b"\r\n\r\n")
         pouring = asyncio.create_task(pour(writer, 200 * MB, framed))
-        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), 5)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         grown = psutil.Process().memory_info().rss - before
         assert answer.startswith(b"HTTP/1.1 413")
         assert b"application/problem+json" in answer
         assert grown < 5 * MB, f"{grown / MB:.1f} MB"
-        assert await asyncio.wait_for(pouring, 5) < 200 * MB  # the connection was cut, not drained for ever
+        assert await asyncio.wait_for(pouring, PATIENCE) < 200 * MB  # the connection was cut, not drained for ever
         await close(writer)
         async with s.get("/health") as answer:
             assert answer.status == 200
@@ -75,7 +75,7 @@ async def test_a_body_that_drips_is_given_up():
     async with served(limits=QUICK) as s:
         reader, writer = await s.connect()
         writer.write(HEAD + b"Content-Length: 1000\r\n\r\n{")
-        answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 2)
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE)
         assert answer.startswith(b"HTTP/1.1 408")
         await close(writer)
 
@@ -98,13 +98,11 @@ async def test_connections_that_hang_are_closed_and_the_service_goes_on():
         opened = [(name, *(await s.connect())) for name in SHAPES for _ in range(20)]
         for name, _, writer in opened:
             writer.write(SHAPES[name])
-        begun = time.monotonic()
-        async with s.get("/health") as answer:
+        async with asyncio.timeout(PATIENCE), s.get("/health") as answer:
             assert answer.status == 200
-        assert time.monotonic() - begun < 2  # 250 ms on an idle machine
         for name, reader, writer in opened:
             try:
-                await asyncio.wait_for(reader.read(), 2)  # to its end
+                await asyncio.wait_for(reader.read(), PATIENCE)  # to its end
             except ConnectionResetError:
                 pass
             except TimeoutError:
@@ -123,7 +121,7 @@ async def test_bytes_that_drip_into_a_head_do_not_win_time():
         while not answer.done():
             writer.write(b"X-A: b\r\n")
             await asyncio.sleep(0.02)  # the drip itself
-            assert time.monotonic() - begun < 2
+            assert time.monotonic() - begun < PATIENCE
         assert (await answer).startswith(b"HTTP/1.1 408")
         await close(writer)
 
@@ -140,12 +138,12 @@ async def test_a_head_without_end_is_refused(head):
     async with served() as s:
         reader, writer = await s.connect()
         writer.write(head)
-        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), 2)).startswith(b"HTTP/1.1 431")
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n"), PATIENCE)).startswith(b"HTTP/1.1 431")
         await close(writer)
 
 
 async def test_a_slow_but_steady_body_is_taken():
-    limits = RequestLimits(body_seconds=0.1, body_rate=100)
+    limits = RequestLimits(body_seconds=0.1, body_rate=10)  # whatever else the machine does between two pieces
     async with served(limits=limits) as s:
         reader, writer = await s.connect()
         body = b'{"threadId":"t","runId":"r","messages":[{"id":"m","role":"user","content":"%b"}]}' % (b"x" * 400)
@@ -153,7 +151,7 @@ async def test_a_slow_but_steady_body_is_taken():
         for start in range(0, len(body), 50):
             writer.write(body[start : start + 50])
             await asyncio.sleep(0.02)  # the slowness itself
-        assert (await asyncio.wait_for(reader.read(), 5)).startswith(b"HTTP/1.1 200")
+        assert (await asyncio.wait_for(reader.read(), PATIENCE)).startswith(b"HTTP/1.1 200")
         await close(writer)
 
 
@@ -163,6 +161,6 @@ async def test_requests_in_a_row_on_one_connection_are_answered_in_order():
         writer.write(
             b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
-        told = await asyncio.wait_for(reader.read(), 5)
+        told = await asyncio.wait_for(reader.read(), PATIENCE)
         assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"200", b"404"]
         await close(writer)

@@ -15,7 +15,7 @@ from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.middleware import Chain
 from holodeck.wires.agui.middleware import log as log_stage
 from tests.server.deaf import MB, deaf_client, encoded
-from tests.server.serving import ask, read_to, served, until
+from tests.server.serving import PATIENCE, ask, read_to, served, until
 
 
 async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatch, caplog):
@@ -35,12 +35,12 @@ async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatc
                 await read_to(answer, said)
                 steps.put_nowait(None)
             with pytest.raises(aiohttp.ClientPayloadError):
-                await asyncio.wait_for(answer.read(), 5)
+                await asyncio.wait_for(answer.read(), PATIENCE)
         run = s.server.runs.get("r")
         assert run.state == "running"
         steps.put_nowait(None)
         steps.put_nowait(None)
-        await asyncio.wait_for(run.done(), 5)
+        await asyncio.wait_for(run.done(), PATIENCE)
         assert run.state == "finished"
     assert "a defect of ours" in caplog.text
 
@@ -57,8 +57,8 @@ async def test_an_answer_goes_on_while_the_next_request_waits_behind_it():
         await until(lambda: any(each.pipeline for each in s.http.server_state.connections))
         for said in (b'" two"', b'" three"', b"RUN_FINISHED"):
             steps.put_nowait(None)
-            assert b"HTTP/1.1" not in await asyncio.wait_for(reader.readuntil(said), 5)
-        assert (await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200"), 5)).count(b"0\r\n\r\n") == 1
+            assert b"HTTP/1.1" not in await asyncio.wait_for(reader.readuntil(said), PATIENCE)
+        assert (await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200"), PATIENCE)).count(b"0\r\n\r\n") == 1
         writer.close()
 
 
@@ -73,7 +73,7 @@ async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_i
 
     async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), streams=StreamSettings(stall_timeout=60)) as s:
         raw = await deaf_client(s, encoded(run="deaf"))
-        await until(lambda: s.server.runs.busy == 0 and told == 6000, 20)
+        await until(lambda: s.server.runs.busy == 0 and told == 6000)
         (connection,) = s.http.server_state.connections
         assert 0 < connection.transport.get_write_buffer_size() < MB // 2
         raw.close()
@@ -91,7 +91,7 @@ async def test_a_middleware_that_has_no_more_ends_its_stream():
         await read_to(answer, "one")
         steps.put_nowait(None)
         with pytest.raises(aiohttp.ClientPayloadError):
-            await asyncio.wait_for(answer.read(), 5)
+            await asyncio.wait_for(answer.read(), PATIENCE)
 
 
 @pytest.mark.req("ORC-09")

@@ -14,7 +14,7 @@ from holodeck.server.connection import unsent_bytes
 from holodeck.server.options import RequestLimits, StreamSettings
 from tests.agent.parts import PlainTools, echo
 from tests.server.deaf import MB, deaf_client, encoded
-from tests.server.serving import Gate, ask, frames, read_to, served, types, until
+from tests.server.serving import PATIENCE, Gate, ask, frames, read_to, served, types, until
 
 STORY = (
     Turn(reasoning=["let", " me", " see"], text=["I", " will", " look"], calls=calls(("echo", '{"a": 1}')).calls),
@@ -61,7 +61,7 @@ async def test_a_stream_that_is_cut_while_the_run_goes_on_is_joined_without_gap(
 
 
 async def test_a_client_that_leaves_is_noticed_and_its_run_cancelled_after_the_grace():
-    async with served(says("a b c", pause=Gate()), detach_grace=0.1) as s:
+    async with served(says("a b c", pause=Gate()), detach_grace=0.5) as s:
         answer = await s.post(ask(run="r"))
         await read_to(answer, "TEXT_MESSAGE_CONTENT")
         run = s.server.runs.get("r")
@@ -69,7 +69,7 @@ async def test_a_client_that_leaves_is_noticed_and_its_run_cancelled_after_the_g
         left = time.monotonic()
         answer.close()
         await until(lambda: run.readers == 0)
-        assert time.monotonic() - left < 1
+        assert time.monotonic() - left < 5, "by a keep-alive, not by the connection"
         assert run.task is not None
         assert not run.task.done()
         await run.done()
@@ -80,7 +80,7 @@ async def test_a_client_that_leaves_is_noticed_and_its_run_cancelled_after_the_g
 
 async def test_a_client_that_comes_back_in_time_saves_the_run():
     gate = Gate()
-    async with served(says("a b c", pause=gate), detach_grace=0.3) as s:
+    async with served(says("a b c", pause=gate), detach_grace=1) as s:
         answer = await s.post(ask(run="r"))
         await read_to(answer, "TEXT_MESSAGE_CONTENT")
         answer.close()
@@ -88,7 +88,7 @@ async def test_a_client_that_comes_back_in_time_saves_the_run():
         await until(lambda: run.readers == 0)
         async with s.get("/runs/r/events") as back:
             await read_to(back, "TEXT_MESSAGE_CONTENT")
-            await asyncio.sleep(0.4)  # longer than the grace that would have ended it
+            await asyncio.sleep(1.1)  # longer than the grace that would have ended it
             gate.open.set()
             assert types(await back.read())[-1] == "RUN_FINISHED"
         assert run.state == "finished"
@@ -104,8 +104,8 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_run_finishes():
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
         run = s.server.runs.get("deaf")
         assert run.state == "finished"
-        await until(lambda: run.readers == 0, 5)
-        await until(lambda: not s.http.server_state.connections, 5)
+        await until(lambda: run.readers == 0)
+        await until(lambda: not s.http.server_state.connections)
         raw.close()
         async with s.get("/runs/deaf/events") as again:  # and everything is there for who reads
             assert len(await again.read()) > 6 * MB
@@ -124,13 +124,13 @@ async def test_the_rest_of_an_answer_does_not_wait_for_ever(connection):
         await until(lambda: s.http.server_state.total_requests > completed)
         assert s.server.runs.get("r").readers == 0
         assert len(s.http.server_state.connections) == 1
-        await until(lambda: not s.http.server_state.connections, 5)
+        await until(lambda: not s.http.server_state.connections)
         raw.close()
 
 
 @pytest.mark.req("C05")
 async def test_a_slow_reader_is_kept_and_gets_everything():
-    async with served(LONG, streams=StreamSettings(stall_timeout=0.4)) as s:
+    async with served(LONG, streams=StreamSettings(stall_timeout=1)) as s:
         raw = await deaf_client(s, encoded(run="slow"), buffer=65536)
         loop, taken, last = asyncio.get_running_loop(), 0, b""
         begun = time.monotonic()
@@ -140,17 +140,17 @@ async def test_a_slow_reader_is_kept_and_gets_everything():
             taken += len(piece)
             last = (last + piece)[-50:]
             if taken < 2 * MB:
-                await asyncio.sleep(0.05)  # the slowness itself: longer than the time-out in sum
+                await asyncio.sleep(0.1)  # the slowness itself: longer than the time-out in sum
         raw.close()
         assert taken > 6 * MB
-        assert time.monotonic() - begun > 0.8
+        assert time.monotonic() - begun > 1.6
 
 
 @pytest.mark.req("C04", "B09")
 async def test_a_hundred_clients_that_do_not_read_cost_little_and_end():
     count = 100
     text = Turn(text=["x" * 100] * 3000)
-    async with served(text, streams=StreamSettings(stall_timeout=2), max_log_events=100_000) as s:
+    async with served(text, streams=StreamSettings(stall_timeout=5), max_log_events=100_000) as s:
         first = await deaf_client(s, encoded(run="first", thread="first"))
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
         shared = s.server.runs.get("first")  # all others read this one: what is measured is readers, not runs
@@ -162,7 +162,7 @@ async def test_a_hundred_clients_that_do_not_read_cost_little_and_end():
         await asyncio.sleep(0)
         grown = (psutil.Process().memory_info().rss - before) / count
         assert grown < 256 * 1024, f"{grown / 1024:.0f} kB a reader"
-        await until(lambda: shared.readers == 0, 10)
+        await until(lambda: shared.readers == 0)
         for raw in (first, *others):
             raw.close()
 
@@ -215,7 +215,7 @@ async def test_a_client_that_left_before_its_stream_began_is_noticed():
         read.set()
         await until(lambda: s.server.runs.busy)
         run = s.server.runs.get("r")
-        await asyncio.wait_for(run.done(), 5)
+        await asyncio.wait_for(run.done(), PATIENCE)
         assert run.state == "cancelled"
         assert run.readers == 0
 
@@ -238,7 +238,7 @@ async def test_nothing_is_said_in_the_middle_of_another_answer():
         writer.write(head % len(body) + body)
         await reader.readuntil(b"RUN_STARTED")
         writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nno request at all\r\n\r\n")
-        assert b"HTTP/1.1" not in await asyncio.wait_for(reader.read(), 5)
+        assert b"HTTP/1.1" not in await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
 
 

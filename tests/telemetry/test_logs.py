@@ -219,7 +219,7 @@ def test_a_blocked_pipe_costs_lines_and_nothing_else(pipe):
     begun = time.monotonic()
     for _ in range(5000):
         writer.put(written)
-    assert time.monotonic() - begun < 1
+    assert time.monotonic() - begun < 10, "nobody reads before all are put"
     assert writer.dropped > 4000
     reader = threading.Thread(target=lambda: collected.extend(_drain(read)))
     collected: list[dict] = []
@@ -227,10 +227,10 @@ def test_a_blocked_pipe_costs_lines_and_nothing_else(pipe):
     while writer._waiting:  # the thread takes them when the pipe has room
         time.sleep(0.001)
     writer.put(written)
-    writer.close(5)
+    writer.close(20)
     assert not writer._thread.is_alive()
     os.write(write, b'{"end": true}\n')
-    reader.join(5)
+    reader.join(20)
     assert sum(each.get("dropped", 0) for each in collected) == writer.dropped
     assert sum("x" in each for each in collected) == 5001 - writer.dropped
 
@@ -245,7 +245,7 @@ def test_lines_come_in_their_order_and_take_no_more_memory_than_they_may(pipe):
             put(b'{"number": %d, "x": "%b"}\n' % (number, b"x" * 80))
         writer._lock = writer._filled._lock
     assert 20_000 < writer._size < 20_200
-    writer.close(5)
+    writer.close(20)
     told = read_lines(read)
     kept = [each["number"] for each in told if "number" in each]
     assert kept == list(range(len(kept)))
@@ -266,7 +266,7 @@ def test_a_closed_pipe_is_survived():
     writer = LineWriter(write, bytes, lambda count: b"%d\n" % count)
     for _ in range(10):
         writer.put(b"x\n")
-    writer.close(5)
+    writer.close(20)
     assert not writer._thread.is_alive()
     assert writer.dropped > 0
     os.close(write)

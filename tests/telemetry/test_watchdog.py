@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import select
 import threading
 import time
 
@@ -9,7 +10,7 @@ import pytest
 
 from holodeck.telemetry import logs
 from holodeck.telemetry.watchdog import Watchdog
-from tests.server.serving import until
+from tests.server.serving import PATIENCE, until
 from tests.telemetry.test_logs import read_lines
 
 
@@ -22,6 +23,7 @@ def log_pipe():
         output.close()
         return read_lines(read)
 
+    lines.read = read
     yield lines
     for fd in (read, write):
         os.close(fd)
@@ -41,15 +43,17 @@ async def test_the_stack_of_what_holds_up_the_loop_is_logged_while_it_does(log_p
     watchdog = Watchdog(lags.append)
     watchdog.start()
     await until(lambda: lags)
-    hold_up(0.35)
+    hold_up(1)
     await until(lambda: max(lags) > 0.2)
     watchdog.close()
     await until(lambda: not watchers())
     told = [line for line in log_pipe() if line["event"].startswith("event_loop")]
-    assert [line["event"] for line in told] == ["event_loop_blocked", "event_loop_free"]
-    blocked, free = told
+    ours = [n for n, line in enumerate(told) if "hold_up: time.sleep(seconds)" in str(line["details"])]
+    assert len(ours) == 1, "others may be: a busy machine holds up a loop as well"
+    blocked, free = told[ours[0] : ours[0] + 2]
+    assert [blocked["event"], free["event"]] == ["event_loop_blocked", "event_loop_free"]
     assert blocked["level"] == "warning"
-    assert 200 <= blocked["duration_ms"] < 350
+    assert 200 <= blocked["duration_ms"] < 1000
     assert "hold_up: time.sleep(seconds)" in blocked["details"]["stack"][-1]
     assert free["duration_ms"] > blocked["duration_ms"]
 
@@ -59,7 +63,7 @@ async def test_a_loop_that_is_never_free_again_is_told_of_all_the_same(log_pipe)
     """The line comes during the block, not after it."""
     watchdog = Watchdog(lambda _: None, interval=0.01, patience=0.05)
     watchdog.start()
-    hold_up(0.2)
+    select.select([log_pipe.read], [], [], PATIENCE)  # the block, until something is written
     lines = log_pipe()  # the loop has not run since
     watchdog.close()
     assert [line["event"] for line in lines] == ["event_loop_blocked"]
@@ -67,9 +71,10 @@ async def test_a_loop_that_is_never_free_again_is_told_of_all_the_same(log_pipe)
 
 async def test_a_loop_that_only_has_much_to_do_is_left_in_peace(log_pipe):
     lags: list[float] = []
-    watchdog = Watchdog(lags.append, interval=0.005)
+    watchdog = Watchdog(lags.append, interval=0.005, patience=1)
     watchdog.start()
-    while len(lags) < 10:
+    begun = time.monotonic()
+    while len(lags) < 10 or time.monotonic() - begun < 1.2:
         hold_up(0.002)
         await asyncio.sleep(0)
     watchdog.close()
@@ -82,7 +87,7 @@ def test_a_loop_that_is_closed_ends_the_watch(log_pipe):
         Watchdog(lambda _: None, interval=0.01).start()
 
     asyncio.run(start())
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + PATIENCE
     while watchers():
         assert time.monotonic() < deadline
         time.sleep(0.005)

