@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holodeck.core import events as e
-from holodeck.core.messages import ToolMessage, now
+from holodeck.core.messages import MediaPart, TextPart, ToolMessage, now
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolSchema
 from holodeck.models.scripted import calls, says
@@ -91,6 +91,31 @@ async def test_a_frontend_tool_ends_the_run_and_its_result_continues_it():
     response = await scene.play(client_results=[result], client_tools=[CLIENT_TOOL])
     assert response.final_response == "painted"
     assert scene.model.prompts[1].messages[-1].content == "it is red"
+
+
+@pytest.mark.req("AGT-08")
+async def test_a_frontend_tools_result_is_as_bounded_as_any_other():
+    reading = calls(("read_result", '{"call_id": "c1", "offset": 11000}'))
+    scene = Scene(calls(("paint", "{}")), reading, says("read"), max_result_characters=1000)
+    await scene.play("paint it", client_tools=[CLIENT_TOOL])
+    result = ToolMessage(call_id="c1", name="", content=(TextPart("x" * 11_000), TextPart("the end")))
+    await scene.play(client_results=[result], client_tools=[CLIENT_TOOL])
+    shown, piece = [each.content for each in scene.conversation.messages if isinstance(each, ToolMessage)]
+    assert len(shown) < 1200
+    assert "read_result shows them" in shown
+    assert piece.endswith("the end")
+
+
+@pytest.mark.req("AGT-08")
+async def test_a_picture_that_a_frontend_tool_brings_is_kept_beside_bounded_text():
+    scene = Scene(calls(("paint", "{}")), says("nice"), max_result_characters=1000)
+    await scene.play("paint it", client_tools=[CLIENT_TOOL])
+    picture = MediaPart(mime_type="image/png", data="iVBORw0KGgo=")
+    result = ToolMessage(call_id="c1", name="", content=(TextPart("x" * 11_000), picture))
+    await scene.play(client_results=[result], client_tools=[CLIENT_TOOL])
+    (kept,) = [each.content for each in scene.conversation.messages if isinstance(each, ToolMessage)]
+    assert len(kept[0].text) < 1200
+    assert kept[1] == picture
 
 
 async def test_results_for_calls_that_the_client_was_never_given_are_ignored():

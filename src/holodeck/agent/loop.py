@@ -218,7 +218,7 @@ class _Run:
 
     async def _carry_out(self, batch: Batch, decision: Decision) -> None:
         for message in decision.client_results:
-            batch.results[message.call_id] = message
+            self.tools.take(batch, message)
         for call, text in decision.refused:
             self.tools.answer(batch, call, ToolResult.failure(text))
         await self.tools.run_approved(batch, decision.approved)

@@ -11,10 +11,22 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
+import msgspec
+
 from holodeck.agent.budget import NOT_PAID_FOR, Spending
 from holodeck.agent.kept_results import KeptResults
 from holodeck.agent.narrator import Narrator
-from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
+from holodeck.core.messages import (
+    AssistantMessage,
+    MediaPart,
+    Message,
+    Part,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    text_of,
+)
+from holodeck.core.text import shorten
 from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus, arguments_shown
 from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.names import unknown_tool
@@ -97,6 +109,18 @@ class ToolRunner:
     def answer(self, batch: Batch, call: ToolCall, result: ToolResult) -> None:
         """Gives a call a result without carrying it out."""
         self._finish(batch, call, {}, result, 0.0)
+
+    def take(self, batch: Batch, result: ToolMessage) -> None:
+        """A result that the client brought: as long as any other may be."""
+        content = result.content
+        if isinstance(content, str) or not any(isinstance(part, MediaPart) for part in content):
+            content = self.kept.shorten(result.call_id, text_of(content), self.max_characters)
+        else:
+            content = tuple(self._shortened(part) for part in content)
+        batch.results[result.call_id] = msgspec.structs.replace(result, content=content)
+
+    def _shortened(self, part: Part) -> Part:
+        return TextPart(shorten(part.text, self.max_characters)) if isinstance(part, TextPart) else part
 
     def abandon(self, batch: Batch, text: str = ABANDONED) -> None:
         """Gives every call that has no result one that says why. A history must not hold an unanswered call."""
