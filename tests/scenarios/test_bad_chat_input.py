@@ -3,6 +3,7 @@
 Files that cannot be read are sent in every way, and the problem has to name them.
 """
 
+import gzip
 import json
 from collections.abc import AsyncIterator, Callable
 from typing import Any, NamedTuple
@@ -73,6 +74,10 @@ def typed(content_type: str) -> dict[str, str]:
 
 
 HI = {"message": "hi"}
+CUT_OFF = (
+    b'--x\r\nContent-Disposition: form-data; name="message"\r\n\r\nhi\r\n'
+    b'--x\r\nContent-Disposition: form-data; name="files"; filename="a.txt"\r\n\r\nhalf of a fi'
+)
 BAD = {
     "no JSON": Bad(b"{", 400),
     "no object": Bad(b"[]", 422),
@@ -96,6 +101,9 @@ BAD = {
     "a web form": Bad(b"message=hi", 415, "unsupported-media-type", headers=typed("application/x-www-form-urlencoded")),
     "a form without boundary": Bad(b"hi", 400, headers=typed("multipart/form-data")),
     "a broken form": Bad(b"nonsense", 400, headers=typed("multipart/form-data; boundary=x")),
+    "a form that breaks off": Bad(CUT_OFF, 400, headers=typed("multipart/form-data; boundary=x")),
+    "an empty form": Bad(b"", 400, headers=typed("multipart/form-data; boundary=x")),
+    "a compressed body": Bad(gzip.compress(b"{}"), 415, "unsupported-media-type", headers={**JSON, "Content-Encoding": "gzip"}),
     "a form: no message": Bad(form({}, 1), 422),
     "a form: a blank message": Bad(form({"message": " "}, 1), 422),
     "a form: too long a message": Bad(form({"message": "x" * 10_001}), 422),

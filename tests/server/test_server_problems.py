@@ -1,5 +1,6 @@
 """Whatever is wrong, the answer is problem+json, and the mistake is never ours."""
 
+import gzip
 import json
 
 import pytest
@@ -29,6 +30,7 @@ CASES = [  # method, path, headers, body → status, code
     ("POST", "/awp", {"Content-Type": "application/x-www-form-urlencoded"}, GOOD, 415, "unsupported-media-type"),
     ("POST", "/awp", {"Content-Type": "multipart/form-data; boundary=x"}, GOOD, 415, "unsupported-media-type"),
     ("POST", "/awp", {"Content-Type": ""}, GOOD, 415, "unsupported-media-type"),
+    ("POST", "/awp", {**JSON, "Content-Encoding": "gzip"}, gzip.compress(GOOD), 415, "unsupported-media-type"),
     ("POST", "/awp", JSON, b"", 400, "invalid-request"),
     ("POST", "/awp", JSON, b"{", 400, "invalid-request"),
     ("POST", "/awp", JSON, b"\xff\xfe", 400, "invalid-request"),
@@ -62,6 +64,7 @@ CASES = [  # method, path, headers, body → status, code
     ("POST", "/awp", JSON, body(threadId="else"), 422, "invalid-request"),
     ("GET", "/runs/none", {}, None, 404, "run-not-found"),
     ("GET", "/runs/none/events", {}, None, 404, "run-not-found"),
+    ("GET", "/runs/" + "a" * 8000, {}, None, 404, "run-not-found"),
     ("POST", "/runs/none/stop", {}, b"", 404, "run-not-found"),
     ("GET", "/runs/fine/events?after=x", {}, None, 422, "invalid-request"),
     ("GET", "/runs/fine/events?after=-2", {}, None, 422, "invalid-request"),
@@ -106,7 +109,7 @@ async def test_every_mistake_has_its_problem():
                 assert told["type"] == PROBLEM_BASE + code, (case, told)
                 assert told["status"] == status, case
                 assert told["title"], case
-                assert told["detail"], case
+                assert 0 < len(told["detail"]) < 2100, case
                 assert told["instance"] == answer.headers["X-Request-ID"], case
                 assert "Traceback" not in str(told), case
                 if status == 405:

@@ -1,14 +1,14 @@
 """How large and how slow a body may be, counted while it arrives (T15, T17).
 
 A body that says it is too large is refused before a byte of it is read. One that does not say its size is read up to a
-small limit. One that drips in too slowly is given up.
+small limit. One that drips in too slowly is given up. One that is compressed is refused: its size would say nothing.
 """
 
 import asyncio
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from holodeck.errors import InvalidRequest, PayloadTooLarge
+from holodeck.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 from holodeck.server.connection import connection_of
 from holodeck.server.options import RequestLimits
 
@@ -27,6 +27,8 @@ class BodyLimits:
 
     def _metered(self, scope: Scope, receive: Receive) -> Receive:
         headers = dict(scope["headers"])
+        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+            raise UnsupportedMediaType("Compressed bodies are not read; send it without Content-Encoding.")
         if b"transfer-encoding" in headers:
             return MeteredBody(receive, self._limits, self._limits.max_unmeasured_body)
         declared = headers.get(b"content-length", b"0")

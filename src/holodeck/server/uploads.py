@@ -6,12 +6,14 @@ have is bounded here. What a file holds, and what the model is shown of it, is f
 
 import asyncio
 import logging
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
 from hashlib import sha256
 from typing import Any
 
 import msgspec
 from starlette.datastructures import FormData, UploadFile
-from starlette.exceptions import HTTPException
+from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import Request
 
 from holodeck.errors import InvalidRequest, PayloadTooLarge, StorageFull, UnsupportedMediaType
@@ -60,17 +62,44 @@ async def _decoded(file: FileContent, field: str, limits: FileLimits) -> Upload:
 
 
 async def _of_form(request: Request, limits: FileLimits) -> tuple[ChatRequest, list[Upload]]:
-    parsed = limits.max_files + PARSED_FILES
     try:
-        async with request.form(max_files=parsed, max_fields=MAX_FIELDS, max_part_size=MAX_FIELD_BYTES) as form:
+        async with _form(request, max_files=limits.max_files + PARSED_FILES) as form:
             chat = chat_request(form.get("message"), form.get("session_id") or None, _decisions(form))
             found = _files(form, limits.max_files)
             return chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)]
     except OSError as error:  # of a temporary file: what it holds is gone with it
         log.error("a form cannot be kept while it is read: %s", error.strerror)  # noqa: TRY400  no defect of ours
         raise StorageFull("The server has no room to keep the files while it reads them.") from error
-    except HTTPException as error:  # how Starlette tells that a form is broken or has too many parts
-        raise InvalidRequest(f"The form cannot be read: {error.detail}", status=400) from error
+    except MultiPartException as error:  # how Starlette tells that a form is broken or has too many parts
+        raise InvalidRequest(f"The form cannot be read: {error.message}", status=400) from error
+
+
+class WholeForm(MultiPartParser):
+    """Starlette does without the end of a form, and then without the file that was cut off there (SRV-14)."""
+
+    _whole = False
+
+    def on_end(self) -> None:
+        self._whole = True
+
+    async def parse(self) -> FormData:
+        form = await super().parse()
+        if not self._whole:
+            for file in self._files_to_close_on_error:
+                file.close()
+            raise MultiPartException("It breaks off before its end.")
+        return form
+
+
+@asynccontextmanager
+async def _form(request: Request, *, max_files: int) -> AsyncIterator[FormData]:
+    limits = {"max_files": max_files, "max_fields": MAX_FIELDS, "max_part_size": MAX_FIELD_BYTES}
+    async with aclosing(request.stream()) as body:
+        form = await WholeForm(request.headers, body, **limits).parse()
+    try:
+        yield form
+    finally:
+        await form.close()
 
 
 def _decisions(form: FormData) -> Any:

@@ -8,10 +8,11 @@ from collections.abc import Sequence
 
 import msgspec
 
-from holodeck.core.text import clean
+from holodeck.core.text import clean, shorten
 from holodeck.errors import PROBLEM_BASE, HoloDeckError, InvalidRequest
 
 CONTENT_TYPE = "application/problem+json"
+MAX_DETAIL = 2000
 
 
 class FieldError(msgspec.Struct, frozen=True):
@@ -52,7 +53,7 @@ def problem(error: HoloDeckError, instance: str | None = None, errors: Sequence[
         type=PROBLEM_BASE + error.code,
         title=error.title,
         status=error.status,
-        detail=clean(error.message),  # may quote the client, and the client may have sent half a surrogate pair
+        detail=shorten(clean(error.message), MAX_DETAIL),  # may quote the client: half a surrogate pair, an endless id
         instance=instance,
         reason=error.reason,
         retry_after=error.retry_after,
