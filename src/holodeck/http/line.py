@@ -16,8 +16,10 @@ from holodeck.http.failures import ConnectionBroken, HttpError, NotHttp
 from holodeck.http.unpacking import unpacker
 
 LONGEST_HEAD = 65_536
+MOST_BESIDES = 4 * 2**20  # bytes of one answer that came without any of its body: trailers, crumbs of framing
 A_LOT = 65_536  # bytes in one read; after so many, others have a turn
 
+_CODINGS = frozenset({"chunked", "identity"})
 Sink = Callable[[bytes], bool]  # takes a piece of the body; says whether that was enough
 
 
@@ -28,6 +30,7 @@ class Response:
         self.status = status
         self.headers = headers  # names in small letters; of several with one name, the first
         self.over = False  # all of the body has come
+        self._done = False  # it has, or never will
         self._sink: Sink | None = None
         self._context: Context | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -59,14 +62,16 @@ class Response:
             await self._waiter
         finally:
             self._sink = self._context = self._waiter = None
+        if self._failure is not None:
+            raise self._failure
 
     def take(self, piece: bytes) -> None:
         """A piece came."""
-        if self.over:
-            return None  # it belongs to an answer that nobody asked for
+        if self._done:
+            return None  # it belongs to an answer that nobody asked for, or to one that nobody wants
         if self._unpack is not None:
             try:
-                piece = self._unpack(piece)
+                piece = self._unpack.take(piece)
             except NotHttp as error:
                 return self.end(error)
             if not piece:
@@ -79,24 +84,24 @@ class Response:
         except Exception as error:  # noqa: BLE001  whoever pours gets it
             return self.end(error)
         if enough:
-            self._wake(None)
+            self._wake()
         return None
 
     def end(self, failure: BaseException | None = None) -> None:
         """No more will come: the body is whole, or why it is not."""
-        if self.over or self._failure is not None:
+        if self._done:
             return
+        if failure is None and self._unpack is not None and not self._unpack.whole:
+            failure = ConnectionBroken("the server's answer ends in the middle of what it has compressed")
+        self._done = True
         self.over = failure is None
         self._failure = failure
-        self._wake(failure)
+        self._wake()
 
-    def _wake(self, failure: BaseException | None) -> None:
+    def _wake(self) -> None:
         self._sink = None
         if self._waiter is not None and not self._waiter.done():
-            if failure is None:
-                self._waiter.set_result(None)
-            else:
-                self._waiter.set_exception(failure)
+            self._waiter.set_result(None)
 
 
 class Line(asyncio.Protocol):
@@ -126,6 +131,8 @@ class Line(asyncio.Protocol):
 
     async def ask(self, head: bytes, body: bytes = b"") -> Response:
         """Sends a request and waits for the head of its answer."""
+        if self.lost:
+            raise ConnectionBroken("the server closed the connection before it was asked")
         self._ended, self._response, self._head_size = False, None, 0
         self._headers = {}
         self._asked = asyncio.get_running_loop().create_future()
@@ -157,13 +164,18 @@ class Line(asyncio.Protocol):
         except httptools.HttpParserUpgrade:
             failure = NotHttp("the server wants to speak something else")
         except httptools.HttpParserError as error:
-            failure = NotHttp(f"the server's answer is not HTTP: {error}")
+            ours = error.__context__  # what a callback raised
+            failure = ours if isinstance(ours, NotHttp) else NotHttp(f"the server's answer is not HTTP: {error}")
         if self._response is None:
             self._head_size += len(data)
             if failure is None and self._head_size > LONGEST_HEAD:
                 failure = NotHttp("the head of the server's answer does not end")
         elif self._pieces:
             self._pass_on(self._response)
+        else:
+            self._head_size += len(data)
+            if failure is None and self._head_size > MOST_BESIDES:
+                failure = NotHttp("the server's answer holds next to nothing")
         if failure is not None:
             self._fail(failure)
         elif len(data) >= A_LOT:
@@ -171,10 +183,10 @@ class Line(asyncio.Protocol):
         return None
 
     def connection_lost(self, exc: BaseException | None) -> None:
-        self.lost = True
+        dropped, self.lost = self.lost, True
         if self._ended:
             return
-        if exc is None and self._response is not None and not self._is_framed():
+        if exc is None and not dropped and self._response is not None and not self._is_framed():
             self._ended = True
             self._response.end()
         else:
@@ -187,16 +199,25 @@ class Line(asyncio.Protocol):
             self._usable = False  # an answer to nothing
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._response is None:
-            self._headers.setdefault(name.decode("latin-1").lower(), value.decode("latin-1"))
+        if self._response is not None:
+            return  # a trailer
+        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        if key not in self._headers:
+            self._headers[key] = text
+        elif key == "transfer-encoding":
+            self._headers[key] += f", {text}"
 
     def on_headers_complete(self) -> None:
         if self._ended:
             return
         status = self._parser.get_status_code()
         if status < HTTPStatus.OK:
+            if status <= HTTPStatus.SWITCHING_PROTOCOLS and status != HTTPStatus.CONTINUE:
+                raise NotHttp("no answer begins so")
             self._headers = {}  # the real answer follows
             return
+        if self._headers.get("transfer-encoding", "chunked").lower() not in _CODINGS:
+            raise NotHttp("the server's answer comes in a coding that nobody asked for")
         self._response = Response(status, self._headers)
         if self._asked is not None and not self._asked.done():
             self._asked.set_result(self._response)
@@ -218,7 +239,7 @@ class Line(asyncio.Protocol):
     def _is_framed(self) -> bool:
         """Whether the answer says where it ends. Otherwise it ends with the connection."""
         coding = self._headers.get("transfer-encoding")
-        return "content-length" in self._headers if coding is None else coding.lower().endswith("chunked")
+        return "content-length" in self._headers if coding is None else coding.lower() == "chunked"
 
     def _fail(self, failure: HttpError) -> None:
         self._ended, self._usable = True, False

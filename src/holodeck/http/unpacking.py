@@ -1,47 +1,67 @@
 """Bodies that come compressed although we asked for none of it."""
 
 import zlib
-from collections.abc import Callable
+from typing import Protocol
 
 from holodeck.http.failures import NotHttp
 
+MOST = 8 * 2**20  # bytes that one read may become: more is a bomb, or so much that nobody else would have a turn
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
-_PLAIN = frozenset({"", "identity"})
+_BARE = -zlib.MAX_WBITS
 _KNOWN = frozenset({"gzip", "x-gzip", "deflate"})
+_UNKNOWN = frozenset({"br", "zstd", "compress", "x-compress", "dcb", "dcz"})
 
 
-def unpacker(encoding: str) -> Callable[[bytes], bytes] | None:
-    """Turns pieces of a body into what they mean; None when they mean themselves."""
-    name = encoding.strip().lower()
-    if name in _PLAIN:
-        return None
-    if name not in _KNOWN:
-        return _refuse
-    return _Unpacker().take
+class Unpacker(Protocol):
+    """Turns pieces of a body into what they mean. `whole`: they may end here."""
+
+    whole: bool
+
+    def take(self, piece: bytes, /) -> bytes: ...
 
 
-def _refuse(_: bytes) -> bytes:
-    raise NotHttp("the server's answer is compressed in a way that nobody asked for")
+def unpacker(encoding: str) -> Unpacker | None:
+    """None when pieces mean themselves, as they do where `none` or a charset is said to be their coding."""
+    names = [name for name in (part.strip().lower() for part in encoding.split(",")) if name not in ("", "identity")]
+    if len(names) == 1 and names[0] in _KNOWN:
+        return _Zipped(may_be_bare=names[0] == "deflate")
+    return None if _UNKNOWN.union(_KNOWN).isdisjoint(names) else _Refusing()
 
 
-class _Unpacker:
-    def __init__(self) -> None:
-        self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
-        self._begun = False
+class _Refusing:
+    whole = True
+
+    def take(self, _: bytes) -> bytes:
+        raise NotHttp("the server's answer is compressed in a way that nobody asked for")
+
+
+class _Zipped:
+    def __init__(self, *, may_be_bare: bool) -> None:
+        self._may_be_bare = may_be_bare
+        self._stream: zlib._Decompress | None = None
+        self.whole = True
 
     def take(self, piece: bytes) -> bytes:
-        try:
-            data = self._unpack(piece)
-        except zlib.error as error:
-            raise NotHttp("the server's answer says that it is compressed, and is not") from error
-        self._begun = True
-        return data
+        unpacked = b""
+        while piece:
+            if self._stream is None:
+                self._stream = zlib.decompressobj(self._form(piece[0]))
+            elif self._stream.eof:  # another member, or the padding that may follow one
+                piece = piece.lstrip(b"\0")
+                if not piece:
+                    break
+                self._stream = zlib.decompressobj(_GZIP_OR_ZLIB)
+            try:
+                unpacked += self._stream.decompress(piece, MOST + 1 - len(unpacked))
+            except zlib.error as error:
+                raise NotHttp("the server's answer says that it is compressed, and is not") from error
+            if len(unpacked) > MOST:
+                raise NotHttp("the server's answer unpacks to more than anybody can take")
+            piece = self._stream.unused_data
+            self.whole = self._stream.eof
+        return unpacked
 
-    def _unpack(self, piece: bytes) -> bytes:
-        try:
-            return self._stream.decompress(piece)
-        except zlib.error:
-            if self._begun:
-                raise
-            self._stream = zlib.decompressobj(-zlib.MAX_WBITS)  # some mean the bare format by "deflate"
-            return self._stream.decompress(piece)
+    def _form(self, first: int) -> int:
+        """Some mean the bare format by "deflate". Neither gzip nor zlib begins as it does."""
+        is_wrapped = first == 0x1F or first & 0x0F == 0x08  # noqa: PLR2004  RFC 1952 and RFC 1950
+        return _BARE if self._may_be_bare and not is_wrapped else _GZIP_OR_ZLIB

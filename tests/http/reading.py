@@ -1,0 +1,21 @@
+"""Asking and reading to the end, as a test does it most of the time."""
+
+from holodeck.http.client import Client
+from holodeck.http.line import Response
+from tests.http.peers import Peers
+
+
+async def read(client: Client, peers: Peers | str, body: bytes = b"{}") -> tuple[int, bytes]:
+    """Status and body of an answer that was read to its end."""
+    url = peers if isinstance(peers, str) else peers.url
+    came = bytearray()
+    async with client.post(url, body) as response:
+        await response.pour(came.extend)  # gives None: never enough
+        assert response.over
+    return response.status, bytes(came)
+
+
+async def ask(client: Client, peers: Peers | str) -> Response:
+    """The head only; the connection is ended."""
+    async with client.post(peers if isinstance(peers, str) else peers.url, b"{}") as response:
+        return response
