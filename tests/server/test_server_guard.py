@@ -13,6 +13,7 @@ HOSTS = {
     "127.0.0.1:{port}": True,
     "localhost:{port}": True,
     "LOCALHOST": True,
+    "localhost:": True,  # RFC 3986: the port may be empty
     "[::1]:{port}": True,
     "agent.example": True,  # configured
     "evil.example": False,
@@ -36,6 +37,8 @@ ORIGINS = {
     "": False,
     "file://": False,
     "http://localhost:1": False,  # another port is another origin
+    "http://[": False,
+    "http://[::1": False,
 }
 CONTENT_TYPES = {
     "application/json": True,
@@ -139,9 +142,18 @@ async def test_strange_heads_are_refused():
             await writer.wait_closed()
 
 
+async def test_spaces_around_a_host_are_no_part_of_it():
+    async with served() as s:
+        reader, writer = await s.connect()
+        writer.write(b"GET /health HTTP/1.1\r\nHost:  localhost \t\r\n\r\n")
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 200")
+        writer.close()
+
+
 def test_names_are_taken_from_hosts_and_nothing_else():
     assert name_of("LocalHost:80") == "localhost"
     assert name_of("[::1]:80") == "::1"
+    assert name_of("a:") == "a"
     assert name_of("a.b.") == "a.b"
     for bad in ("", "a b", "a/b", "a?b", "a#b", "a@b", "[::1", "a:b", "a:99999", "a\tb", "//a"):
         assert name_of(bad) is None, bad
