@@ -107,6 +107,20 @@ async def test_a_kept_run_is_not_told_twice():
         assert "".join(data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT") == "two"
 
 
+async def test_a_run_that_is_longer_than_its_log_is_told_by_the_history():
+    stories = says("one"), says("w " * 300), says("three")
+    async with served(*stories, max_log_events=100) as s:
+        for run in ("r1", "r2", "r3"):
+            async with s.post(legacy(thread="t", run=run)) as answer:
+                await answer.read()
+            async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
+                assert answer.status == 200
+                told = [data for _, data in frames(await answer.read())]
+            snapshots = [data for data in told if data["type"] == "MESSAGES_SNAPSHOT"]
+            assert [len(data["messages"]) for data in snapshots][:1] == ([] if run == "r1" else [4])
+        assert "".join(data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT") == "three"
+
+
 async def test_connecting_to_nothing_is_an_empty_stream():
     async with served() as s, s.post(legacy(thread="new"), BASE + "/agent/default/connect") as answer:
         assert (answer.status, await answer.read()) == (200, b"")

@@ -35,6 +35,11 @@ class RunLog:
         return self._dropped + len(self._events)
 
     @property
+    def is_whole(self) -> bool:
+        """Whether it can still be read from its beginning."""
+        return self._dropped == 0
+
+    @property
     def kept(self) -> Sequence[Event]:
         """All events that did not fall out yet."""
         return self.since(self._dropped)

@@ -159,7 +159,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     _check(server, agent_id)
     given = decode(body)
     take_place()
-    found = server.runs.of_session(given.thread_id, user_id=user_of(request))
+    found = _readable(server.runs.of_session(given.thread_id, user_id=user_of(request)))
     return EventStream(
         server.runs,
         [
@@ -170,6 +170,12 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
         content_type=sse.CONTENT_TYPE,
         prefix=_before(await server.history(given.thread_id, user_id=user_of(request)), found, given),
     )
+
+
+def _readable(runs: Sequence[Run]) -> Sequence[Run]:
+    """Those after the last whose beginning is not kept any more: up to there, the history has to tell it."""
+    cut = next((i + 1 for i in reversed(range(len(runs))) if not runs[i].log.is_whole), 0)
+    return runs[cut:]
 
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput) -> bytes:
