@@ -1,6 +1,8 @@
 """What every test may use: the requirement marker. And how several workers share the tests."""
 
+import gc
 import os
+from collections.abc import Generator
 from typing import Any
 
 import pytest
@@ -14,6 +16,17 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "req(*ids): the requirements that this test shows (tests/requirements.py)")
     settings.register_profile("ours", examples(50))
     settings.load_profile("ours")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """What is collected stays to the end. To look for garbage in it, again and again, took a third of the collection."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
