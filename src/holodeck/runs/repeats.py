@@ -7,27 +7,38 @@ key is made of, and what makes two requests the same, is known to the wires.
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass, field
+from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run, Runs
 
 
-@dataclass(frozen=True)
-class RunKey:
+class RunKey(NamedTuple):
     """Two wires or two users never mean the same run, whatever they call it."""
 
     wire: str
     user_id: str
     name: str
-    written_in: str = field(default="key", compare=False)  # what the client has to look at if it is taken
+    written_in: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
 
 
-@dataclass(frozen=True, eq=False)
 class _Beginning:
-    essence: bytes
-    over: asyncio.Event = field(default_factory=asyncio.Event)
+    """A run that is not there yet. Few have a twin who waits for it."""
+
+    __slots__ = ("_over", "essence")
+
+    def __init__(self, essence: bytes) -> None:
+        self.essence = essence
+        self._over: asyncio.Event | None = None
+
+    async def wait(self) -> None:
+        self._over = self._over or asyncio.Event()
+        await self._over.wait()
+
+    def end(self) -> None:
+        if self._over is not None:
+            self._over.set()
 
 
 class Repeats:
@@ -41,7 +52,7 @@ class Repeats:
         """The run of this key, begun now if there is none. `essence` is the same for the same request only."""
         while (twin := self._beginning.get(key)) is not None:
             _check(key, essence, twin.essence)
-            await twin.over.wait()
+            await twin.wait()
         run = self._started.get(key)
         if run is not None and self._runs.knows(run):
             _check(key, essence, self._essences[run])
@@ -56,7 +67,7 @@ class Repeats:
             return run
         finally:  # a request that was refused leaves its twin to try for itself
             del self._beginning[key]
-            beginning.over.set()
+            beginning.end()
 
 
 def _check(key: RunKey, essence: bytes, first: bytes) -> None:
