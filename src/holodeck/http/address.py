@@ -48,17 +48,17 @@ class Route(msgspec.Struct, frozen=True):
 
 @cache  # an agent has a handful of URLs
 def address_of(url: str) -> Address:
-    parts = urlsplit(url)
-    if parts.scheme not in _PORTS or not parts.hostname:
-        raise Unsendable("the URL has to begin with http:// or https:// and a host")
     try:
+        parts = urlsplit(url)
+        if parts.scheme not in _PORTS or not parts.hostname:
+            raise Unsendable("the URL has to begin with http:// or https:// and a host")
         port = parts.port or _PORTS[parts.scheme]
         host = parts.hostname if parts.hostname.isascii() else parts.hostname.encode("idna").decode()
+        target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_AS_IT_IS)
     except ValueError as error:  # UnicodeError is one
-        raise Unsendable("the URL's host or port is none") from error
-    target = quote((parts.path or "/") + (f"?{parts.query}" if parts.query else ""), safe=_AS_IT_IS)
-    user = f"{unquote(parts.username)}:{unquote(parts.password or '')}" if parts.username else None
-    return Address(parts.scheme, host, port, target, user)
+        raise Unsendable("the URL holds what none can hold") from error
+    name, password = unquote(parts.username or ""), unquote(parts.password or "")
+    return Address(parts.scheme, host, port, target, f"{name}:{password}" if name or password else None)
 
 
 def proxy_for(url: str) -> str | None:

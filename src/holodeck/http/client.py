@@ -9,20 +9,24 @@ import re
 from collections.abc import Mapping
 from types import TracebackType
 
-from holodeck.http.address import Route, address_of, proxy_for
+from holodeck.http.address import Address, Route, address_of, proxy_for
 from holodeck.http.dial import credentials, dial
-from holodeck.http.failures import Unsendable
+from holodeck.http.failures import ConnectionBroken, NoProxy, Unsendable
 from holodeck.http.line import Line, Response
 
 KEPT = 15.0  # seconds that a connection waits for the next request; most servers wait a little longer
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "holodeck"}
 _OF_A_BODY = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
-_CONTROLS = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]")
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class Client:
-    """`async with client.post(url, body) as response:`; leaving the block before the body is over ends the connection."""
+    """`async with client.post(url, body) as response:`; leaving the block before the body is over ends the connection.
+
+    It raises an HttpError when the block is entered, never before.
+    """
 
     def __init__(self, headers: Mapping[str, str], connect_timeout: float) -> None:
         self._headers = headers
@@ -31,31 +35,41 @@ class Client:
         self._busy: set[Line] = set()
         self._ways: dict[tuple[str, str], tuple[Route, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
+        self._closed = 0  # times
 
     def get(self, url: str) -> "Exchange":
-        route, head = self._way("GET", url)
-        return Exchange(self, route, head + b"\r\n", b"")
+        return Exchange(self, "GET", url, None)
 
     def post(self, url: str, body: bytes) -> "Exchange":
         """A JSON body; the answer may be a stream of events."""
-        route, head = self._way("POST", url)
-        return Exchange(self, route, b"%bContent-Length: %d\r\n\r\n" % (head, len(body)), body)
+        return Exchange(self, "POST", url, body)
 
     async def line(self, route: Route) -> Line:
         """A connection of one's own, until it is given back."""
         waiting = self._idle.get(route)
+        oldest = asyncio.get_running_loop().time() - KEPT
         while waiting:
             line = waiting.pop()
-            if line.reusable and not line.transport.is_closing():
+            if line.reusable and line.idle_since > oldest and not line.transport.is_closing():
                 break
+            line.drop()
         else:
-            line = await dial(route, self._connect_timeout)
+            line = await self._new_line(route)
         self._busy.add(line)
+        return line
+
+    async def _new_line(self, route: Route) -> Line:
+        closed = self._closed
+        line = await dial(route, self._connect_timeout)
+        if closed != self._closed:
+            line.drop()
+            raise ConnectionBroken("the client was closed meanwhile")
         return line
 
     def give_back(self, route: Route, line: Line) -> None:
         self._busy.discard(line)
-        if not line.reusable or line.transport.is_closing():
+        unsent = line.transport.get_write_buffer_size()  # the answer came before all of the request was read
+        if unsent or not line.reusable or line.transport.is_closing():
             return line.drop()
         loop = asyncio.get_running_loop()
         line.idle_since = loop.time()
@@ -65,6 +79,8 @@ class Client:
         return None
 
     async def close(self) -> None:
+        """Ends all connections, also those that are just being made."""
+        self._closed += 1
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
@@ -86,7 +102,7 @@ class Client:
                 del self._idle[route]
         self._sweeper = loop.call_later(KEPT, self._sweep) if self._idle else None
 
-    def _way(self, method: str, url: str) -> tuple[Route, bytes]:
+    def way(self, method: str, url: str) -> tuple[Route, bytes]:
         """How to get there, and the head of a request up to where its length is said: the same for all of one URL."""
         way = self._ways.get((method, url))
         if way is None:
@@ -95,8 +111,7 @@ class Client:
 
     def _find_way(self, method: str, url: str) -> tuple[Route, bytes]:
         address = address_of(url)
-        by = proxy_for(url)
-        proxy = address_of(by if "://" in by else f"http://{by}") if by else None
+        proxy = _address_of_proxy(proxy_for(url))
         ours = {"Host": address.authority, **_OURS, **(_OF_A_BODY if method == "POST" else {})}
         lines = _lines(ours, self._headers)
         target = address.target
@@ -110,15 +125,18 @@ class Client:
 class Exchange:
     """One request and its answer."""
 
-    def __init__(self, client: Client, route: Route, head: bytes, body: bytes) -> None:
+    def __init__(self, client: Client, method: str, url: str, body: bytes | None) -> None:
         self._client = client
-        self._route = route
-        self._request = head, body
+        self._method, self._url = method, url
+        self._body = body
 
     async def __aenter__(self) -> Response:
+        self._route, head = self._client.way(self._method, self._url)
+        body = self._body or b""
+        length = b"" if self._body is None else b"Content-Length: %d\r\n" % len(body)
         self._line = line = await self._client.line(self._route)
         try:
-            return await line.ask(*self._request)
+            return await line.ask(b"%b%b\r\n" % (head, length), body)
         except BaseException:
             line.drop()
             self._client.give_back(self._route, line)
@@ -133,8 +151,16 @@ class Exchange:
 def _lines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     """Headers, ours unless the user says otherwise; what says where a body ends is never theirs to say."""
     merged = {name.lower(): (name, value) for name, value in (*ours.items(), *theirs.items())}
-    lines = [f"{name}: {value}" for key, (name, value) in merged.items() if key not in _FRAMING]
-    for line in lines:
-        if _CONTROLS.search(line) or max(line) > "\xff":
+    for name, value in merged.values():
+        if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
             raise Unsendable("a header holds characters that none can carry")
-    return lines
+    return [f"{name}: {value}" for key, (name, value) in merged.items() if key not in _FRAMING]
+
+
+def _address_of_proxy(url: str | None) -> Address | None:
+    if not url:
+        return None
+    try:
+        return address_of(url if "://" in url else f"http://{url}")
+    except Unsendable as error:
+        raise NoProxy("the proxy's URL has to begin with http:// or https:// and a host") from error

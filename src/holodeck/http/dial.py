@@ -24,7 +24,7 @@ async def dial(route: Route, seconds: float) -> Line:
     except TimeoutError as error:
         raise NoConnection(f"no connection within {seconds:g} s") from error
     except ssl.SSLCertVerificationError as error:
-        raise NoTrust("its certificate was not accepted") from error
+        raise NoTrust(f"its certificate was not accepted ({error.verify_message})") from error
     except ssl.SSLError as error:
         raise NoTrust("it does not answer in TLS; is http:// meant?") from error
     except HttpError:
@@ -63,7 +63,7 @@ async def _connect(address: Address, *, secure: bool) -> Line:
             Line,
             sock=connected,
             ssl=_trust() if secure else None,
-            server_hostname=address.host if secure else None,
+            server_hostname=_name_of(address) if secure else None,
         )
     except BaseException:
         connected.close()
@@ -75,10 +75,15 @@ async def _tunnel(line: Line, proxy: Address, target: Address) -> Line:
     """Through a proxy that only passes bytes on: it does not see what is said inside."""
     lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}", *credentials(proxy), "", ""]
     answer = await line.ask("\r\n".join(lines).encode())
-    if answer.status != HTTPStatus.OK:
+    if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
         raise NoProxy(f"the proxy {proxy.place} does not let us through ({answer.status})")
+    if line.transport.is_closing():
+        raise NoProxy(f"the proxy {proxy.place} closed the connection")
     inner = Line()
-    transport = await asyncio.get_running_loop().start_tls(line.transport, inner, _trust(), server_hostname=target.host)
+    inner.connection_made(line.transport)  # what comes with the end of the handshake may end it
+    transport = await asyncio.get_running_loop().start_tls(
+        line.transport, inner, _trust(), server_hostname=_name_of(target)
+    )
     if transport is None:
         raise NoProxy(f"the proxy {proxy.place} closed the connection")
     inner.connection_made(transport)
@@ -87,10 +92,21 @@ async def _tunnel(line: Line, proxy: Address, target: Address) -> Line:
 
 def credentials(proxy: Address) -> list[str]:
     """The header for a proxy that wants to know who we are."""
-    return [] if proxy.user is None else [f"Proxy-Authorization: Basic {b64encode(proxy.user.encode()).decode()}"]
+    return (
+        []
+        if proxy.user is None
+        else [f"Proxy-Authorization: Basic {b64encode(proxy.user.encode(errors='surrogateescape')).decode()}"]
+    )
+
+
+def _name_of(address: Address) -> str:
+    """As a certificate says it: without the dot that ends a full name."""
+    return address.host.rstrip(".")
 
 
 @cache
 def _trust() -> ssl.SSLContext:
     """The system's certificates; SSL_CERT_FILE and SSL_CERT_DIR name others."""
-    return ssl.create_default_context()
+    trust = ssl.create_default_context()
+    trust.set_alpn_protocols(["http/1.1"])
+    return trust

@@ -138,7 +138,9 @@ class Diagnosis:
 
     def of_connection(self, error: BaseException, *, started: bool) -> ModelError:
         """A broken connection, or one that was never made."""
-        if isinstance(error, NotHttp | Unsendable):
+        if isinstance(error, Unsendable):
+            return ModelRejected(f"No request can be sent to {self._where}: {error}.")
+        if isinstance(error, NotHttp):
             return ModelProtocolError(f"{self._where} does not answer in HTTP as a model endpoint does.")
         if started:
             return ModelInterrupted(f"The connection to {self._where} broke in the middle of the model's answer.")
