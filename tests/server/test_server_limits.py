@@ -1,6 +1,7 @@
 """How large and how slow a request may be, measured on real sockets."""
 
 import asyncio
+import json
 import re
 import time
 from contextlib import suppress
@@ -8,8 +9,9 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from holodeck.models.scripted import says
 from holodeck.server.options import RequestLimits
-from tests.server.serving import PATIENCE, served
+from tests.server.serving import PATIENCE, Gate, ask, served, until
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 MB = 1024 * 1024
@@ -68,6 +70,60 @@ async def test_a_refused_client_that_reads_gets_the_whole_problem_and_keeps_its_
             assert told["type"].endswith("/payload-too-large")
         async with s.get("/health") as answer:
             assert answer.status == 200
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("around", [b"0\r\n", b"0\r\nX: ", b"1;"], ids=["trailers", "one trailer", "an extension"])
+async def test_what_comes_around_a_body_in_chunks_has_an_end(around):
+    piece = b"x: " + b"y" * 65_000 + b"\r\n" if around == b"0\r\n" else b"y" * 65_536
+    async with served() as s:
+        reader, writer = await s.connect()
+        writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n" + around)
+        sent = 0
+        with suppress(ConnectionError):
+            while sent < 100 * MB:
+                writer.write(piece)
+                await writer.drain()
+                sent += len(piece)
+        assert sent < 50 * MB  # what was taken, and what is in the kernel's buffers
+        await until(lambda: not s.http.server_state.connections)
+        assert s.server.crowd.present == 0
+        await close(writer)
+        reader.feed_eof()
+
+
+async def test_what_comes_after_a_body_is_no_header_of_its_request():
+    async with served() as s:
+        reader, writer = await s.connect()
+        body = json.dumps(ask()).encode()
+        chunks = b"%x\r\n%b\r\n0\r\nX-Late: 1\r\nHost: evil.example\r\n\r\n" % (len(body), body)
+        writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n" + chunks)
+        await asyncio.wait_for(reader.readuntil(b"RUN_FINISHED"), PATIENCE)
+        (connection,) = s.http.server_state.connections
+        assert [name for name, _ in connection.scope["headers"]] == [b"host", b"content-type", b"transfer-encoding"]
+        writer.write(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert b"HTTP/1.1 200" in await asyncio.wait_for(reader.read(), PATIENCE)
+        await close(writer)
+
+
+@pytest.mark.req("T17")
+async def test_a_body_that_waits_behind_another_request_has_its_own_time():
+    gate = Gate()
+    async with served(says("one two", pause=gate), says("three")) as s:
+        reader, writer = await s.connect()
+        first, second = json.dumps(ask()).encode(), json.dumps(ask(thread="t2")).encode()
+        writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(first) + first)
+        await asyncio.wait_for(reader.readuntil(b"one"), PATIENCE)
+        writer.write(HEAD + b"Content-Length: %d\r\n\r\n" % len(second) + second[:5])
+        await until(lambda: any(each.pipeline for each in s.http.server_state.connections))
+        gate.open.set()
+        await asyncio.wait_for(reader.readuntil(b"RUN_FINISHED"), PATIENCE)
+        (connection,) = s.http.server_state.connections
+        await until(lambda: not connection.pipeline)
+        assert connection._deadline is None  # it is no client that has its answer and lingers
+        writer.write(second[5:])
+        assert b"HTTP/1.1 200" in await asyncio.wait_for(reader.readuntil(b"three"), PATIENCE)
+        await close(writer)
 
 
 @pytest.mark.req("T17")

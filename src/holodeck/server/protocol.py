@@ -7,6 +7,7 @@ must know of a client that leaves, and be able to cut off one that takes nothing
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -21,13 +22,20 @@ from holodeck.server.joined_head import JoinedHead
 from holodeck.server.options import RequestLimits
 from holodeck.wires.problem import problem
 
-_PHRASES = {400: b"Bad Request", 408: b"Request Timeout", 431: b"Request Header Fields Too Large"}
+FRAMING = 8  # times as much as in it may come around a body in chunks: sizes, extensions, trailers
+_PHRASES = {
+    400: b"Bad Request",
+    408: b"Request Timeout",
+    413: b"Content Too Large",
+    431: b"Request Header Fields Too Large",
+}
 
 
 class TimedProtocol(HttpToolsProtocol):
     """Use `with_limits` to get a class that uvicorn can instantiate."""
 
     __slots__ = (  # not in the dictionary that uvicorn's own members are in: beyond thirty it takes twice the memory
+        "_body_size",
         "_deadline",
         "_declines",
         "_entry",
@@ -55,6 +63,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._declines = False
         self._head_size = 0
         self._lingered = 0
+        self._body_size = 0
         self._flush: asyncio.TimerHandle | None = None
         self._unsent = 0
         self.when_lost: Callable[[], None] | None = None  # for the answer that is under way
@@ -96,12 +105,22 @@ class TimedProtocol(HttpToolsProtocol):
             self._head_size += len(data)
             if self._head_size > self.limits.max_head:
                 self._refuse(431, "The request's headers are too large.")
-        elif self._in_body and not self._answering():
-            self._lingered += len(data)
-            if self._lingered > self.limits.max_linger:
-                self.transport.abort()
+        elif self._in_body:
+            self._count_body(len(data))
         elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
             self._arm(self.limits.idle_seconds)  # bytes that begin nothing, such as empty lines
+
+    def _count_body(self, size: int) -> None:
+        self._body_size += size
+        if not self._answering():
+            self._lingered += size
+            if self._lingered > self.limits.max_linger:
+                self.transport.abort()
+        elif self._body_size > FRAMING * self.limits.max_unmeasured_body and self._in_chunks():
+            self._refuse(413, "The body has more around it than in it.")
+
+    def _in_chunks(self) -> bool:
+        return any(name == b"transfer-encoding" for name, _ in self.scope["headers"])
 
     def _feed(self, data: bytes) -> None:
         """As uvicorn does, but for upgrades."""
@@ -138,7 +157,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._declines = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self._declines:
             return
-        self._in_head, self._in_body, self._lingered = False, True, 0
+        self._in_head, self._in_body, self._lingered, self._body_size = False, True, 0, 0
         self._disarm()
         if self._entry is Entry.HEARD:
             asks_how_it_is = self.url.partition(b"?")[0] in FOR_MONITORS
@@ -149,6 +168,7 @@ class TimedProtocol(HttpToolsProtocol):
         if self.scope["http_version"] != "1.1":
             UnframedCycle.take_over(self.cycle)
         self.cycle.transport = JoinedHead(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses
+        self.headers = deque(maxlen=0)  # type: ignore[assignment]  # takes what comes after a body: no header of the request
 
     def _believe_target(self) -> None:
         """A target that is a whole address says whom it is for, whatever `Host` says (RFC 9112, 3.2.2)."""
@@ -171,7 +191,7 @@ class TimedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._flush is None and self.transport.get_write_buffer_size():
             self._watch_flush()
-        if (self._in_body or self._in_head) and not self.transport.is_closing():
+        if (self._in_body or self._in_head) and not self._answering() and not self.transport.is_closing():
             self._arm(self.limits.linger_seconds if self._in_body else self.limits.head_seconds)
 
     def send_400_response(self, msg: str) -> None:
