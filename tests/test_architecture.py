@@ -20,7 +20,7 @@ ALLOWED = {
     "models": CORE | {"resilience", "http"},
     "tools": CORE | {"resilience"},
     "sessions": CORE,
-    "files": CORE,
+    "files": CORE | {"http"},
     "agent": PORTS,
     "runs": PORTS | {"agent"},
     "wires": CORE,

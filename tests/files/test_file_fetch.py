@@ -11,6 +11,7 @@ from aiohttp import web
 from holodeck.errors import ConfigError, InvalidRequest, PayloadTooLarge, RequestError
 from holodeck.files.addresses import is_public
 from holodeck.files.fetch import AllowedHost, Fetcher
+from holodeck.http.address import address_of
 
 ADDRESSES = {
     "8.8.8.8": True,
@@ -318,9 +319,7 @@ async def test_a_redirect_resolves_its_name_anew(site):
     ],
 )
 def test_what_an_entry_of_allow_hosts_covers(allowed, url, covered):
-    from yarl import URL
-
-    assert AllowedHost.of(allowed).covers(URL(url)) is covered
+    assert AllowedHost.of(allowed).covers(address_of(url)) is covered
 
 
 @pytest.mark.parametrize("text", ["", "ftp://files.test", "https://", "*.", "files.test:x", "file:///etc"])

@@ -1,7 +1,7 @@
 """LoadedConfig → Agent: the only file that names implementations.
 
 Nothing is connected here; `Agent.start` does that. Implementations are imported when a file asks for them, because each
-brings libraries that other agents do not need (aiohttp, the MCP SDK, parsedatetime).
+brings libraries that other agents do not need (HTTP and TLS, the MCP SDK, parsedatetime).
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
 
@@ -318,7 +318,7 @@ def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
     hosts = config.agent.files.allow_hosts
     if not hosts:
         return FileReader(limits, vision=vision)
-    from holodeck.files.fetch import Fetcher  # brings aiohttp, which an offline agent does without
+    from holodeck.files.fetch import Fetcher  # brings HTTP and TLS, which an offline agent does without
 
     return FileReader(limits, vision=vision, fetcher=Fetcher(hosts, max_bytes=limits.max_file_bytes))
 

@@ -9,20 +9,21 @@ import asyncio
 import socket
 from collections.abc import Awaitable, Callable, Iterable
 from typing import NamedTuple, TypeAlias
-
-import aiohttp
-from aiohttp.abc import AbstractResolver, ResolveResult
-from yarl import URL
+from urllib.parse import urljoin
 
 from holodeck.errors import ConfigError, InvalidRequest, PayloadTooLarge
 from holodeck.files.addresses import is_public
 from holodeck.files.source import Fetched
+from holodeck.http.address import Address, address_of
+from holodeck.http.client import Client
+from holodeck.http.dial import AddressInfo, Found
+from holodeck.http.failures import HttpError, Unsendable
+from holodeck.http.line import Response
 
 MAX_REDIRECTS = 3
 SECONDS = 10.0
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _OK = 200
-_PIECE = 65_536
 
 Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
 
@@ -37,18 +38,17 @@ class AllowedHost(NamedTuple):
     @classmethod
     def of(cls, text: str) -> "AllowedHost":
         try:
-            url = URL(text if "://" in text else f"https://{text}")
-            allowed = cls(url.scheme, (url.raw_host or "").lower(), url.port or 0)
-        except ValueError:
-            allowed = cls("", "", 0)
-        if allowed.scheme not in {"https", "http"} or not allowed.host.removeprefix("*."):
+            address = address_of(text if "://" in text else f"https://{text}")
+        except Unsendable:
+            address = None
+        if address is None or not address.host.removeprefix("*."):
             raise ConfigError(f"files.allow_hosts: {text!r} is no host name")
-        return allowed
+        return cls(address.scheme, address.host, address.port)
 
-    def covers(self, url: URL) -> bool:
-        host = (url.raw_host or "").lower()
+    def covers(self, address: Address) -> bool:
+        host = address.host
         named = host.endswith(self.host[1:]) if self.host.startswith("*.") else host == self.host
-        return named and url.scheme == self.scheme and url.port == self.port
+        return named and address.scheme == self.scheme and address.port == self.port
 
 
 async def system_resolve(host: str) -> list[str]:
@@ -73,91 +73,70 @@ class Fetcher:
         self._permit = permit
 
     async def fetch(self, address: str, *, field: str) -> Fetched:
-        url = self._checked(address, field)
+        url, host = address, self._checked(address, field)
         try:
-            async with asyncio.timeout(self._seconds), self._session() as session:
+            async with asyncio.timeout(self._seconds):
                 for _ in range(MAX_REDIRECTS + 1):
-                    async with session.get(url, allow_redirects=False) as response:
-                        if response.status not in _REDIRECTS:
-                            return await self._body(response, url, field)
-                        url = self._checked(response.headers.get("Location", ""), field, base=url)
-        except (aiohttp.ClientError, OSError, TimeoutError, ValueError) as error:
-            raise InvalidRequest(f"The file at {url.raw_host} could not be fetched", field=field) from error
-        raise InvalidRequest(f"The file at {url.raw_host} is redirected too often", field=field)
+                    found = await self._ask(url, host, field)
+                    if isinstance(found, Fetched):
+                        return found
+                    url = urljoin(url, found)
+                    host = self._checked(url, field)
+        except (HttpError, OSError, ValueError) as error:  # TimeoutError is an OSError
+            raise InvalidRequest(f"The file at {host} could not be fetched", field=field) from error
+        raise InvalidRequest(f"The file at {host} is redirected too often", field=field)
 
-    def _checked(self, address: str, field: str, base: URL | None = None) -> URL:
+    def _checked(self, url: str, field: str) -> str:
+        """The host of an address that may be asked."""
         try:
-            url = URL(address) if base is None else base.join(URL(address))
-            known = any(allowed.covers(url) for allowed in self._allowed)
-        except ValueError as error:
+            address = address_of(url)
+        except Unsendable as error:
             raise InvalidRequest("The address of a file is not valid", status=400, field=field) from error
-        if not known or url.raw_user is not None or url.raw_password is not None:
+        if address.user is not None or not any(allowed.covers(address) for allowed in self._allowed):
             raise InvalidRequest(
                 "The file is at an address that this server does not fetch from (files.allow_hosts); send its bytes",
                 status=400,
                 field=field,
             )
-        if _is_literal(url) and not self._permit(url.raw_host or ""):  # aiohttp asks no resolver for these
-            raise InvalidRequest(f"The file at {url.raw_host} could not be fetched", field=field)
-        return url.with_fragment(None)
+        return address.host
 
-    def _session(self) -> aiohttp.ClientSession:
-        resolver = _CheckedAddresses(self._resolve, self._permit)
-        return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(resolver=resolver, use_dns_cache=False, force_close=True),
-            timeout=aiohttp.ClientTimeout(total=self._seconds),
-            headers={"Accept-Encoding": "identity", "User-Agent": "holodeck"},
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-        )
+    async def _ask(self, url: str, host: str, field: str) -> Fetched | str:
+        """The file, or where it is instead. Each question has a connection of its own, made to an address just checked."""
+        client = Client({}, self._seconds, resolve=self._public_addresses, proxied=False)
+        try:
+            async with client.get(url) as response:
+                if response.status in _REDIRECTS:
+                    return response.headers.get("location", "")
+                return await self._body(response, host, field)
+        finally:
+            await client.close()
 
-    async def _body(self, response: aiohttp.ClientResponse, url: URL, field: str) -> Fetched:
+    async def _body(self, response: Response, host: str, field: str) -> Fetched:
         if response.status != _OK:
-            raise InvalidRequest(
-                f"The file at {url.raw_host} could not be fetched: HTTP {response.status}", field=field
-            )
-        if response.headers.get("Content-Encoding", "identity").lower() != "identity":
-            raise InvalidRequest(f"The file at {url.raw_host} came compressed, though it was not asked to", field=field)
+            raise InvalidRequest(f"The file at {host} could not be fetched: HTTP {response.status}", field=field)
+        if response.headers.get("content-encoding", "identity").lower() != "identity":
+            raise InvalidRequest(f"The file at {host} came compressed, though it was not asked to", field=field)
         data = bytearray()
-        if (response.content_length or 0) <= self._max_bytes:
-            async for piece in response.content.iter_chunked(_PIECE):
-                data += piece
-                if len(data) > self._max_bytes:
-                    break
-            else:
-                return Fetched(bytes(data), response.headers.get("Content-Type"))
-        raise PayloadTooLarge(f"The file at {url.raw_host} has more than {self._max_bytes:,} bytes")
 
+        def take(piece: bytes) -> bool:
+            data.extend(piece)
+            return len(data) > self._max_bytes
 
-def _is_literal(url: URL) -> bool:
-    host = url.raw_host or ""
-    return ":" in host or host.replace(".", "").isdecimal()
+        if int(response.headers.get("content-length", 0)) <= self._max_bytes:
+            await response.pour(take)
+            if len(data) <= self._max_bytes:
+                return Fetched(bytes(data), response.headers.get("content-type"))
+        raise PayloadTooLarge(f"The file at {host} has more than {self._max_bytes:,} bytes")
 
-
-class _CheckedAddresses(AbstractResolver):
-    """All addresses of a name, or none if one of them is not public: a name with two faces is an attack."""
-
-    def __init__(self, resolve: Resolve, permit: Callable[[str], bool]) -> None:
-        self._resolve = resolve
-        self._permit = permit
-
-    async def resolve(
-        self,
-        host: str,
-        port: int = 0,
-        family: socket.AddressFamily = socket.AF_UNSPEC,  # noqa: ARG002  aiohttp's signature; it asks for both
-    ) -> list[ResolveResult]:
+    async def _public_addresses(self, host: str, port: int) -> Found:
+        """All addresses of a name, or none if one of them is not public: a name with two faces is an attack."""
         addresses = await self._resolve(host)
         if not addresses or not all(self._permit(address) for address in addresses):
             raise OSError(f"{host} has no address that may be asked")
-        return [_result(host, address, port) for address in dict.fromkeys(addresses)]
-
-    async def close(self) -> None:
-        """Nothing is open."""
+        return [_found(address, port) for address in dict.fromkeys(addresses)]
 
 
-def _result(name: str, address: str, port: int) -> ResolveResult:
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    flags = socket.AI_NUMERICHOST | socket.AI_NUMERICSERV
-    return ResolveResult(hostname=name, host=address, port=port, family=family, proto=0, flags=flags)
+def _found(address: str, port: int) -> AddressInfo:
+    if ":" in address:
+        return socket.AF_INET6, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port, 0, 0)
+    return socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", (address, port)

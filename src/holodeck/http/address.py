@@ -1,6 +1,6 @@
 """Where a request goes: the parts of a URL, and the proxy in between."""
 
-from functools import cache
+from functools import lru_cache
 from urllib.parse import quote, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -46,7 +46,7 @@ class Route(msgspec.Struct, frozen=True):
     proxy: Address | None = None
 
 
-@cache  # an agent has a handful of URLs
+@lru_cache(maxsize=64)  # an agent has a handful of URLs; others may be anybody's
 def address_of(url: str) -> Address:
     try:
         parts = urlsplit(url)

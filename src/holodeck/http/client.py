@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from types import TracebackType
 
 from holodeck.http.address import Address, Route, address_of, proxy_for
-from holodeck.http.dial import credentials, dial
+from holodeck.http.dial import Resolve, credentials, dial, system_resolve
 from holodeck.http.failures import ConnectionBroken, NoProxy, Unsendable
 from holodeck.http.line import Line, Response
 
@@ -28,9 +28,19 @@ class Client:
     It raises an HttpError when the block is entered, never before.
     """
 
-    def __init__(self, headers: Mapping[str, str], connect_timeout: float) -> None:
+    def __init__(
+        self,
+        headers: Mapping[str, str],
+        connect_timeout: float,
+        *,
+        resolve: Resolve = system_resolve,
+        proxied: bool = True,
+    ) -> None:
+        """`proxied`: the environment may name a proxy."""
         self._headers = headers
         self._connect_timeout = connect_timeout
+        self._resolve = resolve
+        self._proxied = proxied
         self._idle: dict[Route, list[Line]] = {}  # the one used last is used first
         self._busy: set[Line] = set()
         self._ways: dict[tuple[str, str], tuple[Route, bytes]] = {}
@@ -60,7 +70,7 @@ class Client:
 
     async def _new_line(self, route: Route) -> Line:
         closed = self._closed
-        line = await dial(route, self._connect_timeout)
+        line = await dial(route, self._connect_timeout, self._resolve)
         if closed != self._closed:
             line.drop()
             raise ConnectionBroken("the client was closed meanwhile")
@@ -111,7 +121,7 @@ class Client:
 
     def _find_way(self, method: str, url: str) -> tuple[Route, bytes]:
         address = address_of(url)
-        proxy = _address_of_proxy(proxy_for(url))
+        proxy = _address_of_proxy(proxy_for(url)) if self._proxied else None
         ours = {"Host": address.authority, **_OURS, **(_OF_A_BODY if method == "POST" else {})}
         lines = _lines(ours, self._headers)
         target = address.target

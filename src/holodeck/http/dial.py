@@ -4,8 +4,10 @@ import asyncio
 import socket
 import ssl
 from base64 import b64encode
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from http import HTTPStatus
+from typing import Any, TypeAlias
 
 from aiohappyeyeballs import start_connection
 
@@ -16,11 +18,21 @@ from holodeck.http.line import Line
 SECOND_TRY = 0.25  # seconds until another address is tried beside one that says nothing (RFC 8305)
 
 
-async def dial(route: Route, seconds: float) -> Line:
+AddressInfo: TypeAlias = tuple[int, int, int, str, tuple[Any, ...]]  # as getaddrinfo has it
+Found: TypeAlias = Sequence[AddressInfo]
+Resolve: TypeAlias = Callable[[str, int], Awaitable[Found]]
+
+
+async def system_resolve(host: str, port: int) -> Found:
+    """The addresses of a name, as the system knows them. Raises OSError or UnicodeError."""
+    return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+
+
+async def dial(route: Route, seconds: float, resolve: Resolve = system_resolve) -> Line:
     """A new connection. Raises an HttpError."""
     try:
         async with asyncio.timeout(seconds):
-            return await _dial(route)
+            return await _dial(route, resolve)
     except TimeoutError as error:
         raise NoConnection(f"no connection within {seconds:g} s") from error
     except ssl.SSLCertVerificationError as error:
@@ -33,12 +45,12 @@ async def dial(route: Route, seconds: float) -> Line:
         raise NoConnection("no connection") from error
 
 
-async def _dial(route: Route) -> Line:
+async def _dial(route: Route, resolve: Resolve) -> Line:
     target = Address(route.scheme, route.host, route.port)
     if route.proxy is None:
-        return await _connect(target, secure=target.secure)
+        return await _connect(target, resolve)
     try:
-        line = await _connect(route.proxy, secure=route.proxy.secure)
+        line = await _connect(route.proxy, resolve)
     except (NoHost, OSError) as error:
         raise NoProxy(f"the proxy {route.proxy.place} cannot be reached") from error
     if not target.secure:
@@ -50,10 +62,10 @@ async def _dial(route: Route) -> Line:
         raise
 
 
-async def _connect(address: Address, *, secure: bool) -> Line:
+async def _connect(address: Address, resolve: Resolve) -> Line:
     loop = asyncio.get_running_loop()
     try:
-        found = await loop.getaddrinfo(address.host, address.port, type=socket.SOCK_STREAM)
+        found = await resolve(address.host, address.port)
     except (socket.gaierror, UnicodeError) as error:
         raise NoHost(f"no host {address.host}") from error
     connected = await start_connection(found, happy_eyeballs_delay=SECOND_TRY, interleave=1, loop=loop)
@@ -62,8 +74,8 @@ async def _connect(address: Address, *, secure: bool) -> Line:
         _, line = await loop.create_connection(
             Line,
             sock=connected,
-            ssl=_trust() if secure else None,
-            server_hostname=_name_of(address) if secure else None,
+            ssl=_trust() if address.secure else None,
+            server_hostname=_name_of(address) if address.secure else None,
         )
     except BaseException:
         connected.close()
