@@ -1,11 +1,13 @@
 """CopilotKit's runtime contract by raw HTTP; the real client is tried elsewhere."""
 
 import asyncio
+import io
 import json
 
 import pytest
 
 from holodeck.models.scripted import calls, says
+from holodeck.wires.agui.middleware import Chain, hide_tools
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 
@@ -119,6 +121,38 @@ async def test_a_run_that_is_longer_than_its_log_is_told_by_the_history():
             snapshots = [data for data in told if data["type"] == "MESSAGES_SNAPSHOT"]
             assert [len(data["messages"]) for data in snapshots][:1] == ([] if run == "r1" else [4])
         assert "".join(data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT") == "three"
+
+
+@pytest.mark.req("SRV-21")
+async def test_what_a_middleware_hides_is_hidden_from_the_history_too():
+    tools, chain = PlainTools(echo=echo, secret=echo), lambda: Chain([hide_tools(["secret"])])
+    turns = calls(("secret", '{"hidden": 1}'), ("echo", "{}")), says("done")
+    async with served(*turns, tools=tools, chain=chain, replay_window=0) as s:
+        async with s.post(legacy(thread="t")) as answer:
+            await answer.read()
+        await until(lambda: not s.server.runs.of_session("t"))
+        async with s.post(legacy(thread="t"), BASE + "/agent/default/connect") as answer:
+            told = await answer.read()
+        (snapshot,) = [data for _, data in frames(told) if data["type"] == "MESSAGES_SNAPSHOT"]
+        assert [each["role"] for each in snapshot["messages"]] == ["user", "assistant", "tool", "assistant"]
+        assert b"secret" not in told
+        assert b"hidden" not in told
+
+
+async def test_an_input_that_no_client_would_take_is_left_out_of_the_replay():
+    """A frame of 10 MB ends a client's run."""
+    old = [{"id": f"m{i}", "role": "user", "content": "x" * 9_000} for i in range(1_100)]
+    async with served() as s:
+        body = legacy(thread="t", run="r")
+        body["messages"] = [*old, {"id": "a", "role": "assistant", "content": "yes"}, *body["messages"]]
+        sent = io.BytesIO(json.dumps(body).encode())
+        async with s.client.post(s.url + "/awp", data=sent, headers={"Content-Type": "application/json"}) as answer:
+            assert types(await answer.read())[-1] == "RUN_FINISHED"
+        async with s.post(legacy(thread="t"), BASE + "/agent/default/connect") as answer:
+            told = await answer.read()
+        assert max(map(len, told.split(b"\n\n"))) < 9_100_000
+        assert types(told)[0] == "RUN_STARTED"
+        assert types(told)[-1] == "RUN_FINISHED"
 
 
 async def test_connecting_to_nothing_is_an_empty_stream():

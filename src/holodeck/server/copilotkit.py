@@ -35,8 +35,9 @@ from holodeck.server.stream import EventStream, Reading
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.middleware import Chain
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.agui.translate import translate
+from holodeck.wires.agui.translate import MAX_FRAME_BYTES, translate
 from holodeck.wires.body import parse
 
 routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)
@@ -160,6 +161,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     given = decode(body)
     take_place()
     found = _readable(server.runs.of_session(given.thread_id, user_id=user_of(request)))
+    history = await server.history(given.thread_id, user_id=user_of(request))
     return EventStream(
         server.runs,
         [
@@ -168,7 +170,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
         ],
         server.settings.streams,
         content_type=sse.CONTENT_TYPE,
-        prefix=_before(await server.history(given.thread_id, user_id=user_of(request)), found, given),
+        prefix=_before(history, found, given, (server.chain or Chain)()),
     )
 
 
@@ -178,7 +180,7 @@ def _readable(runs: Sequence[Run]) -> Sequence[Run]:
     return runs[cut:]
 
 
-def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput) -> bytes:
+def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, chain: Chain) -> bytes:
     """What was said before the oldest run that is still kept, as a run of its own that only shows it."""
     told = set().union(*(_ids_of(each) for each in kept))
     older: list[Message] = []
@@ -190,7 +192,7 @@ def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput) -
         return b""
     encoder, run_id, thread_id = SseEncoder("", given.profile), new_ulid(), given.thread_id
     events = (RunStarted(run_id, thread_id), MessagesReplaced(tuple(older)), RunFinished(run_id, thread_id))
-    return encoder.encode_many((None, event) for event in events)
+    return encoder.encode_many(chain((None, event) for event in events))
 
 
 def _ids_of(run: Run) -> set[str]:
@@ -218,7 +220,8 @@ class ReplayEncoder:
             return self._plain.encode(event, n)
         (wire,) = translate(event, self._profile)
         number = None if n is None else f"{self._run.run_id}:{n}"
-        return sse.frame(wire | {"input": self._input()}, event_id=number)
+        told = sse.frame(wire | {"input": self._input()}, event_id=number)
+        return told if len(told) <= MAX_FRAME_BYTES else sse.frame(wire, event_id=number)
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         return b"".join(self.encode(event, n) for n, event in batch)
