@@ -126,15 +126,20 @@ class TimedProtocol(HttpToolsProtocol):
         """As uvicorn does, but for upgrades."""
         self._unset_keepalive_if_required()
         try:
-            self.parser.feed_data(data)
+            rest: bytes | memoryview = data
+            while rest:
+                try:
+                    self.parser.feed_data(rest)
+                    rest = b""
+                except httptools.HttpParserUpgrade as upgrade:
+                    rest = memoryview(rest)[upgrade.args[0] :]
+                    self._decline_upgrade()
         except httptools.HttpParserError:
             self.logger.warning("Invalid HTTP request received.")
             self.send_400_response("Invalid HTTP request received.")
-        except httptools.HttpParserUpgrade as upgrade:
-            self._decline_upgrade(data[upgrade.args[0] :])
 
-    def _decline_upgrade(self, rest: bytes) -> None:
-        """Reads the request as if it had not asked for another protocol.
+    def _decline_upgrade(self) -> None:
+        """Reads the head again as if it had not asked for another protocol.
 
         Java's client asks for HTTP/2 with the first thing that it sends, and the parser takes what follows for that
         protocol: a body would be lost. A server that does not want to change goes on as before (RFC 9110, 7.8).
@@ -144,7 +149,7 @@ class TimedProtocol(HttpToolsProtocol):
         lines += [b"%b: %b" % header for header in self.headers if header[0] != b"upgrade"]
         self.parser = httptools.HttpRequestParser(self)
         self.parser.set_dangerous_leniencies(lenient_data_after_close=True)  # as uvicorn has it
-        self._feed(b"\r\n".join([*lines, b"", rest]))
+        self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
 
     def on_message_begin(self) -> None:
         super().on_message_begin()
