@@ -14,7 +14,6 @@ from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 
-MAX_MESSAGE = 10_000  # characters that a user may say at once (SRV-12, CHT-07); chat-stream has a limit of its own
 MAX_DEPTH = 64
 MAX_SEPARATORS = 500_000  # commas, in texts too: thirty megabytes of `1,1,1` would be gigabytes of values
 MAX_OPAQUE = 100_000  # values under one member that is walked here, while every other stream stands still

@@ -1,7 +1,6 @@
 """AG-UI: `POST /awp`, and reading a run again. The wire itself is `holodeck.wires.agui`."""
 
 import logging
-from collections.abc import Sequence
 from functools import partial
 from weakref import WeakKeyDictionary
 
@@ -11,8 +10,6 @@ from starlette.responses import JSONResponse, Response
 
 from holodeck._version import __version__
 from holodeck.agent.context import ANONYMOUS
-from holodeck.core.messages import Message, TextPart, UserMessage
-from holodeck.errors import InvalidRequest
 from holodeck.runs.intake import first_of_use
 from holodeck.runs.repeats import RunKey
 from holodeck.runs.runs import Run
@@ -26,7 +23,6 @@ from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.negotiate import encoder_for
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.body import MAX_MESSAGE
 
 log = logging.getLogger(__name__)
 routes = Routes(tag="AG-UI", responses=PROBLEMS)
@@ -55,29 +51,9 @@ class AguiReaders:
     async def _begin(self, given: AguiInput) -> Run:
         request = given.request
         self._server.admit(request.user_id)
-        sent = await self._without_too_long(given)
+        sent = request.messages
         messages, notes = await self._server.files.resolve(sent, first=first_of_use(sent))
         return await self._server.runs.start(msgspec.structs.replace(request, messages=messages, files=notes))
-
-    async def _without_too_long(self, given: AguiInput) -> Sequence[Message]:
-        """Refuses a message that is too long.
-
-        Its client may show it again with the next one, as a part of the history: then it is left out, or nothing more could
-        be said in its thread. Those that we have stored may be longer: files were read into them.
-        """
-        sent = given.request.messages
-        long = {each.id for each in sent[first_of_use(sent) :] if characters_in(each) > MAX_MESSAGE}
-        if long:
-            stored = await self._server.history(given.thread_id, user_id=given.request.user_id or ANONYMOUS)
-            long -= {each.id for each in stored}
-        if not long:
-            return sent
-        newest = sent[-1]
-        if newest.id in long:
-            count = f"{characters_in(newest):,} characters; {MAX_MESSAGE:,} are allowed"
-            raise InvalidRequest(f"The message has {count}", field="messages")
-        log.warning("run %s: messages dropped: too long", given.run_id)
-        return [each for each in sent if each.id not in long]
 
     def follow(
         self, run: Run, accept: str | None = None, *, first: int = 0, profile: Profile | None = None
@@ -93,14 +69,6 @@ class AguiReaders:
 
     def profile_of(self, run: Run) -> Profile:
         return self._profiles.get(run, Profile.FULL)
-
-
-def characters_in(message: Message) -> int:
-    """What a user said, without files; nobody else's messages are taken from a client."""
-    if not isinstance(message, UserMessage):
-        return 0
-    said = message.content
-    return len(said) if isinstance(said, str) else sum(len(part.text) for part in said if isinstance(part, TextPart))
 
 
 def readers_of(request: Request) -> AguiReaders:

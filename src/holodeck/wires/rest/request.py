@@ -14,8 +14,9 @@ from holodeck.core.ids import is_ulid
 from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import MAX_MESSAGE, name, parse, rows, table, text
+from holodeck.wires.body import name, parse, rows, table, text
 
+MAX_MESSAGE = 10_000
 MAX_FILES = 10
 MAX_DECISIONS = 128
 MAX_TYPE = 255
