@@ -1,0 +1,151 @@
+"""Bodies that come compressed although nobody asked for it."""
+
+import gzip
+import time
+import tracemalloc
+import zlib
+
+import pytest
+
+from holodeck.http.failures import ConnectionBroken, NotHttp
+from holodeck.http.unpacking import MOST, unpacker
+from tests.http.peers import Peers, answers
+from tests.http.reading import read
+
+TEXT = b"".join(b'data: {"n": %d}\n\n' % number for number in range(500))
+
+
+def bare(data: bytes) -> bytes:
+    packer = zlib.compressobj(wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def bare_stored(data: bytes) -> bytes:
+    packer = zlib.compressobj(0, wbits=-zlib.MAX_WBITS)
+    return packer.compress(data) + packer.flush()
+
+
+def flushed(data: bytes, size: int = 100) -> bytes:
+    """As a server packs a stream: flushed after each event."""
+    packer = zlib.compressobj(wbits=16 + zlib.MAX_WBITS)
+    pieces = [data[at : at + size] for at in range(0, len(data), size)]
+    return b"".join(packer.compress(piece) + packer.flush(zlib.Z_SYNC_FLUSH) for piece in pieces) + packer.flush()
+
+
+PACKED = {
+    "gzip": ("gzip", gzip.compress(TEXT)),
+    "x-gzip": ("X-GZIP", gzip.compress(TEXT)),
+    "flushed": ("gzip", flushed(TEXT)),
+    "members": ("gzip", gzip.compress(TEXT[:50]) + gzip.compress(b"") + gzip.compress(TEXT[50:])),
+    "padding": ("gzip", gzip.compress(TEXT[:50]) + b"\0" * 9 + gzip.compress(TEXT[50:]) + b"\0" * 512),
+    "deflate": ("deflate", zlib.compress(TEXT)),
+    "bare deflate": ("deflate", bare(TEXT)),
+    "stored deflate": ("deflate", bare_stored(TEXT)),
+    "deflate that is gzip": ("deflate", gzip.compress(TEXT)),
+    "gzip, identity": ("gzip, identity", gzip.compress(TEXT)),
+    "identity": ("identity", TEXT),
+    "nothing": ("", TEXT),
+    "none": ("none", TEXT),
+    "a charset": ("UTF-8", TEXT),
+}
+
+
+def answer(coding: str, body: bytes, size: int) -> bytes:
+    chunks = [body[at : at + size] for at in range(0, len(body), size)]
+    head = b"HTTP/1.1 200 OK\r\nContent-Encoding: %b\r\nTransfer-Encoding: chunked\r\n\r\n" % coding.encode()
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+
+
+@pytest.mark.parametrize("what", PACKED)
+async def test_it_is_unpacked(client, what):
+    coding, body = PACKED[what]
+    async with Peers(answers(answer(coding, body, 1000))) as peers:
+        for _ in range(2):
+            assert await read(client, peers) == (200, TEXT)
+        assert peers.connections == 1
+
+
+@pytest.mark.parametrize("what", [name for name in PACKED if unpacker(PACKED[name][0])])
+@pytest.mark.parametrize("size", [1, 2, 7])
+def test_wherever_it_is_cut(what, size):
+    coding, body = PACKED[what]
+    unpack = unpacker(coding)
+    came = b"".join(unpack.take(body[at : at + size]) for at in range(0, len(body), size))
+    assert came == TEXT
+    assert unpack.whole
+
+
+@pytest.mark.parametrize("coding", ["br", "zstd", "compress", "gzip, br", "gzip, gzip", "BR"])
+async def test_what_we_cannot_unpack_is_refused(client, coding):
+    async with Peers(answers(answer(coding, b"\x1b\x03\x00", 100))) as peers:
+        with pytest.raises(NotHttp, match="compressed"):
+            await read(client, peers)
+
+
+@pytest.mark.parametrize("coding", ["gzip", "deflate", "br"])
+async def test_an_empty_body_is_not_unpacked(client, coding):
+    head = b"HTTP/1.1 401 No\r\nContent-Encoding: %b\r\nContent-Length: 0\r\n\r\n" % coding.encode()
+    async with Peers(answers(head)) as peers:
+        assert await read(client, peers) == (401, b"")
+
+
+@pytest.mark.parametrize("what", ["gzip", "deflate", "bare deflate", "members"])
+async def test_a_body_that_ends_in_the_middle_is_no_whole_one(client, what):
+    coding, body = PACKED[what]
+    came = bytearray()
+    async with Peers(answers(answer(coding, body[:-9], 100))) as peers, client.post(peers.url, b"{}") as response:
+        with pytest.raises(ConnectionBroken, match="compressed"):
+            await response.pour(came.extend)
+        assert not response.over
+    assert TEXT.startswith(came)
+    assert came
+
+
+@pytest.mark.parametrize(
+    "body",
+    [TEXT, b"\x1f\x8b\x08garbage-garbage", gzip.compress(TEXT) + b"garbage", gzip.compress(TEXT)[:-8] + b"x" * 8],
+)
+async def test_what_is_not_compressed_as_it_says_is_refused(client, body):
+    async with Peers(answers(answer("gzip", body, 100))) as peers:
+        with pytest.raises(NotHttp, match="compressed"):
+            await read(client, peers)
+
+
+def bomb(size: int) -> bytes:
+    """So many MiB of nothing."""
+    packer = zlib.compressobj(9, wbits=-zlib.MAX_WBITS)
+    return (packer.compress(bytes(2**20)) + packer.flush(zlib.Z_FULL_FLUSH)) * size
+
+
+def test_a_bomb_takes_neither_memory_nor_time():
+    packed = bomb(256)
+    assert len(packed) < 300_000
+    tracemalloc.start()
+    began = time.process_time()
+    try:
+        with pytest.raises(NotHttp, match="unpacks to more"):
+            unpacker("deflate").take(packed)
+        most = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert time.process_time() - began < 0.5
+    assert most < 4 * MOST
+
+
+def test_many_members_take_no_time():
+    began = time.process_time()
+    unpack = unpacker("gzip")
+    assert unpack.take(gzip.compress(b"") * 12_000) == b""
+    assert unpack.whole
+    assert time.process_time() - began < 1
+
+
+async def test_a_bomb_is_refused(client):
+    async with Peers(answers(answer("deflate", bomb(64), 2**18))) as peers:
+        with pytest.raises(NotHttp, match="unpacks to more"):
+            await read(client, peers)
+
+
+def test_a_lot_that_is_no_bomb_is_unpacked():
+    body = TEXT * 800  # 7 MB
+    assert unpacker("gzip").take(gzip.compress(body)) == body

@@ -1,0 +1,269 @@
+"""Connections that are kept: which one is used next, how long they wait, and that none is left behind."""
+
+import asyncio
+import gc
+import socket
+
+import pytest
+
+from holodeck.http import client as client_module
+from holodeck.http.client import Client
+from holodeck.http.failures import ConnectionBroken, HttpError, NoConnection
+from tests.http.peers import OK, Peer, Peers, answers
+from tests.http.reading import ask, read
+
+STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nHi\r\n"
+
+
+def numbered(gate: asyncio.Event | None = None):
+    """Says which connection it is."""
+
+    async def talk(peer: Peer) -> None:
+        while True:
+            await peer.request()
+            if gate is not None:
+                await gate.wait()
+            number = b"%d" % peer.number
+            await peer.say(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(number), number))
+
+    return talk
+
+
+async def kept(client: Client, peers: Peers, gate: asyncio.Event, count: int) -> None:
+    """So many idle connections, given back in the order of their numbers."""
+    gate.clear()
+    before = len(peers.requests)
+    reading = [asyncio.create_task(read(client, peers)) for _ in range(count)]
+    await peers.until(lambda: len(peers.requests) == before + count)
+    gate.set()
+    await asyncio.gather(*reading)
+
+
+async def test_the_connection_used_last_is_used_first(client):
+    gate = asyncio.Event()
+    async with Peers(numbered(gate)) as peers:
+        await kept(client, peers, gate, 3)
+        (idle,) = client._idle.values()
+        last = idle[-1]
+        for _ in range(3):
+            async with client.post(peers.url, b"{}") as response:
+                assert last in client._busy
+                assert len(idle) == 2
+                await response.pour(lambda _: False)
+        assert idle[-1] is last
+        assert peers.connections == 3
+
+
+async def test_connections_that_waited_too_long_are_ended(client, monkeypatch):
+    gate = asyncio.Event()
+    async with Peers(numbered(gate)) as peers:
+        await kept(client, peers, gate, 3)
+        (idle,) = client._idle.values()
+        idle[0].idle_since -= client_module.KEPT
+        client._sweep()
+        await peers.until(lambda: len(peers.open) == 2)
+        assert await read(client, peers)
+        assert peers.connections == 3
+        for line in idle:
+            line.idle_since -= client_module.KEPT
+        client._sweep()
+        await peers.all_gone()
+        assert client._idle == {}
+        assert client._sweeper is None  # nothing to look after
+        assert await read(client, peers) == (200, b"4")
+
+
+async def test_the_sweep_comes_by_itself(client, monkeypatch):
+    monkeypatch.setattr(client_module, "KEPT", 0.02)
+    async with Peers(answers(OK)) as peers:
+        await read(client, peers)
+        await peers.all_gone()
+
+
+async def test_a_connection_that_waited_too_long_is_not_used_though_nobody_swept(client):
+    async with Peers(numbered()) as peers:
+        assert await read(client, peers) == (200, b"1")
+        (idle,) = client._idle.values()
+        idle[0].idle_since -= client_module.KEPT
+        assert await read(client, peers) == (200, b"2")
+        await peers.until(lambda: len(peers.open) == 1)
+
+
+@pytest.mark.parametrize("end", ["close", "reset"])
+async def test_a_server_that_ends_idle_connections(client, end):
+    async def talk(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(OK)
+        await idle.wait()
+        getattr(peer, end)()
+
+    idle = asyncio.Event()
+    async with Peers(talk) as peers:
+        await read(client, peers)
+        idle.set()
+        await peers.all_gone()
+        (lines,) = client._idle.values()
+        while not lines[0].lost:
+            await asyncio.sleep(0)
+        assert await read(client, peers) == (200, b"Hi")
+        assert peers.connections == 2
+
+
+async def test_two_hosts_do_not_share_connections(client):
+    async with Peers(answers(OK)) as one, Peers(answers(OK.replace(b"Hi", b"Ho"))) as other:
+        for _ in range(2):
+            assert await read(client, one) == (200, b"Hi")
+            assert await read(client, other) == (200, b"Ho")
+            assert await read(client, f"http://localhost:{one.port}/") == (200, b"Hi")
+        assert (one.connections, other.connections) == (2, 1)
+
+
+async def test_closing_ends_busy_and_idle_connections():
+    async def talk(peer: Peer) -> None:
+        while True:
+            request = await peer.request()
+            await peer.say(STREAM if b"endless" in request else OK)
+
+    client = Client({}, 5.0)
+    async with Peers(talk) as peers:
+        async with client.post(peers.url, b"endless") as pouring, client.post(peers.url, b"endless"):
+            await read(client, peers)
+            came = asyncio.Event()
+            task = asyncio.create_task(pouring.pour(lambda _: came.set()))
+            await came.wait()
+            assert len(peers.open) == 3
+            await client.close()
+            with pytest.raises(ConnectionBroken):
+                await task
+            await peers.all_gone()
+        assert client._idle == {}
+        assert client._sweeper is None
+
+
+async def test_closing_ends_a_request_that_waits_for_its_answer():
+    async def talk(peer: Peer) -> None:
+        await peer.request()
+        await peer.gone.wait()
+
+    client = Client({}, 5.0)
+    async with Peers(talk) as peers:
+        task = asyncio.create_task(read(client, peers))
+        await peers.until(lambda: len(peers.requests) == 1)
+        await client.close()
+        with pytest.raises(ConnectionBroken):
+            await task
+        await peers.all_gone()
+
+
+async def test_closing_ends_a_connection_that_is_being_made():
+    client = Client({}, 5.0)
+    async with Peers(answers(OK)) as peers:
+        task = asyncio.create_task(read(client, peers))
+        await asyncio.sleep(0)
+        await client.close()
+        with pytest.raises(HttpError):
+            await task
+        await peers.all_gone()
+        assert client._idle == {}
+
+
+async def test_a_closed_client_can_be_used_and_closed_again():
+    client = Client({}, 5.0)
+    async with Peers(answers(OK)) as peers:
+        for _ in range(2):
+            assert await read(client, peers) == (200, b"Hi")
+            await client.close()
+            await client.close()
+            await peers.all_gone()
+        assert peers.connections == 2
+
+
+@pytest.mark.parametrize("steps", range(12))
+async def test_cancelling_after_any_number_of_steps_leaves_nothing(client, steps, recwarn):
+    """Name, connection, head, body: each is reached by one of these."""
+
+    async def talk(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(STREAM)
+        await peer.gone.wait()
+
+    async with Peers(talk) as peers:
+        task = asyncio.create_task(read(client, f"http://localhost:{peers.port}/"))
+        for _ in range(steps):
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await asyncio.sleep(0)
+        await peers.all_gone()
+        assert client._busy == set()
+        assert not any(client._idle.values())
+    gc.collect()
+    assert not list(recwarn)
+
+
+async def test_cancelling_while_the_head_is_awaited(client):
+    async def talk(peer: Peer) -> None:
+        await peer.request()
+        await peer.gone.wait()
+
+    async with Peers(talk) as peers:
+        task = asyncio.create_task(ask(client, peers))
+        await peers.until(lambda: len(peers.requests) == 1)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        await peers.all_gone()
+        assert client._busy == set()
+
+
+async def test_a_failure_and_a_cancellation_at_once_leave_nothing_unsaid(client, caplog):
+    """The future holds an exception that nobody awaits any more."""
+
+    async def talk(peer: Peer) -> None:
+        await peer.request()
+        await peer.gone.wait()
+
+    async with Peers(talk) as peers:
+        task = asyncio.create_task(ask(client, peers))
+        await peers.until(lambda: len(peers.requests) == 1)
+        (line,) = client._busy
+        line.connection_lost(ConnectionResetError())
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        del task
+        gc.collect()
+        await peers.all_gone()
+    assert "never retrieved" not in caplog.text
+
+
+async def test_many_in_parallel_that_are_cancelled_leave_nothing(client):
+    async def talk(peer: Peer) -> None:
+        await peer.request()
+        await peer.say(STREAM)
+        await peer.gone.wait()
+
+    async with Peers(talk) as peers:
+        tasks = [asyncio.create_task(read(client, peers)) for _ in range(30)]
+        await peers.until(lambda: len(peers.requests) >= 10)
+        for task in tasks:
+            task.cancel()
+        ended = await asyncio.gather(*tasks, return_exceptions=True)
+        assert {type(error) for error in ended} == {asyncio.CancelledError}
+        await peers.all_gone()
+
+
+async def test_nobody_answers_in_time():
+    """A server whose queue of connections is full says nothing at all."""
+    client = Client({}, 0.05)
+    with socket.socket() as listening, socket.socket() as first, socket.socket() as second:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen(0)
+        address = listening.getsockname()
+        for filling in (first, second):
+            filling.setblocking(False)
+            filling.connect_ex(address)
+        with pytest.raises(NoConnection, match="within"):
+            await ask(client, f"http://127.0.0.1:{address[1]}/")
+    await client.close()

@@ -1,0 +1,221 @@
+"""Taking a body: nothing is lost between two who take, and whoever takes gets what the taking raised."""
+
+import asyncio
+from contextvars import ContextVar
+
+import pytest
+
+from holodeck.http.failures import ConnectionBroken
+from tests.http.peers import Peer, Peers
+
+HEAD = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n"
+END = b"0\r\n\r\n"
+
+
+def chunk(piece: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(piece), piece)
+
+
+class Steps:
+    """A server that goes on when a test says so: each `step` is one packet."""
+
+    def __init__(self, *steps: bytes, end: str = "hold") -> None:
+        self._steps, self._end = steps, end
+        self.go = asyncio.Semaphore(0)
+
+    async def __call__(self, peer: Peer) -> None:
+        await peer.request()
+        for step in self._steps:
+            await self.go.acquire()
+            await peer.say(step)
+        if self._end == "hold":
+            await peer.gone.wait()
+        else:
+            await self.go.acquire()
+            getattr(peer, self._end)()
+
+    def release(self, count: int = 1) -> None:
+        for _ in range(count):
+            self.go.release()
+
+
+class Taken:
+    """Has enough after so many pieces."""
+
+    def __init__(self, enough: int = 10_000) -> None:
+        self.pieces: list[bytes] = []
+        self._enough = enough
+        self.came = asyncio.Event()
+
+    def __call__(self, piece: bytes) -> bool:
+        self.pieces.append(piece)
+        self.came.set()
+        return len(self.pieces) >= self._enough
+
+
+async def test_each_piece_is_given_when_it_comes(client):
+    talk = Steps(HEAD, chunk(b"one"), chunk(b"two"), END)
+    taken = Taken()
+    talk.release()
+    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+        pouring = asyncio.create_task(response.pour(taken))
+        for count in (1, 2):
+            taken.came.clear()
+            talk.release()
+            await taken.came.wait()
+            assert len(taken.pieces) == count
+        assert not response.over
+        talk.release()
+        await pouring
+        assert response.over
+    assert taken.pieces == [b"one", b"two"]
+
+
+async def test_enough_and_later_again_loses_nothing(client):
+    pieces = [b"%d," % number for number in range(200)]
+    talk = Steps(HEAD, *(chunk(piece) for piece in pieces), END)
+    talk.release(len(pieces) + 2)
+    came = []
+    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+        while not response.over or response._early:
+            taken = Taken(enough=3)
+            await response.pour(taken)
+            came += taken.pieces
+            await asyncio.sleep(0)  # more comes meanwhile
+        await response.pour(Taken())
+    assert b"".join(came) == b"".join(pieces)
+
+
+async def test_what_came_before_anybody_took_it_is_given_first(client):
+    talk = Steps(HEAD + chunk(b"one"), chunk(b"two"), END)
+    async with Peers(talk) as peers:
+        talk.release(2)
+        async with client.post(peers.url, b"{}") as response:
+            while b"".join(response._early) != b"onetwo":
+                await asyncio.sleep(0)
+            first, then = Taken(enough=1), Taken()
+            await response.pour(first)
+            talk.release()
+            await response.pour(then)
+        assert b"".join(first.pieces + then.pieces) == b"onetwo"
+        assert response.over
+
+
+async def test_a_body_that_came_with_its_head_is_there_when_nobody_waited(client):
+    talk = Steps(HEAD + chunk(b"all") + END)
+    talk.release()
+    async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
+        taken = Taken()
+        await response.pour(taken)
+        await response.pour(taken)  # again: there is no more
+    assert taken.pieces == [b"all"]
+
+
+class OfMine(Exception):
+    pass
+
+
+@pytest.mark.parametrize("error", [OfMine, StopIteration, ValueError, OSError, TimeoutError])
+@pytest.mark.parametrize("early", [True, False])
+async def test_what_taking_raises_reaches_whoever_pours(client, error, early):
+    talk = Steps(HEAD + chunk(b"one") if early else HEAD, chunk(b"two"), chunk(b"three"))
+
+    def take(_: bytes) -> bool:
+        raise error
+
+    async with Peers(talk) as peers:
+        talk.release()
+        async with client.post(peers.url, b"{}") as response:
+            pouring = asyncio.create_task(response.pour(take))
+            await asyncio.sleep(0)
+            talk.release(2)
+            with pytest.raises(RuntimeError if error is StopIteration else error):  # no coroutine can raise it
+                await pouring
+            assert not response.over
+        await peers.all_gone()  # the rest of the body is not waited for
+
+
+async def test_the_error_of_taking_the_very_last_piece_is_raised_too(client):
+    talk = Steps(HEAD, chunk(b"one") + END)
+
+    def take(_: bytes) -> bool:
+        raise OfMine
+
+    async with Peers(talk) as peers:
+        talk.release()
+        async with client.post(peers.url, b"{}") as response:
+            pouring = asyncio.create_task(response.pour(take))
+            await asyncio.sleep(0)
+            talk.release()
+            with pytest.raises(OfMine):
+                await pouring
+
+
+async def test_after_a_failure_every_pour_fails_and_gives_nothing_new(client):
+    talk = Steps(HEAD, chunk(b"one"), end="reset")
+    async with Peers(talk) as peers:
+        talk.release()
+        async with client.post(peers.url, b"{}") as response:
+            pouring = asyncio.create_task(response.pour(Taken()))
+            talk.release(2)
+            with pytest.raises(ConnectionBroken):
+                await pouring
+            late = Taken()
+            for _ in range(2):
+                with pytest.raises(ConnectionBroken):
+                    await response.pour(late)
+    assert late.pieces == []
+
+
+async def test_what_came_before_a_failure_is_given_before_it_is_raised(client):
+    talk = Steps(HEAD + chunk(b"one"), end="close")
+    async with Peers(talk) as peers:
+        talk.release(2)
+        async with client.post(peers.url, b"{}") as response:
+            await peers.all_gone()
+            (line,) = client._busy
+            while not line.lost:
+                await asyncio.sleep(0)
+            taken = Taken()
+            with pytest.raises(ConnectionBroken):
+                await response.pour(taken)
+    assert taken.pieces == [b"one"]
+
+
+async def test_a_pour_that_was_given_up_can_be_repeated(client):
+    talk = Steps(HEAD, chunk(b"one"), chunk(b"two") + END)
+    async with Peers(talk) as peers:
+        talk.release()
+        async with client.post(peers.url, b"{}") as response:
+            taken = Taken()
+            pouring = asyncio.create_task(response.pour(taken))
+            talk.release()
+            await taken.came.wait()
+            pouring.cancel()
+            talk.release()
+            with pytest.raises(asyncio.CancelledError):
+                await pouring
+            await response.pour(taken)
+            assert response.over
+        assert taken.pieces == [b"one", b"two"]
+
+
+async def test_taking_sees_the_callers_context(client):
+    whose: ContextVar[str] = ContextVar("whose", default="nobody's")
+    seen: dict[str, set[str]] = {"a": set(), "b": set()}
+
+    async def talk(peer: Peer) -> None:
+        for _ in range(2):
+            await peer.request()
+            await peer.say(HEAD + chunk(b"one"), chunk(b"two"), chunk(b"three") + END)
+
+    async def one(name: str) -> None:
+        whose.set(name)
+        for _ in range(2):
+            async with client.post(peers.url, b"{}") as response:
+                await response.pour(lambda _: seen[name].add(whose.get()) or False)
+
+    async with Peers(talk) as peers:
+        await asyncio.gather(one("a"), one("b"))
+        await one("a")  # on a connection that may have been b's
+    assert seen == {"a": {"a"}, "b": {"b"}}
