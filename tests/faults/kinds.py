@@ -108,7 +108,7 @@ CLIENT_KINDS = (
     Kind("C09", "Several questions on one session at once", "One after the other, or 409 with `sessions.busy: reject`", client.two_at_once),
     Kind("C10", "The session is deleted during a run", "The run is stopped; the id can be used anew", client.session_is_deleted),
     Kind("C11", "Empty, blank and too long messages; NUL and half emoji in them", "422 with the field, or a cleaned text; never a 500", client.words_at_the_limit),
-    Kind("C12", "HTTP/1.0, foreign hosts, TLS on a plain port, two lengths, half heads", "400, 408, 413, 415 or 431 as a problem", client.odd_requests, wires=(SSE,), most=len(client.PROBES), settles=False),
+    Kind("C12", "Foreign hosts, compressed bodies, TLS on a plain port, two lengths, half heads", "400, 408, 413, 415 or 431 as a problem", client.odd_requests, wires=(SSE,), most=len(client.PROBES), settles=False),
     inside("C13", "More connections than `server.max_connections`", "503 with Retry-After for those beyond it, and nothing for those far beyond; streams go on, monitors are answered, and it recovers at once", crowds.too_many_connections, setting(server={"max_connections": crowds.ROOM})),
     inside("C13r", "More runs than `server.runs.max_concurrent`", "503 with Retry-After for those beyond it", houses.too_many_runs, setting(server={"runs": {"max_concurrent": 20}})),
     alone("C13k", "A thousand requests that are never finished", "Closed after 10 s (heads) or 30 s (bodies); others are served meanwhile", crowds.slow_loris, wires=(SSE,), most=1),
