@@ -304,6 +304,11 @@ async def test_a_slash_at_the_end_of_an_address_changes_nothing():
             async with s.post(body, path) as answer:
                 assert answer.status == status, path
                 await answer.read()
+        async with s.post(ask(thread="t", run="r")) as answer:
+            await answer.read()
+        for path in ("/runs/r/", "/runs/r/events/", "/sessions/t/", "/awp/capabilities/", "/"):
+            async with s.get(path) as answer:
+                assert answer.status == 200, path
 
 
 async def test_capabilities_promise_what_the_server_does():

@@ -141,19 +141,16 @@ class Router:
             found = pattern.fullmatch(path)
             if found is not None:
                 return operations, {name: text.replace(_SLASH, "/") for name, text in found.groupdict().items()}
-        bare = path.rstrip("/")  # many a base URL is written with a slash at its end
-        if bare == path or not bare:
-            raise NotFound(f"There is nothing at {one_line(path.replace(_SLASH, '%2F'), _MAX_SHOWN)}.")
-        return self._find(bare)
+        raise NotFound(f"There is nothing at {one_line(path.replace(_SLASH, '%2F'), _MAX_SHOWN)}.")
 
 
 def _segments(scope: Scope) -> str:
-    """The path, decoded, but for slashes that are part of a name."""
+    """The path, decoded, but for slashes that are part of a name; without one at its end, as many a URL is written."""
+    path: str = scope["path"]
     raw: bytes = scope.get("raw_path") or b""
-    if b"%2" not in raw:
-        path: str = scope["path"]
-        return path
-    return unquote(_ESCAPED_SLASH.sub(_SLASH, raw.decode("ascii")))
+    if b"%2" in raw:
+        path = unquote(_ESCAPED_SLASH.sub(_SLASH, raw.decode("ascii")))
+    return path.rstrip("/") or path
 
 
 def _allowed(operations: Iterable[str]) -> str:
