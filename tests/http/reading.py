@@ -1,6 +1,9 @@
 """Asking and reading to the end, as a test does it most of the time."""
 
+import socket
+
 from holodeck.http.client import Client
+from holodeck.http.dial import Found
 from holodeck.http.line import Response
 from tests.http.peers import Peers
 
@@ -19,3 +22,8 @@ async def ask(client: Client, peers: Peers | str) -> Response:
     """The head only; the connection is ended."""
     async with client.post(peers if isinstance(peers, str) else peers.url, b"{}") as response:
         return response
+
+
+async def to_loopback(host: str, port: int) -> Found:
+    """Every name is here."""
+    return [(socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "", ("127.0.0.1", port))]

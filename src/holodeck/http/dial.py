@@ -51,69 +51,86 @@ async def _dial(route: Route, resolve: Resolve) -> Line:
         return await _connect(target, resolve)
     try:
         line = await _connect(route.proxy, resolve)
-    except (NoHost, OSError) as error:
+    except (HttpError, OSError) as error:
         raise NoProxy(f"the proxy {route.proxy.place} cannot be reached") from error
     if not target.secure:
         return line
     try:
-        return await _tunnel(line, route.proxy, target)
+        await _pass(line, route.proxy, target)
+        return await _secure(line, target)
     except BaseException:
         line.drop()
         raise
 
 
 async def _connect(address: Address, resolve: Resolve) -> Line:
-    loop = asyncio.get_running_loop()
     try:
         found = await resolve(address.host, address.port)
     except (socket.gaierror, UnicodeError) as error:
         raise NoHost(f"no host {address.host}") from error
-    connected = await start_connection(found, happy_eyeballs_delay=SECOND_TRY, interleave=1, loop=loop)
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a peer that is gone while nothing is said
+    loop = asyncio.get_running_loop()
     try:
-        _, line = await loop.create_connection(
-            Line,
-            sock=connected,
-            ssl=_trust() if address.secure else None,
-            server_hostname=_name_of(address) if address.secure else None,
-        )
-    except BaseException:
-        connected.close()
+        connected = await start_connection(found, happy_eyeballs_delay=SECOND_TRY, interleave=1, loop=loop)
+    except RuntimeError as error:  # uvloop's, says aiohappyeyeballs
+        raise NoConnection("no connection") from error
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a peer that is gone while nothing is said
+    line = await _line_on(connected)
+    return await _secure(line, address) if address.secure else line
+
+
+async def _line_on(connected: socket.socket) -> Line:
+    """Whoever is cancelled does not wait for it, but it is done: half done, nobody could tell who has to close it."""
+    making = asyncio.ensure_future(asyncio.get_running_loop().create_connection(Line, sock=connected))
+    try:
+        _, line = await asyncio.shield(making)
+    except asyncio.CancelledError:
+        making.add_done_callback(_end)
         raise
     return line
 
 
-async def _tunnel(line: Line, proxy: Address, target: Address) -> Line:
-    """Through a proxy that only passes bytes on: it does not see what is said inside."""
-    lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}", *credentials(proxy), "", ""]
-    answer = await line.ask("\r\n".join(lines).encode())
-    if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
-        raise NoProxy(f"the proxy {proxy.place} does not let us through ({answer.status})")
-    if line.transport.is_closing():
-        raise NoProxy(f"the proxy {proxy.place} closed the connection")
+def _end(making: asyncio.Future[tuple[asyncio.Transport, Line]]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        making.result()[1].drop()
+
+
+async def _secure(line: Line, address: Address) -> Line:
+    """The same connection, in TLS from now on."""
     inner = Line()
     inner.connection_made(line.transport)  # what comes with the end of the handshake may end it
-    transport = await asyncio.get_running_loop().start_tls(
-        line.transport, inner, _trust(), server_hostname=_name_of(target)
-    )
+    loop, name = asyncio.get_running_loop(), address.host.rstrip(".")  # no certificate says the dot of a full name
+    transport = None
+    try:
+        if not line.transport.is_closing():
+            transport = await loop.start_tls(line.transport, inner, _trust(), server_hostname=name)
+    except BaseException:
+        line.drop()
+        raise
     if transport is None:
-        raise NoProxy(f"the proxy {proxy.place} closed the connection")
+        line.drop()
+        raise ConnectionResetError
     inner.connection_made(transport)
     return inner
 
 
+async def _pass(line: Line, proxy: Address, target: Address) -> None:
+    """A proxy that only passes bytes on from now on: it does not see what is said inside."""
+    lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}", *credentials(proxy), "", ""]
+    try:
+        answer = await line.ask("\r\n".join(lines).encode())
+    except HttpError as error:
+        raise NoProxy(f"the proxy {proxy.place} does not answer as one") from error
+    if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
+        raise NoProxy(f"the proxy {proxy.place} does not let us through ({answer.status})")
+    if line.lost:
+        raise NoProxy(f"the proxy {proxy.place} closed the connection")
+
+
 def credentials(proxy: Address) -> list[str]:
     """The header for a proxy that wants to know who we are."""
-    return (
-        []
-        if proxy.user is None
-        else [f"Proxy-Authorization: Basic {b64encode(proxy.user.encode(errors='surrogateescape')).decode()}"]
-    )
-
-
-def _name_of(address: Address) -> str:
-    """As a certificate says it: without the dot that ends a full name."""
-    return address.host.rstrip(".")
+    if proxy.user is None:
+        return []
+    return [f"Proxy-Authorization: Basic {b64encode(proxy.user.encode(errors='surrogateescape')).decode()}"]
 
 
 @cache
