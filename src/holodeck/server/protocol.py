@@ -7,7 +7,6 @@ must know of a client that leaves, and be able to cut off one that takes nothing
 """
 
 import asyncio
-from collections import deque
 from collections.abc import Callable
 from typing import Any, ClassVar
 
@@ -29,6 +28,14 @@ _PHRASES = {
     413: b"Content Too Large",
     431: b"Request Header Fields Too Large",
 }
+
+
+class _Nowhere(list[tuple[bytes, bytes]]):
+    def append(self, _header: tuple[bytes, bytes]) -> None:
+        """Keeps nothing."""
+
+
+_NOWHERE = _Nowhere()
 
 
 class TimedProtocol(HttpToolsProtocol):
@@ -173,7 +180,7 @@ class TimedProtocol(HttpToolsProtocol):
         if self.scope["http_version"] != "1.1":
             UnframedCycle.take_over(self.cycle)
         self.cycle.transport = JoinedHead(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses
-        self.headers = deque(maxlen=0)  # type: ignore[assignment]  # takes what comes after a body: no header of the request
+        self.headers = _NOWHERE  # for what comes after a body, which is no header of the request
 
     def _believe_target(self) -> None:
         """A target that is a whole address says whom it is for, whatever `Host` says (RFC 9112, 3.2.2)."""
