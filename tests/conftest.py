@@ -1,11 +1,15 @@
 """What every test may use: the requirement marker. And how several workers share the tests."""
 
+import asyncio
 import gc
 import os
+import signal
 from collections.abc import Generator
+from types import FrameType
 from typing import Any
 
 import pytest
+import uvloop
 from hypothesis import settings
 
 from tests.examples import examples
@@ -32,6 +36,23 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         items.sort(key=lambda item: urgency(item.nodeid))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_timeout_set_timer() -> Generator[None, object, object]:
+    """uvloop logs what a signal's handler raises, and goes on: a test that hangs there would hang for ever."""
+    done = yield
+    fail = signal.getsignal(signal.SIGALRM)
+
+    def end(number: int, frame: FrameType | None) -> None:
+        if isinstance(loop := asyncio._get_running_loop(), uvloop.Loop):
+            for task in asyncio.all_tasks(loop):
+                task.cancel("it took too long")
+        if callable(fail):
+            fail(number, frame)
+
+    signal.signal(signal.SIGALRM, end)
+    return done
 
 
 @pytest.hookimpl(optionalhook=True)

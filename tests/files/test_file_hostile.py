@@ -107,7 +107,7 @@ def test_there_are_enough_of_them():
 def test_a_hostile_document_is_answered_in_time(watched, case):
     outcome = watched.outcomes[case.name]
     assert outcome.status in case.expected, outcome
-    assert outcome.seconds < 16, outcome
+    assert outcome.seconds < 30, outcome  # the longest wall of all, and as much for a busy machine
     if outcome.status:
         assert case.name in outcome.message
 

@@ -235,7 +235,7 @@ async def test_a_worker_dies_with_its_server(tmp_path):
     [worker] = server.children()
     server.kill()
     server.wait(5)
-    gone, alive = psutil.wait_procs([worker], timeout=5)
+    gone, alive = psutil.wait_procs([worker], timeout=20)
     assert alive == []
     assert [process.pid for process in gone] == [worker.pid]
 
