@@ -24,18 +24,19 @@ from tests.ports import free_port
 AGENT = "tester"
 ROOT = Path(__file__).parents[2]
 START_SECONDS = 30.0
+PATIENCE = 20.0  # seconds for what comes at once: a guard against hanging, on any machine
 Config = dict[str, Any]
 
 CONFIG: Config = {
     "name": AGENT,
-    "model": {"provider": "openai_compatible", "name": "m", "api_key": "none", "timeout": 1.0},
+    "model": {"provider": "openai_compatible", "name": "m", "api_key": "none", "timeout": 2.0},
     "instructions": "Be brief.",
     "loop": {"max_iterations": 5, "iteration_timeout": 120},
     "sessions": {"store": "memory"},
     "server": {
         "keepalive": 1,
         "shutdown_timeout": 0.3,
-        "runs": {"detach_grace": 0.3, "replay_window": 30, "stall_timeout": 1, "max_concurrent": 5000},
+        "runs": {"detach_grace": 0.6, "replay_window": 30, "stall_timeout": 1, "max_concurrent": 5000},
     },
     "circuit_breakers": {"model": {"failure_threshold": 1000}, "mcp": {"failure_threshold": 1000}},
 }
@@ -57,7 +58,7 @@ def _merge(into: Config, changes: Mapping[str, Any]) -> None:
             into[key] = value
 
 
-async def until(condition: Callable[[], object], seconds: float = 5.0, what: str = "") -> None:
+async def until(condition: Callable[[], object], seconds: float = PATIENCE, what: str = "") -> None:
     """For what nothing announces: another process's memory, files and death."""
     deadline = time.monotonic() + seconds
     while not condition():
@@ -205,7 +206,7 @@ async def serving(folder: Path, agent: Config, **options: Any) -> AsyncIterator[
             assert house.process.returncode is None, house.complaints()
             assert time.monotonic() < deadline, house.complaints()
             await asyncio.sleep(0.02)
-        await until(lambda: _steady(house), 5, "a steady number of files")
+        await until(lambda: _steady(house), what="a steady number of files")
         yield house
 
 

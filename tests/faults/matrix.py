@@ -150,13 +150,14 @@ async def _as_before(shared: Stage, result: Result) -> None:
     """I6. What the model client keeps open for its next request is no leak."""
     house, endpoint = shared.house, shared.endpoint
     try:
-        await until(lambda: not any(plan.answering for plan in endpoint.plans.values()), 5, "I6: the model to be left")
+        await until(
+            lambda: not any(plan.answering for plan in endpoint.plans.values()), what="I6: the model to be left"
+        )
         await until(
             lambda: house.fds() <= house.idle_fds + house.connections_to(endpoint.port, shared.tools.web.port),
-            8,
-            "I6: descriptors to be closed",
+            what="I6: descriptors to be closed",
         )
-        await until(lambda: len(house.descendants()) <= len(house.children), 5, "I6: child processes to be gone")
+        await until(lambda: len(house.descendants()) <= len(house.children), what="I6: child processes to be gone")
         blocked = [each for each in house.blocks() if each[0] > LONGEST_GAP + result.starved]
         assert not blocked, f"I7: the event loop stood still: {blocked}"
     except AssertionError as error:

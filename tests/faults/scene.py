@@ -153,7 +153,7 @@ class Scene:
         """I9."""
         if not turn.accepted:
             return
-        await until(lambda: self.house.endings(turn.request_id) > 0, 3, f"I9: a line about {turn.request_id}")
+        await until(lambda: self.house.endings(turn.request_id) > 0, what=f"I9: a line about {turn.request_id}")
         count = self.house.endings(turn.request_id)
         assert count == 1, f"I9: {count} lines tell the end of one run"
 
