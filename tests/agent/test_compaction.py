@@ -152,7 +152,7 @@ async def test_a_failed_summary_is_not_asked_for_again_in_the_same_run():
 async def test_a_summary_has_a_time_of_its_own():
     stuck = asyncio.Event()
     scene = await talked(
-        says("one"), says("two"), says("x", pause=stuck.wait), says("three"), words="ab", iteration_timeout=0.2
+        says("one"), says("two"), says("x", pause=stuck.wait), says("three"), words="ab", iteration_timeout=0.5
     )
     await scene.play("c")
     assert scene.ending.outcome == "completed", "the step had all of its own time"

@@ -24,7 +24,7 @@ async def test_ctrl_c_stops_model_and_tools_and_keeps_the_partial_answer(tmp_pat
         await terminal.wait_for("Once upon a")
         terminal.interrupt()
         await terminal.wait_for("(stopped)")
-        await asyncio.wait_for(puppet.left.wait(), 5)
+        await asyncio.wait_for(puppet.left.wait(), 20)
         await terminal.prompt()
         terminal.enter("work")
         puppet.call("slow", {"what": "a"})

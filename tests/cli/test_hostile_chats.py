@@ -241,7 +241,7 @@ def test_what_is_no_file_is_no_chat_and_keeps_nobody_waiting(folder: Path, make:
         with pytest.raises(ChatFileError):
             archive.load(wanted)
     assert archive.summaries() == []
-    assert time.monotonic() - begun < 5
+    assert time.monotonic() - begun < 20
     assert os.path.lexists(path)
 
 

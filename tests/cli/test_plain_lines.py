@@ -126,7 +126,7 @@ async def test_lines_of_a_pipe_come_whole_whatever_the_pieces():
     for piece in (b"on", b"e\ntw\xc3", b"\xb6\n", b"end"):
         os.write(write, piece)
     os.close(write)
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         assert [await lines.read("") for _ in range(5)] == ["one", "twö", "end", None, None]
     os.close(read)
 

@@ -6,7 +6,7 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any
 
-SECONDS = 5.0
+SECONDS = 20.0
 
 
 def request(address: str, *, body: Any = None, headers: Mapping[str, str] | None = None) -> bytes:

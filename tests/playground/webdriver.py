@@ -27,7 +27,7 @@ FLAGS = (
     "--window-size=1280,860", "--force-device-scale-factor=1", "--lang=en-US", "--no-pings", "--mute-audio",
     "--force-prefers-reduced-motion",
 )  # fmt: skip
-PATIENCE = 10.0
+PATIENCE = 20.0
 ENTER, ESCAPE, CONTROL = "\ue007", "\ue00c", "\ue009"
 
 

@@ -136,10 +136,10 @@ async def test_a_conversation_of_one_user_is_closed_to_another():
 
 @pytest.mark.req("ORC-07")
 async def test_an_answer_that_takes_too_long_is_ended_with_a_timeout():
-    async with served(says("a b", pause=Gate()), settings=settings(chat_stream_timeout=0.05)) as s:
+    async with served(says("a b", pause=Gate()), settings=settings(chat_stream_timeout=0.5)) as s:
         *_, (kind, error), (last, done) = await say(s)
         assert (kind, error["error_type"], error["recoverable"]) == ("error", "timeout", False)
-        assert "0.05 s" in error["message"]
+        assert "0.5 s" in error["message"]
         assert "try again" in error["message"]
         assert (last, done["success"], done["final_output"]) == ("done", False, "a")
         assert s.server.settings.chat_stream_timeout != ServerSettings().chat_stream_timeout == 30
@@ -147,7 +147,7 @@ async def test_an_answer_that_takes_too_long_is_ended_with_a_timeout():
 
 @pytest.mark.req("ORC-07")
 async def test_an_answer_in_time_is_not_disturbed_by_the_limit():
-    async with served(settings=settings(chat_stream_timeout=0.5)) as s:
+    async with served(settings=settings(chat_stream_timeout=10)) as s:
         assert (await say(s))[-1][1]["success"] is True
         (run,) = s.server.runs._runs.values()
         await until(lambda: not s.server.runs.busy)

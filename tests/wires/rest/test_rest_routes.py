@@ -286,7 +286,7 @@ async def test_a_shutdown_is_told_to_both():
 
 async def test_a_client_that_leaves_gives_its_run_the_grace_and_no_more():
     gate = Gate()
-    async with served(says("a b", pause=gate), settings=REST, detach_grace=0.05) as s:
+    async with served(says("a b", pause=gate), settings=REST, detach_grace=0.5) as s:
         asking = asyncio.create_task(s.post({"message": "hi"}, CHAT).__aenter__())
         await until(lambda: s.server.runs.active and s.server.runs.active[0].readers == 1)
         run = s.server.runs.active[0]
