@@ -42,7 +42,8 @@ for name in [name for name in sys.modules if name.partition(".")[0] == "mcp"]:
 for program in sys.argv[1:]:
     if os.fork() == 0:
         exec(program)
-        sys.exit()
+        sys.stdout.flush()
+        os._exit(0)  # without what Python does at its end, which takes as long
     os.wait()
 """
 
