@@ -201,7 +201,7 @@ class Line(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._response is not None:
             return  # a trailer
-        key, text = name.decode("latin-1").lower(), value.decode("latin-1")
+        key, text = name.decode("latin-1").lower(), value.strip(b" \t").decode("latin-1")
         if key not in self._headers:
             self._headers[key] = text
         elif key == "transfer-encoding":
