@@ -12,6 +12,7 @@ from holodeck.http.unpacking import MOST, unpacker
 from tests.http.peers import Peers, answers
 from tests.http.reading import read
 
+ON_ONE_LOOP = pytest.mark.asyncio(loop_factories=["uvloop"])  # where no loop makes a difference
 TEXT = b"".join(b'data: {"n": %d}\n\n' % number for number in range(500))
 
 
@@ -56,6 +57,7 @@ def answer(coding: str, body: bytes, size: int) -> bytes:
     return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("what", PACKED)
 async def test_it_is_unpacked(client, what):
     coding, body = PACKED[what]
@@ -75,6 +77,7 @@ def test_wherever_it_is_cut(what, size):
     assert unpack.whole
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("coding", ["br", "zstd", "compress", "gzip, br", "gzip, gzip", "BR"])
 async def test_what_we_cannot_unpack_is_refused(client, coding):
     async with Peers(answers(answer(coding, b"\x1b\x03\x00", 100))) as peers:
@@ -82,6 +85,7 @@ async def test_what_we_cannot_unpack_is_refused(client, coding):
             await read(client, peers)
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("coding", ["gzip", "deflate", "br"])
 async def test_an_empty_body_is_not_unpacked(client, coding):
     head = b"HTTP/1.1 401 No\r\nContent-Encoding: %b\r\nContent-Length: 0\r\n\r\n" % coding.encode()
@@ -89,6 +93,7 @@ async def test_an_empty_body_is_not_unpacked(client, coding):
         assert await read(client, peers) == (401, b"")
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("what", ["gzip", "deflate", "bare deflate", "members"])
 async def test_a_body_that_ends_in_the_middle_is_no_whole_one(client, what):
     coding, body = PACKED[what]
@@ -101,6 +106,7 @@ async def test_a_body_that_ends_in_the_middle_is_no_whole_one(client, what):
     assert came
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize(
     "body",
     [TEXT, b"\x1f\x8b\x08garbage-garbage", gzip.compress(TEXT) + b"garbage", gzip.compress(TEXT)[:-8] + b"x" * 8],
@@ -140,6 +146,7 @@ def test_many_members_take_no_time():
     assert time.process_time() - began < 1
 
 
+@ON_ONE_LOOP
 async def test_a_bomb_is_refused(client):
     async with Peers(answers(answer("deflate", bomb(64), 2**18))) as peers:
         with pytest.raises(NotHttp, match="unpacks to more"):

@@ -240,6 +240,7 @@ AGAIN = {
     "chunked": (CHUNKED + b"2\r\nHi\r\n0\r\n\r\n", True),
     "chunked with trailer": (CHUNKED + b"2\r\nHi\r\n0\r\nX-T: Connection: close\r\n\r\n", True),
     "interim before": (b"HTTP/1.1 103 Early Hints\r\nLink: <x>\r\n\r\n" + OK, True),
+    "interim with a body": (b"HTTP/1.1 199 Wait\r\nContent-Length: 5\r\n\r\nhello" + OK, True),
     "empty": (b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n", True),
     "204": (b"HTTP/1.1 204 No Content\r\n\r\n", True),
     "304": (b"HTTP/1.1 304 Not Modified\r\nContent-Length: 10\r\n\r\n", True),

@@ -15,7 +15,7 @@ from tests.http.reading import read
 
 MARK = b"the answer to the second request"
 MARKED = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(MARK), MARK)
-SETTLED = 12  # rounds of the loop in which all that was sent has arrived: both sides are in it
+SETTLED = 20  # rounds of the loop in which all that was sent has arrived: both sides are in it
 
 
 @st.composite
@@ -35,7 +35,7 @@ def saying(pieces: list[bytes], *, ends: bool):
     return talk
 
 
-@examples(120)
+@examples(50)
 @given(cut_answers())
 async def test_an_answer_is_read_as_aiohttp_reads_it(cut):
     pieces, ends = cut
@@ -60,7 +60,7 @@ async def test_an_answer_is_read_as_aiohttp_reads_it(cut):
     assert our_connections == their_connections
 
 
-@examples(60)
+@examples(25)
 @given(cut_answers(), st.data())
 async def test_an_answer_that_is_cut_off_is_never_taken_for_a_whole_one(cut, data):
     pieces, ends = cut
@@ -78,7 +78,7 @@ async def test_an_answer_that_is_cut_off_is_never_taken_for_a_whole_one(cut, dat
         await peers.all_gone()
 
 
-@examples(150)
+@examples(60)
 @given(well_formed.answers(), st.data())
 async def test_whatever_is_sent_nothing_hangs_and_nothing_leaks(answer, data):
     bad = data.draw(well_formed.spoiled(answer[0]))

@@ -13,6 +13,8 @@ from tests.http.reading import ask, read
 from tests.models.asking import KEY, PROMPT, asking
 from tests.models.heard import Heard
 
+ON_ONE_LOOP = pytest.mark.asyncio(loop_factories=["uvloop"])  # where no loop makes a difference
+
 
 async def sent(headers: dict[str, str], path: str = "", body: bytes = b"{}") -> list[str]:
     """The lines of a request's head, as a server got them."""
@@ -48,6 +50,7 @@ async def test_a_get_has_no_body(client):
         assert b"content" not in peers.requests[0].lower()
 
 
+@ON_ONE_LOOP
 async def test_users_headers_win_whatever_their_case():
     lines = await sent({"user-agent": "mine", "ACCEPT": "*/*", "content-type": "x/y", "X-Key": "ä\t1"})
     assert [line for line in lines if line.lower().startswith(("user-agent", "accept:", "content-type"))] == [
@@ -58,11 +61,13 @@ async def test_users_headers_win_whatever_their_case():
     assert "X-Key: ä\t1" in lines
 
 
+@ON_ONE_LOOP
 async def test_of_a_users_own_headers_in_two_cases_the_last_is_sent():
     lines = await sent({"X-Key": "1", "x-key": "2"})
     assert [line for line in lines if line.lower().startswith("x-key")] == ["x-key: 2"]
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("name", ["Content-Length", "content-length", "Transfer-Encoding", "CONNECTION"])
 async def test_framing_is_not_the_users_to_say(name):
     lines = await sent({name: "7"})
@@ -91,6 +96,7 @@ UNSENDABLE = {
 }
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("what", UNSENDABLE)
 async def test_what_would_break_a_head_is_refused(what):
     client = Client(UNSENDABLE[what], 5.0)
@@ -102,6 +108,7 @@ async def test_what_would_break_a_head_is_refused(what):
     await client.close()
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("what", ["beyond latin", "both", "name with a blank"])
 async def test_a_model_says_that_it_cannot_be_asked_so(what):
     async with Peers(answers(OK)) as peers, asking(peers.url, headers=UNSENDABLE[what]) as model:
@@ -131,6 +138,7 @@ TARGETS = {
 }
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("path", TARGETS)
 async def test_paths_and_queries(path):
     assert (await sent({}, path))[0] == f"POST {TARGETS[path]} HTTP/1.1"
@@ -153,6 +161,7 @@ def test_hosts(url, host, port, authority):
     assert (address.host, address.port, address.authority) == (host, port, authority)
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize(
     "url",
     [
@@ -176,6 +185,7 @@ async def test_what_is_no_url_is_refused(client, url):
         await ask(client, url)
 
 
+@ON_ONE_LOOP
 @pytest.mark.parametrize("url", ["http://a\0b/", "http://a\x01b/", "http://a\x7fb/"])
 async def test_a_host_with_control_characters_is_refused(client, url):
     with pytest.raises(Unsendable):

@@ -59,7 +59,7 @@ def answers(draw: st.DrawFn) -> tuple[bytes, bool]:
     reason = draw(st.sampled_from(["OK", "", "Not At All"]))
     written = b""
     if version == "HTTP/1.1":
-        for code in draw(st.lists(st.sampled_from([100, 102, 103]), max_size=2)):
+        for code in draw(st.lists(st.sampled_from([100, 102, 103, 199]), max_size=2)):
             written += _head(draw, f"HTTP/1.1 {code} Wait", draw(st.lists(st.tuples(_TOKEN, _VALUE), max_size=1)), end)
     written += _head(draw, f"{version} {status} {reason}", list(headers), end) + body
     return written, framing == "end"

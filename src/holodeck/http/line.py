@@ -224,6 +224,7 @@ class Line(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         if self._response is None or self._ended:
+            self._pieces.clear()  # llhttp lets some interim answers have a body
             return
         self._ended = True
         self._usable = self._usable and self._parser.should_keep_alive()
