@@ -13,7 +13,7 @@ import uvloop
 from hypothesis import settings
 
 from tests.examples import examples
-from tests.scheduling import LongestFirst, urgency
+from tests.scheduling import InOurOrder, urgency
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -56,9 +56,9 @@ def pytest_timeout_set_timer() -> Generator[None, object, object]:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LongestFirst:
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> InOurOrder:
     config.option.loadscopereorder = False  # by the number of tests, which says nothing about their length
-    return LongestFirst(config, log)
+    return InOurOrder(config, log)
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,4 +1,4 @@
-"""Which worker runs which tests (`pytest -n`): long work first, so that no worker is left with it at the end.
+"""Which worker runs which tests (`pytest -n`): what is long or waits first, and what waits beside what computes.
 
 Usually a file is run as a whole. Folders that share a browser or a database stay together; tests that each start
 programs, and share nothing, are given out one by one.
@@ -13,19 +13,28 @@ ONE_BY_ONE = (
     "tests/cli/test_chat_stopping.py",
     "tests/server/test_server_process.py",
 )
-LONGEST = (  # in this order; what is missing here takes less than the last
+EARLY = (  # in this order; the rest computes and hardly waits, so that no core is idle at the end
     "tests/playground/",
     "tests/files/test_file_hostile.py",
+    "tests/server/test_server_process.py",
     "tests/todo/",
+    "tests/telemetry/",
+    "tests/server/test_server_streams.py",
+    "tests/cli/",
     "tests/clients/",
     "tests/faults/test_matrix.py",
-    "tests/fuzz/test_openapi_fuzz.py",
+    "tests/fuzz/",
     "tests/docs/test_pages.py",
-    "tests/cli/",
-    "tests/server/test_server_process.py",
     "tests/tools/mcp/",
     "tests/files/",
-    "tests/telemetry/test_otel.py",
+    "tests/faults/",
+    "tests/http/",
+    "tests/models/test_patience.py",
+    "tests/models/test_model_faults.py",
+    "tests/resilience/",
+    "tests/agent/test_run_limits.py",
+    "tests/server/test_server_metrics.py",
+    "tests/tools/test_guarded_tools.py",
 )
 
 
@@ -37,10 +46,10 @@ def unit_of(nodeid: str) -> str:
 
 def urgency(nodeid: str) -> int:
     """The smaller, the earlier."""
-    return next((place for place, start in enumerate(LONGEST) if nodeid.startswith(start)), len(LONGEST))
+    return next((place for place, start in enumerate(EARLY) if nodeid.startswith(start)), len(EARLY))
 
 
-class LongestFirst(LoadScopeScheduling):
+class InOurOrder(LoadScopeScheduling):
     """Takes units in the order of the collection, which `urgency` has sorted."""
 
     def _split_scope(self, nodeid: str) -> str:
