@@ -221,7 +221,15 @@ async def test_chunks_that_are_none_are_refused_at_once(client, chunks):
 
 
 @pytest.mark.parametrize(
-    "coding", [b"gzip, chunked", b"gzip", b"gzip\r\nTransfer-Encoding: chunked", b"xchunked", b"chunked, gzip"]
+    "coding",
+    [
+        b"gzip, chunked",
+        b"gzip",
+        b"gzip\r\nTransfer-Encoding: chunked",
+        b"chunked\r\nTransfer-Encoding: gzip",
+        b"xchunked",
+        b"chunked, gzip",
+    ],
 )
 async def test_a_transfer_coding_that_nobody_asked_for_is_refused(client, coding):
     async def talk(peer: Peer) -> None:
@@ -253,6 +261,7 @@ AGAIN = {
     ),
     "offer of an upgrade": (OK.replace(b"\r\n\r\n", b"\r\nConnection: upgrade\r\nUpgrade: h2c\r\n\r\n"), True),
     "two answers at once": (OK + OK, False),
+    "an answer and a half": (OK + b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nabc", False),
     "half an answer more": (OK + b"HTTP/1.1 20", False),
     "garbage after the end": (OK + b"garbage", False),
     "garbage after the chunks": (CHUNKED + b"0\r\n\r\nxx", False),

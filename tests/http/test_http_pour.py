@@ -135,6 +135,30 @@ async def test_what_taking_raises_reaches_whoever_pours(client, error, early):
         await peers.all_gone()  # the rest of the body is not waited for
 
 
+async def test_after_taking_failed_nothing_is_kept_for_anybody(client):
+    talk = Steps(HEAD, chunk(b"one"), chunk(b"two") + END)
+
+    def take(_: bytes) -> bool:
+        raise OfMine
+
+    async with Peers(talk) as peers:
+        talk.release()
+        async with client.post(peers.url, b"{}") as response:
+            pouring = asyncio.create_task(response.pour(take))
+            await asyncio.sleep(0)
+            talk.release()
+            with pytest.raises(OfMine):
+                await pouring
+            (line,) = client._busy
+            talk.release()
+            while not line.reusable:  # all of the body has come
+                await asyncio.sleep(0)
+            late = Taken()
+            with pytest.raises(OfMine):
+                await response.pour(late)
+    assert late.pieces == []
+
+
 async def test_the_error_of_taking_the_very_last_piece_is_raised_too(client):
     talk = Steps(HEAD, chunk(b"one") + END)
 
@@ -201,21 +225,22 @@ async def test_a_pour_that_was_given_up_can_be_repeated(client):
 
 
 async def test_taking_sees_the_callers_context(client):
+    """Not that of whoever made the connection."""
     whose: ContextVar[str] = ContextVar("whose", default="nobody's")
-    seen: dict[str, set[str]] = {"a": set(), "b": set()}
+    seen: dict[str, list[str]] = {"a": [], "b": []}
 
     async def talk(peer: Peer) -> None:
-        for _ in range(2):
+        for _ in seen:
             await peer.request()
-            await peer.say(HEAD + chunk(b"one"), chunk(b"two"), chunk(b"three") + END)
+            await peer.say(HEAD, chunk(b"one"), chunk(b"two"), chunk(b"three") + END)
 
     async def one(name: str) -> None:
         whose.set(name)
-        for _ in range(2):
-            async with client.post(peers.url, b"{}") as response:
-                await response.pour(lambda _: seen[name].add(whose.get()) or False)
+        async with client.post(peers.url, b"{}") as response:
+            await response.pour(lambda _: seen[name].append(whose.get()))
 
     async with Peers(talk) as peers:
-        await asyncio.gather(one("a"), one("b"))
-        await one("a")  # on a connection that may have been b's
-    assert seen == {"a": {"a"}, "b": {"b"}}
+        for name in seen:
+            await asyncio.create_task(one(name))
+        assert peers.connections == 1
+    assert {name: set(found) for name, found in seen.items()} == {"a": {"a"}, "b": {"b"}}

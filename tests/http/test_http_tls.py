@@ -4,10 +4,12 @@ import asyncio
 import contextlib
 import gc
 import socket
+import ssl
 
 import pytest
 
 from holodeck.errors import ModelError, ModelUnreachable
+from holodeck.http import dial
 from holodeck.http.client import Client
 from holodeck.http.failures import ConnectionBroken, HttpError, NoConnection, NotHttp, NoTrust
 from tests.http.peers import OK, Peer, Peers, answers
@@ -88,6 +90,17 @@ async def test_a_server_that_speaks_no_tls(client):
         with pytest.raises(NoTrust, match="is http:// meant"):
             await ask(client, url)
         await refused(url, "it does not answer in TLS; is http:// meant")
+        await peers.all_gone()
+
+
+async def test_certificates_that_cannot_be_read(client, monkeypatch):
+    def unreadable() -> ssl.SSLContext:
+        raise ssl.SSLError("no certificates")
+
+    monkeypatch.setattr(dial, "_trust", unreadable)
+    async with Peers(silence) as peers:
+        with pytest.raises(NoTrust):
+            await ask(client, peers.url.replace("http:", "https:"))
         await peers.all_gone()
 
 

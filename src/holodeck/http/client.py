@@ -148,7 +148,6 @@ class Exchange:
         try:
             return await line.ask(b"%b%b\r\n" % (head, length), body)
         except BaseException:
-            line.drop()
             self._client.give_back(self._route, line)
             raise
 
