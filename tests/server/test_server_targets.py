@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import logging
 import re
 
 import pytest
@@ -81,6 +82,22 @@ async def test_nothing_is_left_of_a_head_that_was_read_twice() -> None:
         writer.close()
 
 
+@pytest.mark.parametrize(
+    ("target", "status"),
+    [("/health", b"405"), ("http://localhost/health", b"405"), ("*", b"400"), ("evil.example:443", b"400")],
+)
+async def test_nobody_is_connected_with_another_server(
+    target: str, status: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with served() as s:
+        tunnelled = LAST + b"\x16\x03\x01"
+        told = await answers_to(s, f"CONNECT {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() + tunnelled)
+        assert statuses(told) == [status]
+        assert b"application/problem+json" in told
+        assert b"\r\nconnection: close\r\n" in told
+    assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
+
+
 @pytest.mark.req("T07")
 @pytest.mark.parametrize(
     ("target", "host", "status"),
@@ -94,6 +111,7 @@ async def test_nothing_is_left_of_a_head_that_was_read_twice() -> None:
         ("http:///health", "localhost", b"400"),
         ("//evil.example/health", "localhost", b"404"),
         ("evil.example:80", "localhost", b"400"),
+        ("*", "localhost", b"400"),
     ],
 )
 async def test_a_target_that_is_a_whole_address_says_whom_it_is_for(target: str, host: str, status: bytes) -> None:

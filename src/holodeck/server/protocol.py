@@ -139,6 +139,9 @@ class TimedProtocol(HttpToolsProtocol):
                     self.parser.feed_data(rest)
                     rest = b""
                 except httptools.HttpParserUpgrade as upgrade:
+                    if not self._declines:  # CONNECT: what follows is not for us, whatever it looks like
+                        self.cycle.keep_alive = False
+                        return
                     rest = memoryview(rest)[upgrade.args[0] :]
                     self._decline_upgrade()
         except httptools.HttpParserError:
@@ -189,6 +192,8 @@ class TimedProtocol(HttpToolsProtocol):
             name = b"[%b]" % target.host if b":" in target.host else target.host
             host = name if target.port is None else b"%b:%d" % (name, target.port)
             self.headers[:] = [(name, host if name == b"host" else value) for name, value in self.headers]
+        elif self.parser.get_method() != b"OPTIONS":
+            raise httptools.HttpParserInvalidURLError("* is the target of OPTIONS only")
 
     def on_message_complete(self) -> None:
         if self._declines:
