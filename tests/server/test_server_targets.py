@@ -84,7 +84,13 @@ async def test_nothing_is_left_of_a_head_that_was_read_twice() -> None:
 
 @pytest.mark.parametrize(
     ("target", "status"),
-    [("/health", b"405"), ("http://localhost/health", b"405"), ("*", b"400"), ("evil.example:443", b"400")],
+    [
+        ("/health", b"405"),
+        ("http://localhost/health", b"405"),
+        ("http://localhost", b"405"),
+        ("*", b"400"),
+        ("evil.example:443", b"400"),
+    ],
 )
 async def test_nobody_is_connected_with_another_server(
     target: str, status: bytes, caplog: pytest.LogCaptureFixture
@@ -109,6 +115,9 @@ async def test_nobody_is_connected_with_another_server(
         ("http://localhost@evil.example/health", "localhost", b"400"),
         ("http://localhost/health", "localhost\r\nHost: localhost", b"400"),
         ("http:///health", "localhost", b"400"),
+        ("http://localhost", "localhost", b"200"),  # an empty path is `/`
+        ("http://localhost?x=1", "localhost", b"200"),
+        ("http://evil.example", "localhost", b"400"),
         ("//evil.example/health", "localhost", b"404"),
         ("evil.example:80", "localhost", b"400"),
         ("*", "localhost", b"400"),
@@ -117,4 +126,19 @@ async def test_nobody_is_connected_with_another_server(
 async def test_a_target_that_is_a_whole_address_says_whom_it_is_for(target: str, host: str, status: bytes) -> None:
     async with served() as s:
         asked = f"GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n"
+        assert statuses(await answers_to(s, asked.encode())) == [status]
+
+
+@pytest.mark.req("T07")
+@pytest.mark.parametrize(
+    ("target", "version", "status"),
+    [
+        ("http://localhost/health", "1.0", b"200"),
+        ("http://evil.example/health", "1.0", b"400"),
+        ("http://localhost/health", "1.1", b"400"),
+    ],
+)
+async def test_a_target_says_it_also_where_there_is_no_host(target: str, version: str, status: bytes) -> None:
+    async with served() as s:
+        asked = f"GET {target} HTTP/{version}\r\nConnection: close\r\n\r\n"
         assert statuses(await answers_to(s, asked.encode())) == [status]

@@ -174,11 +174,11 @@ class TimedProtocol(HttpToolsProtocol):
             return
         self._in_head, self._in_body, self._lingered, self._body_size = False, True, 0, 0
         self._disarm()
+        if not self.url.startswith(b"/"):
+            self._believe_target()
         if self._entry is Entry.HEARD:
             asks_how_it_is = self.url.partition(b"?")[0] in FOR_MONITORS
             self.app = self._whole_app if asks_how_it_is else turned_away
-        if not self.url.startswith(b"/"):
-            self._believe_target()
         super().on_headers_complete()
         if self.scope["http_version"] != "1.1":
             UnframedCycle.take_over(self.cycle)
@@ -189,11 +189,17 @@ class TimedProtocol(HttpToolsProtocol):
         """A target that is a whole address says whom it is for, whatever `Host` says (RFC 9112, 3.2.2)."""
         target = httptools.parse_url(self.url)
         if target.host:
+            self.url = (target.path or b"/") + (b"" if target.query is None else b"?" + target.query)
             name = b"[%b]" % target.host if b":" in target.host else target.host
-            host = name if target.port is None else b"%b:%d" % (name, target.port)
-            self.headers[:] = [(name, host if name == b"host" else value) for name, value in self.headers]
+            self._rename_host(name if target.port is None else b"%b:%d" % (name, target.port))
         elif self.parser.get_method() != b"OPTIONS":
             raise httptools.HttpParserInvalidURLError("* is the target of OPTIONS only")
+
+    def _rename_host(self, host: bytes) -> None:
+        named = any(name == b"host" for name, _ in self.headers)
+        self.headers[:] = [(name, host if name == b"host" else value) for name, value in self.headers]
+        if not named and self.parser.get_http_version() != "1.1":  # which must not do without
+            self.headers.append((b"host", host))
 
     def on_message_complete(self) -> None:
         if self._declines:
