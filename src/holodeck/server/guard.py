@@ -47,9 +47,8 @@ class HostGuard:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http":
             hosts = [value for name, value in scope["headers"] if name == b"host"]
-            if (
-                hosts or scope["http_version"] == "1.1"
-            ):  # HTTP/1.0 may do without; no browser speaks it, many a monitor does
+            # HTTP/1.0 may do without; no browser speaks it, many a monitor does.
+            if hosts or scope["http_version"] == "1.1":
                 self._check(hosts)
         await self._app(scope, receive, send)
 
