@@ -107,15 +107,28 @@ async def test_a_frontend_tools_result_is_as_bounded_as_any_other():
 
 
 @pytest.mark.req("AGT-08")
-async def test_a_picture_that_a_frontend_tool_brings_is_kept_beside_bounded_text():
-    scene = Scene(calls(("paint", "{}")), says("nice"), max_result_characters=1000)
+async def test_pictures_that_a_frontend_tool_brings_are_kept_behind_bounded_text():
+    reading = calls(("read_result", '{"call_id": "c1", "offset": 500498}'))
+    scene = Scene(calls(("paint", "{}")), reading, says("nice"), max_result_characters=1000)
     await scene.play("paint it", client_tools=[CLIENT_TOOL])
     picture = MediaPart(mime_type="image/png", data="iVBORw0KGgo=")
-    result = ToolMessage(call_id="c1", name="", content=(TextPart("x" * 11_000), picture))
+    words = [TextPart("x" * 1000)] * 500
+    result = ToolMessage(call_id="c1", name="", content=(*words, picture, TextPart("the end"), picture))
     await scene.play(client_results=[result], client_tools=[CLIENT_TOOL])
-    (kept,) = [each.content for each in scene.conversation.messages if isinstance(each, ToolMessage)]
+    kept, piece = [each.content for each in scene.conversation.messages if isinstance(each, ToolMessage)]
+    assert kept[1:] == (picture, picture)
     assert len(kept[0].text) < 1200
-    assert kept[1] == picture
+    assert "read_result shows them" in kept[0].text
+    assert piece.endswith("x\nthe end")
+
+
+async def test_a_picture_may_come_without_a_word():
+    scene = Scene(calls(("paint", "{}")), says("nice"))
+    await scene.play("paint it", client_tools=[CLIENT_TOOL])
+    picture = MediaPart(mime_type="image/png", data="iVBORw0KGgo=")
+    result = ToolMessage(call_id="c1", name="", content=(picture,))
+    await scene.play(client_results=[result], client_tools=[CLIENT_TOOL])
+    assert [each.content for each in scene.conversation.messages if isinstance(each, ToolMessage)] == [(picture,)]
 
 
 async def test_results_for_calls_that_the_client_was_never_given_are_ignored():

@@ -20,13 +20,11 @@ from holodeck.core.messages import (
     AssistantMessage,
     MediaPart,
     Message,
-    Part,
     TextPart,
     ToolCall,
     ToolMessage,
     text_of,
 )
-from holodeck.core.text import shorten
 from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus, arguments_shown
 from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.names import unknown_tool
@@ -111,16 +109,13 @@ class ToolRunner:
         self._finish(batch, call, {}, result, 0.0)
 
     def take(self, batch: Batch, result: ToolMessage) -> None:
-        """A result that the client brought: as long as any other may be."""
-        content = result.content
-        if isinstance(content, str) or not any(isinstance(part, MediaPart) for part in content):
-            content = self.kept.shorten(result.call_id, text_of(content), self.max_characters)
-        else:
-            content = tuple(self._shortened(part) for part in content)
+        """A result that the client brought: its words together as long as any other's may be, then its media."""
+        parts = (TextPart(result.content),) if isinstance(result.content, str) else result.content
+        media = tuple(part for part in parts if isinstance(part, MediaPart))
+        words = text_of(tuple(part for part in parts if isinstance(part, TextPart)))
+        text = self.kept.shorten(result.call_id, words, self.max_characters)
+        content = (TextPart(text), *media) if media and text else media or text
         batch.results[result.call_id] = msgspec.structs.replace(result, content=content)
-
-    def _shortened(self, part: Part) -> Part:
-        return TextPart(shorten(part.text, self.max_characters)) if isinstance(part, TextPart) else part
 
     def abandon(self, batch: Batch, text: str = ABANDONED) -> None:
         """Gives every call that has no result one that says why. A history must not hold an unanswered call."""
