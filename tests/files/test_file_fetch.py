@@ -10,7 +10,7 @@ from aiohttp import web
 
 from holodeck.errors import ConfigError, InvalidRequest, PayloadTooLarge, RequestError
 from holodeck.files.addresses import is_public
-from holodeck.files.fetch import AllowedHost, Fetcher
+from holodeck.files.fetch import AllowedHost, Fetcher, known_addresses
 from holodeck.http.address import address_of
 
 ADDRESSES = {
@@ -84,6 +84,14 @@ class Site:
     async def _to(self, request: web.Request) -> web.Response:
         return web.Response(status=307, headers={"Location": request.query["url"]})
 
+    async def _moved(self, request: web.Request) -> web.StreamResponse:
+        """As many a server writes it: in UTF-8, as it is."""
+        request.transport.write(b"HTTP/1.1 302 Found\r\nLocation: /a?x=\xc3\xbc\r\nContent-Length: 0\r\n\r\n")
+        return await self._silent(request)
+
+    async def _a(self, _request: web.Request) -> web.Response:
+        return web.Response(body=b"umlaut")
+
     async def _big(self, _request: web.Request) -> web.Response:
         return web.Response(body=b"x" * 2_000)
 
@@ -139,6 +147,11 @@ async def test_a_file_is_fetched_from_a_host_that_is_named(site):
     assert fetched.data == b"hello"
     assert (fetched.declared_type or "").startswith("text/plain")
     assert site.asked == ["files.test/file"]
+
+
+async def test_a_redirect_may_hold_any_letters(site):
+    assert (await fetcher(site).fetch(f"http://files.test:{site.port}/moved", field="f")).data == b"umlaut"
+    assert site.asked == ["files.test/moved", "files.test/a?x=%C3%BC"]
 
 
 @pytest.mark.req("T14")
@@ -329,8 +342,6 @@ def test_an_entry_that_is_no_host_is_a_mistake_of_the_agent_file(text):
 
 
 async def test_names_are_resolved_by_the_system_by_default():
-    from holodeck.files.fetch import system_resolve
-
-    assert "127.0.0.1" in await system_resolve("127.0.0.1")
+    assert "127.0.0.1" in await known_addresses("127.0.0.1")
     with pytest.raises(socket.gaierror):
-        await system_resolve("no-such-host.invalid")
+        await known_addresses("no-such-host.invalid")

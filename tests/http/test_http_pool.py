@@ -3,6 +3,8 @@
 import asyncio
 import gc
 import socket
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
@@ -267,3 +269,46 @@ async def test_nobody_answers_in_time():
         with pytest.raises(NoConnection, match="within"):
             await ask(client, f"http://127.0.0.1:{address[1]}/")
     await client.close()
+
+
+class Always(BaseHTTPRequestHandler):
+    """Answers, and keeps the connection."""
+
+    protocol_version = "HTTP/1.1"
+
+    def do_GET(self) -> None:
+        self.send_response(200)
+        self.send_header("Content-Length", "2")
+        self.end_headers()
+        self.wfile.write(b"Hi")
+
+    def log_message(self, *_: object) -> None:
+        """Nothing."""
+
+
+def ask_in_two_loops(url: str) -> None:
+    client = Client({}, 5.0)
+
+    async def once() -> bytes:
+        body = bytearray()
+        async with client.get(url) as response:
+            await response.pour(body.extend)
+        return bytes(body)
+
+    for _ in range(2):
+        assert asyncio.run(asyncio.wait_for(once(), 20)) == b"Hi"
+        assert [len(lines) for lines in client._idle.values()] == [1]
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loops' connections are nobody's any more
+def test_a_client_that_comes_into_another_loop_begins_anew():
+    """What is kept belongs to a loop that is gone: it could only hang."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), Always) as server:
+        serving = threading.Thread(target=server.serve_forever)
+        serving.start()
+        try:
+            ask_in_two_loops(f"http://127.0.0.1:{server.server_port}/")
+            gc.collect()  # here, where it is expected; with the connections their threads end
+        finally:
+            server.shutdown()
+            serving.join()

@@ -96,7 +96,7 @@ async def test_a_proxy_that_does_not_let_us_through(client, environment, given, 
             ) as said:
                 await model.reply(PROMPT, Heard())
         async with asking("http://model.test/v1") as model:
-            with pytest.raises(ModelRejected, match="407") as also_said:
+            with pytest.raises(ModelRejected, match=r"No way to model\.test: the proxy .*\(407\)") as also_said:
                 await model.reply(PROMPT, Heard())
         await client.close()
         await proxy.all_gone()
@@ -117,6 +117,19 @@ async def test_a_proxy_that_is_not_there(client, environment, scheme):
         with pytest.raises(ModelUnreachable, match="Check HTTPS_PROXY") as said:
             await model.reply(PROMPT, Heard())
     assert "secret" not in str(said.value)
+
+
+async def test_a_proxy_that_says_nothing(environment):
+    async def silent(peer: Peer) -> None:
+        await peer.gone.wait()
+
+    client = Client({}, 0.2)
+    async with Peers(silent) as proxy:
+        environment("ALL_PROXY", f"http://{QUOTED}@127.0.0.1:{proxy.port}")
+        with pytest.raises(NoProxy, match=r"nothing came through the proxy 127\.0\.0\.1:\d+ within 0\.2 s") as caught:
+            await ask(client, "https://model.test/v1")
+        assert "secret" not in str(caught.value)
+        await client.close()
 
 
 @pytest.mark.parametrize("proxy", ["http://no-such-proxy.invalid:3128", "http://no..such:1"])

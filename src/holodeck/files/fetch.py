@@ -16,7 +16,7 @@ from holodeck.files.addresses import is_public
 from holodeck.files.source import Fetched
 from holodeck.http.address import Address, address_of
 from holodeck.http.client import Client
-from holodeck.http.dial import AddressInfo, Found
+from holodeck.http.dial import AddressInfo, Found, system_resolve
 from holodeck.http.failures import HttpError, Unsendable
 from holodeck.http.line import Response
 
@@ -25,7 +25,7 @@ SECONDS = 10.0
 _REDIRECTS = frozenset({301, 302, 303, 307, 308})
 _OK = 200
 
-Resolve: TypeAlias = Callable[[str], Awaitable[list[str]]]
+AddressesOf: TypeAlias = Callable[[str], Awaitable[list[str]]]
 
 
 class AllowedHost(NamedTuple):
@@ -51,9 +51,8 @@ class AllowedHost(NamedTuple):
         return named and address.scheme == self.scheme and address.port == self.port
 
 
-async def system_resolve(host: str) -> list[str]:
-    found = await asyncio.get_running_loop().getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    return [str(sockaddr[0]) for *_, sockaddr in found]
+async def known_addresses(host: str) -> list[str]:
+    return [str(sockaddr[0]) for *_, sockaddr in await system_resolve(host, 0)]
 
 
 class Fetcher:
@@ -63,7 +62,7 @@ class Fetcher:
         *,
         max_bytes: int,
         seconds: float = SECONDS,
-        resolve: Resolve = system_resolve,
+        resolve: AddressesOf = known_addresses,
         permit: Callable[[str], bool] = is_public,
     ) -> None:
         self._allowed = [AllowedHost.of(text) for text in allow_hosts]

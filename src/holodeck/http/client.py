@@ -19,7 +19,7 @@ _OURS = {"Accept-Encoding": "identity", "User-Agent": "holodeck"}
 _OF_A_BODY = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
+_VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")  # sent in UTF-8
 
 
 class Client:
@@ -46,6 +46,7 @@ class Client:
         self._ways: dict[tuple[str, str], tuple[Route, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = 0  # times
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self, url: str) -> "Exchange":
         return Exchange(self, "GET", url, None)
@@ -56,8 +57,11 @@ class Client:
 
     async def line(self, route: Route) -> Line:
         """A connection of one's own, until it is given back."""
+        loop = asyncio.get_running_loop()
+        if loop is not self._loop:
+            self._begin(loop)
         waiting = self._idle.get(route)
-        oldest = asyncio.get_running_loop().time() - KEPT
+        oldest = loop.time() - KEPT
         while waiting:
             line = waiting.pop()
             if line.reusable and line.idle_since > oldest and not line.transport.is_closing():
@@ -67,6 +71,12 @@ class Client:
             line = await self._new_line(route)
         self._busy.add(line)
         return line
+
+    def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Connections belong to a loop. Those of one that is gone can neither be used nor closed."""
+        self._loop, self._sweeper = loop, None
+        self._idle.clear()
+        self._busy.clear()
 
     async def _new_line(self, route: Route) -> Line:
         closed = self._closed
@@ -129,7 +139,7 @@ class Client:
             target = f"http://{address.authority}{target}"
             lines += credentials(proxy)
         head = "\r\n".join([f"{method} {target} HTTP/1.1", *lines, ""])
-        return Route(address.scheme, address.host, address.port, proxy), head.encode("latin-1")
+        return Route(address.scheme, address.host, address.port, proxy), head.encode()
 
 
 class Exchange:
@@ -162,7 +172,7 @@ def _lines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
     merged = {name.lower(): (name, value) for name, value in (*ours.items(), *theirs.items())}
     for name, value in merged.values():
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):
-            raise Unsendable("a header holds characters that none can carry")
+            raise Unsendable(f"the header {name!a} holds characters that none can carry")
     return [f"{name}: {value}" for key, (name, value) in merged.items() if key not in _FRAMING]
 
 

@@ -34,6 +34,8 @@ async def dial(route: Route, seconds: float, resolve: Resolve = system_resolve) 
         async with asyncio.timeout(seconds):
             return await _dial(route, resolve)
     except TimeoutError as error:
+        if route.proxy is not None:
+            raise NoProxy(f"nothing came through the proxy {route.proxy.place} within {seconds:g} s") from error
         raise NoConnection(f"no connection within {seconds:g} s") from error
     except ssl.SSLCertVerificationError as error:
         raise NoTrust(f"its certificate was not accepted ({error.verify_message})") from error

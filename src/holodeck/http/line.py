@@ -7,13 +7,14 @@ woken for a piece, and nothing is kept that nobody reads.
 import asyncio
 from collections.abc import Callable, Mapping
 from contextvars import Context, copy_context
+from functools import partial
 from http import HTTPStatus
 from typing import cast
 
 import httptools
 
 from holodeck.http.failures import ConnectionBroken, HttpError, NotHttp
-from holodeck.http.unpacking import unpacker
+from holodeck.http.unpacking import Unpacker, unpacker
 
 LONGEST_HEAD = 65_536
 MOST_BESIDES = 4 * 2**20  # bytes of one answer that came without any of its body: trailers, crumbs of framing
@@ -49,33 +50,27 @@ class Response:
 
         Pieces are given at once when they arrive, in the caller's context.
         """
+        if self._unpack is not None:
+            sink = partial(_unpacked, self._unpack, sink)
         while self._early:
             if sink(self._early.pop(0)):
                 return
+        if not self._done:
+            self._sink, self._context = sink, copy_context()
+            self._waiter = asyncio.get_running_loop().create_future()
+            try:
+                await self._waiter
+            finally:
+                self._sink = self._context = self._waiter = None
         if self._failure is not None:
             raise self._failure
-        if self.over:
-            return
-        self._sink, self._context = sink, copy_context()
-        self._waiter = asyncio.get_running_loop().create_future()
-        try:
-            await self._waiter
-        finally:
-            self._sink = self._context = self._waiter = None
-        if self._failure is not None:
-            raise self._failure
+        if self.over and self._unpack is not None and not self._unpack.whole:
+            raise ConnectionBroken("the server's answer ends in the middle of what it has compressed")
 
     def take(self, piece: bytes) -> None:
         """A piece came."""
         if self._done:
             return None  # it belongs to an answer that nobody asked for, or to one that nobody wants
-        if self._unpack is not None:
-            try:
-                piece = self._unpack.take(piece)
-            except NotHttp as error:
-                return self.end(error)
-            if not piece:
-                return None
         sink, context = self._sink, self._context
         if sink is None or context is None:
             return self._early.append(piece)
@@ -91,8 +86,6 @@ class Response:
         """No more will come: the body is whole, or why it is not."""
         if self._done:
             return
-        if failure is None and self._unpack is not None and not self._unpack.whole:
-            failure = ConnectionBroken("the server's answer ends in the middle of what it has compressed")
         self._done = True
         self.over = failure is None
         self._failure = failure
@@ -102,6 +95,20 @@ class Response:
         self._sink = None
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
+
+
+def _text(value: bytes) -> str:
+    """Of a header: by the letter of HTTP it is Latin-1, by what servers do, UTF-8."""
+    try:
+        return value.decode()
+    except UnicodeDecodeError:
+        return value.decode("latin-1")
+
+
+def _unpacked(unpack: Unpacker, sink: Sink, piece: bytes) -> bool:
+    """Unpacks only what somebody takes: an answer that is refused by its head costs nothing."""
+    unpacked = unpack.take(piece)
+    return bool(unpacked) and sink(unpacked)
 
 
 class Line(asyncio.Protocol):
@@ -201,7 +208,7 @@ class Line(asyncio.Protocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._response is not None:
             return  # a trailer
-        key, text = name.decode("latin-1").lower(), value.strip(b" \t").decode("latin-1")
+        key, text = name.decode("latin-1").lower(), _text(value.strip(b" \t"))
         if key not in self._headers:
             self._headers[key] = text
         elif key == "transfer-encoding":

@@ -6,6 +6,7 @@ from typing import Protocol
 from holodeck.http.failures import NotHttp
 
 MOST = 8 * 2**20  # bytes that one read may become: more is a bomb, or so much that nobody else would have a turn
+_SLICE = 16_384
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _BARE = -zlib.MAX_WBITS
 _KNOWN = frozenset({"gzip", "x-gzip", "deflate"})
@@ -42,7 +43,12 @@ class _Zipped:
         self.whole = True
 
     def take(self, piece: bytes) -> bytes:
-        unpacked = b""
+        unpacked = bytearray()
+        for start in range(0, len(piece), _SLICE):
+            self._take(piece[start : start + _SLICE], unpacked)
+        return bytes(unpacked)
+
+    def _take(self, piece: bytes, unpacked: bytearray) -> None:
         while piece:
             if self._stream is None:
                 self._stream = zlib.decompressobj(self._form(piece[0]))
@@ -57,9 +63,8 @@ class _Zipped:
                 raise NotHttp("the server's answer says that it is compressed, and is not") from error
             if len(unpacked) > MOST:
                 raise NotHttp("the server's answer unpacks to more than anybody can take")
-            piece = self._stream.unused_data
+            piece = self._stream.unused_data  # a copy of all that is left, for each member: hence slices
             self.whole = self._stream.eof
-        return unpacked
 
     def _form(self, first: int) -> int:
         """Some mean the bare format by "deflate". Neither gzip nor zlib begins as it does."""

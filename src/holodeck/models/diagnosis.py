@@ -28,6 +28,7 @@ from holodeck.models.chunks import error_in
 
 _LONGEST_QUOTE = 200
 _REDIRECTS = range(300, 400)
+_PROXY_WANTS_CREDENTIALS = 407
 _SERVER_ERRORS = range(500, 600)
 _PASSING = frozenset({408, 409, 425})  # as the official SDKs: worth another try
 _OVERLOADED = frozenset({429, 503, 529})
@@ -96,8 +97,8 @@ class Diagnosis:
         text = refusal.text
         quote = self._quote(text)
         status = refusal.status
-        if status in _REDIRECTS:
-            return self._of_redirect(refusal)
+        if status in _REDIRECTS or status == _PROXY_WANTS_CREDENTIALS:
+            return self._of_detour(refusal)
         if (known := self._of_words(text, quote, status)) is not None:
             return known
         if status in _NOWHERE:
@@ -150,7 +151,12 @@ class Diagnosis:
     def malformed(self) -> ModelError:
         return ModelProtocolError(f"{self._where} sent an event that is no JSON object, so its answer cannot be read.")
 
-    def _of_redirect(self, refusal: Refusal) -> ModelError:
+    def _of_detour(self, refusal: Refusal) -> ModelError:
+        """The answer is not the endpoint's own, or sends us elsewhere."""
+        if refusal.status == _PROXY_WANTS_CREDENTIALS:
+            return ModelRejected(
+                f"No way to {self._where}: the proxy wants to know who asks (407). Check HTTPS_PROXY and HTTP_PROXY."
+            )
         to = f" to {one_line(self.redact(refusal.location), 120)}" if refusal.location else ""
         return ModelRejected(
             f"{self._where} redirects ({refusal.status}){to}. Redirects are not followed, because the key would go "
