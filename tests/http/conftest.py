@@ -17,7 +17,7 @@ def pytest_asyncio_loop_factories(config, item):
 
 @pytest.fixture
 async def client() -> AsyncIterator[Client]:
-    client = Client({}, 5.0)
+    client = Client({}, 20.0)
     yield client
     await client.close()
 

@@ -40,8 +40,8 @@ def saying(pieces: list[bytes], *, ends: bool):
 async def test_an_answer_is_read_as_aiohttp_reads_it(cut):
     pieces, ends = cut
     ours, theirs = [], []
-    async with asyncio.timeout(5), Peers(saying(pieces, ends=ends)) as peers:
-        client = Client({}, 5.0)
+    async with asyncio.timeout(20), Peers(saying(pieces, ends=ends)) as peers:
+        client = Client({}, 20.0)
         for _ in range(2):
             body = bytearray()
             async with client.post(peers.url, b"{}") as response:
@@ -66,8 +66,8 @@ async def test_an_answer_that_is_cut_off_is_never_taken_for_a_whole_one(cut, dat
     pieces, ends = cut
     answer = b"".join(pieces)
     at = data.draw(st.integers(0, len(answer) - 1))
-    async with asyncio.timeout(5), Peers(saying([answer[:at]] if at else [], ends=True)) as peers:
-        client = Client({}, 5.0)
+    async with asyncio.timeout(20), Peers(saying([answer[:at]] if at else [], ends=True)) as peers:
+        client = Client({}, 20.0)
         try:
             _, body = await read(client, peers)
         except HttpError:
@@ -97,8 +97,8 @@ async def test_whatever_is_sent_nothing_hangs_and_nothing_leaks(answer, data):
             await peer.request()
         await peer.say(MARKED)
 
-    async with asyncio.timeout(5), Peers(talk) as peers:
-        client = Client({}, 5.0)
+    async with asyncio.timeout(20), Peers(talk) as peers:
+        client = Client({}, 20.0)
         asking = asyncio.create_task(read(client, peers, b"first"))
         await said.wait()
         if not ends:
