@@ -6,7 +6,9 @@ import json
 
 import pytest
 
-from holodeck.models.scripted import calls, says
+from holodeck.agent.agent import Agent, StateSettings
+from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.server.options import StreamSettings
 from holodeck.wires.agui.middleware import Chain, hide_tools
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
@@ -121,6 +123,87 @@ async def test_a_run_that_is_longer_than_its_log_is_told_by_the_history():
             snapshots = [data for data in told if data["type"] == "MESSAGES_SNAPSHOT"]
             assert [len(data["messages"]) for data in snapshots][:1] == ([] if run == "r1" else [4])
         assert "".join(data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT") == "three"
+
+
+class LongTalk(Gate):
+    """Lets 250 pieces pass, then waits for the test: by then a log for a hundred events has let go of the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.pieces = 0
+
+    def __call__(self):
+        self.pieces += 1
+        return self.open.wait() if self.pieces == 250 else asyncio.sleep(0)
+
+
+def contents(snapshot):
+    return [message.get("content") for message in snapshot["messages"]]
+
+
+async def test_who_connects_to_a_run_that_outgrew_its_log_learns_that_it_goes_on_and_how_it_ends():
+    talk = LongTalk()
+    turns = says("one"), Turn(text=["w "] * 300, pause=talk), says("three")
+    often = StreamSettings(keepalive=0.02)
+    async with served(*turns, max_log_events=100, streams=often) as s:
+        async with s.post(legacy(thread="t", run="r1")) as answer:
+            await answer.read()
+        live, queued = [await s.post(legacy(thread="t", run=run)) for run in ("r2", "r3")]
+        await until(lambda: talk.pieces == 250)
+        assert not s.server.runs.get("r2").log.is_whole
+        async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
+            so_far = await read_to(answer, ": keepalive\n\n: keepalive")
+            talk.open.set()
+            rest = await answer.read()
+        for each in (live, queued):
+            await each.read()
+        began, ended = ([data for _, data in frames(part)] for part in (so_far, rest))
+        assert [data["type"] for data in began] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "MESSAGES_SNAPSHOT"]
+        assert (began[0]["runId"], began[0]["input"]["messages"][0]["content"]) == ("r2", "hi")
+        assert contents(began[-1]) == ["hi", "one", "hi"]
+        assert [data["type"] for data in ended[:2]] == ["MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+        assert contents(ended[0]) == ["hi", "one", "hi", "w " * 300]
+        assert ended[1]["runId"] == "r2"
+        assert [data["runId"] for data in ended[2:] if "runId" in data] == ["r3", "r3"], "which waited behind it"
+
+
+async def test_the_end_of_such_a_run_shows_its_state_and_what_it_asks_the_page_for():
+    talk = LongTalk()
+    patch = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
+    turns = calls(("update_state", patch)), Turn(text=["w "] * 300, calls=calls(("paint", "{}")).calls, pause=talk)
+    agent = Agent(
+        name="tester", model=ScriptedModel(turns), tools=PlainTools(), state=StateSettings(initial={"count": 1})
+    )
+    async with served(agent=agent, max_log_events=100) as s:
+        paint = {"name": "paint", "description": "Paints the page", "parameters": {"type": "object"}}
+        live = await s.post(legacy(thread="t", run="r", tools=[paint]))
+        await until(lambda: talk.pieces == 250)
+        async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
+            await read_to(answer, "MESSAGES_SNAPSHOT")
+            talk.open.set()
+            *_, state, history, ending = [data for _, data in frames(await answer.read())]
+        await live.read()
+        assert (state["type"], state["snapshot"]) == ("STATE_SNAPSHOT", {"count": 2})
+        assert history["messages"][-1]["toolCalls"][0]["function"]["name"] == "paint"
+        assert (ending["type"], ending["result"]["status"]) == ("RUN_FINISHED", "client_tools")
+
+
+@pytest.mark.req("SRV-21")
+async def test_what_a_middleware_hides_is_hidden_also_from_who_comes_late():
+    tools, talk = PlainTools(secret=echo), LongTalk()
+    turns = calls(("secret", '{"hidden": 1}')), Turn(text=["w "] * 300, pause=talk)
+    async with served(*turns, tools=tools, chain=lambda: Chain([hide_tools(["secret"])]), max_log_events=100) as s:
+        live = await s.post(legacy(thread="t", run="r"))
+        await until(lambda: talk.pieces == 250)
+        async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
+            told = await read_to(answer, "MESSAGES_SNAPSHOT")
+            s.server.runs.stop(s.server.runs.get("r"))
+            told += await answer.read()
+        await live.read()
+        assert types(told)[-2:] == ["MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+        assert contents(frames(told)[-2][1]) == ["hi", "w " * 250], "what was said until it was stopped"
+        assert b"secret" not in told
+        assert b"hidden" not in told
 
 
 @pytest.mark.req("SRV-21")

@@ -33,7 +33,7 @@ from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, RunNot
 from holodeck.runs.intake import context_of
 from holodeck.runs.log import MAX_EVENTS, RunLog
 from holodeck.runs.turns import Turn, Turns
-from holodeck.sessions.port import SessionStore
+from holodeck.sessions.port import Conversation, SessionStore
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class Run:
     ended: float | None = None
     state: RunState = RunState.QUEUED
     response: AgentResponse | None = None
+    conversation: Conversation | None = None  # while it goes on
     readers: int = 0
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
@@ -88,8 +89,11 @@ class Run:
         self.emit: Emit = self.log.append
 
     def let_go(self) -> None:
-        """Of whoever watches, and may know the run: a cycle would keep the log until the collector comes, which is seldom."""
-        self.watch = self.log.notice = None
+        """Of whoever watches, and may know the run: a cycle would keep the log until the collector comes, which is seldom.
+
+        And of the conversation, which as long as it is held is in use.
+        """
+        self.watch = self.log.notice = self.conversation = None
 
     def _note(self, event: Event) -> None:
         if isinstance(event, RunFinished | RunFailed):
@@ -248,7 +252,7 @@ class Runs:
             async with turn:
                 run.state = RunState.RUNNING
                 await self._store.create(run.session_id, user_id=run.user_id)
-                conversation = await self._store.open(run.session_id, user_id=run.user_id)
+                run.conversation = conversation = await self._store.open(run.session_id, user_id=run.user_id)
                 context = context_of(run.request, conversation, run.session_id, run.user_id, lambda: run.stopped_by)
                 run.response = await run_loop(self._agent, context, run.emit)
         except asyncio.CancelledError:

@@ -4,7 +4,7 @@ Each route exists twice, as a path of its own and as a `method` of one route; cl
 `@copilotkit/runtime` 1.75. Nothing here runs the agent in a way of its own: `run` is AG-UI's, `connect` is reading.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import msgspec
@@ -17,6 +17,7 @@ from holodeck.core.events import (
     MessagesReplaced,
     RunFinished,
     RunStarted,
+    StateReplaced,
     TextStarted,
     ToolCallStarted,
     ToolFinished,
@@ -35,7 +36,7 @@ from holodeck.server.stream import EventStream, Reading
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.encode_sse import SseEncoder
-from holodeck.wires.agui.middleware import Chain
+from holodeck.wires.agui.middleware import Chain, Numbered
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.translate import MAX_FRAME_BYTES, translate
 from holodeck.wires.body import parse
@@ -161,23 +162,26 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     given = decode(body)
     take_place()
     found = _readable(server.runs.of_session(given.thread_id, user_id=user_of(request)))
-    history = await server.history(given.thread_id, user_id=user_of(request))
-    return EventStream(
-        server.runs,
-        [
-            Reading(each, ReplayEncoder(each, given.profile), chain=server.chain() if server.chain else None)
-            for each in found
-        ],
-        server.settings.streams,
-        content_type=sse.CONTENT_TYPE,
-        prefix=_before(history, found, given, (server.chain or Chain)()),
-    )
+    readings = [_reading(each, given.profile, server.chain) for each in found]
+    if readings and isinstance(readings[0], LateReading):
+        prefix = readings[0].so_far()
+    else:
+        history = await server.history(given.thread_id, user_id=user_of(request))
+        prefix = _before(history, found, given, (server.chain or Chain)())
+    return EventStream(server.runs, readings, server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
 
 
 def _readable(runs: Sequence[Run]) -> Sequence[Run]:
-    """Those after the last whose beginning is not kept any more: up to there, the history has to tell it."""
-    cut = next((i + 1 for i in reversed(range(len(runs))) if not runs[i].log.is_whole), 0)
-    return runs[cut:]
+    """Those from the last on whose beginning is not kept any more. If it has ended, the history tells it as well."""
+    cut = next((i for i in reversed(range(len(runs))) if not runs[i].log.is_whole), None)
+    if cut is None:
+        return runs
+    return runs[cut + 1 :] if runs[cut].log.ended else runs[cut:]
+
+
+def _reading(run: Run, profile: Profile, chain: Callable[[], Chain] | None) -> Reading:
+    kind = Reading if run.log.is_whole else LateReading
+    return kind(run, ReplayEncoder(run, profile), chain=chain() if chain else None)
 
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, chain: Chain) -> bytes:
@@ -203,6 +207,45 @@ def _ids_of(run: Run) -> set[str]:
         if isinstance(event, TextStarted | ToolCallStarted | ToolFinished)
     }
     return made | {message.id for message in run.request.messages[-1:]}
+
+
+class LateReading(Reading):
+    """Of a run that goes on, though its beginning is not kept any more: the history tells it, now and at its end.
+
+    In between nothing is told: what comes may belong to a message or to a call whose start is not there to tell.
+    """
+
+    def __post_init__(self) -> None:
+        self.place = len(self.run.log)
+        self._conversation = self.run.conversation
+
+    def so_far(self) -> bytes:
+        run = self.run
+        return self._encoded(
+            (None, RunStarted(run.run_id, run.session_id, run.request.parent_run_id)), *self._history()
+        )
+
+    def take(self) -> bytes:
+        told = self.run.log
+        self.place = len(told)
+        if not told.ended:
+            return b""
+        (ending,) = told.since(self.place - 1)
+        return self._encoded(*self._state(), *self._history(), (self.place - 1, ending))
+
+    def _encoded(self, *batch: Numbered) -> bytes:
+        return self.encoder.encode_many(batch if self.chain is None else self.chain(batch))
+
+    def _state(self) -> Iterator[Numbered]:
+        if self._conversation is not None and self._conversation.state is not None:
+            yield None, StateReplaced(self._conversation.state)
+
+    def _history(self) -> Iterator[Numbered]:
+        """With a step that waits for somebody: what it asks for would have been told, too."""
+        if self._conversation is not None:
+            step = self._conversation.pending
+            waiting: tuple[Message, ...] = () if step is None else (step.assistant, *step.results)
+            yield None, MessagesReplaced((*self._conversation.messages, *waiting))
 
 
 class ReplayEncoder:
