@@ -11,6 +11,7 @@ from tests.faults.wires import Told
 from tests.models.endpoint import Respond, Wire, chunk, frame, text_frames, text_stream, tool_call_stream
 
 GRACE = 0.6  # the agent file's detach_grace
+TRIES = 5  # for what takes a second at most: a busy machine holds us up now and then, not every time
 WORD = "word "
 
 
@@ -54,15 +55,23 @@ async def leave_unanswered(scene: Scene, turn: Turn) -> Told:
     return Told()
 
 
-async def leaves_in_the_text(scene: Scene) -> None:
+async def lateness(scene: Scene) -> float:
+    """Leaves, and measures for how long after the grace the model is still listened to."""
     turn = scene.turn(talking())
     told = await leave_early(scene, turn)
     begun = time.monotonic()
     await asyncio.wait_for(turn.plan.left_alone(), PATIENCE)
-    late = time.monotonic() - begun - GRACE
-    scene.figures["upstream closed after the grace, ms"] = late * 1000
-    assert late < 5.0, f"the model was listened to for {late:.2f} s too long"
     assert told.ending is None, told
+    return time.monotonic() - begun - GRACE
+
+
+async def leaves_in_the_text(scene: Scene) -> None:
+    for _ in range(TRIES):
+        late = await lateness(scene)
+        if late < 1.0:
+            break
+    scene.figures["upstream closed after the grace, ms"] = late * 1000
+    assert late < 1.0, f"the model was listened to for {late:.2f} s too long, {TRIES} times"
     await scene.goes_on()
     kept = (await scene.session_now())["messages"][1]
     if kept["role"] == "user":

@@ -60,16 +60,30 @@ async def test_a_stream_that_is_cut_while_the_run_goes_on_is_joined_without_gap(
                 assert joined == await again.read(), cut
 
 
+async def test_a_client_that_leaves_is_noticed_within_a_second():
+    never = StreamSettings(keepalive=36_000, stall_timeout=36_000)  # so it is the connection that tells, and no timer
+    async with served(says("a b c", pause=Gate()), streams=never) as s:
+        for number in range(10):  # a busy machine holds us up now and then, not every time
+            answer = await s.post(ask(thread=f"t{number}", run=f"r{number}"))
+            await read_to(answer, "TEXT_MESSAGE_CONTENT")
+            run = s.server.runs.get(f"r{number}")
+            assert run.readers == 1
+            left = time.monotonic()
+            answer.close()
+            await until(lambda run=run: run.readers == 0)
+            if time.monotonic() - left < 1:
+                return
+        pytest.fail("it took longer ten times")
+
+
 async def test_a_client_that_leaves_is_noticed_and_its_run_cancelled_after_the_grace():
     async with served(says("a b c", pause=Gate()), detach_grace=0.5) as s:
         answer = await s.post(ask(run="r"))
         await read_to(answer, "TEXT_MESSAGE_CONTENT")
         run = s.server.runs.get("r")
         assert run.readers == 1
-        left = time.monotonic()
         answer.close()
         await until(lambda: run.readers == 0)
-        assert time.monotonic() - left < 5, "by a keep-alive, not by the connection"
         assert run.task is not None
         assert not run.task.done()
         await run.done()
