@@ -10,7 +10,7 @@ from holodeck.models.scripted import says
 from holodeck.server.options import ProtocolType, ServerSettings, StreamSettings
 from holodeck.wires.agui.encode_sse import SseEncoder
 from tests.scenarios.uploading import CHAT
-from tests.server.serving import Gate, Served, ask, served, until
+from tests.server.serving import PATIENCE, Gate, Served, ask, served, until
 
 ALL = ServerSettings(protocols=tuple(ProtocolType))
 PROTOBUF = "application/vnd.ag-ui.event+proto"
@@ -42,7 +42,7 @@ async def answer_to(s: Served, sent: bytes) -> tuple[bytes, dict[str, str], byte
     """Status line, headers, and all that follows until the server closes the connection."""
     reader, writer = await s.connect()
     writer.write(sent)
-    told = await asyncio.wait_for(reader.read(), 5)
+    told = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
     head, _, body = told.partition(b"\r\n\r\n")
     status, *lines = head.decode().split("\r\n")
@@ -82,11 +82,11 @@ async def test_each_piece_leaves_when_it_is_there(path: str, body: Any, accept: 
         reader, writer = await s.connect()
         writer.write(post(path, body, accept))
         for word in (b"one", b"two", b"three"):
-            await asyncio.wait_for(reader.readuntil(word), 5)
+            await asyncio.wait_for(reader.readuntil(word), PATIENCE)
             if accept != PROTOBUF:
-                await asyncio.wait_for(reader.readuntil(b"\n\n: keepalive\n\n"), 5)
+                await asyncio.wait_for(reader.readuntil(b"\n\n: keepalive\n\n"), PATIENCE)
             steps.put_nowait(None)
-        assert b"\r\n" not in await asyncio.wait_for(reader.read(), 5)
+        assert b"\r\n" not in await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
 
 
@@ -128,7 +128,7 @@ async def test_an_answer_that_breaks_off_has_no_ending(monkeypatch: pytest.Monke
         writer.write(post("/awp", ask(run="r")))
         await reader.readuntil(b"one")
         gate.open.set()
-        assert b"RUN_FINISHED" not in await asyncio.wait_for(reader.read(), 5)
+        assert b"RUN_FINISHED" not in await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
 
 

@@ -9,7 +9,7 @@ from yarl import URL
 
 from holodeck.models.scripted import says
 from holodeck.wires.sse import position_after
-from tests.server.serving import Gate, Served, ask, frames, read_to, served, types
+from tests.server.serving import PATIENCE, Gate, Served, ask, frames, read_to, served, types
 
 IDS = [
     "x/stop",
@@ -134,7 +134,7 @@ async def test_browsers_and_others_write_the_last_event_each_in_its_way(encoding
         reader, writer = await s.connect()
         head = "GET /runs/caf%C3%A9/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nLast-Event-ID: café:1\r\n\r\n"
         writer.write(head.encode(encoding))
-        rest = await asyncio.wait_for(reader.read(), 5)
+        rest = await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
         assert rest.startswith(b"HTTP/1.1 200")
         assert rest.count(b'"type":') >= len(told) - 2

@@ -9,7 +9,7 @@ import pytest
 
 from holodeck.server.options import ProtocolType, ServerSettings
 from tests.scenarios.uploading import CHAT
-from tests.server.serving import Served, served
+from tests.server.serving import PATIENCE, Served, served
 
 ALL = ServerSettings(protocols=tuple(ProtocolType))
 BODY = json.dumps({"message": "Hello"}).encode()
@@ -30,7 +30,7 @@ async def answers_to(s: Served, *pieces: bytes) -> bytes:
         writer.write(piece)
         await writer.drain()
         await asyncio.sleep(0)
-    told = await asyncio.wait_for(reader.read(), 5)
+    told = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
     return told
 
