@@ -32,6 +32,7 @@ CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disk
 SHOWN = "tests/faults/test_shown_by_mutants.py"
 PASSING_ON = "tests/server/test_server_passing_on.py"
 FREED = "tests/faults/test_runs_are_freed.py"
+HTTP = "tests/http"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
 
 MUTANTS = (
@@ -66,7 +67,18 @@ MUTANTS = (
     Mutant("server/stream.py", "            waiter.set_exception(", "            repr(", PASSING_ON, "a stream that cannot go on hangs"),
     Mutant("server/stream.py", "            told.do_not_call(soon)", "            pass", PASSING_ON, "who leaves a silent run stays in memory"),
     Mutant("server/stream.py", ", context=self._context)", ")", PASSING_ON, "what a middleware logs names another request"),
-    Mutant("models/connection.py", "if self.ever_paused:", "if self._reading_paused:", "tests/models/test_model_connection.py", "the end of a stream of crumbs is held back"),
+    Mutant("http/line.py", "        elif len(data) >= A_LOT:\n            self._rest()\n", "", HTTP, "a server that sends without end is all that is heard"),
+    Mutant("http/line.py", "exc is None and not dropped and self._response is not None and not self._is_framed()", "self._response is not None", HTTP, "half an answer is taken for a whole"),
+    Mutant("http/line.py", "            self._usable = False  # an answer to nothing", "            pass", HTTP, "an answer to nothing is taken for the next one"),
+    Mutant("http/line.py", "self._head_size > LONGEST_HEAD", "False", HTTP, "a head that never ends fills the memory"),
+    Mutant("http/line.py", "context.run(sink, piece)", "sink(piece)", HTTP, "who takes an answer does not know for whom"),
+    Mutant("http/client.py", "if unsent or not line.reusable", "if not line.reusable", HTTP, "a request follows half of another"),
+    Mutant("http/client.py", "if loop is not self._loop:", "if self._loop is None:", HTTP, "connections of a loop that is gone are used"),
+    Mutant("http/client.py", "and line.idle_since > oldest ", "", HTTP, "connections are used that waited too long"),
+    Mutant("http/dial.py", "server_hostname=name", "server_hostname=None", HTTP, "any certificate will do"),
+    Mutant("http/unpacking.py", "if len(unpacked) > MOST:", "if False:", HTTP, "a bomb goes off"),
+    Mutant("files/fetch.py", "if not addresses or not all(", "if not addresses or not any(", "tests/files/test_file_fetch.py", "a name with two faces leads into our network"),
+    Mutant("files/fetch.py", "address.user is not None or ", "", "tests/files/test_file_fetch.py", "a password goes along to a host"),
     Mutant("server/protocol.py", "return not self.flow.write_paused and", "return True and", PASSING_ON, "a reader that is slow fills the memory"),
     Mutant("server/stream.py", "            stop_watching()", "            pass", FREED, "a response keeps itself and the log of its run"),
     Mutant("server/stream.py", "if self._connection.transport.is_closing():", "if False:", STREAMS, "a client that left before its stream began is never missed"),

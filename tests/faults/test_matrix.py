@@ -7,6 +7,8 @@ import pytest
 from tests.faults import page
 from tests.faults.kinds import CI, KINDS
 from tests.faults.matrix import Result, run
+from tests.faults.mutants import MUTANTS
+from tests.faults.mutate import ROOT, SOURCES
 
 SEEDS = 1
 
@@ -34,3 +36,11 @@ def test_every_row_of_the_catalogue_is_played():
 
 def test_the_page_is_what_the_catalogue_says():
     assert page.PAGE.read_text(encoding="utf-8") == page.written(), "run: python -m tests.faults --page"
+
+
+def test_every_planted_fault_fits_the_code():
+    """`make mutants` takes long; that it has nothing to plant any more should be known before."""
+    for mutant in MUTANTS:
+        text = (SOURCES / "holodeck" / mutant.file).read_text(encoding="utf-8")
+        assert text.count(mutant.old) == 1, mutant
+        assert all((ROOT / test).exists() for test in mutant.tests.split()), mutant
