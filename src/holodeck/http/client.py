@@ -120,7 +120,8 @@ class Client:
                 line.drop()
             if not lines:
                 del self._idle[route]
-        self._sweeper = loop.call_later(KEPT, self._sweep) if self._idle else None
+        longest = [lines[0].idle_since for lines in self._idle.values()]  # the first of each has waited longest
+        self._sweeper = loop.call_at(min(longest) + KEPT, self._sweep) if longest else None
 
     def way(self, method: str, url: str) -> tuple[Route, bytes]:
         """How to get there, and the head of a request up to where its length is said: the same for all of one URL."""
