@@ -62,6 +62,19 @@ async def test_a_body_of_200_mb_is_refused_without_being_kept(framed):
 
 
 @pytest.mark.req("T15")
+@pytest.mark.parametrize(("more", "status"), [(0, b"200"), (1, b"413")])
+async def test_a_body_that_does_not_say_its_size_may_have_so_much_and_no_more(more, status):
+    body = json.dumps(ask()).encode()
+    async with served(says("hello"), limits=RequestLimits(max_unmeasured_body=len(body))) as s:
+        reader, writer = await s.connect()
+        body += b" " * more
+        writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+        answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
+        assert answer.split()[1] == status
+        await close(writer)
+
+
+@pytest.mark.req("T15")
 async def test_a_refused_client_that_reads_gets_the_whole_problem_and_keeps_its_connection():
     async with served(limits=RequestLimits(max_body=100_000)) as s:
         async with s.post(b"x" * 200_000) as answer:
