@@ -68,6 +68,8 @@ def main() -> int:
     parser.add_argument("--only", default="", help="a part of the file's name or of what the fault does")
     given = parser.parse_args()
     chosen = [each for each in MUTANTS if given.only in f"{each.file} {each.says}"]
+    if not chosen:
+        parser.error(f"no planted fault has {given.only!r} in its file or in what it does")
     suites = " ".join(sorted({name for each in chosen for name in each.tests.split()}))
     code, told = tests_fail(SOURCES, suites)
     if code:
