@@ -5,6 +5,7 @@ import asyncio
 import pytest
 
 from holodeck.http.client import Client
+from tests.http.turns import Turns
 from tests.models.endpoint import ModelEndpoint, Wire
 
 
@@ -16,38 +17,13 @@ async def test_an_endpoint_that_sends_without_end_leaves_others_their_turn():
         await wire.send(*[piece] * pieces)
         await wire.end()
 
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    most, size, before = 0, 0, 0
-
-    def take(data: bytes) -> bool:
-        nonlocal most, size, before
-        size += len(data)
-        if turns == before:
-            most = max(most, size)
-        else:
-            size, before = len(data), turns
-        total.append(len(data))
-        return False
-
-    total: list[int] = []
+    client = Client({}, 20.0)
     async with ModelEndpoint(flood) as endpoint:
-        client = Client({}, 5.0)
-        beside = asyncio.create_task(other())
-        try:
-            async with client.post(endpoint.url, b"{}") as response:
-                await response.pour(take)
-        finally:
-            beside.cancel()
-            await client.close()
-    assert sum(total) == len(piece) * pieces
-    assert most <= 600_000  # two reads of the largest size
+        async with Turns() as turns, client.post(endpoint.url, b"{}") as response:
+            await response.pour(turns.take)
+        await client.close()
+    assert turns.came == piece * pieces
+    assert turns.most <= 600_000  # two reads of the largest size
 
 
 @pytest.mark.parametrize("count", [16_000, 16_385, 40_000])

@@ -14,6 +14,7 @@ from holodeck.http.client import Client
 from holodeck.http.failures import ConnectionBroken, HttpError, NoConnection, NotHttp, NoTrust
 from tests.http.peers import OK, Peer, Peers, answers
 from tests.http.reading import ask, read, to_loopback
+from tests.http.turns import Turns
 from tests.models.asking import KEY, PROMPT, asking
 from tests.models.heard import Heard
 
@@ -153,31 +154,14 @@ async def test_a_flood_arrives_whole_and_leaves_others_their_turn(client, truste
             await peer.say(b"HTTP/1.1 200 OK\r\n\r\n", *[piece] * pieces)
             peer.close()
 
-    turns = 0
-
-    async def other() -> None:
-        nonlocal turns
-        while True:
-            await asyncio.sleep(0)
-            turns += 1
-
-    at_once, most, before = 0, 0, 0
-    came = bytearray()
-
-    def take(data: bytes) -> bool:
-        nonlocal at_once, most, before
-        at_once = at_once + len(data) if turns == before else len(data)
-        most, before = max(most, at_once), turns
-        came.extend(data)
-        return False
-
-    async with Peers(flood, ssl=trusted.server()) as peers:
-        beside = asyncio.create_task(other())
-        async with client.post(peers.url, b"{}") as response:
-            await response.pour(take)
-        beside.cancel()
-    assert came == piece * pieces
-    assert most <= 600_000  # two reads of the largest size
+    async with (
+        Peers(flood, ssl=trusted.server()) as peers,
+        Turns() as turns,
+        client.post(peers.url, b"{}") as response,
+    ):
+        await response.pour(turns.take)
+    assert turns.came == piece * pieces
+    assert turns.most <= 600_000  # two reads of the largest size
 
 
 async def test_a_large_request(client, trusted):
