@@ -1,0 +1,56 @@
+"""The principal: on whose behalf a request is made, what it may do, and which credential shows that."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+from holodeck.core.owner import ANONYMOUS, DEFAULT_TENANT, Owner, is_owner_name
+
+Via: TypeAlias = Literal["none", "api_key", "jwt", "proxy", "hook"]
+
+CHAT = "chat"
+APPROVE = "approve"
+RUNS_READ, RUNS_STOP = "runs:read", "runs:stop"
+SESSIONS_READ, SESSIONS_DELETE = "sessions:read", "sessions:delete"
+METRICS = "metrics"
+ADMIN = "admin"
+ACT_AS = "act-as"
+
+OF_ONE_USER = frozenset({CHAT, APPROVE, RUNS_READ, RUNS_STOP, SESSIONS_READ, SESSIONS_DELETE})
+"""What a credential without scopes of its own may do, and what `admin` may do for every user of its tenant."""
+
+SCOPES = OF_ONE_USER | {METRICS, ADMIN, ACT_AS}
+"""Every scope. A scope is a word and is matched whole; there are no wildcards."""
+
+_RESERVED_PREFIXES = ("key:", "system:")
+
+
+class Principal(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of checking a credential."""
+
+    tenant: str
+    user: str
+    scopes: frozenset[str]
+    via: Via
+    credential_id: str | None = None  # for logs and limits: the id part of a key, never a secret
+    expires: float | None = None  # seconds since 1970
+
+    @property
+    def owner(self) -> Owner:
+        return Owner(self.tenant, self.user)
+
+    def may(self, scope: str) -> bool:
+        """Whether a scope was granted.
+
+        `admin` implies what a user may do, but neither `metrics`, whose figures span tenants, nor `act-as`.
+        """
+        return scope in self.scopes or (ADMIN in self.scopes and scope in OF_ONE_USER)
+
+
+ANONYMOUS_PRINCIPAL = Principal(tenant=DEFAULT_TENANT, user=ANONYMOUS, scopes=SCOPES, via="none")
+"""Every request's principal while `server.auth.mode` is none. It may name any user of the default tenant."""
+
+
+def is_user_name(text: str) -> bool:
+    """Whether a credential may name this user: a well-formed name that HoloDeck does not use itself."""
+    return is_owner_name(text) and text != ANONYMOUS and not text.startswith(_RESERVED_PREFIXES)
