@@ -6,7 +6,8 @@ import math
 import pytest
 
 from holodeck.errors import ContentFiltered, ModelProtocolError, ModelTruncated
-from holodeck.models.answer import Answer, AnswerStream
+from holodeck.models.answer import Answer
+from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed, merged, usage_of
 from tests.models.endpoint import DONE, chunk, frame, text_frames
 from tests.models.heard import Heard

@@ -5,7 +5,8 @@ import asyncio
 import pytest
 
 from holodeck.errors import ModelError, ModelInterrupted, ModelTruncated, ModelUnreachable
-from holodeck.models.answer import Answer, AnswerStream
+from holodeck.models.answer import Answer
+from holodeck.models.body import AnswerStream
 from holodeck.models.port import ModelReply
 from tests.models.asking import PROMPT, asking
 from tests.models.endpoint import DONE, ModelEndpoint, Respond, Wire, chunk, frame

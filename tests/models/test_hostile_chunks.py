@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 
 from holodeck.core.secrets import Redactor
 from holodeck.errors import ModelError
-from holodeck.models.answer import Answer, AnswerStream
+from holodeck.models.answer import Answer
+from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, Refusal
 from tests.models.endpoint import DONE

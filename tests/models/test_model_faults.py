@@ -120,7 +120,7 @@ async def test_once_finished_nothing_can_spoil_the_answer(end):
 
 @pytest.mark.req("A06", "A21")
 async def test_a_finish_reason_on_every_chunk_does_not_cut_the_answer(monkeypatch):
-    monkeypatch.setattr("holodeck.models.openai_chat.AFTER_FINISH", 0.15)
+    monkeypatch.setattr("holodeck.models.streamed.AFTER_FINISH", 0.15)
 
     async def respond(wire: Wire) -> None:
         await wire.head()

@@ -173,7 +173,7 @@ async def test_a_key_in_the_endpoints_query_is_a_secret_too():
 
 @pytest.mark.req("A20")
 async def test_a_refusal_whose_text_never_ends_counts_by_its_status(monkeypatch):
-    monkeypatch.setattr("holodeck.models.openai_chat.REFUSAL", 0.05)
+    monkeypatch.setattr("holodeck.models.streamed.REFUSAL", 0.05)
 
     async def respond(wire: Wire) -> None:
         await wire.head(401)

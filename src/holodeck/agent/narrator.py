@@ -119,6 +119,10 @@ class Narrator:
         self._open_calls.pop(own_id, None)
         self.emit(e.ToolCallEnded(own_id, call.name, call.arguments))
 
+    def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None:
+        own_id = self._renamed.get(call_id, call_id)
+        self.emit(e.ToolFinished(own_id, self._names[own_id], new_ulid(), content, failed))
+
     def warning(self, code: str, message: str) -> None:
         self.emit(e.WarningRaised(code, message))
 

@@ -73,6 +73,7 @@ class Predictor:
         self.text = self.narrator.text
         self.reasoning = self.narrator.reasoning
         self.warning = self.narrator.warning
+        self.call_answered = self.narrator.call_answered
         self.raw = self.narrator.raw
 
     def call_started(self, call_id: str, name: str) -> None:

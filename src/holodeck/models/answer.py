@@ -1,8 +1,7 @@
-"""A whole answer put together from the events of a stream, told to the listener while it grows.
+"""The answer of a chat completion, put together from the events of its stream and passed to the listener while it grows.
 
-`AnswerStream` takes bytes and decides what they are (SSE, or one JSON body); `Answer` takes events. Both are pure and
-synchronous: every way in which a stream can be cut or lie is decided here and can be tested without a socket. Neither
-knows of HTTP, retries or time.
+Pure and synchronous: every way in which a stream can be cut or can contradict itself is decided here and can be tested
+without a socket. It knows nothing of bytes (`body` does), HTTP, retries or time.
 """
 
 from collections.abc import Callable
@@ -10,7 +9,7 @@ from typing import Any
 
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import ContentFiltered, ModelProtocolError, ModelTruncated
+from holodeck.errors import ContentFiltered, ModelTruncated
 from holodeck.models.assembly import CallAssembly
 from holodeck.models.chunks import (
     DECODE_ERRORS,
@@ -29,7 +28,6 @@ from holodeck.models.chunks import (
 )
 from holodeck.models.pieces import Pieces
 from holodeck.models.port import Listener, ModelReply
-from holodeck.models.sse import MAX_EVENT, SseReader
 
 PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 
@@ -270,74 +268,6 @@ class Answer:
         if code not in self._warned:
             self._warned.add(code)
             self._listener.warning(code, message)
-
-
-class AnswerStream:
-    """Bytes of a response body into an Answer. `content_type` is a hint only: endpoints get it wrong."""
-
-    def __init__(self, answer: Answer, *, content_type: str = "text/event-stream", limit: int = MAX_EVENT) -> None:
-        self.answer = answer
-        self.content_type = content_type
-        self._limit = limit
-        self._reader: SseReader | None = None
-        self._body = bytearray()  # while nothing is decided, or when it is one JSON body
-        self._saw_event = False
-
-    def feed(self, data: bytes) -> None:
-        if self._reader is None:
-            data = self._sniff(data)
-        if self._reader is not None:
-            take = self.answer.take
-            for name, event in self._reader.feed(data):
-                self._saw_event = True
-                take(name, event)
-
-    def end(self) -> ModelReply:
-        """The stream is over. Raises when the answer is not whole."""
-        if self._reader is None:
-            self._end_body()
-        else:
-            for name, event in self._reader.end():
-                try:
-                    self.answer.take(name, event)
-                except Malformed:
-                    break  # the event was cut, like the stream
-                self._saw_event = True
-            if not self._saw_event and self.content_type != "text/event-stream":
-                raise self._no_stream()
-        return self.answer.reply()
-
-    def _sniff(self, data: bytes) -> bytes:
-        """Decides by the first character what the body is; gives back the bytes that the SSE reader must see."""
-        self._body += data
-        if len(self._body) > self._limit:
-            raise ModelProtocolError("The model endpoint answered with one huge body instead of a stream.")
-        first = bytes(self._body[:64]).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
-        if first == b"<":
-            raise self._no_stream()
-        if not first or first in b"{[":
-            return b""
-        self._reader = SseReader(self._limit)
-        data = bytes(self._body)
-        self._body.clear()
-        return data
-
-    def _end_body(self) -> None:
-        body = bytes(self._body).removeprefix(b"\xef\xbb\xbf").strip()
-        if not body and self.content_type == "text/event-stream":
-            return
-        if not body:
-            raise self._no_stream()
-        self.answer.take(b"", body)
-        if not (self.answer.progress or self.answer.finish_reason):
-            raise self._no_stream()
-        self.answer.done = True  # a body that parses is whole
-
-    def _no_stream(self) -> ModelProtocolError:
-        return ModelProtocolError(
-            f"The model endpoint answered with {self.content_type or 'something'} that is no chat completion. "
-            "Probably the URL is not that of an OpenAI-compatible API: is a /v1 missing at its end?"
-        )
 
 
 def _is_thought(delta: dict[str, Any]) -> bool:

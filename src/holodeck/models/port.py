@@ -53,6 +53,9 @@ class Listener(Protocol):
     def call_ended(self, call: ToolCall) -> None:
         """The call is complete. Said for every call that was started and whose arguments are whole."""
 
+    def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None:
+        """The result of an ended call that the provider carried out itself; such a call is not in the reply."""
+
     def warning(self, code: str, message: str) -> None: ...
 
     def raw(self, event: Any) -> None:

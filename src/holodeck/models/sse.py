@@ -32,8 +32,8 @@ class SseReader:
 
     def feed(self, chunk: bytes) -> list[Event]:
         between_events = not (self._at_start or self._after_cr or self._partial or self._data or self._name)
-        if between_events and self._is_plain(chunk):
-            return [(b"", chunk[6:-2])]
+        if between_events and (single := self._single_event(chunk)) is not None:
+            return [single]
         if self._at_start or self._after_cr:
             chunk = self._opening(chunk)
         if _LF not in chunk and _CR not in chunk:
@@ -55,10 +55,11 @@ class SseReader:
         self._partial.clear()
         return self._read_lines(rest + b"\n\n")
 
-    def _is_plain(self, chunk: bytes) -> bool:
-        """Whether it is just one event of one line: what a model sends that is slower than the network."""
-        at_end = chunk.endswith(b"\n\n") and chunk.find(b"\n") == len(chunk) - 2
-        return at_end and chunk.startswith(b"data: ") and _CR not in chunk and len(chunk) <= self._max
+    def _single_event(self, chunk: bytes) -> Event | None:
+        """The one event that a chunk is. Models are slower than the network, so nearly every chunk is one."""
+        if not chunk.endswith(b"\n\n") or _CR in chunk or len(chunk) > self._max:
+            return None
+        return _plain_event(chunk[:-2])
 
     def _opening(self, chunk: bytes) -> bytes:
         """Drops the byte order mark, and the LF of a CRLF that was cut between two reads."""
@@ -86,14 +87,14 @@ class SseReader:
             )
 
     def _read_frames(self, chunk: bytes) -> list[Event]:
-        """The ordinary case: `data: …` and a blank line, LF only. Anything else goes line by line."""
+        """The ordinary case: plain events with a blank line after each, LF only. Anything else goes line by line."""
         frames = chunk.split(b"\n\n")
         rest = frames.pop()
         events: list[Event] = []
         small = len(chunk) <= self._max
         for frame in frames:
-            if small and frame.startswith(b"data: ") and _LF not in frame:
-                events.append((b"", frame[6:]))
+            if small and (plain := _plain_event(frame)) is not None:
+                events.append(plain)
             else:
                 events.extend(self._read_lines(frame + b"\n\n"))
         if rest:
@@ -130,3 +131,13 @@ class SseReader:
         self._data.clear()
         self._data_size = 0
         self._name = b""
+
+
+def _plain_event(frame: bytes) -> Event | None:
+    """The event of a frame that is `data: …`, with or without `event: …` before it; None for any other frame."""
+    if frame.startswith(b"data: "):
+        return (b"", frame[6:]) if _LF not in frame else None
+    if not frame.startswith(b"event: "):
+        return None
+    name, _, rest = frame.partition(b"\n")
+    return (name[7:], rest[6:]) if rest.startswith(b"data: ") and _LF not in rest else None

@@ -1,0 +1,104 @@
+"""The bytes of a response body, turned into the events of an answer.
+
+Decides what a body is (a stream of events, or one JSON value) by its first character. Pure and synchronous; what the
+events mean is decided by the answer of each API.
+"""
+
+from typing import Protocol
+
+from holodeck.errors import ModelProtocolError
+from holodeck.models.chunks import Malformed
+from holodeck.models.port import ModelReply
+from holodeck.models.sse import MAX_EVENT, SseReader
+
+
+class GrowingAnswer(Protocol):
+    """One reply while it arrives. Each API has its own."""
+
+    done: bool  # nothing of the answer can follow
+    finish_reason: str | None
+
+    @property
+    def started(self) -> bool:
+        """Whether the listener got a piece of the answer."""
+
+    @property
+    def progress(self) -> int:
+        """Grows with every event that carries content; comments and pings carry none."""
+
+    def take(self, name: bytes, data: bytes) -> None:
+        """One event. Raises Malformed or InBandError."""
+
+    def reply(self) -> ModelReply:
+        """The whole answer. Raises when the answer is not whole, or is not one."""
+
+
+class AnswerStream:
+    """Passes the bytes of a response body to an answer. `content_type` is a hint only: endpoints get it wrong."""
+
+    def __init__(
+        self, answer: GrowingAnswer, *, content_type: str = "text/event-stream", limit: int = MAX_EVENT
+    ) -> None:
+        self.answer = answer
+        self.content_type = content_type
+        self.request_id = ""  # by which the provider knows the request
+        self._limit = limit
+        self._reader: SseReader | None = None
+        self._body = bytearray()  # while nothing is decided, or when it is one JSON body
+        self._saw_event = False
+
+    def feed(self, data: bytes) -> None:
+        if self._reader is None:
+            data = self._sniff(data)
+        if self._reader is not None:
+            take = self.answer.take
+            for name, event in self._reader.feed(data):
+                self._saw_event = True
+                take(name, event)
+
+    def end(self) -> ModelReply:
+        """The stream is over. Raises when the answer is not whole."""
+        if self._reader is None:
+            self._end_body()
+        else:
+            for name, event in self._reader.end():
+                try:
+                    self.answer.take(name, event)
+                except Malformed:
+                    break  # the event was cut, like the stream
+                self._saw_event = True
+            if not self._saw_event and self.content_type != "text/event-stream":
+                raise self._no_stream()
+        return self.answer.reply()
+
+    def _sniff(self, data: bytes) -> bytes:
+        """Decides by the first character what the body is; gives back the bytes that the SSE reader must see."""
+        self._body += data
+        if len(self._body) > self._limit:
+            raise ModelProtocolError("The model endpoint answered with one huge body instead of a stream.")
+        first = bytes(self._body[:64]).removeprefix(b"\xef\xbb\xbf").lstrip()[:1]
+        if first == b"<":
+            raise self._no_stream()
+        if not first or first in b"{[":
+            return b""
+        self._reader = SseReader(self._limit)
+        data = bytes(self._body)
+        self._body.clear()
+        return data
+
+    def _end_body(self) -> None:
+        body = bytes(self._body).removeprefix(b"\xef\xbb\xbf").strip()
+        if not body and self.content_type == "text/event-stream":
+            return
+        if not body:
+            raise self._no_stream()
+        self.answer.take(b"", body)
+        if not (self.answer.progress or self.answer.finish_reason):
+            raise self._no_stream()
+        self.answer.done = True  # a body that parses is whole
+
+    def _no_stream(self) -> ModelProtocolError:
+        return ModelProtocolError(
+            f"The model endpoint answered with {self.content_type or 'something'} that is no answer of a model. "
+            "Probably the URL is not that of an OpenAI-compatible API: is a /v1 missing at its end?"
+        )

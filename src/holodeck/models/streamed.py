@@ -1,0 +1,296 @@
+"""A model behind an HTTP endpoint that streams its answers: the exchange, its deadlines, its retries.
+
+The same for every API. What is sent and what the stream means is decided by the subclass of each API, what a failure
+means by `diagnosis`; none of them does I/O.
+"""
+
+import asyncio
+import contextlib
+import logging
+import random
+import re
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable, Mapping
+from urllib.parse import parse_qsl, urlsplit
+
+from holodeck.core.messages import AssistantMessage
+from holodeck.core.secrets import Redactor
+from holodeck.errors import ConfigError, ModelAuthFailed, ModelError, ModelProtocolError, ModelStalled, ModelTimeout
+from holodeck.http.client import Client, Exchange
+from holodeck.http.failures import HttpError
+from holodeck.http.line import Response
+from holodeck.models.body import AnswerStream
+from holodeck.models.chunks import InBandError, Malformed
+from holodeck.models.diagnosis import Diagnosis, Refusal
+from holodeck.models.port import Listener, ModelReply, Prompt
+from holodeck.models.providers import provider_named
+from holodeck.models.settings import ChatSettings
+from holodeck.resilience.deadlines import SilenceLimit
+from holodeck.resilience.retry import retry_after
+
+log = logging.getLogger(__name__)
+
+AFTER_FINISH = 5.0  # seconds for the usage and [DONE] that follow the finish reason
+DRAIN = 0.05  # seconds for the end of the body that follows [DONE]; with it the connection can be used again
+REFUSAL = 5.0  # seconds for the text of a refusal; without it the status has to do
+NOT_FOUND = 404
+_SUCCESS = range(200, 300)
+_MAX_REFUSAL = 65_536
+_LONGEST_LOGGED = 200
+_LOST = (HttpError, OSError)  # TimeoutError is an OSError
+_REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
+_REQUEST_ID = re.compile(r"[\w.:/-]{1,100}")
+
+Sleep = Callable[[float], Awaitable[None]]
+
+
+class StreamedModel(ABC):
+    """One model behind one endpoint. `sleep`, `clock` and `chance` exist so that tests need not wait."""
+
+    def __init__(
+        self,
+        settings: ChatSettings,
+        *,
+        url: str,
+        models_url: str,
+        headers: Mapping[str, str] | None = None,
+        sleep: Sleep = asyncio.sleep,
+        clock: Callable[[], float] = time.monotonic,
+        chance: Callable[[], float] = random.random,
+    ) -> None:
+        """`headers` are those that the API wants besides the key; the user's own win over them."""
+        provider = provider_named(settings.provider)
+        api_key = _header_value(settings.api_key)
+        self._settings = settings
+        self._limits = settings.deadlines
+        self._sleep, self._clock, self._chance = sleep, clock, chance
+        self._url, self._models_url = url, models_url
+        self._http = Client({**provider.headers(api_key), **(headers or {}), **settings.headers}, self._limits.connect)
+        self._where = urlsplit(url).netloc
+        self._diagnosis = Diagnosis(
+            where=self._where,
+            model=settings.model,
+            key_variable=provider.key_variable,
+            has_key=bool(api_key),
+            redact=Redactor([api_key, *settings.headers.values(), *_query_values(url)], wary=True),
+        )
+
+    # what an API adds
+
+    @abstractmethod
+    def _body(self, prompt: Prompt) -> bytes:
+        """The request, without what the endpoint is known to refuse."""
+
+    @abstractmethod
+    def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
+        """Reads the response to one request."""
+
+    @abstractmethod
+    def _learns_from(self, refusal: Refusal, prompt: Prompt) -> bool:
+        """Whether the refusal teaches to ask differently; then `_body` gives another request."""
+
+    def _failure_of(self, refusal: Refusal) -> ModelError:
+        return self._diagnosis.of_response(refusal)
+
+    # the port
+
+    @property
+    def name(self) -> str:
+        return f"{self._settings.provider}/{self._settings.model}"
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._settings!r})"
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        ends_at = self._clock() + self._limits.total
+        attempt = 0
+        while True:
+            attempt += 1
+            try:
+                return await self._attempt(prompt, listener, ends_at - self._clock())
+            except ModelError as error:
+                pause = self._pause(error, attempt, ends_at - self._clock())
+                if pause is None:
+                    raise
+                log.debug("attempt %d at %s failed (%s); again in %.1f s", attempt, self.name, error.reason, pause)
+            await self._sleep(pause)
+
+    async def check(self) -> None:
+        """Asks for the list of models. Where there is none, an empty request, which costs nothing, shows who answers."""
+        refusal = await self._probe(self._http.get(self._models_url))
+        if refusal.is_page and refusal.status == NOT_FOUND:
+            refusal = await self._probe(self._http.post(self._url, b"{}"))
+        if refusal.is_page and (refusal.status in _SUCCESS or refusal.status == NOT_FOUND):
+            raise ModelProtocolError(
+                f"{self._where} answers with a web page. Probably the endpoint's URL is not that of a "
+                "model API: is a /v1 missing at its end?"
+            )
+        if refusal.status in _SUCCESS:
+            return
+        failure = self._diagnosis.of_response(refusal)
+        if isinstance(failure, ModelAuthFailed) or refusal.status >= 500:  # noqa: PLR2004  the server's own failure
+            raise failure
+
+    async def close(self) -> None:
+        await self._http.close()
+
+    # one attempt
+
+    async def _probe(self, request: Exchange) -> Refusal:
+        try:
+            async with asyncio.timeout(self._limits.first_token), request as response:
+                return await _read_refusal(response)
+        except TimeoutError as error:
+            raise ModelTimeout(f"The model endpoint did not answer within {self._limits.first_token:g} s.") from error
+        except _LOST as error:
+            raise self._diagnosis.of_connection(error, started=False) from error
+
+    def _pause(self, error: ModelError, attempt: int, remaining: float) -> float | None:
+        """Seconds until the next attempt; None when there is none."""
+        backoff = self._settings.backoff
+        retries = min(1, backoff.retries) if isinstance(error, ModelTimeout) else backoff.retries
+        if error.started or not error.retryable or attempt > retries:
+            return None
+        if error.retry_after is not None and error.retry_after > backoff.longest_hint:
+            return None
+        pause = error.retry_after or backoff.pause(attempt, self._chance)
+        return pause if pause < remaining else None
+
+    async def _attempt(self, prompt: Prompt, listener: Listener, remaining: float) -> ModelReply:
+        """One attempt. Every failure leaves it as a ModelError."""
+        stream = self._answer_stream(prompt, listener)
+        try:
+            await self._exchange_in_time(prompt, stream, remaining)
+            return stream.end()
+        except (ModelError, InBandError, Malformed, *_LOST) as error:
+            started = stream.answer.started
+            failure = error if isinstance(error, ModelError) else self._diagnose(error, started=started)
+            failure.started = started
+            if stream.request_id and stream.request_id not in failure.message:
+                failure.args = (f"{failure.message} (request id {stream.request_id})",)
+            raise failure from (None if failure is error else error)
+
+    def _diagnose(self, error: Exception, *, started: bool) -> ModelError:
+        if isinstance(error, InBandError):
+            return self._diagnosis.of_error(error.value, started=started)
+        if isinstance(error, Malformed):
+            log.debug("malformed event from %s: %s", self.name, self._loggable(error.data))
+            return self._diagnosis.malformed()
+        if isinstance(error, TimeoutError):
+            what = "stopped in the middle of its answer" if started else "did not begin to answer in time"
+            kind = ModelStalled if started else ModelTimeout
+            return kind(f"The model {self._settings.model!r} {what}. Try again, or allow it more time.")
+        return self._diagnosis.of_connection(error, started=started)
+
+    async def _exchange_in_time(self, prompt: Prompt, stream: AnswerStream, remaining: float) -> None:
+        try:
+            async with SilenceLimit(self._limits.first_token, within=remaining) as silence:
+                await self._exchange(prompt, stream, silence)
+        except _LOST:
+            if stream.answer.finish_reason is None:
+                raise
+            # The answer is whole; only what may follow it (usage, [DONE]) is missing.
+
+    async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: SilenceLimit) -> None:
+        """Asks, and asks again without what the endpoint refuses; then reads the answer."""
+        while True:
+            async with self._http.post(self._url, self._body(prompt)) as response:
+                stream.request_id = _request_id(response.headers)
+                if response.status in _SUCCESS:
+                    stream.content_type = response.content_type
+                    return await self._read(response, stream, silence)
+                refusal = await _read_refusal(response)
+            if not self._learns_from(refusal, prompt):
+                raise self._failure_of(refusal)
+
+    async def _read(self, response: Response, stream: AnswerStream, silence: SilenceLimit) -> None:
+        await response.pour(_TimedStream(stream, silence, self._limits.idle).take)
+        if stream.answer.done:
+            await _drain(response)
+
+    def _loggable(self, data: bytes) -> str:
+        return self._diagnosis.redact(ascii(data.decode(errors="replace")))[:_LONGEST_LOGGED]
+
+
+def call_ids(prompt: Prompt) -> set[str]:
+    """The ids of the calls so far: some endpoints number their calls anew with every reply."""
+    return {
+        call.id for message in prompt.messages if isinstance(message, AssistantMessage) for call in message.tool_calls
+    }
+
+
+def _query_values(url: str) -> list[str]:
+    """Some gateways take their key in the query."""
+    return [value for _, value in parse_qsl(urlsplit(url).query)]
+
+
+def _header_value(api_key: str | None) -> str | None:
+    """A key as a header can carry it: keys read from files end with a newline."""
+    key = (api_key or "").strip()
+    if not (key.isascii() and key.isprintable()):
+        raise ConfigError("model.api_key holds characters that no API key has; was it copied whole?")
+    return key or None
+
+
+def _request_id(headers: Mapping[str, str]) -> str:
+    """The id that the provider's support asks for."""
+    value = next((headers[name] for name in _REQUEST_IDS if headers.get(name)), "")
+    return value if _REQUEST_ID.fullmatch(value) else ""
+
+
+class _TimedStream:
+    """Feeds the pieces of an answer in the moment they arrive, and restarts the silence limit with each."""
+
+    def __init__(self, stream: AnswerStream, silence: SilenceLimit, idle: float) -> None:
+        self._stream = stream
+        self._answer = stream.answer
+        self._silence = silence
+        self._idle = idle
+        self._progress = 0
+        self._finished = False
+
+    def take(self, data: bytes) -> bool:
+        """Returns whether the answer is whole."""
+        answer = self._answer
+        self._stream.feed(data)
+        if answer.done:
+            return True
+        progress = answer.progress
+        if answer.finish_reason is not None and not self._finished:
+            self._finished = True
+            self._silence.allow(min(self._idle, AFTER_FINISH))
+        elif progress != self._progress:
+            if self._progress or self._finished:
+                self._silence.heard()  # also after the finish: some endpoints give a reason with every chunk
+            else:
+                self._silence.allow(self._idle)
+        self._progress = progress
+        return False
+
+
+async def _read_refusal(response: Response) -> Refusal:
+    body = bytearray()
+
+    def take(data: bytes) -> bool:
+        body.extend(data)
+        return len(body) >= _MAX_REFUSAL
+
+    with contextlib.suppress(*_LOST):  # what came has to do
+        async with asyncio.timeout(REFUSAL):
+            await response.pour(take)
+    return Refusal(
+        status=response.status,
+        body=bytes(body[:_MAX_REFUSAL]),
+        retry_after=retry_after(response.headers),
+        location=response.headers.get("location"),
+        content_type=response.content_type,
+    )
+
+
+async def _drain(response: Response) -> None:
+    """Waits a moment for the end of the body: then the connection can be used again."""
+    if not response.over:
+        with contextlib.suppress(*_LOST):
+            async with asyncio.timeout(DRAIN):
+                await response.pour(lambda _: False)
