@@ -25,7 +25,7 @@ from holodeck.agent.loop import run as run_agent
 from holodeck.core.events import Event, TextAdded
 from holodeck.core.messages import UserMessage
 from holodeck.models.openai_chat import OpenAIChatModel
-from holodeck.models.settings import ChatSettings
+from holodeck.models.settings import EndpointSettings
 from holodeck.tools.combined import CombinedToolset
 
 STREAMS, TOKENS = 64, 200
@@ -107,7 +107,7 @@ async def microseconds_per_token(stream: Stream, bursts: int) -> float:
 
 async def measure(port: int, rounds: int, bursts: int) -> dict[str, list[float]]:
     endpoint = f"http://127.0.0.1:{port}/v1"
-    model = OpenAIChatModel(ChatSettings(model=MODE, endpoint=endpoint))
+    model = OpenAIChatModel(EndpointSettings(model=MODE, endpoint=endpoint))
     async with AsyncExitStack() as stack:
         connector = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))

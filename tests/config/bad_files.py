@@ -107,6 +107,36 @@ BAD = {
             "openai_compatible, endpoint: https://api.anthropic.com/v1, api_key: ${ANTHROPIC_API_KEY}"
         ),
     ),
+    "thinking above the limit": (
+        "name: a\nmodel:\n  provider: gemini\n  name: x\n  max_tokens: 2000\n  reasoning: {budget_tokens: 2000}\n",
+        (
+            ":6:14: model.reasoning: budget_tokens (2000) has to be less than max_tokens (2000); raise max_tokens or "
+            "lower it"
+        ),
+    ),
+    "thinking in tokens": (
+        "name: a\nmodel:\n  provider: openai\n  name: x\n  reasoning: {budget_tokens: 2000}\n",
+        ":5:14: model.reasoning: provider openai takes no budget_tokens; set effort instead",
+    ),
+    "thinking twice": (
+        "name: a\nmodel:\n  provider: gemini\n  name: x\n  reasoning: {budget_tokens: 2000, effort: low}\n",
+        ":5:14: model.reasoning: provider gemini takes effort or budget_tokens, not both; leave one out",
+    ),
+    "unknown effort": (
+        "name: a\nmodel:\n  provider: openai\n  name: x\n  reasoning: {effort: hihg}\n",
+        (
+            ":5:23: model.reasoning.effort: 'hihg' is not one of none, minimal, low, medium, high, xhigh, max; "
+            "did you mean high?"
+        ),
+    ),
+    "option of another provider": (
+        "name: a\nmodel:\n  provider: openai\n  name: x\n  betas: [a-2025-01-01]\n",
+        ":5:10: model.betas: provider openai has no betas; only anthropic has. Leave it out",
+    ),
+    "extra that is ours": (
+        "name: a\nmodel:\n  provider: openai\n  name: x\n  extra: {stream: false, top_k: 3}\n",
+        ":5:10: model.extra: must not hold stream: the runtime writes it. Leave it out",
+    ),
     "model without name": (
         "name: a\nmodel: {provider: openai}\n",
         ":2:8: model: name is required: which model of openai?",

@@ -64,7 +64,7 @@ def test_the_schema_is_a_schema_and_takes_a_file():
 @pytest.mark.req("AGT-02", "AGT-04")
 def test_the_promised_defaults():
     agent = AgentFile.model_validate({"name": "a", "model": {"provider": "gemini", "name": "gemini-2.5-flash"}})
-    assert (agent.model.temperature, agent.model.max_tokens, agent.model.timeout) == (1.0, 1000, 30)
+    assert (agent.model.temperature, agent.model.max_tokens, agent.model.timeout) == (1.0, None, 30)
     assert agent.loop == AgentLoopConfig(max_iterations=15, iteration_timeout=30, enable_retry=False, retry_attempts=1)
     assert (agent.sessions.store, agent.sessions.ttl_seconds, agent.sessions.max_messages) == ("memory", 1800, 200)
     assert (agent.files.max_files, agent.files.max_file_mb, agent.files.max_request_mb) == (10, 50, 100)

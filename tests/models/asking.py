@@ -11,7 +11,7 @@ from holodeck.core.messages import UserMessage
 from holodeck.errors import ModelError
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Prompt
-from holodeck.models.settings import ChatSettings, Deadlines
+from holodeck.models.settings import Deadlines, EndpointSettings
 from tests.models.endpoint import ModelEndpoint, chunk, frame, text_stream
 from tests.models.heard import Heard
 
@@ -35,7 +35,9 @@ async def asking(url: str, **settings: Any) -> AsyncIterator[Asking]:
         pauses.append(seconds)
 
     model = Asking(
-        ChatSettings(**{"model": "m", "endpoint": url, "api_key": KEY, "deadlines": Deadlines(connect=2), **settings}),
+        EndpointSettings(
+            **{"model": "m", "endpoint": url, "api_key": KEY, "deadlines": Deadlines(connect=2), **settings}
+        ),
         sleep=note,
         chance=lambda: 1.0,
     )

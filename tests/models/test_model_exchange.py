@@ -1,13 +1,16 @@
 """An endpoint that behaves: what is sent, what is remembered, connections, and the check."""
 
 import asyncio
+import json
 
 import pytest
 
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelAuthFailed, ModelProtocolError, ModelRejected, ModelTimeout, ModelUnreachable
+from holodeck.models import payload
 from holodeck.models.port import Prompt
+from holodeck.models.settings import EndpointSettings, Reasoning
 from tests.models.asking import HI, KEY, OK, PROMPT, SHORT, asking, fails, succeeds, unused_port
 from tests.models.endpoint import (
     DONE,
@@ -27,7 +30,7 @@ from tests.models.heard import Heard
 
 @pytest.mark.req("AGT-02")
 async def test_an_ordinary_answer():
-    reply, heard, endpoint, _ = await succeeds(OK, temperature=0.5, max_tokens=10, options={"seed": 1})
+    reply, heard, endpoint, _ = await succeeds(OK, temperature=0.5, max_tokens=10, extra={"seed": 1})
     assert reply.text == heard.words == "Hello world"
     assert reply.usage is not None
     assert reply.usage.total_tokens == 5
@@ -97,6 +100,52 @@ async def test_what_an_endpoint_does_not_know_is_left_out_and_remembered(complai
     for request in endpoint.requests[1:]:
         assert sent_first not in request.json
         assert sent_then is None or request.json[sent_then] == 5
+
+
+@pytest.mark.parametrize("name", payload.OPTIONAL)
+async def test_an_option_that_an_endpoint_refuses_is_left_out_from_then_on(name, caplog):
+    caplog.set_level("INFO", logger="holodeck.models.openai_chat")
+    complaint = {"error": {"message": f"Unsupported parameter: '{name}' is not supported with this model."}}
+    prompt = Prompt(messages=PROMPT.messages, tools=(ToolSchema(name="f", description="Does f."),))
+    options = {
+        "reasoning": Reasoning(effort="high"), "verbosity": "low", "top_p": 0.5, "seed": 7, "stop": ("END",),
+        "parallel_tool_calls": False, "tool_choice": "f", "service_tier": "flex",
+    }  # fmt: skip
+    async with (
+        ModelEndpoint(status(400, complaint), OK) as endpoint,
+        asking(endpoint.url, **options) as model,
+    ):
+        await model.reply(prompt, Heard())
+        await model.reply(prompt, Heard())
+    first, *others = (request.json for request in endpoint.requests)
+    assert {key: first[key] for key in payload.OPTIONAL} == {
+        "reasoning_effort": "high", "verbosity": "low", "top_p": 0.5, "seed": 7, "stop": ["END"],
+        "parallel_tool_calls": False, "tool_choice": {"type": "function", "function": {"name": "f"}},
+        "service_tier": "flex",
+    }  # fmt: skip
+    assert len(others) == 2
+    assert all(first == {**other, name: first[name]} and name not in other for other in others)
+    assert [record.getMessage() for record in caplog.records if name in record.getMessage()] == [
+        f"openai_compatible/m does not take {name}; it is left out from now on"
+    ]
+
+
+def test_a_forced_tool_is_forced_once_a_turn():
+    tools = (ToolSchema(name="f", description="Does f."),)
+    asked = UserMessage(content="Hi")
+    answered = (asked, AssistantMessage(tool_calls=(ToolCall(id="a", name="f", arguments="{}"),)),
+                ToolMessage(call_id="a", name="f", content="done"))  # fmt: skip
+    settings = EndpointSettings(model="m", tool_choice="required")
+    assert settings.choice_of_tools(Prompt(messages=(asked,), tools=tools)) == "required"
+    assert settings.choice_of_tools(Prompt(messages=answered, tools=tools)) == "auto"
+    assert settings.choice_of_tools(Prompt(messages=(asked,))) is None
+
+
+def test_gemini_takes_a_budget_of_thinking_under_its_own_name():
+    settings = EndpointSettings(model="m", provider="gemini", reasoning=Reasoning(budget_tokens=500, summary="auto"))
+    body = json.loads(payload.encode(settings, PROMPT))
+    thinking = {"thinking_budget": 500, "include_thoughts": True}
+    assert body["extra_body"] == {"google": {"thinking_config": thinking}}
 
 
 async def test_a_complaint_that_stays_is_an_error():

@@ -30,6 +30,21 @@ async def test_a_reply_knows_what_it_cost(usage, cost):
     assert (reply.text, reply.usage.total_tokens) == ("Yes.", 1_100)
 
 
+@pytest.mark.parametrize(
+    ("price", "cost"),
+    [
+        (Price(input=1, output=10, cached=0.1, cache_write=1.25), 500 * 1 + 300 * 0.1 + 200 * 1.25 + 100 * 10),
+        (Price(input=1, output=10, cached=0.1), 700 * 1 + 300 * 0.1 + 100 * 10),
+        (Price(input=1, output=10), 1_000 * 1 + 100 * 10),
+    ],
+)
+def test_cached_input_has_its_own_price(price, cost):
+    usage = TokenUsage(prompt_tokens=1_000, completion_tokens=100, cached_tokens=300, cache_write_tokens=200)
+    assert price.of(usage) == pytest.approx(cost / 1_000_000)
+    twice = usage + usage
+    assert (twice.cached_tokens, twice.cache_write_tokens) == (600, 400)
+
+
 async def test_without_counts_there_is_no_cost():
     reply = await PricedModel(ScriptedModel([says("Yes.")]), PRICE).reply(Prompt(), Heard())
     assert reply.usage is None

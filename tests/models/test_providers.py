@@ -6,7 +6,7 @@ from holodeck.errors import ConfigError
 from holodeck.http.address import proxy_for
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.providers import PROVIDERS, chat_url, models_url, provider_named
-from holodeck.models.settings import ChatSettings
+from holodeck.models.settings import EndpointSettings
 
 AZURE = "https://me.openai.azure.com"
 DEPLOYMENT = f"{AZURE}/openai/deployments/gpt"
@@ -71,7 +71,7 @@ def test_keys():
 
 @pytest.mark.req("T28")
 def test_settings_do_not_show_the_key():
-    settings = ChatSettings(model="m", provider="openai", api_key="sk-secret-123456", headers={"X": "other-secret"})
+    settings = EndpointSettings(model="m", provider="openai", api_key="sk-secret-123456", headers={"X": "other-secret"})
     for shown in (repr(settings), str(settings), repr(OpenAIChatModel(settings)), OpenAIChatModel(settings).name):
         assert "secret" not in shown
     assert OpenAIChatModel(settings).name == "openai/m"
@@ -80,7 +80,7 @@ def test_settings_do_not_show_the_key():
 @pytest.mark.parametrize("key", ["sk-a\nb", "sk-\x00", "sk-é"])
 def test_a_key_that_no_header_can_carry_is_a_config_error(key):
     with pytest.raises(ConfigError, match="api_key") as caught:
-        OpenAIChatModel(ChatSettings(model="m", provider="openai", api_key=key))
+        OpenAIChatModel(EndpointSettings(model="m", provider="openai", api_key=key))
     assert key not in str(caught.value)
 
 

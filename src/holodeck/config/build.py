@@ -16,6 +16,7 @@ from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings,
 from holodeck.agent.settings import SystemPrompt
 from holodeck.config.environment import Keys
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
+from holodeck.config.model_schema import ModelChoice
 from holodeck.config.schema import (
     AnnotateMiddleware,
     FilterMiddleware,
@@ -24,7 +25,6 @@ from holodeck.config.schema import (
     InstructionsFile,
     LogMiddleware,
     Middleware,
-    ModelChoice,
 )
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.events import Event
@@ -41,6 +41,7 @@ from holodeck.tools.port import Toolset
 if TYPE_CHECKING:
     from holodeck.files.limits import FileLimits
     from holodeck.files.reader import FileReader
+    from holodeck.models.settings import EndpointSettings
     from holodeck.wires.agui.middleware import Chain, Stage
 
 log = logging.getLogger(__name__)
@@ -109,23 +110,40 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
 
         return DemoModel(delay=DEMO_SECONDS_PER_WORD)
     from holodeck.models.openai_chat import OpenAIChatModel
-    from holodeck.models.settings import ChatSettings, Deadlines
 
-    return OpenAIChatModel(
-        ChatSettings(
-            provider=choice.provider,
-            model=choice.name,
-            endpoint=_endpoint(choice),
-            api_key=_api_key(config, keys, choice),
-            temperature=choice.temperature,
-            max_tokens=choice.max_tokens,
-            options={} if choice.top_p is None else {"top_p": choice.top_p},
-            deadlines=Deadlines(
-                connect=min(MAX_CONNECT, choice.timeout),
-                first_token=min(choice.timeout, _share_of_step(config, keys)),
-                idle=choice.timeout,
-            ),
-        )
+    return OpenAIChatModel(_endpoint_settings(config, keys, choice))
+
+
+def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> "EndpointSettings":
+    """The settings of one endpoint, the same for every API."""
+    from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
+
+    return EndpointSettings(
+        provider=choice.provider,
+        model=choice.name,
+        endpoint=_endpoint(choice),
+        api_key=_api_key(config, keys, choice),
+        auth_token=choice.auth_token.get_secret_value() if choice.auth_token else None,
+        headers={name: value.get_secret_value() for name, value in choice.headers.items()},
+        temperature=choice.temperature,
+        top_p=choice.top_p,
+        max_tokens=choice.max_tokens,
+        reasoning=Reasoning(**choice.reasoning.model_dump()) if choice.reasoning else None,
+        verbosity=choice.verbosity,
+        stop=tuple(choice.stop),
+        seed=choice.seed,
+        tool_choice=choice.tool_choice,
+        parallel_tool_calls=choice.parallel_tool_calls,
+        service_tier=choice.service_tier,
+        provider_tools=tuple(choice.provider_tools),
+        cache=choice.cache,
+        betas=tuple(choice.betas),
+        extra=choice.extra,
+        deadlines=Deadlines(
+            connect=min(MAX_CONNECT, choice.timeout),
+            first_token=min(choice.timeout, _share_of_step(config, keys)),
+            idle=choice.timeout,
+        ),
     )
 
 

@@ -16,7 +16,7 @@ from holodeck.config.schema import AgentFile
 from holodeck.core.text import one_line
 
 MAX_PROBLEMS = 10
-SECRET_PLACES = frozenset({"api_key", "headers", "env"})
+SECRET_PLACES = frozenset({"api_key", "auth_token", "headers", "env", "extra", "provider_tools"})
 
 _BARE = {
     "missing": "is required",

@@ -4,93 +4,25 @@ Says what may be written, not what it leads to: `holodeck.config.build` turns it
 Every number, text and list is bounded (threat T18).
 """
 
-from typing import Annotated, Any, Literal, Self, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from pydantic import (
-    BeforeValidator,
     ConfigDict,
     Discriminator,
     Field,
-    SecretStr,
     StringConstraints,
     Tag,
     field_validator,
-    model_validator,
 )
 
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
+from holodeck.config.model_schema import ModelSettings, ShortText
 from holodeck.config.session_schema import SessionSettings
 from holodeck.config.tool_schema import Block, FilePath, FunctionToolSettings, Identifier, McpToolSettings, Url
 from holodeck.resilience.breaker import CircuitBreakerConfig
 
-Provider: TypeAlias = Literal["openai", "gemini", "azure_openai", "ollama", "openai_compatible", "demo"]
 AgentName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\W_][\w .-]*$")]
 Prose = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=100_000)]
-ShortText = Annotated[str, StringConstraints(max_length=2000)]
-
-
-def _secret_of_text(value: object) -> object:
-    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
-
-
-Secret = Annotated[SecretStr, BeforeValidator(_secret_of_text), Field(max_length=4096)]
-
-
-class PriceSettings(Block):
-    """What a million tokens cost, in any currency: what the chat shows is in the same one."""
-
-    input: float = Field(ge=0, le=1_000_000, description="What the model reads")
-    output: float = Field(ge=0, le=1_000_000, description="What it writes, its thoughts included")
-    cached: float | None = Field(
-        None, ge=0, le=1_000_000, description="Input from the provider's cache; default: input"
-    )
-
-
-class ModelChoice(Block):
-    """One model behind one endpoint."""
-
-    provider: Provider = Field(description="Who serves the model; demo needs no key and no network")
-    name: ShortText = Field("", description="The provider's name of the model, e.g. gemini-2.5-flash")
-    endpoint: Url | None = Field(
-        None, description="An OpenAI-compatible URL; every provider but openai_compatible has a default"
-    )
-    api_key: Secret | None = Field(None, description="Default: the provider's usual variable, e.g. GEMINI_API_KEY")
-    api_version: ShortText | None = Field(None, description="Azure only: the dated API, e.g. 2024-10-21")
-    temperature: float = Field(1.0, ge=0, le=2, description="0 is steady, higher is livelier")
-    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; set this or temperature, not both")
-    max_tokens: int = Field(1000, ge=1, le=1_000_000, description="Longest answer of one model call")
-    timeout: float = Field(30, gt=0, le=3600, description="Seconds without anything new before the call is given up")
-    vision: bool | Literal["auto"] = Field(
-        "auto",
-        description="Whether the model takes pictures; else their text is read. auto: yes for openai, gemini, azure",
-    )
-    price: PriceSettings | None = Field(None, description="For the cost in the chat's status line; absent: not known")
-
-    @field_validator("provider", mode="before")
-    @classmethod
-    def _not_yet(cls, provider: object) -> object:
-        if provider == "anthropic":
-            raise ValueError(
-                "anthropic has no own client here yet; its OpenAI-compatible endpoint works: provider: openai_compatible, "
-                "endpoint: https://api.anthropic.com/v1, api_key: ${ANTHROPIC_API_KEY}"
-            )
-        return provider
-
-    @model_validator(mode="after")
-    def _complete(self) -> Self:
-        if not self.name and self.provider != "demo":
-            raise ValueError(f"name is required: which model of {self.provider}?")
-        if self.endpoint is None and self.provider in ("openai_compatible", "azure_openai"):
-            raise ValueError(f"endpoint is required with provider: {self.provider}")
-        return self
-
-
-class ModelSettings(ModelChoice):
-    """The agent's model, and what to try when it cannot be had."""
-
-    fallback: list[ModelChoice] = Field(
-        default=[], max_length=5, description="Tried in order when a call fails before its first token"
-    )
 
 
 class InstructionsFile(Block):

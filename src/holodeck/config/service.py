@@ -21,7 +21,7 @@ from holodeck.errors import InvalidRequest
 from holodeck.models.chat_format import from_chat, system_of
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Model
-from holodeck.models.settings import ChatSettings, Deadlines
+from holodeck.models.settings import Deadlines, EndpointSettings
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.binding import ToolBinding, toolset_of
 
@@ -53,7 +53,7 @@ class AgentConfiguration(BaseModel):
 
     def model(self) -> Model:
         return OpenAIChatModel(
-            ChatSettings(
+            EndpointSettings(
                 provider="gemini" if self.api_base_url == GEMINI else "openai_compatible",
                 endpoint=self.api_base_url,
                 model=self.model_name,

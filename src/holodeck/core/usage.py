@@ -12,7 +12,8 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     completion_tokens: int
     reasoning_tokens: int | None = None  # part of the completion
     cached_tokens: int | None = None  # part of the prompt
-    cost: float | None = None  # in the currency of the price, or of the gateway that said it
+    cache_write_tokens: int | None = None  # part of the prompt: what the provider put into its cache
+    cost: float | None = None  # in the currency of the price, or of the gateway that reported it
 
     @property
     def total_tokens(self) -> int:
@@ -24,6 +25,7 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
             completion_tokens=self.completion_tokens + other.completion_tokens,
             reasoning_tokens=_add(self.reasoning_tokens, other.reasoning_tokens),
             cached_tokens=_add(self.cached_tokens, other.cached_tokens),
+            cache_write_tokens=_add(self.cache_write_tokens, other.cache_write_tokens),
             cost=None if self.cost is None or other.cost is None else self.cost + other.cost,
         )
 
@@ -50,9 +52,15 @@ class Price(msgspec.Struct, frozen=True, kw_only=True):
 
     input: float
     output: float
-    cached: float | None = None  # input that the provider had seen before; without it, such input costs like any other
+    cached: float | None = None  # input from the provider's cache; without it, such input costs like any other
+    cache_write: float | None = None  # input that the provider put into its cache; the same
 
     def of(self, usage: TokenUsage) -> float:
-        cached = 0 if self.cached is None else min(usage.cached_tokens or 0, usage.prompt_tokens)
-        fresh = usage.prompt_tokens - cached
-        return (fresh * self.input + cached * (self.cached or 0) + usage.completion_tokens * self.output) / PER_TOKENS
+        cached = min(usage.cached_tokens or 0, usage.prompt_tokens)
+        written = min(usage.cache_write_tokens or 0, usage.prompt_tokens - cached)
+        return (
+            (usage.prompt_tokens - cached - written) * self.input
+            + cached * (self.input if self.cached is None else self.cached)
+            + written * (self.input if self.cache_write is None else self.cache_write)
+            + usage.completion_tokens * self.output
+        ) / PER_TOKENS

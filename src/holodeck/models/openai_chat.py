@@ -12,7 +12,7 @@ from holodeck.models.body import AnswerStream
 from holodeck.models.diagnosis import Refusal
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, models_url
-from holodeck.models.settings import ChatSettings
+from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
 log = logging.getLogger(__name__)
@@ -21,7 +21,7 @@ log = logging.getLogger(__name__)
 class OpenAIChatModel(StreamedModel):
     """One model behind one endpoint. The keyword arguments are those of StreamedModel."""
 
-    def __init__(self, settings: ChatSettings, **timing: Any) -> None:
+    def __init__(self, settings: EndpointSettings, **timing: Any) -> None:
         super().__init__(
             settings,
             url=chat_url(settings.provider, settings.endpoint),
@@ -40,6 +40,6 @@ class OpenAIChatModel(StreamedModel):
         lesson = payload.lesson(refusal.status, refusal.text, self._without)
         if lesson is None:
             return False
-        log.debug("%s does not take %s; asking again without it", self.name, lesson)
+        log.info("%s does not take %s; it is left out from now on", self.name, lesson)
         self._without |= {lesson}
         return True

@@ -14,7 +14,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.models.chat_format import to_chat
 from holodeck.models.chunks import cleaned
 from holodeck.models.port import Prompt
-from holodeck.models.settings import ChatSettings
+from holodeck.models.settings import EndpointSettings, Reasoning
 
 _COMPLAINTS = frozenset({400, 422})
 
@@ -27,10 +27,16 @@ LESSONS: Mapping[str, re.Pattern[str]] = {
         re.IGNORECASE | re.DOTALL,
     ),
 }
+OPTIONAL = (
+    "reasoning_effort", "verbosity", "top_p", "seed", "stop", "parallel_tool_calls", "tool_choice", "service_tier",
+)  # fmt: skip  # members that an answer can be had without
+_REFUSED = re.compile(
+    r"unsupported|not support|unrecognized|unknown|not permitted|not allowed|unexpected|invalid", re.IGNORECASE
+)
 
 
-def encode(settings: ChatSettings, prompt: Prompt, without: frozenset[str] = frozenset()) -> bytes:
-    """The request's bytes; `without` names lessons that were learned."""
+def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] = frozenset()) -> bytes:
+    """The request's bytes; `without` names the lessons learned from earlier refusals."""
     body: dict[str, Any] = {"model": settings.model, "messages": to_chat(prompt), "stream": True}
     if "stream_options" not in without:
         body["stream_options"] = {"include_usage": True}
@@ -40,7 +46,9 @@ def encode(settings: ChatSettings, prompt: Prompt, without: frozenset[str] = fro
         body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = settings.max_tokens
     if prompt.tools:
         body["tools"] = [_tool(tool) for tool in prompt.tools]
-    body |= settings.options
+    options = _options(settings, prompt)
+    body |= {name: value for name, value in options.items() if value is not None and name not in without}
+    body |= settings.extra
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:  # lone surrogates that came in past every other check
@@ -51,7 +59,38 @@ def lesson(status: int, text: str, without: frozenset[str]) -> str | None:
     """Which member to do without after a refusal; None when the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
-    return next((name for name, words in LESSONS.items() if name not in without and words.search(text)), None)
+    known = next((name for name, words in LESSONS.items() if name not in without and words.search(text)), None)
+    if known is None and _REFUSED.search(text):
+        return next((name for name in OPTIONAL if name not in without and re.search(rf"\b{name}\b", text)), None)
+    return known
+
+
+def _options(settings: EndpointSettings, prompt: Prompt) -> dict[str, Any]:
+    """The optional members, None where the settings leave them to the provider."""
+    reasoning = settings.reasoning or Reasoning()
+    choice = settings.choice_of_tools(prompt)
+    names_tool = choice not in (None, "auto", "none", "required")
+    return {
+        "top_p": settings.top_p,
+        "reasoning_effort": reasoning.effort,
+        "verbosity": settings.verbosity,
+        "stop": list(settings.stop) or None,
+        "seed": settings.seed,
+        "tool_choice": {"type": "function", "function": {"name": choice}} if names_tool else choice,
+        "parallel_tool_calls": settings.parallel_tool_calls if prompt.tools else None,
+        "service_tier": settings.service_tier,
+        "extra_body": _gemini_thinking(reasoning) if settings.provider == "gemini" else None,
+    }
+
+
+def _gemini_thinking(reasoning: Reasoning) -> dict[str, Any] | None:
+    """Gemini's OpenAI-compatible endpoint takes a budget, and whether thoughts are shown, under a name of its own."""
+    config: dict[str, Any] = {}
+    if reasoning.budget_tokens is not None:
+        config["thinking_budget"] = reasoning.budget_tokens
+    if reasoning.summary is not None:
+        config["include_thoughts"] = reasoning.summary != "none"
+    return {"google": {"thinking_config": config}} if config else None
 
 
 def _tool(tool: ToolSchema) -> dict[str, Any]:

@@ -1,9 +1,15 @@
-"""What an OpenAI-compatible model is told once: where it is, how it is asked, how long it may take."""
+"""The settings of one model endpoint: where it is, how it is asked, how long it may take.
+
+Every API has the same settings; each API's request builder decides how they look in its body. What is None is left to
+the provider.
+"""
 
 from typing import Any
 
 import msgspec
 
+from holodeck.core.messages import UserMessage
+from holodeck.models.port import Prompt
 from holodeck.resilience.retry import Backoff
 
 
@@ -16,22 +22,60 @@ class Deadlines(msgspec.Struct, frozen=True, kw_only=True):
     total: float = 600.0  # the whole reply with its retries
 
 
-class ChatSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """`options` are further members of the request body, sent as they are (reasoning_effort, top_p, seed)."""
+class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
+    """How much the model thinks before it answers, and whether it shows its thoughts."""
+
+    effort: str | None = None  # none, minimal, low, medium, high, xhigh, max
+    budget_tokens: int | None = None
+    summary: str | None = None  # none, auto, concise, detailed
+
+
+_FREE_CHOICES = frozenset({"auto", "none"})
+
+
+class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """`provider_tools` and `extra` go into the request body as they are; `extra` wins over everything else in it."""
 
     model: str
     provider: str = "openai_compatible"
     endpoint: str | None = None
     api_key: str | None = None
     headers: dict[str, str] = {}
+    auth_token: str | None = None  # Anthropic only: a bearer token instead of a key
     temperature: float | None = None
+    top_p: float | None = None
     max_tokens: int | None = None
-    options: dict[str, Any] = {}
+    reasoning: Reasoning | None = None
+    verbosity: str | None = None  # low, medium, high
+    stop: tuple[str, ...] = ()
+    seed: int | None = None
+    tool_choice: str | None = None  # auto, none, required, or the name of a tool
+    parallel_tool_calls: bool | None = None
+    service_tier: str | None = None
+    provider_tools: tuple[dict[str, Any], ...] = ()  # tools that the provider runs itself
+    cache: str = "off"  # off, auto, 1h: prompt caching, where the request has to ask for it
+    betas: tuple[str, ...] = ()  # Anthropic only: values of the header anthropic-beta
+    extra: dict[str, Any] = {}
     deadlines: Deadlines = Deadlines()
     backoff: Backoff = Backoff()
-    debug: bool = False  # the listener hears the endpoint's own events too
+    debug: bool = False  # the listener gets the endpoint's own events too
 
     def __repr__(self) -> str:
         endpoint = (self.endpoint or "default").partition("?")[0]  # a query may hold a key
-        key = "set" if self.api_key else "not set"
-        return f"ChatSettings(provider={self.provider!r}, model={self.model!r}, endpoint={endpoint!r}, api_key {key})"
+        key = "set" if self.api_key or self.auth_token else "not set"
+        return (
+            f"EndpointSettings(provider={self.provider!r}, model={self.model!r}, endpoint={endpoint!r}, api_key {key})"
+        )
+
+    def choice_of_tools(self, prompt: Prompt) -> str | None:
+        """The tool choice for one call: auto, none, required, or a tool's name; None leaves it to the provider.
+
+        A forced choice holds for the first call after a message of the user. After that the model may answer: forced
+        in every call, it would never finish.
+        """
+        if not (prompt.tools or self.provider_tools) or self.tool_choice is None:
+            return None
+        if self.tool_choice in _FREE_CHOICES:
+            return self.tool_choice
+        answers_user = bool(prompt.messages) and isinstance(prompt.messages[-1], UserMessage)
+        return self.tool_choice if answers_user else "auto"

@@ -25,7 +25,7 @@ from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, Refusal
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
-from holodeck.models.settings import ChatSettings
+from holodeck.models.settings import EndpointSettings
 from holodeck.resilience.deadlines import SilenceLimit
 from holodeck.resilience.retry import retry_after
 
@@ -50,7 +50,7 @@ class StreamedModel(ABC):
 
     def __init__(
         self,
-        settings: ChatSettings,
+        settings: EndpointSettings,
         *,
         url: str,
         models_url: str,

@@ -9,7 +9,7 @@ from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.conversation.talk import Talk
 from holodeck.cli.story import call_text
-from holodeck.config.schema import PriceSettings
+from holodeck.config.model_schema import PriceSettings
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.core.tools import Approval

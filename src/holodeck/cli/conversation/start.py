@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from holodeck.agent.agent import Agent
 from holodeck.config.build import build_agent, build_model
 from holodeck.config.load import LoadedConfig
-from holodeck.config.schema import ModelChoice, Provider
+from holodeck.config.model_schema import ModelChoice, Provider
 from holodeck.errors import ConfigError
 
 

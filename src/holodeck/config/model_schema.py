@@ -1,0 +1,216 @@
+"""The `model:` block of agent.yaml: which model answers, how it is asked, what it costs.
+
+The checks here are those that need no request: a provider that has no such option, values that exclude each other. Each
+is reported at the key that is wrong, with what to write instead.
+"""
+
+from typing import Annotated, Any, Literal, Self, TypeAlias
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from holodeck.config.tool_schema import Block, Identifier, Url
+
+Provider: TypeAlias = Literal["openai", "gemini", "azure_openai", "ollama", "openai_compatible", "demo"]
+Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
+ShortText = Annotated[str, StringConstraints(max_length=2000)]
+HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
+
+ANTHROPIC = "anthropic"
+SMALLEST_BUDGET = 1024  # Anthropic's
+_WITHOUT_BUDGET = frozenset({"openai", "azure_openai"})
+_ONLY_ANTHROPIC = ("auth_token", "betas")
+_NOT_ANTHROPIC = ("seed", "verbosity")
+
+
+def _secret_of_text(value: object) -> object:
+    return str(value) if isinstance(value, int) and not isinstance(value, bool) else value
+
+
+def _word(value: object) -> object:
+    """YAML reads a bare `off` as false."""
+    return {True: "auto", False: "off"}[value] if isinstance(value, bool) else value
+
+
+def _listed(value: object) -> object:
+    return [value] if isinstance(value, str) else value
+
+
+Secret = Annotated[SecretStr, BeforeValidator(_secret_of_text), Field(max_length=4096)]
+
+
+class PriceSettings(Block):
+    """What a million tokens cost, in any currency: what the chat shows is in the same one."""
+
+    input: float = Field(ge=0, le=1_000_000, description="What the model reads")
+    output: float = Field(ge=0, le=1_000_000, description="What it writes, its thoughts included")
+    cached: float | None = Field(
+        None, ge=0, le=1_000_000, description="Input from the provider's cache; default: input"
+    )
+    cache_write: float | None = Field(
+        None, ge=0, le=1_000_000, description="Input that the provider put into its cache; default: input"
+    )
+
+
+class ReasoningSettings(Block):
+    """How much a reasoning model thinks before it answers."""
+
+    effort: Effort | None = Field(None, description="How hard the model thinks; not every model knows every level")
+    budget_tokens: int | None = Field(
+        None, ge=1, le=1_000_000, description="Most tokens of thinking (anthropic, gemini); part of max_tokens"
+    )
+    summary: Literal["none", "auto", "concise", "detailed"] | None = Field(
+        None, description="What is shown of the thoughts; none hides them, where the provider can"
+    )
+
+
+class ModelChoice(Block):
+    """One model behind one endpoint."""
+
+    provider: Provider = Field(description="Who serves the model; demo needs no key and no network")
+    name: ShortText = Field("", description="The provider's name of the model, e.g. gemini-2.5-flash")
+    endpoint: Url | None = Field(
+        None, description="An OpenAI-compatible URL; every provider but openai_compatible has a default"
+    )
+    api_key: Secret | None = Field(None, description="Default: the provider's usual variable, e.g. GEMINI_API_KEY")
+    auth_token: Secret | None = Field(None, description="anthropic only: a bearer token instead of a key")
+    api_version: ShortText | None = Field(None, description="Azure only: the dated API, e.g. 2024-10-21")
+    headers: dict[HeaderName, Secret] = Field(default={}, max_length=50, description="Sent with every request")
+    betas: list[Identifier] = Field(
+        default=[], max_length=20, description="anthropic only: values of the header anthropic-beta"
+    )
+    temperature: float = Field(1.0, ge=0, le=2, description="0 is steady, higher is livelier")
+    top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; set this or temperature, not both")
+    max_tokens: int | None = Field(
+        None,
+        ge=1,
+        le=1_000_000,
+        description="Longest answer of one model call, its thoughts included; default: the provider's, enough to think",
+    )
+    tool_choice: Identifier | None = Field(
+        None,
+        description="auto, none, required or a tool's name; a forced choice holds for the first call of a turn",
+    )
+    parallel_tool_calls: bool | None = Field(None, description="Whether one reply may ask for several tools")
+    reasoning: ReasoningSettings | None = Field(None, description="How much a reasoning model thinks")
+    verbosity: Literal["low", "medium", "high"] | None = Field(None, description="How long answers are (OpenAI)")
+    stop: Annotated[list[Annotated[str, Field(min_length=1, max_length=200)]], BeforeValidator(_listed)] = Field(
+        default=[], max_length=16, description="Texts at which the model stops writing"
+    )
+    seed: int | None = Field(None, ge=0, le=2**31 - 1, description="For answers that can be repeated, roughly")
+    service_tier: Identifier | None = Field(None, description="The provider's class of service, e.g. flex or priority")
+    cache: Annotated[Literal["auto", "1h", "off"], BeforeValidator(_word)] = Field(
+        "auto",
+        description="Prompt caching where a request has to ask for it (anthropic): 5 minutes, an hour, not at all",
+    )
+    provider_tools: list[Annotated[dict[str, Any], Field(min_length=1, max_length=100)]] = Field(
+        default=[],
+        max_length=50,
+        description="Tools that the provider runs itself (web search, code execution), as its API writes them",
+    )
+    extra: dict[str, Any] = Field(
+        default={}, max_length=100, description="Further members of the request, sent as they are"
+    )
+    timeout: float = Field(30, gt=0, le=3600, description="Seconds without anything new before the call is given up")
+    vision: bool | Literal["auto"] = Field(
+        "auto",
+        description="Whether the model takes pictures; else their text is read. auto: yes for openai, gemini, azure",
+    )
+    price: PriceSettings | None = Field(None, description="For the cost in the chat's status line; absent: not known")
+
+    @field_validator("provider", mode="before")
+    @classmethod
+    def _not_yet(cls, provider: object) -> object:
+        if provider == ANTHROPIC:
+            raise ValueError(
+                "anthropic has no own client here yet; its OpenAI-compatible endpoint works: provider: openai_compatible, "
+                "endpoint: https://api.anthropic.com/v1, api_key: ${ANTHROPIC_API_KEY}"
+            )
+        return provider
+
+    @field_validator(*_ONLY_ANTHROPIC)
+    @classmethod
+    def _is_of_anthropic(cls, value: object, info: ValidationInfo) -> object:
+        provider = info.data.get("provider", ANTHROPIC)
+        if provider != ANTHROPIC:
+            raise ValueError(f"provider {provider} has no {info.field_name}; only anthropic has. Leave it out")
+        return value
+
+    @field_validator(*_NOT_ANTHROPIC)
+    @classmethod
+    def _is_not_of_anthropic(cls, value: object, info: ValidationInfo) -> object:
+        if value is not None and info.data.get("provider") == ANTHROPIC:
+            raise ValueError(f"provider anthropic has no {info.field_name}. Leave it out")
+        return value
+
+    @field_validator("temperature")
+    @classmethod
+    def _fits_provider(cls, temperature: float, info: ValidationInfo) -> float:
+        if temperature > 1 and info.data.get("provider") == ANTHROPIC:
+            raise ValueError("provider anthropic takes a temperature from 0 to 1")
+        return temperature
+
+    @field_validator("extra")
+    @classmethod
+    def _leaves_streaming_alone(cls, extra: dict[str, Any]) -> dict[str, Any]:
+        if owned := sorted(extra.keys() & {"messages", "input", "stream", "model", "tools", "system"}):
+            raise ValueError(f"must not hold {', '.join(owned)}: the runtime writes it. Leave it out")
+        return extra
+
+    @field_validator("reasoning")
+    @classmethod
+    def _reasoning_fits(cls, reasoning: ReasoningSettings | None, info: ValidationInfo) -> ReasoningSettings | None:
+        if reasoning is not None and (problem := _problem_of(reasoning, info.data)):
+            raise ValueError(problem)
+        return reasoning
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        if not self.name and self.provider != "demo":
+            raise ValueError(f"name is required: which model of {self.provider}?")
+        if self.endpoint is None and self.provider in ("openai_compatible", "azure_openai"):
+            raise ValueError(f"endpoint is required with provider: {self.provider}")
+        return self
+
+
+def _problem_of(reasoning: ReasoningSettings, others: dict[str, Any]) -> str | None:
+    """What does not fit together, and what to write instead."""
+    budget = reasoning.budget_tokens
+    if budget is not None and (problem := _problem_of_budget(budget, reasoning, others)):
+        return problem
+    thinks = budget is not None or reasoning.effort not in (None, "none")
+    if others.get("provider") != ANTHROPIC or not thinks:
+        return None
+    if others.get("temperature", 1.0) != 1.0:
+        return "provider anthropic takes no temperature together with reasoning; leave one out"
+    if others.get("tool_choice") not in (None, "auto", "none"):
+        return "provider anthropic cannot be forced to use a tool while it thinks; set tool_choice: auto"
+    return None
+
+
+def _problem_of_budget(budget: int, reasoning: ReasoningSettings, others: dict[str, Any]) -> str | None:
+    provider, most = others.get("provider"), others.get("max_tokens")
+    if most is not None and budget >= most:
+        return f"budget_tokens ({budget}) has to be less than max_tokens ({most}); raise max_tokens or lower it"
+    if provider in _WITHOUT_BUDGET:
+        return f"provider {provider} takes no budget_tokens; set effort instead"
+    if provider == ANTHROPIC and budget < SMALLEST_BUDGET:
+        return f"budget_tokens has to be at least {SMALLEST_BUDGET} with provider anthropic"
+    if provider == "gemini" and reasoning.effort is not None:
+        return "provider gemini takes effort or budget_tokens, not both; leave one out"
+    return None
+
+
+class ModelSettings(ModelChoice):
+    """The agent's model, and what to try when it cannot be had."""
+
+    fallback: list[ModelChoice] = Field(
+        default=[], max_length=5, description="Tried in order when a call fails before its first token"
+    )
