@@ -1,4 +1,4 @@
-"""What a token costs from the model's socket to a reader that only counts: client, loop and narrator, no server.
+"""What a token costs from the model's socket to a reader that only counts: client, loop and emitter, no server.
 
 Beside it, in the same process and in turns, the two limits: aiohttp with nothing done to the bytes, and the same with each
 event decoded by msgspec. All of them read the same bytes from the same endpoint on the same event loop (uvloop).

@@ -27,7 +27,7 @@ from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
 from holodeck.agent.loop import run
 from holodeck.cli.paint import Paint
-from holodeck.cli.story import Story
+from holodeck.cli.plain_display import Story
 from holodeck.config.build import build_agent
 from holodeck.config.bundled import DATABASE_VARIABLE, load_demo
 from holodeck.core.messages import UserMessage

@@ -4,7 +4,7 @@ import pytest
 
 from holodeck.agent import prediction
 from holodeck.agent.agent import Prediction, StateSettings
-from holodeck.agent.narrator import Narrator
+from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.prediction import Predictor, argument_so_far
 from holodeck.core import events as e
 from holodeck.core.json_patch import PatchError, apply_patch
@@ -85,8 +85,8 @@ def test_an_argument_that_cannot_be_shown_yet_is_looked_for_now_and_then_not_wit
 
     monkeypatch.setattr(prediction, "argument_so_far", counted)
     told = []
-    narrator = Narrator(told.append, run_id="r", session_id="s")
-    predictor = Predictor(narrator, [Prediction(state_key="plan", tool="write", argument="plan")])
+    emitter = RunEmitter(told.append, run_id="r", session_id="s")
+    predictor = Predictor(emitter, [Prediction(state_key="plan", tool="write", argument="plan")])
     predictor.call_started("w", "write")
     for start in range(0, len(arguments), 4):
         predictor.call_arguments("w", arguments[start : start + 4])

@@ -9,9 +9,9 @@ from holodeck.agent.agent import Agent
 from holodeck.cli.conversation.archive import Archive
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat
+from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
-from holodeck.cli.conversation.talk import Talk
-from holodeck.cli.json_story import JsonStory
+from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.paint import Paint
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.models.scripted import ScriptedModel
@@ -56,7 +56,7 @@ class Room:
     model: ScriptedModel
     tools: Any = field(default_factory=lambda: FunctionToolset([]))
     config: ChatConfig = field(default_factory=ChatConfig)
-    person: bool = True
+    interactive: bool = True
     max_tokens: int | None = None
     summarize: bool = False
     said: list[str] = field(default_factory=list)
@@ -72,20 +72,20 @@ class Room:
             max_messages=self.config.max_messages,
         )
         self.lines, config = FixedLines(*lines), self._config()
-        self.talk = Talk(
+        self.talk = ChatContext(
             config=self.config,
             session=ChatSession(agent_name="a"),
             starting=ReadyAgent(agent, config),
             archive=Archive(self.folder / "chats"),
             attachments=Attachments(config),
-            display=self.out or JsonStory(_Nowhere()),
+            display=self.out or JsonDisplay(_Nowhere()),
             say=self.said.append,
             complain=self.said.append,
             paint=Paint(enabled=False),
         )
         self.talk.session.become(SessionState.ACTIVE)
         async with agent:
-            return await Chat(self.talk, self.lines, person=self.person, **options).go()
+            return await Chat(self.talk, self.lines, interactive=self.interactive, **options).go()
 
     def _config(self) -> LoadedConfig:
         file = self.folder / "agent.yaml"

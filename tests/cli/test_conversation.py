@@ -11,7 +11,7 @@ from holodeck.cli.conversation.chat import INTERRUPTED
 from holodeck.cli.conversation.commands import COMMANDS
 from holodeck.cli.conversation.session import ChatConfig
 from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks, load_checks
-from holodeck.cli.json_story import JsonStory
+from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.lines import Interrupted
 from holodeck.core.messages import AssistantMessage, UserMessage, unanswered
 from holodeck.core.tools import Approval
@@ -46,7 +46,7 @@ async def test_ctrl_c_twice_leaves_but_not_with_a_line_between(room):
 
 
 async def test_a_script_learns_that_its_last_answer_failed(tmp_path):
-    room = Room(tmp_path, ScriptedModel([Turn(error=ModelUnreachable("gone")), says("Back.")]), person=False)
+    room = Room(tmp_path, ScriptedModel([Turn(error=ModelUnreachable("gone")), says("Back.")]), interactive=False)
     assert await room.hear("one") == 4
     assert await room.hear("one", "two") == 0
 
@@ -316,7 +316,7 @@ async def test_status_and_messages_know_what_was_spent(room):
 async def test_scripts_are_told_the_cost_with_the_end(tmp_path):
     usage = TokenUsage(prompt_tokens=10, completion_tokens=2, cost=0.25)
     out = io.StringIO()
-    await Room(tmp_path, ScriptedModel([says("Yes.", usage=usage)]), out=JsonStory(out)).hear("one")
+    await Room(tmp_path, ScriptedModel([says("Yes.", usage=usage)]), out=JsonDisplay(out)).hear("one")
     last = json.loads(out.getvalue().splitlines()[-1])
     assert (last["type"], last["usage"]["cost"]) == ("RunFinished", 0.25)
 

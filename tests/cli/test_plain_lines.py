@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from holodeck.cli.lines import PipedLines
 from holodeck.cli.paint import Paint
+from holodeck.cli.plain_display import PlainDisplay, call_text
 from holodeck.cli.safe_stream import MAX_HELD, SafeStream
-from holodeck.cli.story import Story, call_text
 from holodeck.core import events as e
 from holodeck.core.text import terminal_safe
 
@@ -69,7 +69,7 @@ def test_a_sequence_without_an_end_does_not_swallow_the_reply():
 
 def told(*events: e.Event, verbose: bool = False, quiet: bool = False) -> str:
     out = io.StringIO()
-    story = Story(out, Paint(enabled=False), verbose=verbose, quiet=quiet)
+    story = PlainDisplay(out, Paint(enabled=False), verbose=verbose, quiet=quiet)
     for event in events:
         story.emit(event)
     return out.getvalue()

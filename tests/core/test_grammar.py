@@ -8,7 +8,7 @@ import pytest
 
 from holodeck.core import events as e
 from holodeck.core import grammar
-from holodeck.core.grammar import TABLE, GrammarError, Story, check
+from holodeck.core.grammar import TABLE, GrammarChecker, GrammarError, check
 
 BEGIN = e.RunStarted("r", "s")
 END = e.RunFinished("r", "s")
@@ -101,7 +101,7 @@ def test_a_story_that_fits(story):
 
 @pytest.mark.parametrize(("before", "event"), MISPLACED.values(), ids=MISPLACED.keys())
 def test_an_event_that_does_not_fit(before, event):
-    told = Story()
+    told = GrammarChecker()
     for each in before:
         told.tell(each)
     with pytest.raises(GrammarError, match=re.escape(type(event).__name__)):

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Coroutine
 
-from holodeck.server.crowd import HEARD_BEYOND
+from holodeck.server.connection_limit import ANSWERED_OVER_LIMIT
 from tests.faults.client_faults import talking
 from tests.faults.endpoint import Plan, marked
 from tests.faults.house import House, until
@@ -103,17 +103,19 @@ async def too_many_connections(scene: Scene) -> None:
     turn = scene.turn(talking(0.02, 60))
     running = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
-    crowd = [await house.connect() for _ in range(ROOM + FAR_BEYOND)]
-    told = [asyncio.create_task(_asked(reader, writer)) for reader, writer in crowd[-FAR_BEYOND:]]
+    connection_limit = [await house.connect() for _ in range(ROOM + FAR_BEYOND)]
+    told = [asyncio.create_task(_asked(reader, writer)) for reader, writer in connection_limit[-FAR_BEYOND:]]
     assert (await running).ending == "finished", turn.told
     answers = await asyncio.wait_for(asyncio.gather(*told), 10)
     assert set(answers) == {b"HTTP/1.1 503 Service Unavailable", b""}, set(answers)
-    assert answers.count(b"") >= FAR_BEYOND - 2 * HEARD_BEYOND, "more were heard than there is room for"
-    await until(lambda: house.fds() <= house.idle_fds + ROOM + HEARD_BEYOND + 10, 5, "those far beyond to be closed")
+    assert answers.count(b"") >= FAR_BEYOND - 2 * ANSWERED_OVER_LIMIT, "more were heard than there is room for"
+    await until(
+        lambda: house.fds() <= house.idle_fds + ROOM + ANSWERED_OVER_LIMIT + 10, 5, "those far beyond to be closed"
+    )
     assert (await house.get("/health"))[0] == 200
-    for _, writer in crowd:
+    for _, writer in connection_limit:
         writer.transport.abort()
-    await until(lambda: house.fds() <= house.idle_fds + ROOM // 2, 5, "the crowd to be gone")
+    await until(lambda: house.fds() <= house.idle_fds + ROOM // 2, 5, "the connection_limit to be gone")
     await scene.goes_on()
 
 
@@ -131,19 +133,21 @@ async def slow_loris(scene: Scene, size: int = CROWD) -> None:
     """A thousand requests that are never finished: all closed in time, others are served meanwhile."""
     async with own(scene) as house:
         begun, waits = time.monotonic(), [0.0]
-        crowd = []
+        connection_limit = []
         for number in range(size):
             reader, writer = await house.connect()
             writer.write(SHAPES[number % len(SHAPES)])
-            crowd.append(asyncio.create_task(_closed(reader, writer)))
-        while (pending := [task for task in crowd if not task.done()]) and time.monotonic() - begun < BODIES_SECONDS:
+            connection_limit.append(asyncio.create_task(_closed(reader, writer)))
+        while (
+            pending := [task for task in connection_limit if not task.done()]
+        ) and time.monotonic() - begun < BODIES_SECONDS:
             asked = time.monotonic()
             assert (await house.get("/health"))[0] == 200
             waits.append(time.monotonic() - asked)
             await asyncio.wait(pending, timeout=0.1)
         assert not pending, f"{len(pending)} of {size} are still open"
-        heads = [await task - begun for number, task in enumerate(crowd) if number % len(SHAPES) in HEADS]
-        bodies = [await task - begun for task in crowd]
+        heads = [await task - begun for number, task in enumerate(connection_limit) if number % len(SHAPES) in HEADS]
+        bodies = [await task - begun for task in connection_limit]
         p99 = sorted(waits)[int(len(waits) * 0.99)]
         scene.figures |= {"clients": size, "half heads closed after s": max(heads), "all closed after s": max(bodies)}
         scene.figures |= {"health p99 ms": p99 * 1000}

@@ -234,7 +234,7 @@ async def until_offered(scene: Scene, tool: str) -> None:
 
 
 async def too_many_runs(scene: Scene) -> None:
-    """C13: up to the cap, then 503 with Retry-After; and as before when the crowd has gone."""
+    """C13: up to the cap, then 503 with Retry-After; and as before when the connection_limit has gone."""
     turns = [scene.turn(talking(0.05, 40)) for _ in range(60)]
     sessions = [f"01K9ZQ4W3V8N2R5T7Y9A1C3E{n:02d}" for n in range(60)]
 
@@ -266,14 +266,14 @@ async def no_descriptors_left(scene: Scene) -> None:
     turn = scene.turn(talking(0.02, 60))
     running = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
-    crowd = [await house.connect() for _ in range(100)]
+    connection_limit = [await house.connect() for _ in range(100)]
     told = await running
     assert (told.ending, len(told.text)) == ("finished", 300), told
     burnt = sum(house.system.cpu_times()[:2])
     await asyncio.sleep(0.5)  # over which the CPU is measured
     burnt = sum(house.system.cpu_times()[:2]) - burnt
     scene.figures["CPU while full, %"] = burnt / 0.5 * 100
-    for _, writer in crowd:
+    for _, writer in connection_limit:
         writer.transport.abort()
     assert burnt < 0.4, f"it spins: {burnt / 0.5:.0%} CPU"
     await until_served(scene)

@@ -3,8 +3,8 @@
 import socket
 
 from holodeck.http.client import Client
+from holodeck.http.client_connection import Response
 from holodeck.http.dial import Found
-from holodeck.http.line import Response
 from tests.http.peers import Peers
 
 

@@ -10,8 +10,8 @@ from holodeck.models.fallback import FALLBACK_WARNING, FallbackModel
 from holodeck.models.guarded import GuardedModel
 from holodeck.models.scripted import ScriptedModel, Turn, says
 from holodeck.resilience.breaker import CircuitBreaker, CircuitBreakerConfig, Phase
-from holodeck.resilience.patience import Patience
 from holodeck.resilience.retry import Backoff
+from holodeck.resilience.step_timeout import StepTimeout
 from tests.models.asking import OK, PROMPT, SHORT, asking, unused_port
 from tests.models.endpoint import ModelEndpoint, Wire, status
 from tests.models.heard import Heard
@@ -144,11 +144,11 @@ async def test_a_step_that_ends_in_silence_counts_as_a_time_out():
     async with ModelEndpoint(Wire.hang) as endpoint, asking(endpoint.url) as client:
         model, breaker = guarded(client, threshold=1)
         with pytest.raises(TimeoutError):
-            async with Patience(0.05, lambda: False):
+            async with StepTimeout(0.05, lambda: False):
                 await model.reply(PROMPT, Heard())
         assert breaker.phase is Phase.CLOSED, "it was speaking when its time was over"
         with pytest.raises(TimeoutError):
-            async with Patience(0.05, lambda: True):
+            async with StepTimeout(0.05, lambda: True):
                 await model.reply(PROMPT, Heard())
         assert breaker.phase is Phase.OPEN
 

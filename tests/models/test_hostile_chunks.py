@@ -12,7 +12,7 @@ from holodeck.errors import ModelError
 from holodeck.models.answer import Answer
 from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
-from holodeck.models.diagnosis import Diagnosis, Refusal
+from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
 from tests.models.endpoint import DONE
 from tests.models.heard import Heard
 
@@ -89,7 +89,7 @@ def test_every_error_becomes_a_typed_one(value, status, started):
     diagnosis = Diagnosis(where="host", model="m", key_variable="KEY", has_key=True, redact=Redactor(["secret"]))
     errors = [
         diagnosis.of_error(value, started=started),
-        diagnosis.of_response(Refusal(status=status, body=json.dumps(value).encode())),
+        diagnosis.of_response(EndpointRefusal(status=status, body=json.dumps(value).encode())),
     ]
     for error in errors:
         assert isinstance(error, ModelError)

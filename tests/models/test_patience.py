@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 import pytest
 import uvloop
 
-from holodeck.resilience.deadlines import SilenceLimit
+from holodeck.resilience.idle_timeout import IdleTimeout
 from holodeck.resilience.retry import Backoff, retry_after
 
 NOW = datetime(2026, 11, 15, 12, 0, 0, tzinfo=UTC)
@@ -51,18 +51,18 @@ def test_retry_after(headers, seconds):
 @pytest.mark.req("A08")
 async def test_silence_is_ended():
     with pytest.raises(TimeoutError):
-        async with SilenceLimit(0.05):
+        async with IdleTimeout(0.05):
             await asyncio.Event().wait()
 
 
 @pytest.mark.req("A08")
 async def test_what_is_heard_keeps_it_going():
     loop = asyncio.get_running_loop()
-    async with SilenceLimit(0.1) as silence:
+    async with IdleTimeout(0.1) as silence:
         began = loop.time()
         while loop.time() - began < 0.3:
             await asyncio.sleep(0.02)  # the pace of what is heard
-            silence.heard()
+            silence.reset()
 
 
 @pytest.mark.req("A08")
@@ -71,7 +71,7 @@ async def test_the_limit_may_change_on_the_way():
     began = loop.time()
 
     async def wait() -> None:
-        async with SilenceLimit(30) as silence:
+        async with IdleTimeout(30) as silence:
             silence.allow(0.05)
             await asyncio.Event().wait()
 
@@ -81,7 +81,7 @@ async def test_the_limit_may_change_on_the_way():
 
 
 async def test_an_ordinary_end_leaves_no_timer():
-    async with SilenceLimit(0.01) as silence:
+    async with IdleTimeout(0.01) as silence:
         pass
     assert silence._timer is not None
     assert silence._timer.cancelled()
@@ -95,13 +95,13 @@ def test_who_stood_still_hears_what_came_meanwhile_before_it_blames_anybody(fact
         ours, theirs = socket.socketpair()
         reader, writer = await asyncio.open_connection(sock=ours)
         try:
-            async with SilenceLimit(0.2) as silence:
+            async with IdleTimeout(0.2) as silence:
                 await asyncio.sleep(0)
                 if talks:
                     theirs.send(b"here I am")
                 time.sleep(0.5)  # noqa: ASYNC251  the whole process stands still
                 heard = await reader.read(100)
-                silence.heard()
+                silence.reset()
                 await asyncio.sleep(0.1)
                 return heard
         finally:

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holodeck.resilience.patience import Patience, ended_in_silence
+from holodeck.resilience.step_timeout import StepTimeout, ended_in_silence
 
 
 async def cut(seconds, *, silent, stop=False):
@@ -12,7 +12,7 @@ async def cut(seconds, *, silent, stop=False):
     found = []
 
     async def inside():
-        async with Patience(seconds, lambda: silent):
+        async with StepTimeout(seconds, lambda: silent):
             try:
                 await asyncio.Event().wait()
             except asyncio.CancelledError:

@@ -11,7 +11,7 @@ from holodeck.core.messages import AssistantMessage, ToolMessage, UserMessage
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
 from holodeck.models.scripted import ScriptedModel, Turn, says
-from holodeck.runs.intake import first_of_use, new_messages
+from holodeck.runs.client_history import first_of_use, new_messages
 from holodeck.runs.runs import Runs, RunSettings, RunState, WhenBusy
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools

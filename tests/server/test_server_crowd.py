@@ -9,8 +9,15 @@ import aiohttp
 import pytest
 
 from holodeck.models.scripted import says
-from holodeck.server import crowd as crowds
-from holodeck.server.crowd import FILES_EACH, HEARD_BEYOND, OWN_FILES, Crowd, Entry, room_for
+from holodeck.server import connection_limit as crowds
+from holodeck.server.connection_limit import (
+    ANSWERED_OVER_LIMIT,
+    FILES_EACH,
+    OWN_FILES,
+    ConnectionLimit,
+    ConnectionVerdict,
+    room_for,
+)
 from holodeck.server.options import RequestLimits
 from tests.server.serving import PATIENCE, Gate, ask, read_to, served, types, until
 
@@ -22,10 +29,10 @@ async def crowd_of(s, size):
     return [await s.connect() for _ in range(size)]
 
 
-async def leave(crowd):
-    for _, writer in crowd:
+async def leave(connection_limit):
+    for _, writer in connection_limit:
         writer.close()
-    for _, writer in crowd:
+    for _, writer in connection_limit:
         with suppress(ConnectionError):
             await writer.wait_closed()
 
@@ -41,8 +48,8 @@ async def asked(s, path="/awp", body=None):
 @pytest.mark.req("C13", "SRV-17")
 async def test_beyond_the_limit_a_request_is_a_503_that_says_when_to_come_back():
     async with served(limits=FEW) as s:
-        crowd = await crowd_of(s, 3)
-        await until(lambda: s.server.crowd.present == 3)
+        connection_limit = await crowd_of(s, 3)
+        await until(lambda: s.server.connection_limit.present == 3)
         status, headers, told = await asked(s, body=ask())
         assert (status, told["status"], told["reason"]) == (503, 503, "connections")
         assert told["type"].endswith("/overloaded")
@@ -50,8 +57,8 @@ async def test_beyond_the_limit_a_request_is_a_503_that_says_when_to_come_back()
         assert headers["Retry-After"] == "2"
         assert headers["Connection"] == "close"
         assert s.model.prompts == []
-        await leave(crowd)
-        await until(lambda: s.server.crowd.present == 0)
+        await leave(connection_limit)
+        await until(lambda: s.server.connection_limit.present == 0)
         async with s.post() as answer:
             assert types(await answer.read())[-1] == "RUN_FINISHED"
 
@@ -59,29 +66,29 @@ async def test_beyond_the_limit_a_request_is_a_503_that_says_when_to_come_back()
 @pytest.mark.req("C13")
 async def test_a_large_body_of_somebody_who_is_turned_away_does_not_cost_the_answer():
     async with served(limits=FEW) as s:
-        crowd = await crowd_of(s, 3)
-        await until(lambda: s.server.crowd.present == 3)
+        connection_limit = await crowd_of(s, 3)
+        await until(lambda: s.server.connection_limit.present == 3)
         status, _, told = await asked(s, body=ask("x" * 900_000))
         assert (status, told["reason"]) == (503, "connections")
-        await leave(crowd)
+        await leave(connection_limit)
 
 
 @pytest.mark.req("C13")
 @pytest.mark.parametrize("path", ["/health", "/ready", "/health/agent", "/metrics", "/health?a=b"])
 async def test_monitors_are_answered_beyond_the_limit(path):
     async with served(limits=FEW) as s:
-        crowd = await crowd_of(s, 3)
-        await until(lambda: s.server.crowd.present == 3)
+        connection_limit = await crowd_of(s, 3)
+        await until(lambda: s.server.connection_limit.present == 3)
         assert (await asked(s, path))[0] == 200
-        await leave(crowd)
+        await leave(connection_limit)
 
 
 @pytest.mark.req("C13")
 async def test_a_connection_that_is_only_heard_stays_so():
     async with served(limits=FEW) as s:
-        crowd = await crowd_of(s, 4)
-        await until(lambda: s.server.crowd.present == 4)
-        reader, writer = crowd[3]
+        connection_limit = await crowd_of(s, 4)
+        await until(lambda: s.server.connection_limit.present == 4)
+        reader, writer = connection_limit[3]
         wanted = (b"/health", b"200"), (b"http://localhost/health", b"200"), (b"/docs", b"503"), (b"", b"")
         for path, status in wanted:
             writer.write(b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n" % path)
@@ -93,7 +100,7 @@ async def test_a_connection_that_is_only_heard_stays_so():
                 await reader.readexactly(length)
             else:
                 await reader.read()
-        await leave(crowd)
+        await leave(connection_limit)
 
 
 @pytest.mark.req("C13")
@@ -102,20 +109,20 @@ async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_g
     async with served(says("a b", pause=gate), limits=FEW) as s:
         answer = await s.post()
         begun = await read_to(answer, "TEXT_MESSAGE_CONTENT")
-        crowd = await crowd_of(s, 2 + HEARD_BEYOND)
-        await until(lambda: s.server.crowd.present == 3 + HEARD_BEYOND)
+        connection_limit = await crowd_of(s, 2 + ANSWERED_OVER_LIMIT)
+        await until(lambda: s.server.connection_limit.present == 3 + ANSWERED_OVER_LIMIT)
         reader, writer = await s.connect()
         with suppress(ConnectionError):
             assert await asyncio.wait_for(reader.read(), PATIENCE) == b""
         writer.close()
-        await until(lambda: s.server.crowd.present == 3 + HEARD_BEYOND)
+        await until(lambda: s.server.connection_limit.present == 3 + ANSWERED_OVER_LIMIT)
         gate.open.set()
         assert types(begun + await answer.read())[-1] == "RUN_FINISHED"
-        await leave(crowd)
-        await until(lambda: s.server.crowd.present <= 1)
+        await leave(connection_limit)
+        await until(lambda: s.server.connection_limit.present <= 1)
         page = (await asked(s, "/metrics"))[2]
         assert 'holodeck_connections_total{entry="closed"} 1' in page
-        assert f'holodeck_connections_total{{entry="heard"}} {HEARD_BEYOND}' in page
+        assert f'holodeck_connections_total{{entry="over_limit"}} {ANSWERED_OVER_LIMIT}' in page
 
 
 @pytest.mark.req("C13")
@@ -139,30 +146,30 @@ async def test_at_most_as_many_as_allowed_are_served_of_a_crowd_that_comes_at_on
         gate.open.set()
         told = await asyncio.gather(*everybody)
         assert told.count(("HTTP/1.1 200 OK", True)) == 100
-        assert told.count(("HTTP/1.1 503 Service Unavailable", False)) >= HEARD_BEYOND
+        assert told.count(("HTTP/1.1 503 Service Unavailable", False)) >= ANSWERED_OVER_LIMIT
         assert len(s.model.prompts) == 100
 
 
 def test_a_crowd_is_told_once_in_a_while(caplog):
     now = [0.0]
-    crowd = Crowd(1, lambda _: None, clock=lambda: now[0])
-    assert crowd.enter() is Entry.SERVED
+    connection_limit = ConnectionLimit(1, lambda _: None, clock=lambda: now[0])
+    assert connection_limit.enter() is ConnectionVerdict.SERVED
     assert not caplog.records
     for _ in range(5):
-        assert crowd.enter() is Entry.HEARD
-        crowd.leave()
+        assert connection_limit.enter() is ConnectionVerdict.OVER_LIMIT
+        connection_limit.leave()
     assert [record.details["beyond"] for record in caplog.records] == [1]
     now[0] = 11
-    crowd.enter()
+    connection_limit.enter()
     assert [record.details["beyond"] for record in caplog.records] == [1, 5]
 
 
 LIMITS = [
-    ((1024, 524_288), 10_000, 10_000, OWN_FILES + HEARD_BEYOND + FILES_EACH * 10_000),
+    ((1024, 524_288), 10_000, 10_000, OWN_FILES + ANSWERED_OVER_LIMIT + FILES_EACH * 10_000),
     ((1024, 1024), 10_000, 448, 1024),
     ((64, 64), 10_000, 4, 64),
     ((65_536, 65_536), 100, 100, 65_536),
-    ((1024, resource.RLIM_INFINITY), 10_000, 10_000, OWN_FILES + HEARD_BEYOND + FILES_EACH * 10_000),
+    ((1024, resource.RLIM_INFINITY), 10_000, 10_000, OWN_FILES + ANSWERED_OVER_LIMIT + FILES_EACH * 10_000),
     ((resource.RLIM_INFINITY, resource.RLIM_INFINITY), 10_000, 10_000, resource.RLIM_INFINITY),
 ]
 

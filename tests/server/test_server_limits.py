@@ -100,7 +100,7 @@ async def test_what_comes_around_a_body_in_chunks_has_an_end(around):
                 sent += len(piece)
         assert sent < 50 * MB  # what was taken, and what is in the kernel's buffers
         await until(lambda: not s.http.server_state.connections)
-        assert s.server.crowd.present == 0
+        assert s.server.connection_limit.present == 0
         await close(writer)
         reader.feed_eof()
 

@@ -100,10 +100,10 @@ async def test_a_twin_does_not_change_what_the_first_hears_when_it_comes_back() 
         async with s.post(QUESTION[CHAT_STREAM], CHAT_STREAM, **key) as first:
             await read_to(first, "one")
             (run,) = s.server.runs.active
-            async with s.post(QUESTION[CHAT_STREAM], CHAT_STREAM, **key, Prefer="return=minimal") as twin:
-                await read_to(twin, "one")
+            async with s.post(QUESTION[CHAT_STREAM], CHAT_STREAM, **key, Prefer="return=minimal") as duplicate:
+                await read_to(duplicate, "one")
                 gate.open.set()
-                assert b"accumulated" not in await twin.read()
+                assert b"accumulated" not in await duplicate.read()
         async with s.get(f"/runs/{run.run_id}/events") as back:
             assert b"accumulated" in await back.read()
 
@@ -146,7 +146,7 @@ async def test_when_the_run_can_no_longer_be_read_its_key_is_free(path: str) -> 
             assert answer.status == 200
         await until(lambda: not s.server.runs._runs, what="the second run to be forgotten")
         gc.collect()
-        assert not s.server._repeats._started
+        assert not s.server._idempotency._started
 
 
 async def test_a_key_is_forgotten_with_the_session() -> None:

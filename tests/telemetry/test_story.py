@@ -7,7 +7,7 @@ import pytest
 from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
 from holodeck.telemetry import logs
-from holodeck.telemetry.story import RunStory
+from holodeck.telemetry.run_logger import RunLogger
 from tests.telemetry.test_logs import read_lines
 
 STORY = [
@@ -31,7 +31,7 @@ STORY = [
 def told(story, *, debug=False):
     read, write = os.pipe()
     output = logs.configure(fd=write, debug=debug)
-    tell = RunStory(run_id="r", session_id="s", user_id="u", debug=debug, said=lambda: "private words")
+    tell = RunLogger(run_id="r", session_id="s", user_id="u", debug=debug, said=lambda: "private words")
     for event in story:
         tell(event)
     output.close()

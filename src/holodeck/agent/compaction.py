@@ -9,15 +9,15 @@ from collections.abc import Sequence
 
 from holodeck.agent.agent import Agent
 from holodeck.agent.budget import Spending, estimate
+from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.estimate import CHARACTERS_PER_TOKEN
-from holodeck.agent.narrator import Narrator
 from holodeck.agent.prompting import latest, unsummarized
 from holodeck.agent.summary import LARGEST_REQUEST, SMALLEST_REQUEST, request_for, usable
 from holodeck.core.events import HistoryCompacted
 from holodeck.core.messages import Message, Summary, ToolCall
 from holodeck.errors import ModelError
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.resilience.patience import Patience
+from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.sessions.port import Conversation
 
 NOT_SUMMARIZED = "history-not-summarized"
@@ -26,9 +26,9 @@ NOT_SUMMARIZED = "history-not-summarized"
 class Compaction:
     """For one run. After a failure it does not ask again until the next run."""
 
-    def __init__(self, agent: Agent, conversation: Conversation, narrator: Narrator, spending: Spending) -> None:
+    def __init__(self, agent: Agent, conversation: Conversation, emitter: RunEmitter, spending: Spending) -> None:
         self._agent, self._conversation = agent, conversation
-        self._narrator, self._spending = narrator, spending
+        self._emitter, self._spending = emitter, spending
         self._given_up = not agent.summarize
 
     async def before_step(self) -> None:
@@ -43,7 +43,7 @@ class Compaction:
         if why_not is not None:
             self._given_up = True
             told = f"The model is not shown {left_out} older messages, and no summary of them: {why_not}"
-            self._narrator.warning(NOT_SUMMARIZED, told)
+            self._emitter.warning(NOT_SUMMARIZED, told)
 
     async def _fold(self, old: Sequence[Message], before: Summary | None) -> str | None:
         """None if there is a summary of them now, else why not."""
@@ -61,13 +61,13 @@ class Compaction:
             summary = Summary(content=content, until=old[-1].id, messages=covered, tokens_used=reply.usage)
             await self._conversation.put_summary(summary)
         told = HistoryCompacted(len(old), bool(content), reply.usage, estimate(prompt, reply))
-        self._narrator.history_compacted(told)
+        self._emitter.history_compacted(told)
         return None if content else "The model wrote nothing that can be used."
 
     async def _ask(self, prompt: Prompt) -> ModelReply:
         """In a time of its own, as long as that of a step."""
-        listener = _Unheard(self._narrator)
-        async with Patience(self._agent.loop.iteration_timeout, lambda: listener.silent):
+        listener = _DiscardedReply(self._emitter)
+        async with StepTimeout(self._agent.loop.iteration_timeout, lambda: listener.silent):
             return await self._agent.model.reply(prompt, listener)
 
     def _room(self) -> int:
@@ -77,12 +77,12 @@ class Compaction:
         return min(max(tokens * CHARACTERS_PER_TOKEN, SMALLEST_REQUEST), LARGEST_REQUEST)
 
 
-class _Unheard:
+class _DiscardedReply:
     """Listens to a summary being written, of which nobody else hears a word; warnings are passed on."""
 
-    def __init__(self, narrator: Narrator) -> None:
+    def __init__(self, emitter: RunEmitter) -> None:
         self.silent = True
-        self.warning, self.raw = narrator.warning, narrator.raw
+        self.warning, self.raw = emitter.warning, emitter.raw
 
     def text(self, _delta: str) -> None:
         self.silent = False

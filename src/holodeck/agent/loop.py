@@ -17,8 +17,8 @@ from holodeck.agent.agent import Agent
 from holodeck.agent.budget import Spending
 from holodeck.agent.compaction import Compaction
 from holodeck.agent.context import AgentContext
+from holodeck.agent.emitter import RunEmitter, reason_for_cut
 from holodeck.agent.kept_results import KeptResults
-from holodeck.agent.narrator import Narrator, reason_for_cut
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import initial_state, prompt_for
@@ -37,7 +37,7 @@ from holodeck.errors import (
     RunTimeout,
 )
 from holodeck.models.port import ModelReply, Prompt
-from holodeck.resilience.patience import Patience
+from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.tools.port import ToolContext, Toolset
 from holodeck.tools.state import StateToolset
 
@@ -53,13 +53,13 @@ async def run(agent: Agent, context: AgentContext, emit: Emit) -> AgentResponse:
     try:
         return await one.go_in_time()
     except asyncio.CancelledError:
-        one.tell_cancelled()
+        one.emit_cancelled()
         raise
     except HoloDeckError as error:
-        return one.tell_failed(error)
+        return one.emit_failed(error)
     except Exception:  # the one place where a defect of ours becomes an ending instead of a dead stream
         log.exception("run %s broke", context.run_id)
-        return one.tell_failed(InternalError("The run failed because of an internal error; the server's log has it."))
+        return one.emit_failed(InternalError("The run failed because of an internal error; the server's log has it."))
 
 
 @dataclass
@@ -74,7 +74,7 @@ class _Run:
 
     def __post_init__(self) -> None:
         context, conversation = self.context, self.context.conversation
-        self.narrator = Narrator(
+        self.emitter = RunEmitter(
             self.emit,
             run_id=context.run_id,
             session_id=context.session_id,
@@ -82,14 +82,14 @@ class _Run:
         )
         self.state = StateToolset(initial_state(self.agent.state, context), self.emit) if self.agent.state else None
         self.spending = Spending(self.agent.loop.budget)
-        self.compaction = Compaction(self.agent, conversation, self.narrator, self.spending)
+        self.compaction = Compaction(self.agent, conversation, self.emitter, self.spending)
         kept = KeptResults(self.agent.max_result_characters)
         own_tools: list[Toolset] = [kept, self.agent.tools]  # the later one keeps a name that both have
         self.tools = ToolRunner(
             toolsets=own_tools if self.state is None else [*own_tools, self.state],
             spending=self.spending,
             kept=kept,
-            narrator=self.narrator,
+            emitter=self.emitter,
             context=ToolContext(
                 user_id=context.user_id,
                 session_id=context.session_id,
@@ -114,12 +114,12 @@ class _Run:
             raise RunTimeout(f"The run took longer than {seconds:g} s (loop.run_timeout).", "run_timeout") from None
 
     async def go(self) -> AgentResponse:
-        self.narrator.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
-        self._tell_files()
-        self._tell_state()
+        self.emitter.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
+        self._emit_files()
+        self._emit_state()
         await self._settle()
         await self._accept()
-        self._tell_history(if_client_lacks_some=True)
+        self._emit_history(if_client_lacks_some=True)
         for number in range(1, self.agent.loop.max_iterations + 1):
             self.iterations = number
             await self.compaction.before_step()
@@ -130,17 +130,17 @@ class _Run:
 
     async def _step(self, number: int) -> AgentResponse | None:
         """One model call and the tool calls it asks for. A response ends the run."""
-        self.narrator.step_started(number)
+        self.emitter.step_started(number)
         seconds = self.agent.loop.iteration_timeout
         try:
-            async with Patience(seconds, lambda: self.narrator.silent):
+            async with StepTimeout(seconds, lambda: self.emitter.silent):
                 batch, reply = await self._ask()
                 await self._act(batch)
         except TimeoutError:
             raise RunTimeout(f"Iteration {number} took longer than {seconds:g} s (loop.iteration_timeout).") from None
-        self.narrator.step_finished(reply.usage)
+        self.emitter.step_finished(reply.usage)
         if batch.waits:
-            return await self._wait_for_somebody(batch, reply)
+            return await self._wait_for_input(batch, reply)
         await self._keep(batch)
         if not batch.assistant.tool_calls:
             return self._completed(reply)
@@ -156,7 +156,7 @@ class _Run:
         except (asyncio.CancelledError, HoloDeckError) as error:
             await self._keep_partial(reason_for_cut(error))
             raise
-        self.narrator.reply_ended()
+        self.emitter.reply_ended()
         self.spending.model_call(prompt, reply)
         if reply.finish_reason == "content_filter":
             await self._keep_partial("content_filter")
@@ -165,10 +165,10 @@ class _Run:
         self._warn_of(cut)
         self.text = reply.text or self.text
         message = AssistantMessage(
-            id=self.narrator.message_id,
+            id=self.emitter.message_id,
             content=reply.text,
             reasoning=reply.reasoning,
-            tool_calls=() if cut else tuple(self.narrator.own(call) for call in reply.tool_calls),
+            tool_calls=() if cut else tuple(self.emitter.own(call) for call in reply.tool_calls),
             tokens_used=reply.usage,
             cut=cut,
             extra=reply.extra,
@@ -234,10 +234,10 @@ class _Run:
         """Frontend tools that do not take the name of one of ours."""
         return [schema for schema in self.context.client_tools if schema.name not in ours]
 
-    def _listener(self) -> Narrator | Predictor:
+    def _listener(self) -> RunEmitter | Predictor:
         if self.agent.state is None or not self.agent.state.predictions:
-            return self.narrator
-        return Predictor(self.narrator, self.agent.state.predictions)
+            return self.emitter
+        return Predictor(self.emitter, self.agent.state.predictions)
 
     # keeping
 
@@ -246,10 +246,10 @@ class _Run:
             await self._commit(batch.messages())
 
     async def _keep_partial(self, cut: str) -> None:
-        said = self.narrator.said()
-        self.narrator.reply_ended()
+        said = self.emitter.said()
+        self.emitter.reply_ended()
         if said.strip():
-            await self._commit([AssistantMessage(id=self.narrator.message_id, content=said, cut=cut)])
+            await self._commit([AssistantMessage(id=self.emitter.message_id, content=said, cut=cut)])
 
     async def _commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
         """A run that is cancelled meanwhile still stores the step whole: stores promise it."""
@@ -259,18 +259,18 @@ class _Run:
         if self.state is not None:
             await self.context.conversation.put_state(self.state.value)
 
-    def _tell_files(self) -> None:
+    def _emit_files(self) -> None:
         if self.context.files:
             self.emit(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
 
-    def _tell_state(self) -> None:
+    def _emit_state(self) -> None:
         if self.state is None:
             return
         self.state.tell()
         if self.agent.state is not None and self.agent.state.predictions:
             self.emit(announcement(self.agent.state.predictions))
 
-    def _tell_history(self, *, if_client_lacks_some: bool) -> None:
+    def _emit_history(self, *, if_client_lacks_some: bool) -> None:
         """Shows the client our history, unless that would take from it messages that we do not have."""
         theirs = self.context.client_ids
         if theirs is None:
@@ -295,7 +295,7 @@ class _Run:
 
     def _warn(self, code: str, message: str) -> None:
         self.warnings.append(message)
-        self.narrator.warning(code, message)
+        self.emitter.warning(code, message)
 
     # endings
 
@@ -304,8 +304,8 @@ class _Run:
         if not reply.text:
             self.warnings.append("The model answered with nothing.")
         if self.tools.executions:
-            self._tell_history(if_client_lacks_some=False)
-        self.narrator.run_finished(
+            self._emit_history(if_client_lacks_some=False)
+        self.emitter.run_finished(
             finish_reason=reply.finish_reason,
             iterations=self.iterations,
             usage=self.spending.usage,
@@ -313,7 +313,7 @@ class _Run:
         )
         return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
 
-    async def _wait_for_somebody(self, batch: Batch, reply: ModelReply) -> AgentResponse:
+    async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         expires = now() + timedelta(seconds=self.agent.approval_seconds)
         interrupts = tuple(_question(call, expires) for call in batch.approvals)
         await self._commit(
@@ -327,7 +327,7 @@ class _Run:
             ),
         )
         outcome = Outcome.INTERRUPTED if interrupts else Outcome.CLIENT_TOOLS
-        self.narrator.run_finished(
+        self.emitter.run_finished(
             outcome=outcome,
             finish_reason=reply.finish_reason,
             iterations=self.iterations,
@@ -341,7 +341,7 @@ class _Run:
     def _out_of_iterations(self) -> AgentResponse:
         limit = self.agent.loop.max_iterations
         self._warn("max-iterations", f"Stopped after {limit} iterations (loop.max_iterations) without a final answer.")
-        self.narrator.run_finished(
+        self.emitter.run_finished(
             outcome=Outcome.MAX_ITERATIONS,
             finish_reason="max_iterations",
             iterations=self.iterations,
@@ -350,17 +350,17 @@ class _Run:
         )
         return self._response("max_iterations_reached", finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS)
 
-    def tell_failed(self, error: HoloDeckError) -> AgentResponse:
-        self.narrator.run_failed(error, self.spending.usage)
+    def emit_failed(self, error: HoloDeckError) -> AgentResponse:
+        self.emitter.run_failed(error, self.spending.usage)
         self.text = None
         return self._response("error", finish_reason="error", error=error.message, error_code=error.code)
 
-    def tell_cancelled(self) -> None:
+    def emit_cancelled(self) -> None:
         forced_by = self.context.why_stopped()
         if forced_by is not None:
-            self.narrator.run_failed(forced_by, self.spending.usage)
+            self.emitter.run_failed(forced_by, self.spending.usage)
         else:
-            self.narrator.run_finished(
+            self.emitter.run_finished(
                 outcome=Outcome.CANCELLED,
                 finish_reason="cancelled",
                 iterations=self.iterations,

@@ -1,6 +1,6 @@
 """Predictive state: shows a tool's argument in the shared state while the model is still writing it (SRV-22).
 
-Stands between the model and the narrator. The tool itself is not involved; its real effect follows when it runs.
+Stands between the model and the emitter. The tool itself is not involved; its real effect follows when it runs.
 """
 
 import json
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from holodeck.agent.agent import Prediction
-from holodeck.agent.narrator import Narrator
+from holodeck.agent.emitter import RunEmitter
 from holodeck.core.events import CustomSent, StatePatched
 from holodeck.core.messages import ToolCall
 
@@ -65,23 +65,23 @@ class _Watched:
 class Predictor:
     """A listener that passes everything on, and tells the state what it sees coming."""
 
-    narrator: Narrator
+    emitter: RunEmitter
     predictions: Sequence[Prediction]
     watched: dict[str, list[_Watched]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.text = self.narrator.text
-        self.reasoning = self.narrator.reasoning
-        self.warning = self.narrator.warning
-        self.call_answered = self.narrator.call_answered
-        self.raw = self.narrator.raw
+        self.text = self.emitter.text
+        self.reasoning = self.emitter.reasoning
+        self.warning = self.emitter.warning
+        self.call_answered = self.emitter.call_answered
+        self.raw = self.emitter.raw
 
     def call_started(self, call_id: str, name: str) -> None:
         self.watched[call_id] = [_Watched(p) for p in self.predictions if p.tool == name]
-        self.narrator.call_started(call_id, name)
+        self.emitter.call_started(call_id, name)
 
     def call_arguments(self, call_id: str, delta: str) -> None:
-        self.narrator.call_arguments(call_id, delta)
+        self.emitter.call_arguments(call_id, delta)
         for watched in self.watched.get(call_id, ()):
             watched.pieces.append(delta)
             watched.length += len(delta)
@@ -92,11 +92,11 @@ class Predictor:
     def call_ended(self, call: ToolCall) -> None:
         for watched in self.watched.pop(call.id, ()):
             self._tell(watched, call.arguments)
-        self.narrator.call_ended(call)
+        self.emitter.call_ended(call)
 
     def _tell(self, watched: _Watched, text: str) -> None:
         value = argument_so_far(text, watched.prediction.argument)
         if value is None:
             return
         path = "/" + watched.prediction.state_key.replace("~", "~0").replace("/", "~1")
-        self.narrator.emit(StatePatched([{"op": "add", "path": path, "value": value}]))
+        self.emitter.emit(StatePatched([{"op": "add", "path": path, "value": value}]))

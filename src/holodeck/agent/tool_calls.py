@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.budget import NOT_PAID_FOR, Spending
+from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.kept_results import KeptResults
-from holodeck.agent.narrator import Narrator
 from holodeck.core.messages import (
     AssistantMessage,
     MediaPart,
@@ -59,7 +59,7 @@ class ToolRunner:
     """Runs calls for one run of an agent."""
 
     toolsets: Sequence[Toolset]
-    narrator: Narrator
+    emitter: RunEmitter
     context: ToolContext
     spending: Spending
     kept: KeptResults
@@ -159,7 +159,7 @@ class ToolRunner:
                 error_message=(result.text or "failed") if result.failed else None,
             )
         )
-        self.narrator.tool_finished(message, seconds)
+        self.emitter.tool_finished(message, seconds)
 
 
 async def _call(toolset: Toolset, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:

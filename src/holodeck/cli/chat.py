@@ -16,15 +16,15 @@ from holodeck.cli.agent_choice import agent_arguments, chosen
 from holodeck.cli.conversation.archive import Archive, data_folder
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import LEAVE_SECONDS, Chat, Watch
+from holodeck.cli.conversation.chat_context import ChatContext, Display
 from holodeck.cli.conversation.commands import COMMANDS, listed
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
-from holodeck.cli.conversation.talk import Display, Talk
 from holodeck.cli.conversation.validation import InputChecks, load_checks
-from holodeck.cli.json_story import JsonStory
+from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.lines import Lines, PipedLines
 from holodeck.cli.paint import Paint
-from holodeck.cli.story import Story
+from holodeck.cli.plain_display import PlainDisplay
 from holodeck.cli.terminal.silence import silence
 from holodeck.config.load import LoadedConfig
 from holodeck.core.text import one_line
@@ -86,13 +86,13 @@ def command(
 async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an answer in letters that the terminal's encoding lacks
-    person = sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json
-    lines, ready = _lines(person=person)
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json
+    lines, ready = _lines(interactive=interactive)
     session = _archive().load(asked.resume) if asked.resume else ChatSession(agent_name=config.agent.name)
     with _ended_by_signal() as ended:
         starting = StartingAgent(config, max_messages=asked.max_messages, after=ready.wait)
         try:
-            return await _conversation(config, asked, session, starting, lines, person=person)
+            return await _conversation(config, asked, session, starting, lines, interactive=interactive)
         except asyncio.CancelledError:
             if not ended:
                 raise
@@ -108,10 +108,10 @@ async def _conversation(
     starting: StartingAgent,
     lines: Lines,
     *,
-    person: bool,
+    interactive: bool,
 ) -> int:
     paint = Paint.of(sys.stdout)
-    shared = Talk(
+    shared = ChatContext(
         config=asked,
         session=session,
         starting=starting,
@@ -121,15 +121,15 @@ async def _conversation(
         say=_say_aside if asked.as_json else _say,
         complain=_complain,
         paint=paint,
-        keeps=asked.save and (person or asked.resume is not None),
+        keeps=asked.save and (interactive or asked.resume is not None),
     )
     session.become(SessionState.ACTIVE)
     if session.agent_name != config.agent.name:
         _complain(f"! this chat was with {one_line(session.agent_name)}")
-    if person and not asked.quiet:
+    if interactive and not asked.quiet:
         _greet(shared, config)
-    with silence() if person else contextlib.nullcontext(), _tracing(asked, config, session) as watch:
-        chat = Chat(shared, lines, person=person, checks=_checks(config), watch=watch)
+    with silence() if interactive else contextlib.nullcontext(), _tracing(asked, config, session) as watch:
+        chat = Chat(shared, lines, interactive=interactive, checks=_checks(config), watch=watch)
         try:
             return await chat.go()
         finally:
@@ -142,7 +142,7 @@ def _checks(config: LoadedConfig) -> InputChecks:
     return InputChecks().then(*load_checks(named, config.folder))
 
 
-def _greet(shared: Talk, config: LoadedConfig) -> None:
+def _greet(shared: ChatContext, config: LoadedConfig) -> None:
     model = config.agent.model
     about = "/".join(filter(None, (model.provider, model.name)))
     shared.say(f"{shared.paint.bold(one_line(config.agent.name))} {shared.paint.dim(f'({one_line(about)}); /help')}")
@@ -150,9 +150,9 @@ def _greet(shared: Talk, config: LoadedConfig) -> None:
         shared.say(shared.paint.dim(f"{shared.session.message_count} messages: {shared.session.title}"))
 
 
-def _lines(*, person: bool) -> tuple[Lines, asyncio.Event]:
+def _lines(*, interactive: bool) -> tuple[Lines, asyncio.Event]:
     """Where messages come from, and when the agent may start."""
-    if person:
+    if interactive:
         from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
 
         keyboard = Keyboard(data_folder() / "history", {name: each.help for name, each in COMMANDS.items()})
@@ -164,13 +164,13 @@ def _lines(*, person: bool) -> tuple[Lines, asyncio.Event]:
 
 def _display(asked: ChatConfig, paint: Paint) -> Display:
     if asked.as_json:
-        return JsonStory(sys.stdout)
+        return JsonDisplay(sys.stdout)
     if sys.stdout.isatty() and os.environ.get("TERM") != "dumb":
         from holodeck.cli.terminal.screen import Screen  # noqa: PLC0415  rich: lines in a pipe do without it
 
         return Screen(sys.stdout, colours=paint.enabled, verbose=asked.verbose, quiet=asked.quiet)
     err = None if sys.stdout.isatty() else sys.stderr
-    return Story(sys.stdout, paint, verbose=asked.verbose, quiet=asked.quiet, err=err)
+    return PlainDisplay(sys.stdout, paint, verbose=asked.verbose, quiet=asked.quiet, err=err)
 
 
 def _archive() -> Archive:

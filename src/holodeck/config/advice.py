@@ -2,11 +2,11 @@
 
 from collections.abc import Iterator
 
-from holodeck.config.environment import Document, Keys, dotted
+from holodeck.config.environment import Keys, YamlDocument, dotted
 from holodeck.config.schema import AgentFile
 
 
-def advice_on(agent: AgentFile, document: Document) -> list[str]:
+def advice_on(agent: AgentFile, document: YamlDocument) -> list[str]:
     """Time limits that are written down but never reached, because the step that they are part of ends first."""
     limit = agent.loop.iteration_timeout
     return [

@@ -36,7 +36,7 @@ def read_environment(folder: Path, process: Mapping[str, str] = os.environ) -> M
 
 
 @dataclass
-class Document:
+class YamlDocument:
     """The data of a file with its places: `marks` of values, `keys` of the keys they stand under."""
 
     file: str
@@ -63,9 +63,9 @@ def dotted(keys: Keys) -> str:
     return "".join(f"[{key}]" if isinstance(key, int) else f".{key}" for key in keys).lstrip(".") or "the file"
 
 
-def expand(root: Fields, file: str, environment: Mapping[str, str]) -> Document:
+def expand(root: Fields, file: str, environment: Mapping[str, str]) -> YamlDocument:
     """Plain data with every `${…}` filled in; all unset names are reported together."""
-    document = Document(file)
+    document = YamlDocument(file)
     problems: list[str] = []
     document.data = _expand(root, (), _Filling(document, environment, problems))
     if problems:
@@ -75,7 +75,7 @@ def expand(root: Fields, file: str, environment: Mapping[str, str]) -> Document:
 
 @dataclass
 class _Filling:
-    document: Document
+    document: YamlDocument
     environment: Mapping[str, str]
     problems: list[str]
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from holodeck.config.advice import advice_on
-from holodeck.config.environment import Document, Keys, expand, read_environment
-from holodeck.config.foreign import ForeignParts
+from holodeck.config.environment import Keys, YamlDocument, expand, read_environment
 from holodeck.config.problems import explain
 from holodeck.config.schema import AgentFile
+from holodeck.config.upstream_format import UpstreamParts
 from holodeck.config.yaml_source import MAX_BYTES, parse
 from holodeck.errors import ConfigError
 
@@ -27,7 +27,7 @@ class LoadedConfig:
     agent: AgentFile
     folder: Path
     environment: Mapping[str, str]
-    document: Document
+    document: YamlDocument
     warnings: tuple[str, ...] = ()
 
     def error(self, keys: Keys, text: str) -> ConfigError:
@@ -47,7 +47,7 @@ def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, st
         file /= DEFAULT_NAME
     shown = str(file)
     root = parse(_read(file), shown)
-    foreign = ForeignParts(shown)
+    foreign = UpstreamParts(shown)
     root = foreign.taken_out_of(root)
     folder = file.resolve().parent
     environment = read_environment(folder) if environment is None else environment

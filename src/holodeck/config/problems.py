@@ -10,9 +10,9 @@ from typing import Any, get_args
 from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
-from holodeck.config.environment import Document, Keys, dotted
-from holodeck.config.foreign import SLIPS, nearest
+from holodeck.config.environment import Keys, YamlDocument, dotted
 from holodeck.config.schema import AgentFile
+from holodeck.config.upstream_format import SLIPS, nearest
 from holodeck.core.text import one_line
 
 MAX_PROBLEMS = 10
@@ -54,7 +54,7 @@ _PATTERNS = {
 }
 
 
-def explain(error: ValidationError, document: Document) -> str:
+def explain(error: ValidationError, document: YamlDocument) -> str:
     """All problems in the order of the file, at most ten of them."""
     problems = error.errors(include_url=False)
     slips = {(*each["loc"][:-1], _meant(each["loc"])) for each in problems if each["type"] == "extra_forbidden"}
@@ -67,7 +67,7 @@ def explain(error: ValidationError, document: Document) -> str:
     return "\n".join(lines)
 
 
-def _problem(details: ErrorDetails, document: Document) -> tuple[Any, str]:
+def _problem(details: ErrorDetails, document: YamlDocument) -> tuple[Any, str]:
     kind = details["type"]
     keys = keys_in(document.data, details["loc"], keep_last=kind in ("missing", "extra_forbidden"))
     if kind.startswith("union_tag"):
@@ -88,7 +88,7 @@ def keys_in(data: Any, loc: tuple[str | int, ...], *, keep_last: bool) -> Keys:
     return tuple(keys)
 
 
-def _wording(details: ErrorDetails, keys: Keys, document: Document) -> str:
+def _wording(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     kind, context = details["type"], details.get("ctx", {})
     if kind == "extra_forbidden":
         return _unknown_key(details["loc"])
@@ -105,7 +105,7 @@ def _wording(details: ErrorDetails, keys: Keys, document: Document) -> str:
     return f"{text}, not {shown}" if shown and text.startswith("has to be") else text
 
 
-def _shown(details: ErrorDetails, keys: Keys, document: Document) -> str:
+def _shown(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     value = details["input"]
     if keys in document.substituted or SECRET_PLACES.intersection(keys):
         return "" if details["type"] != "literal_error" else "its value"

@@ -63,7 +63,7 @@ ToolSettings: TypeAlias = Annotated[
 ]
 
 
-class RunSettings(Block):
+class RunsBlock(Block):
     """How long a run outlives its readers."""
 
     detach_grace: float = Field(30, ge=0, le=3600, description="Seconds without any reader before a run is cancelled")
@@ -89,10 +89,10 @@ class LimitSettings(Block):
     )
 
 
-class ServerSettings(Block):
+class ServerBlock(Block):
     """What `holodeck serve` may take its time for."""
 
-    runs: RunSettings = Field(RunSettings(), description="How long a run outlives its readers")
+    runs: RunsBlock = Field(RunsBlock(), description="How long a run outlives its readers")
     limits: LimitSettings = Field(LimitSettings(), description="What one user may take of the server")
     max_connections: int = Field(
         10_000,
@@ -142,7 +142,7 @@ class ObservabilitySettings(Block):
     service_name: ShortText | None = Field(None, description="Default: the agent's name")
 
 
-class Prediction(Block):
+class PredictionBlock(Block):
     """A tool argument that is shown as state while the model still writes it."""
 
     state_key: Identifier = Field(description="The member of the state that changes")
@@ -150,11 +150,11 @@ class Prediction(Block):
     tool_argument: Identifier = Field(description="The argument that holds the new value")
 
 
-class StateSettings(Block):
+class StateBlock(Block):
     """State that agent and client share."""
 
     initial: dict[str, Any] = Field(default={}, max_length=1000, description="The state of a new session")
-    predict: list[Prediction] = Field(
+    predict: list[PredictionBlock] = Field(
         default=[], max_length=50, description="Arguments shown as state while they stream"
     )
 
@@ -222,7 +222,7 @@ class CheckFunction(Block):
     function: Identifier = Field(description="The function's name")
 
 
-class ChatSettings(Block):
+class ChatBlock(Block):
     """The terminal chat."""
 
     checks: list[CheckFunction] = Field(
@@ -244,14 +244,14 @@ class AgentFile(Block):
     loop: AgentLoopConfig = Field(AgentLoopConfig(), description="When a run has done enough")
     tools: list[ToolSettings] = Field(default=[], max_length=128, description="What the agent can do")
     sessions: SessionSettings = Field(SessionSettings(), description="Memory of conversations")
-    server: ServerSettings = Field(ServerSettings(), description="Times and limits of the server")
+    server: ServerBlock = Field(ServerBlock(), description="Times and limits of the server")
     circuit_breakers: BreakersSettings = Field(
         BreakersSettings(), description="When to stop asking who does not answer"
     )
     files: FileSettings = Field(FileSettings(), description="Limits of uploads")
     observability: ObservabilitySettings = Field(ObservabilitySettings(), description="OpenTelemetry")
-    chat: ChatSettings = Field(ChatSettings(), description="The terminal chat")
-    state: StateSettings | None = Field(None, description="State that agent and client share")
+    chat: ChatBlock = Field(ChatBlock(), description="The terminal chat")
+    state: StateBlock | None = Field(None, description="State that agent and client share")
     middleware: list[Middleware] = Field(
         default=[], max_length=20, description="What happens to events on their way out"
     )

@@ -80,7 +80,7 @@ REOPENED = frozenset({Part.TEXT})
 
 
 @dataclass
-class Story:
+class GrammarChecker:
     """Follows one run; `tell` raises GrammarError at the first event that does not fit."""
 
     started: bool = False
@@ -137,7 +137,7 @@ class Story:
 
 def check(story: "list[e.Event]", awaiting: frozenset[str] = frozenset()) -> None:
     """Raises GrammarError unless the events are one complete run."""
-    checker = Story(awaiting=set(awaiting))
+    checker = GrammarChecker(awaiting=set(awaiting))
     for event in story:
         checker.tell(event)
     if not checker.ended:

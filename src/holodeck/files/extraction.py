@@ -38,7 +38,7 @@ _ONE_THREAD = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"}  # each take
 _log = logging.getLogger(__name__)
 
 
-class Answer(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """What the worker says. `refused` is a word for programs, `sentence` goes on after the file's name."""
 
     text: str = ""
@@ -50,9 +50,9 @@ class Answer(msgspec.Struct, frozen=True, kw_only=True):
     sandbox: list[str] | None = None  # what holds it besides limits; None if it did not live to tell
 
 
-_decoder = msgspec.json.Decoder(Answer)
-_DAMAGED = Answer(refused="damaged", sentence="is damaged: it cannot be read")
-_TOO_SLOW = Answer(refused="too_slow", sentence="takes too long to read")
+_decoder = msgspec.json.Decoder(WorkerAnswer)
+_DAMAGED = WorkerAnswer(refused="damaged", sentence="is damaged: it cannot be read")
+_TOO_SLOW = WorkerAnswer(refused="too_slow", sentence="takes too long to read")
 
 
 class Extraction:
@@ -63,7 +63,7 @@ class Extraction:
         self._characters = characters
         self._complained = False
 
-    async def read(self, kind: str, data: bytes, limits: WorkerLimits) -> Answer:
+    async def read(self, kind: str, data: bytes, limits: WorkerLimits) -> WorkerAnswer:
         with await asyncio.to_thread(_kept_for_worker, data) as document:
             raw, code = await self._run(self._task(kind, limits), document, limits.wall)
         answer = _understood(raw, code)
@@ -103,7 +103,7 @@ class Extraction:
         finally:
             await asyncio.shield(_end(process))
 
-    def _complain_once(self, answer: Answer) -> None:
+    def _complain_once(self, answer: WorkerAnswer) -> None:
         if answer.sandbox is None or self._complained:
             return
         if missing := sorted(_EXPECTED.difference(answer.sandbox)):
@@ -155,7 +155,7 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-def _understood(raw: bytes, code: int | None) -> Answer:
+def _understood(raw: bytes, code: int | None) -> WorkerAnswer:
     if code is None or code in {-signal.SIGKILL, -signal.SIGXCPU}:
         return _TOO_SLOW
     if code != 0 or len(raw) > MAX_ANSWER:

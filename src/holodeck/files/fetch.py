@@ -16,9 +16,9 @@ from holodeck.files.addresses import is_public
 from holodeck.files.source import Fetched
 from holodeck.http.address import Address, address_of
 from holodeck.http.client import Client
+from holodeck.http.client_connection import Response
 from holodeck.http.dial import AddressInfo, Found, system_resolve
 from holodeck.http.failures import HttpError, Unsendable
-from holodeck.http.line import Response
 
 MAX_REDIRECTS = 3
 SECONDS = 10.0

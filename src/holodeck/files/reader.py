@@ -14,7 +14,7 @@ from holodeck.core.messages import AssistantMessage, MediaPart, Message, Part, T
 from holodeck.core.request import FileNote
 from holodeck.core.text import clean, one_line, strip_controls
 from holodeck.errors import InvalidRequest, PayloadTooLarge, RateLimited, RequestError, UnsupportedMediaType
-from holodeck.files.extraction import Answer, Extraction
+from holodeck.files.extraction import Extraction, WorkerAnswer
 from holodeck.files.image_size import image_size
 from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.recall import Recall
@@ -127,7 +127,7 @@ class FileReader:
         part = MediaPart(mime_type=type_.mime, data=encoded, filename=upload.name)
         return FileRead(part, FileNote(name=upload.name, mime_type=type_.mime, read_as="image"))
 
-    async def _extract(self, upload: Upload, kind: str, limits: WorkerLimits) -> Answer:
+    async def _extract(self, upload: Upload, kind: str, limits: WorkerLimits) -> WorkerAnswer:
         key = await self._recall.key(kind, upload.data)
         answer = self._recall.get(key)
         if answer is None:
@@ -160,15 +160,15 @@ def _named(message: Message) -> Message:
     return msgspec.structs.replace(message, content=tuple(parts))
 
 
-def _text(upload: Upload, characters: int) -> Answer:
+def _text(upload: Upload, characters: int) -> WorkerAnswer:
     """Text needs no worker: only as much as is shown is decoded, and nothing is interpreted."""
     head = upload.data[: characters * 4 + 4]  # no character has more bytes
     text = strip_controls(clean(head.decode(encoding_of(head), "replace"))).replace("\r\n", "\n")
     cut = len(text) > characters or len(head) < len(upload.data)
-    return Answer(text=text[:characters].rstrip("\ufffd") if cut else text, truncated=cut)
+    return WorkerAnswer(text=text[:characters].rstrip("\ufffd") if cut else text, truncated=cut)
 
 
-def _shown(upload: Upload, type_: FileType, read_as: str, answer: Answer) -> FileRead:
+def _shown(upload: Upload, type_: FileType, read_as: str, answer: WorkerAnswer) -> FileRead:
     text = answer.text.strip()
     if not text and read_as != "ocr":
         hint = "; if it is a scan, send its pages as pictures" if read_as == "pdf" else ""
@@ -187,7 +187,7 @@ def _shown(upload: Upload, type_: FileType, read_as: str, answer: Answer) -> Fil
     return FileRead(TextPart("\n".join(lines)), note)
 
 
-def _refusal(upload: Upload, answer: Answer) -> RequestError:
+def _refusal(upload: Upload, answer: WorkerAnswer) -> RequestError:
     sentence = f"{upload.name} {one_line(answer.sentence, 200)}"
     error: RequestError
     if answer.refused == "too_large":

@@ -7,7 +7,7 @@ import asyncio
 import hashlib
 from collections import OrderedDict
 
-from holodeck.files.extraction import Answer
+from holodeck.files.extraction import WorkerAnswer
 
 MAX_CHARACTERS = 4_000_000
 MAX_DOCUMENTS = 1_000
@@ -16,19 +16,19 @@ _PASSING = {"too_slow", "no_reader"}  # may go better next time
 
 class Recall:
     def __init__(self) -> None:
-        self._answers: OrderedDict[str, Answer] = OrderedDict()
+        self._answers: OrderedDict[str, WorkerAnswer] = OrderedDict()
         self._characters = 0
 
     async def key(self, kind: str, data: bytes) -> str:
         digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
         return f"{kind}:{digest}"
 
-    def get(self, key: str) -> Answer | None:
+    def get(self, key: str) -> WorkerAnswer | None:
         if key in self._answers:
             self._answers.move_to_end(key)
         return self._answers.get(key)
 
-    def put(self, key: str, answer: Answer) -> None:
+    def put(self, key: str, answer: WorkerAnswer) -> None:
         if key not in self._answers and answer.refused not in _PASSING:
             self._answers[key] = answer
             self._characters += len(answer.text)

@@ -1,6 +1,6 @@
 """Reads one document in a process of its own: `python -E -P -m holodeck.files.worker '{"kind": "pdf", …}' < document`.
 
-The answer is one JSON object on standard output (`extraction.Answer`). It trusts nobody: limits come first, the parser
+The answer is one JSON object on standard output (`extraction.WorkerAnswer`). It trusts nobody: limits come first, the parser
 that the document needs comes after them. It does not know the file's name or who sent it.
 """
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from holodeck.files import sandbox
 from holodeck.files.documents import markdown
-from holodeck.files.documents.document import Document, Refusal
+from holodeck.files.documents.document import Document, DocumentRefused
 
 READERS = {  # imported when needed: a Word file should not pay for the picture engine
     "pdf": "holodeck.files.documents.pdf",
@@ -52,7 +52,7 @@ def _answer(kind: str, data: bytes, characters: int) -> dict[str, Any]:
     collected = _Collected(characters)
     try:
         collected.take(import_module(READERS[kind]).read(data))
-    except Refusal as refusal:
+    except DocumentRefused as refusal:
         return {"refused": refusal.why, "sentence": str(refusal)}
     except ImportError:
         return {"refused": "no_reader", "sentence": "cannot be read by this server: its extra 'files' is not installed"}

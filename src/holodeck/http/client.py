@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from types import TracebackType
 
 from holodeck.http.address import Address, Route, address_of, proxy_for
+from holodeck.http.client_connection import ClientConnection, Response
 from holodeck.http.dial import Resolve, credentials, dial, system_resolve
 from holodeck.http.failures import ConnectionBroken, NoProxy, Unsendable
-from holodeck.http.line import Line, Response
 
 KEPT = 15.0  # seconds that a connection waits for the next request; most servers wait a little longer
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "holodeck"}
@@ -41,8 +41,8 @@ class Client:
         self._connect_timeout = connect_timeout
         self._resolve = resolve
         self._proxied = proxied
-        self._idle: dict[Route, list[Line]] = {}  # the one used last is used first
-        self._busy: set[Line] = set()
+        self._idle: dict[Route, list[ClientConnection]] = {}  # the one used last is used first
+        self._busy: set[ClientConnection] = set()
         self._ways: dict[tuple[str, str], tuple[Route, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
         self._closed = 0  # times
@@ -55,7 +55,7 @@ class Client:
         """A JSON body; the answer may be a stream of events."""
         return Exchange(self, "POST", url, body)
 
-    async def line(self, route: Route) -> Line:
+    async def line(self, route: Route) -> ClientConnection:
         """A connection of one's own, until it is given back."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
@@ -78,7 +78,7 @@ class Client:
         self._idle.clear()
         self._busy.clear()
 
-    async def _new_line(self, route: Route) -> Line:
+    async def _new_line(self, route: Route) -> ClientConnection:
         closed = self._closed
         line = await dial(route, self._connect_timeout, self._resolve)
         if closed != self._closed:
@@ -86,7 +86,7 @@ class Client:
             raise ConnectionBroken("the client was closed meanwhile")
         return line
 
-    def give_back(self, route: Route, line: Line) -> None:
+    def give_back(self, route: Route, line: ClientConnection) -> None:
         self._busy.discard(line)
         unsent = line.transport.get_write_buffer_size()  # the answer came before all of the request was read
         if unsent or not line.reusable or line.transport.is_closing():

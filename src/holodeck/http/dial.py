@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from aiohappyeyeballs import start_connection
 
 from holodeck.http.address import Address, Route
+from holodeck.http.client_connection import ClientConnection
 from holodeck.http.failures import HttpError, NoConnection, NoHost, NoProxy, NoTrust
-from holodeck.http.line import Line
 
 SECOND_TRY = 0.25  # seconds until another address is tried beside one that says nothing (RFC 8305)
 
@@ -28,7 +28,7 @@ async def system_resolve(host: str, port: int) -> Found:
     return await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
 
 
-async def dial(route: Route, seconds: float, resolve: Resolve = system_resolve) -> Line:
+async def dial(route: Route, seconds: float, resolve: Resolve = system_resolve) -> ClientConnection:
     """A new connection. Raises an HttpError."""
     try:
         async with asyncio.timeout(seconds):
@@ -47,7 +47,7 @@ async def dial(route: Route, seconds: float, resolve: Resolve = system_resolve) 
         raise NoConnection("no connection") from error
 
 
-async def _dial(route: Route, resolve: Resolve) -> Line:
+async def _dial(route: Route, resolve: Resolve) -> ClientConnection:
     target = Address(route.scheme, route.host, route.port)
     if route.proxy is None:
         return await _connect(target, resolve)
@@ -65,7 +65,7 @@ async def _dial(route: Route, resolve: Resolve) -> Line:
         raise
 
 
-async def _connect(address: Address, resolve: Resolve) -> Line:
+async def _connect(address: Address, resolve: Resolve) -> ClientConnection:
     try:
         found = await resolve(address.host, address.port)
     except (socket.gaierror, UnicodeError) as error:
@@ -80,9 +80,9 @@ async def _connect(address: Address, resolve: Resolve) -> Line:
     return await _secure(line, address) if address.secure else line
 
 
-async def _line_on(connected: socket.socket) -> Line:
+async def _line_on(connected: socket.socket) -> ClientConnection:
     """Whoever is cancelled does not wait for it, but it is done: half done, nobody could tell who has to close it."""
-    making = asyncio.ensure_future(asyncio.get_running_loop().create_connection(Line, sock=connected))
+    making = asyncio.ensure_future(asyncio.get_running_loop().create_connection(ClientConnection, sock=connected))
     try:
         _, line = await asyncio.shield(making)
     except asyncio.CancelledError:
@@ -91,14 +91,14 @@ async def _line_on(connected: socket.socket) -> Line:
     return line
 
 
-def _end(making: asyncio.Future[tuple[asyncio.Transport, Line]]) -> None:
+def _end(making: asyncio.Future[tuple[asyncio.Transport, ClientConnection]]) -> None:
     if not making.cancelled() and making.exception() is None:
         making.result()[1].drop()
 
 
-async def _secure(line: Line, address: Address) -> Line:
+async def _secure(line: ClientConnection, address: Address) -> ClientConnection:
     """The same connection, in TLS from now on."""
-    inner = Line()
+    inner = ClientConnection()
     inner.connection_made(line.transport)  # what comes with the end of the handshake may end it
     loop, name = asyncio.get_running_loop(), address.host.rstrip(".")  # no certificate says the dot of a full name
     transport = None
@@ -115,7 +115,7 @@ async def _secure(line: Line, address: Address) -> Line:
     return inner
 
 
-async def _pass(line: Line, proxy: Address, target: Address) -> None:
+async def _pass(line: ClientConnection, proxy: Address, target: Address) -> None:
     """A proxy that only passes bytes on from now on: it does not see what is said inside."""
     lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}", *credentials(proxy), "", ""]
     try:

@@ -65,7 +65,7 @@ _NO_CONNECTION = {
 _CLOSED = "{where} closed the connection before it answered."
 
 
-class Refusal(msgspec.Struct, frozen=True, kw_only=True):
+class EndpointRefusal(msgspec.Struct, frozen=True, kw_only=True):
     """A response that is no success."""
 
     status: int
@@ -93,7 +93,7 @@ class Diagnosis:
         self._key_variable = key_variable
         self._has_key = has_key
 
-    def of_response(self, refusal: Refusal) -> ModelError:
+    def of_response(self, refusal: EndpointRefusal) -> ModelError:
         text = refusal.text
         quote = self._quote(text)
         status = refusal.status
@@ -126,7 +126,7 @@ class Diagnosis:
         status = _status_in(value)
         error = self._of_words(text, quote, status)
         if error is None and status is not None:
-            error = self.of_response(Refusal(status=status, body=text.encode(errors="replace")))
+            error = self.of_response(EndpointRefusal(status=status, body=text.encode(errors="replace")))
         if error is None and _BUSY.search(text):
             error = ModelUnavailable(f"The model at {self._where} is overloaded.{quote}")
         if error is None and _CALLERS_MISTAKE.search(text):
@@ -151,7 +151,7 @@ class Diagnosis:
     def malformed(self) -> ModelError:
         return ModelProtocolError(f"{self._where} sent an event that is no JSON object, so its answer cannot be read.")
 
-    def _of_detour(self, refusal: Refusal) -> ModelError:
+    def _of_detour(self, refusal: EndpointRefusal) -> ModelError:
         """The answer is not the endpoint's own, or sends us elsewhere."""
         if refusal.status == _PROXY_WANTS_CREDENTIALS:
             return ModelRejected(

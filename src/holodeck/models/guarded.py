@@ -18,7 +18,7 @@ from holodeck.errors import (
 )
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.resilience.breaker import CircuitBreaker
-from holodeck.resilience.patience import ended_in_silence
+from holodeck.resilience.step_timeout import ended_in_silence
 
 COUNTED = (ModelUnreachable, ModelInterrupted, ModelTruncated, ModelTimeout, ModelUnavailable)
 

@@ -9,7 +9,7 @@ from typing import Any
 from holodeck.models import payload
 from holodeck.models.answer import Answer
 from holodeck.models.body import AnswerStream
-from holodeck.models.diagnosis import Refusal
+from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, models_url
 from holodeck.models.settings import EndpointSettings
@@ -36,10 +36,10 @@ class OpenAIChatModel(StreamedModel):
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         return AnswerStream(Answer(listener, taken_ids=lambda: call_ids(prompt), debug=self._settings.debug))
 
-    def _learns_from(self, refusal: Refusal, prompt: Prompt) -> bool:  # noqa: ARG002  other APIs look at it
-        lesson = payload.lesson(refusal.status, refusal.text, self._without)
-        if lesson is None:
+    def _learns_from(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:  # noqa: ARG002  other APIs look at it
+        refused_option = payload.refused_option(refusal.status, refusal.text, self._without)
+        if refused_option is None:
             return False
-        log.info("%s does not take %s; it is left out from now on", self.name, lesson)
-        self._without |= {lesson}
+        log.info("%s does not take %s; it is left out from now on", self.name, refused_option)
+        self._without |= {refused_option}
         return True

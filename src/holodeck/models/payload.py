@@ -55,7 +55,7 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
         return msgspec.json.encode(cleaned(body))
 
 
-def lesson(status: int, text: str, without: frozenset[str]) -> str | None:
+def refused_option(status: int, text: str, without: frozenset[str]) -> str | None:
     """Which member to do without after a refusal; None when the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None

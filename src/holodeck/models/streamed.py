@@ -18,15 +18,15 @@ from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
 from holodeck.errors import ConfigError, ModelAuthFailed, ModelError, ModelProtocolError, ModelStalled, ModelTimeout
 from holodeck.http.client import Client, Exchange
+from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError
-from holodeck.http.line import Response
 from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
-from holodeck.models.diagnosis import Diagnosis, Refusal
+from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
 from holodeck.models.settings import EndpointSettings
-from holodeck.resilience.deadlines import SilenceLimit
+from holodeck.resilience.idle_timeout import IdleTimeout
 from holodeck.resilience.retry import retry_after
 
 log = logging.getLogger(__name__)
@@ -87,10 +87,10 @@ class StreamedModel(ABC):
         """Reads the response to one request."""
 
     @abstractmethod
-    def _learns_from(self, refusal: Refusal, prompt: Prompt) -> bool:
+    def _learns_from(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
         """Whether the refusal teaches to ask differently; then `_body` gives another request."""
 
-    def _failure_of(self, refusal: Refusal) -> ModelError:
+    def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
         return self._diagnosis.of_response(refusal)
 
     # the port
@@ -137,7 +137,7 @@ class StreamedModel(ABC):
 
     # one attempt
 
-    async def _probe(self, request: Exchange) -> Refusal:
+    async def _probe(self, request: Exchange) -> EndpointRefusal:
         try:
             async with asyncio.timeout(self._limits.first_token), request as response:
                 return await _read_refusal(response)
@@ -185,14 +185,14 @@ class StreamedModel(ABC):
 
     async def _exchange_in_time(self, prompt: Prompt, stream: AnswerStream, remaining: float) -> None:
         try:
-            async with SilenceLimit(self._limits.first_token, within=remaining) as silence:
+            async with IdleTimeout(self._limits.first_token, within=remaining) as silence:
                 await self._exchange(prompt, stream, silence)
         except _LOST:
             if stream.answer.finish_reason is None:
                 raise
             # The answer is whole; only what may follow it (usage, [DONE]) is missing.
 
-    async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: SilenceLimit) -> None:
+    async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: IdleTimeout) -> None:
         """Asks, and asks again without what the endpoint refuses; then reads the answer."""
         while True:
             async with self._http.post(self._url, self._body(prompt)) as response:
@@ -204,7 +204,7 @@ class StreamedModel(ABC):
             if not self._learns_from(refusal, prompt):
                 raise self._failure_of(refusal)
 
-    async def _read(self, response: Response, stream: AnswerStream, silence: SilenceLimit) -> None:
+    async def _read(self, response: Response, stream: AnswerStream, silence: IdleTimeout) -> None:
         await response.pour(_TimedStream(stream, silence, self._limits.idle).take)
         if stream.answer.done:
             await _drain(response)
@@ -242,7 +242,7 @@ def _request_id(headers: Mapping[str, str]) -> str:
 class _TimedStream:
     """Feeds the pieces of an answer in the moment they arrive, and restarts the silence limit with each."""
 
-    def __init__(self, stream: AnswerStream, silence: SilenceLimit, idle: float) -> None:
+    def __init__(self, stream: AnswerStream, silence: IdleTimeout, idle: float) -> None:
         self._stream = stream
         self._answer = stream.answer
         self._silence = silence
@@ -262,14 +262,14 @@ class _TimedStream:
             self._silence.allow(min(self._idle, AFTER_FINISH))
         elif progress != self._progress:
             if self._progress or self._finished:
-                self._silence.heard()  # also after the finish: some endpoints give a reason with every chunk
+                self._silence.reset()  # also after the finish: some endpoints give a reason with every chunk
             else:
                 self._silence.allow(self._idle)
         self._progress = progress
         return False
 
 
-async def _read_refusal(response: Response) -> Refusal:
+async def _read_refusal(response: Response) -> EndpointRefusal:
     body = bytearray()
 
     def take(data: bytes) -> bool:
@@ -279,7 +279,7 @@ async def _read_refusal(response: Response) -> Refusal:
     with contextlib.suppress(*_LOST):  # what came has to do
         async with asyncio.timeout(REFUSAL):
             await response.pour(take)
-    return Refusal(
+    return EndpointRefusal(
         status=response.status,
         body=bytes(body[:_MAX_REFUSAL]),
         retry_after=retry_after(response.headers),

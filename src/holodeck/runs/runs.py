@@ -30,9 +30,9 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
-from holodeck.runs.intake import context_of
+from holodeck.runs.client_history import context_of
 from holodeck.runs.log import MAX_EVENTS, RunLog
-from holodeck.runs.turns import Turn, Turns
+from holodeck.runs.session_queue import QueueSlot, SessionQueue
 from holodeck.sessions.port import Conversation, SessionStore
 
 log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ class Run:
         self.log.notice = self._note
         self.emit: Emit = self.log.append
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Of whoever watches, and may know the run: a cycle would keep the log until the collector comes, which is seldom.
 
         And of the conversation, which as long as it is held is in use.
@@ -134,7 +134,7 @@ class Runs:
         self._runs: dict[str, Run] = {}
         self._live: set[Run] = set()
         self._by_session: dict[str, list[Run]] = {}
-        self._turns = Turns()
+        self._queue = SessionQueue()
         self._closing = False
 
     @property
@@ -147,7 +147,7 @@ class Runs:
         return len(self._live)
 
     async def start(self, request: RunRequest) -> Run:
-        """Starts a run. Its id has to be new; that a client posts twice is for `Repeats` to know."""
+        """Starts a run. Its id has to be new; that a client posts twice is for `Idempotency` to know."""
         if self._closing:
             raise ShuttingDown("The server is shutting down; try again in a moment.")
         user_id = request.user_id or ANONYMOUS
@@ -167,9 +167,9 @@ class Runs:
         self._runs[run.run_id] = run
         self._live.add(run)
         self._by_session.setdefault(session_id, []).append(run)
-        turn = self._turns.take(session_id)
-        run.task = asyncio.create_task(self._execute(run, turn), name=f"run {run.run_id}")
-        run.task.add_done_callback(lambda _: self._ended(run, turn))
+        slot = self._queue.take(session_id)
+        run.task = asyncio.create_task(self._execute(run, slot), name=f"run {run.run_id}")
+        run.task.add_done_callback(lambda _: self._ended(run, slot))
         return run
 
     def get(self, run_id: str, *, user_id: str | None = None) -> Run:
@@ -232,48 +232,48 @@ class Runs:
     async def _check(self, request: RunRequest, session_id: str, user_id: str) -> None:
         """Refuses before the first byte what can be refused by then."""
         self._refuse_if_busy(session_id)
-        if not request.resume or self._turns.busy(session_id):
+        if not request.resume or self._queue.busy(session_id):
             return
         session = await self._store.get(session_id, user_id=user_id)
         conversation = None if session is None else await self._store.open(session_id, user_id=user_id)
         decide(None if conversation is None else conversation.pending, request.resume, ())
 
     def _refuse_if_busy(self, session_id: str) -> None:
-        if self._settings.when_busy is WhenBusy.REJECT and self._turns.busy(session_id):
+        if self._settings.when_busy is WhenBusy.REJECT and self._queue.busy(session_id):
             raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
-        if self._turns.waiting(session_id) > self._settings.max_queued:
+        if self._queue.waiting(session_id) > self._settings.max_queued:
             raise SessionBusy(
                 f"Session {session_id!r} has {self._settings.max_queued} runs waiting; let them end first."
             )
 
-    async def _execute(self, run: Run, turn: Turn) -> None:
+    async def _execute(self, run: Run, slot: QueueSlot) -> None:
         """The task of a run. Whatever happens in it, the log gets its ending."""
         try:
-            async with turn:
+            async with slot:
                 run.state = RunState.RUNNING
                 await self._store.create(run.session_id, user_id=run.user_id)
                 run.conversation = conversation = await self._store.open(run.session_id, user_id=run.user_id)
                 context = context_of(run.request, conversation, run.session_id, run.user_id, lambda: run.stopped_by)
                 run.response = await run_loop(self._agent, context, run.emit)
         except asyncio.CancelledError:
-            self._tell_ending(run, run.stopped_by)
+            self._emit_ending(run, run.stopped_by)
         except HoloDeckError as error:
-            self._tell_ending(run, error)
+            self._emit_ending(run, error)
         except Exception:  # a store that breaks must not leave readers waiting for ever
             log.exception("run %s broke", run.run_id)
-            self._tell_ending(
+            self._emit_ending(
                 run, InternalError("The run failed because of an internal error; the server's log has it.")
             )
 
-    def _ended(self, run: Run, turn: Turn) -> None:
+    def _ended(self, run: Run, slot: QueueSlot) -> None:
         """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
-        turn.give_back()
-        self._tell_ending(run, run.stopped_by)
-        run.let_go()
+        slot.release()
+        self._emit_ending(run, run.stopped_by)
+        run.release()
         self._live.discard(run)
         asyncio.get_running_loop().call_later(self._settings.replay_window, self._forget, run)
 
-    def _tell_ending(self, run: Run, error: HoloDeckError | None) -> None:
+    def _emit_ending(self, run: Run, error: HoloDeckError | None) -> None:
         """For a run that ended before, or beside, its own story."""
         if run.log.ended:
             return

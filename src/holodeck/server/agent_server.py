@@ -10,17 +10,17 @@ from holodeck.core.messages import Message
 from holodeck.errors import NotReady, Overloaded
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
-from holodeck.runs.repeats import Repeats, RunKey
+from holodeck.runs.idempotency import Idempotency, RunKey
 from holodeck.runs.runs import Run, Runs, RunSettings
-from holodeck.server.crowd import Crowd
+from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.options import ServerSettings
-from holodeck.server.places import Places, take_place
 from holodeck.server.quota import Charging, Quotas, key_of
+from holodeck.server.slots import StreamSlots, acquire_slot
 from holodeck.server.state import ServerState, advance
 from holodeck.sessions.port import SessionStore
 from holodeck.telemetry.context import current
 from holodeck.telemetry.metrics import Metrics
-from holodeck.telemetry.story import RunStory
+from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
 from holodeck.tools.port import ToolsetHealth
 from holodeck.wires.agui.middleware import Chain
@@ -47,11 +47,11 @@ class AgentServer:
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
-        self.crowd = Crowd(self.settings.limits.max_connections, self.metrics.connections.add)
-        self.places = Places(self.settings.use.streams_per_client)
+        self.connection_limit = ConnectionLimit(self.settings.limits.max_connections, self.metrics.connections.add)
+        self.slots = StreamSlots(self.settings.use.streams_per_client)
         self._trace = trace
         self.runs = Runs(agent, store, run_settings, watch=self._watch)
-        self._repeats = Repeats(self.runs)
+        self._idempotency = Idempotency(self.runs)
         self.state = ServerState.INITIALIZING
         self._quotas = Quotas(self.settings.use)
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
@@ -87,7 +87,7 @@ class AgentServer:
     def enter(self) -> None:
         """For a request that starts a run, or joins one."""
         self.check_ready()
-        take_place()
+        acquire_slot()
 
     def admit(self, user_id: str | None) -> None:
         """Refuses a request that there is no room for. Routes that read files ask before they do."""
@@ -102,7 +102,7 @@ class AgentServer:
         *,
         conversation: str | None,
         key: RunKey | None = None,
-        essence: bytes = b"",
+        fingerprint: bytes = b"",
     ) -> Run:
         """Joins the run that the key of this request stands for. If there is none, `begin` has to ask for room.
 
@@ -110,7 +110,7 @@ class AgentServer:
         """
         request = current()
         request.conversation_id = conversation
-        run = await (begin() if key is None else self._repeats.run(key, essence, begin))
+        run = await (begin() if key is None else self._idempotency.run(key, fingerprint, begin))
         request.conversation_id, request.user_id = conversation or run.session_id, run.user_id
         return run
 
@@ -155,7 +155,7 @@ class AgentServer:
         return watch
 
     def _story(self, run: Run) -> Emit:
-        return RunStory(
+        return RunLogger(
             run_id=run.run_id,
             session_id=run.session_id,
             user_id=run.user_id,

@@ -19,12 +19,12 @@ from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
 from holodeck.server.limits import BodyLimits
 from holodeck.server.openapi import document
 from holodeck.server.options import ProtocolType
-from holodeck.server.places import PlaceKeeping
 from holodeck.server.problems import Problems
 from holodeck.server.readers import NamedEventReaders
 from holodeck.server.routes import agui, chat_stream, health, metrics, pages, playground, rest, runs, sessions
 from holodeck.server.routes.agui import AguiReaders
 from holodeck.server.routing import Operation, Router
+from holodeck.server.slots import SlotMiddleware
 from holodeck.server.trace import RequestTrace
 
 ROUTES = {
@@ -74,7 +74,7 @@ def operations_of(server: AgentServer) -> list[Operation]:
 def layered(app: ASGIApp, server: AgentServer) -> ASGIApp:
     """The innermost first."""
     settings = server.settings
-    app = PlaceKeeping(app, server.places)
+    app = SlotMiddleware(app, server.slots)
     app = BodyLimits(app, settings.limits)
     app = Readiness(app, server)
     app = OriginGuard(app, settings.access)

@@ -11,7 +11,7 @@ from holodeck.wires.rest.response import ChatResponse
 (CHAT_REQUEST, CHAT_RESULT), CHAT_SCHEMAS = msgspec.json.schema_components(
     [rest_request.ChatRequest, ChatResponse], ref_template="#/components/schemas/{name}"
 )
-CHAT_STREAM_REQUEST = msgspec.json.schema(chat_stream_request.ChatRequest)["$defs"]["ChatRequest"]
+CHAT_STREAM_REQUEST = msgspec.json.schema(chat_stream_request.ChatStreamRequest)["$defs"]["ChatStreamRequest"]
 
 # That somebody has to say or to decide something is a rule over two members, which a type cannot express.
 CHAT_SCHEMAS["ChatRequest"]["anyOf"] = [

@@ -6,11 +6,11 @@ from functools import partial
 from holodeck.agent.context import ANONYMOUS
 from holodeck.core.ids import new_ulid
 from holodeck.errors import RunTimeout
-from holodeck.runs.repeats import RunKey
+from holodeck.runs.idempotency import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.wires import sse
-from holodeck.wires.chat_stream.request import ChatRequest, run_request
+from holodeck.wires.chat_stream.request import ChatStreamRequest, run_request
 
 
 class ChatStreams:
@@ -18,14 +18,14 @@ class ChatStreams:
         self._server = server
         self._watched: set[asyncio.Task[None]] = set()
 
-    async def start(self, chat: ChatRequest, key: RunKey | None = None) -> Run:
+    async def start(self, chat: ChatStreamRequest, key: RunKey | None = None) -> Run:
         """Under a `key`, the same request joins the run that it started before."""
         self._server.enter()
         begin = partial(self._begin, chat, chat.user_id or ANONYMOUS)
-        essence = b"" if key is None else sse.json_bytes(chat)
-        return await self._server.start_run(begin, conversation=chat.conversation_id, key=key, essence=essence)
+        fingerprint = b"" if key is None else sse.json_bytes(chat)
+        return await self._server.start_run(begin, conversation=chat.conversation_id, key=key, fingerprint=fingerprint)
 
-    async def _begin(self, chat: ChatRequest, user_id: str) -> Run:
+    async def _begin(self, chat: ChatStreamRequest, user_id: str) -> Run:
         """A conversation is gone with its run, unless the client named it and the agent file names a store."""
         self._server.admit(user_id)
         kept = chat.conversation_id if self._server.settings.remember_conversations else None

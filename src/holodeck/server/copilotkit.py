@@ -1,7 +1,7 @@
 """CopilotKit's runtime contract, so that its front ends talk to the agent with no Node process between.
 
 Each route exists twice, as a path of its own and as a `method` of one route; clients use either. Read in
-`@copilotkit/runtime` 1.75. Nothing here runs the agent in a way of its own: `run` is AG-UI's, `connect` is reading.
+`@copilotkit/runtime` 1.75. Nothing here runs the agent in a way of its own: `run` is AG-UI's, `connect` is cursor.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -27,12 +27,12 @@ from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.places import take_place
 from holodeck.server.routes.agui import capabilities_of, readers_of
-from holodeck.server.routes.asking import json_body, server_of, session_id, user_of
+from holodeck.server.routes.request_input import json_body, server_of, session_id, user_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, PROBLEMS, SSE_STREAM
-from holodeck.server.stream import EventStream, Reading
+from holodeck.server.slots import acquire_slot
+from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.encode_sse import SseEncoder
@@ -160,15 +160,15 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
     given = decode(body)
-    take_place()
+    acquire_slot()
     found = _readable(server.runs.of_session(given.thread_id, user_id=user_of(request)))
-    readings = [_reading(each, given.profile, server.chain) for each in found]
-    if readings and isinstance(readings[0], LateReading):
-        prefix = readings[0].so_far()
+    cursors = [_cursor(each, given.profile, server.chain) for each in found]
+    if cursors and isinstance(cursors[0], LateCursor):
+        prefix = cursors[0].so_far()
     else:
         history = await server.history(given.thread_id, user_id=user_of(request))
         prefix = _before(history, found, given, (server.chain or Chain)())
-    return EventStream(server.runs, readings, server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
+    return EventStream(server.runs, cursors, server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
 
 
 def _readable(runs: Sequence[Run]) -> Sequence[Run]:
@@ -179,8 +179,8 @@ def _readable(runs: Sequence[Run]) -> Sequence[Run]:
     return runs[cut + 1 :] if runs[cut].log.ended else runs[cut:]
 
 
-def _reading(run: Run, profile: Profile, chain: Callable[[], Chain] | None) -> Reading:
-    kind = Reading if run.log.is_whole else LateReading
+def _cursor(run: Run, profile: Profile, chain: Callable[[], Chain] | None) -> Cursor:
+    kind = Cursor if run.log.is_whole else LateCursor
     return kind(run, ReplayEncoder(run, profile), chain=chain() if chain else None)
 
 
@@ -200,7 +200,7 @@ def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, c
 
 
 def _ids_of(run: Run) -> set[str]:
-    """The messages that reading a run will tell: those it brought, and those it made."""
+    """The messages that cursor a run will tell: those it brought, and those it made."""
     made = {
         event.message_id
         for event in run.log.since(0)
@@ -209,7 +209,7 @@ def _ids_of(run: Run) -> set[str]:
     return made | {message.id for message in run.request.messages[-1:]}
 
 
-class LateReading(Reading):
+class LateCursor(Cursor):
     """Of a run that goes on, though its beginning is not kept any more: the history tells it, now and at its end.
 
     In between nothing is told: what comes may belong to a message or to a call whose start is not there to tell.

@@ -33,7 +33,7 @@ from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
-from holodeck.server.crowd import room_for
+from holodeck.server.connection_limit import room_for
 from holodeck.server.listen import bind
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
@@ -249,7 +249,7 @@ def http_server(server: AgentServer) -> HttpServer:
     return HttpServer(
         uvicorn.Config(
             create_app(server),
-            http=TimedProtocol.with_limits(limits, server.crowd),
+            http=TimedProtocol.with_limits(limits, server.connection_limit),
             ws="none",
             lifespan="off",
             interface="asgi3",

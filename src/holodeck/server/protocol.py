@@ -15,7 +15,7 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from holodeck.errors import InvalidRequest
 from holodeck.server.connection import CONNECTION, unsent_bytes
-from holodeck.server.crowd import FOR_MONITORS, Crowd, Entry, turned_away
+from holodeck.server.connection_limit import FOR_MONITORS, ConnectionLimit, ConnectionVerdict, too_many_connections
 from holodeck.server.http10 import UnframedCycle
 from holodeck.server.joined_head import JoinedHead
 from holodeck.server.options import RequestLimits
@@ -56,11 +56,11 @@ class TimedProtocol(HttpToolsProtocol):
         "when_lost",
     )
     limits: ClassVar[RequestLimits] = RequestLimits()
-    crowd: ClassVar[Crowd]
+    connection_limit: ClassVar[ConnectionLimit]
 
     @classmethod
-    def with_limits(cls, limits: RequestLimits, crowd: Crowd) -> "type[TimedProtocol]":
-        return type(cls.__name__, (cls,), {"__slots__": (), "limits": limits, "crowd": crowd})
+    def with_limits(cls, limits: RequestLimits, connection_limit: ConnectionLimit) -> "type[TimedProtocol]":
+        return type(cls.__name__, (cls,), {"__slots__": (), "limits": limits, "connection_limit": connection_limit})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -74,7 +74,7 @@ class TimedProtocol(HttpToolsProtocol):
         self._flush: asyncio.TimerHandle | None = None
         self._unsent = 0
         self.when_lost: Callable[[], None] | None = None  # for the answer that is under way
-        self._entry = Entry.SERVED
+        self._entry = ConnectionVerdict.SERVED
         self._whole_app = self.app
 
     @property
@@ -93,13 +93,13 @@ class TimedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._arm(self.limits.head_seconds)
-        self._entry = self.crowd.enter()
-        if self._entry is Entry.CLOSED:
+        self._entry = self.connection_limit.enter()
+        if self._entry is ConnectionVerdict.CLOSED:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        self.crowd.leave()
+        self.connection_limit.leave()
         if self._flush is not None:
             self._flush.cancel()
         super().connection_lost(exc)
@@ -176,9 +176,9 @@ class TimedProtocol(HttpToolsProtocol):
         self._disarm()
         if not self.url.startswith(b"/"):
             self._believe_target()
-        if self._entry is Entry.HEARD:
+        if self._entry is ConnectionVerdict.OVER_LIMIT:
             asks_how_it_is = self.url.partition(b"?")[0] in FOR_MONITORS
-            self.app = self._whole_app if asks_how_it_is else turned_away
+            self.app = self._whole_app if asks_how_it_is else too_many_connections
         super().on_headers_complete()
         if self.scope["http_version"] != "1.1":
             UnframedCycle.take_over(self.cycle)

@@ -8,7 +8,7 @@ from starlette.requests import Request
 
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.stream import EventStream, Reading
+from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires.encoder import Encoder
 
 MakeEncoder: TypeAlias = Callable[[Run], Encoder]  # must not hold the run itself: it would never be forgotten
@@ -20,7 +20,7 @@ class NamedEventReaders:
         self._makers: WeakKeyDictionary[Run, MakeEncoder] = WeakKeyDictionary()
 
     def remember(self, run: Run, make: MakeEncoder) -> None:
-        """The wire of the one who started it: a twin that joins may like it told otherwise, and is told so itself."""
+        """The wire of the one who started it: a duplicate that joins may like it told otherwise, and is told so itself."""
         self._makers.setdefault(run, make)
 
     def begin(self, run: Run, make: MakeEncoder) -> EventStream:
@@ -37,7 +37,7 @@ class NamedEventReaders:
         encoder.encode_many(enumerate(run.log.since(0, first)))  # it has to have heard the story so far
         return EventStream(
             self._server.runs,
-            [Reading(run, encoder, first)],
+            [Cursor(run, encoder, first)],
             self._server.settings.streams,
             content_type=encoder.content_type,
         )

@@ -36,7 +36,7 @@ def _head(content_type: str) -> list[tuple[bytes, bytes]]:
 
 
 @dataclass
-class Reading:
+class Cursor:
     """One run as one reader sees it; `place` is the number of the event that it gets next."""
 
     run: Run
@@ -52,7 +52,7 @@ class Reading:
                 pass  # the chain remembers what it saw: hidden calls stay hidden for a reader that comes back
 
     @property
-    def is_behind(self) -> bool:
+    def has_pending(self) -> bool:
         return self.place < len(self.run.log)
 
     def take(self) -> bytes:
@@ -69,7 +69,7 @@ class EventStream(Response):
     def __init__(
         self,
         runs: Runs,
-        readings: Sequence[Reading],
+        cursors: Sequence[Cursor],
         settings: StreamSettings,
         *,
         content_type: str,
@@ -78,7 +78,7 @@ class EventStream(Response):
         self.status_code = 200
         self.background = None
         self.raw_headers = list(_head(content_type))
-        self._runs, self._readings, self._prefix = runs, readings, prefix
+        self._runs, self._cursors, self._prefix = runs, cursors, prefix
         self._keepalive, self._stall = settings.keepalive, settings.stall_timeout
         self._interval = min(self._keepalive, self._stall / 3)
         self._left = False
@@ -99,8 +99,8 @@ class EventStream(Response):
         self._since = self._loop.time()
         self._send = send
         self._connection = connection_of(scope)
-        for reading in self._readings:
-            self._runs.attach(reading.run)
+        for cursor in self._cursors:
+            self._runs.attach(cursor.run)
         stop_watching = self._watch(receive)
         self._timer = self._loop.call_later(self._interval, self._tick)
         try:
@@ -111,37 +111,37 @@ class EventStream(Response):
         finally:
             self._timer.cancel()
             stop_watching()  # the connection knows us: it would keep us as long as it lasts
-            for reading in self._readings:
-                self._runs.detach(reading.run)
+            for cursor in self._cursors:
+                self._runs.detach(cursor.run)
 
     async def _tell(self) -> None:
         if self._prefix:
             await self._write(self._prefix)
-        for reading in self._readings:
-            await self._follow(reading, last=reading is self._readings[-1])
+        for cursor in self._cursors:
+            await self._follow(cursor, last=cursor is self._cursors[-1])
         if not self._left and not self._complete:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    async def _follow(self, reading: Reading, *, last: bool) -> None:
-        told = reading.run.log
+    async def _follow(self, cursor: Cursor, *, last: bool) -> None:
+        told = cursor.run.log
         try:
-            while not self._left and (reading.is_behind or not told.ended):
-                if reading.is_behind:
-                    body = reading.take()
-                    await self._write(body, final=last and told.ended and not reading.is_behind)
+            while not self._left and (cursor.has_pending or not told.ended):
+                if cursor.has_pending:
+                    body = cursor.take()
+                    await self._write(body, final=last and told.ended and not cursor.has_pending)
                 else:
-                    await self._needed(reading)
+                    await self._needed(cursor)
                     if self._silent:
-                        await self._write(reading.encoder.keepalive)
+                        await self._write(cursor.encoder.keepalive)
         except ReplayGone:
             self._drop("a reader fell so far behind that its next events are not kept any more; it was cut off")
             await self._really_lost()
 
-    async def _needed(self, reading: Reading) -> None:
+    async def _needed(self, cursor: Cursor) -> None:
         """Waits until there is more to do than to pass on what comes. That is most of a stream, and needs no task."""
-        self._waiter, told = self._loop.create_future(), reading.run.log
+        self._waiter, told = self._loop.create_future(), cursor.run.log
         # Neither within the run's own work nor in its name: what a middleware logs is about this request.
-        soon = partial(self._loop.call_soon, self._pass_on, reading, self._waiter, context=self._context)
+        soon = partial(self._loop.call_soon, self._pass_on, cursor, self._waiter, context=self._context)
         self._again = partial(told.call_at_next, soon)
         self._again()
         try:
@@ -150,17 +150,17 @@ class EventStream(Response):
             told.do_not_call(soon)
             del self._again  # it knows us: a cycle would wait for the collector, which comes seldom
 
-    def _pass_on(self, reading: Reading, waiter: "asyncio.Future[None]") -> None:
+    def _pass_on(self, cursor: Cursor, waiter: "asyncio.Future[None]") -> None:
         if waiter.done():
             return
         try:
             connection = self._connection
-            if connection is not None and connection.takes_more and not reading.run.log.ended:
-                body = reading.take()
+            if connection is not None and connection.takes_more and not cursor.run.log.ended:
+                body = cursor.take()
                 if body:
                     self._silent, self._since = False, self._loop.time()
                     connection.write(body)
-            if reading.is_behind or reading.run.log.ended:
+            if cursor.has_pending or cursor.run.log.ended:
                 waiter.set_result(None)
             else:
                 self._again()

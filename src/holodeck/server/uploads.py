@@ -19,7 +19,7 @@ from starlette.requests import Request
 from holodeck.errors import InvalidRequest, PayloadTooLarge, StorageFull, UnsupportedMediaType
 from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload, decode_base64, display_name
-from holodeck.server.routes.asking import json_body, media_type_of, server_of
+from holodeck.server.routes.request_input import json_body, media_type_of, server_of
 from holodeck.wires import sse
 from holodeck.wires.rest.request import ChatRequest, FileContent, chat_request, decode
 
@@ -37,7 +37,7 @@ async def chat_of(request: Request) -> tuple[ChatRequest, list[Upload]]:
     return await (_of_form if form else _of_json)(request, server_of(request).settings.files)
 
 
-async def essence_of(chat: ChatRequest, uploads: list[Upload]) -> bytes:
+async def fingerprint_of(chat: ChatRequest, uploads: list[Upload]) -> bytes:
     """What two postings of one request have in common, and no others; large files are hashed in a thread."""
     return await asyncio.to_thread(_digest, chat, uploads) if uploads else _digest(chat, uploads)
 

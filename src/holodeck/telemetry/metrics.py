@@ -31,7 +31,7 @@ class Metrics:
             "holodeck_http_request_seconds", "From a request's head to the end of its answer", _SECONDS, ("route",)
         )
         self.connections = Counter(
-            "holodeck_connections_total", "Connections: served, over the limit but heard, closed at once", ("entry",)
+            "holodeck_connections_total", "Connections: served, over the limit but answered, closed at once", ("entry",)
         )
         self.runs = Counter("holodeck_runs_total", "Runs that ended, and how", ("outcome", "code"))
         self.run_seconds = Histogram("holodeck_run_seconds", "From a run's start to its end", _SECONDS)
@@ -62,9 +62,9 @@ class Metrics:
         self.requests.add(method if method in METHODS else OTHER, where, NONE if status is None else str(status))
         self.request_seconds.observe(seconds, where)
 
-    def run(self, log: Sized) -> "RunFigures":
+    def run(self, log: Sized) -> "RunMetrics":
         """Who counts one run. `log` knows how many events it has told so far."""
-        return RunFigures(self, log)
+        return RunMetrics(self, log)
 
     def tool_label(self, name: str) -> str:
         """Only what the agent offers gets a label of its own, whatever a model or a client makes up."""
@@ -74,7 +74,7 @@ class Metrics:
         return name if name in self._tools else OTHER
 
 
-class RunFigures:
+class RunMetrics:
     """Counts one run."""
 
     def __init__(self, metrics: Metrics, log: Sized) -> None:
@@ -130,12 +130,12 @@ class RunFigures:
             add("reasoning", by=usage.reasoning_tokens)
 
 
-_COUNTED: dict[type[e.Event], Callable[[RunFigures, Any], None]] = {
-    e.TextStarted: RunFigures.text_started,
-    e.TextEnded: RunFigures.text_ended,
-    e.StepFinished: RunFigures.step_finished,
-    e.HistoryCompacted: RunFigures.step_finished,  # a model call, too
-    e.ToolFinished: RunFigures.tool_finished,
-    e.RunFinished: RunFigures.finished,
-    e.RunFailed: RunFigures.failed,
+_COUNTED: dict[type[e.Event], Callable[[RunMetrics, Any], None]] = {
+    e.TextStarted: RunMetrics.text_started,
+    e.TextEnded: RunMetrics.text_ended,
+    e.StepFinished: RunMetrics.step_finished,
+    e.HistoryCompacted: RunMetrics.step_finished,  # a model call, too
+    e.ToolFinished: RunMetrics.tool_finished,
+    e.RunFinished: RunMetrics.finished,
+    e.RunFailed: RunMetrics.failed,
 }

@@ -17,7 +17,7 @@ from holodeck.core.text import clean, shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import ToolUnavailable
 from holodeck.tools.mcp_catalog import Catalog
-from holodeck.tools.mcp_link import Link, Refusal
+from holodeck.tools.mcp_link import Link, McpRefusal
 from holodeck.tools.mcp_server import McpServer, McpState
 from holodeck.tools.mcp_settings import McpSettings
 from holodeck.tools.mcp_values import MAX_DEPTH, clean_json, depth_exceeds, tool_result
@@ -117,7 +117,7 @@ class McpToolset:
             case McpError(code=code) if code == CONNECTION_CLOSED:
                 how = "stopped" if error.message == "Connection closed" else f"broke off ({error.message})"
                 return f"The tool server '{self._settings.name}' {how} during {name}, which may have taken effect."
-            case McpError(code=code) if code in list(Refusal):
+            case McpError(code=code) if code in list(McpRefusal):
                 return f"{name} failed: the tool server '{self._settings.name}' {error.message}."
             case McpError():
                 return f"{name} failed: {error.message}"
@@ -128,7 +128,7 @@ class McpToolset:
 def _is_passing(error: Exception) -> bool:
     """Whether to ask again may help."""
     if isinstance(error, McpError):
-        return error.code in {CONNECTION_CLOSED, Refusal.UNREACHABLE}
+        return error.code in {CONNECTION_CLOSED, McpRefusal.UNREACHABLE}
     return isinstance(error, TimeoutError | ToolUnavailable)
 
 

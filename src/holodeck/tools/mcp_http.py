@@ -21,7 +21,7 @@ import msgspec
 from anyio.streams.memory import MemoryObjectReceiveStream
 
 from holodeck.tools import mcp_wire as wire
-from holodeck.tools.mcp_link import OUTBOX, CannotConnect, Link, Refusal
+from holodeck.tools.mcp_link import OUTBOX, CannotConnect, Link, McpRefusal
 from holodeck.tools.mcp_sdk import (
     ClientMessageMetadata,
     ReadStream,
@@ -131,9 +131,9 @@ class _Guard(httpx2.AsyncBaseTransport):
         try:
             response = await self._network.handle_async_request(request)
         except (httpx2.ConnectError, httpx2.ConnectTimeout):
-            return _error(Refusal.UNREACHABLE, "cannot be reached")
+            return _error(McpRefusal.UNREACHABLE, "cannot be reached")
         except httpx2.TransportError as error:
-            return _error(Refusal.UNUSABLE, f"broke the connection ({type(error).__name__})")
+            return _error(McpRefusal.UNUSABLE, f"broke the connection ({type(error).__name__})")
         if refusal := _refusal(request, response):
             await response.aclose()
             return refusal
@@ -155,14 +155,14 @@ class _Guard(httpx2.AsyncBaseTransport):
 
 def _refusal(request: httpx2.Request, response: httpx2.Response) -> httpx2.Response | None:
     if response.headers.get("content-encoding", "identity") != "identity":
-        return _error(Refusal.UNUSABLE, "sent a compressed answer, though asked not to")
+        return _error(McpRefusal.UNUSABLE, "sent a compressed answer, though asked not to")
     match response.status_code:
         case 401 | 403 as status:
-            return _error(Refusal.UNAUTHORIZED, f"does not accept our credentials (HTTP {status})")
+            return _error(McpRefusal.UNAUTHORIZED, f"does not accept our credentials (HTTP {status})")
         case 404 if "mcp-session-id" in request.headers:
-            return _error(Refusal.UNKNOWN_SESSION, "forgot our session (HTTP 404)")
+            return _error(McpRefusal.UNKNOWN_SESSION, "forgot our session (HTTP 404)")
         case status if status >= 400 and not _is_json(response):  # noqa: PLR2004  HTTP's errors
-            return _error(Refusal.UNUSABLE, f"answered with HTTP {status}")
+            return _error(McpRefusal.UNUSABLE, f"answered with HTTP {status}")
     return None
 
 
@@ -170,7 +170,7 @@ def _is_json(response: httpx2.Response) -> bool:
     return response.headers.get("content-type", "").lower().startswith("application/json")
 
 
-def _error(code: Refusal, message: str) -> httpx2.Response:
+def _error(code: McpRefusal, message: str) -> httpx2.Response:
     """What the SDK takes for the server's own answer to the request at hand."""
     body = {"jsonrpc": "2.0", "id": None, "error": {"code": int(code), "message": message}}
     headers = {"content-type": "application/json"}

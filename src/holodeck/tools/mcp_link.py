@@ -20,7 +20,7 @@ class CannotConnect(Exception):
         self.advice = advice
 
 
-class Refusal(IntEnum):
+class McpRefusal(IntEnum):
     """JSON-RPC error codes that a transport answers with in the server's name. Its messages are sentences of ours."""
 
     UNAUTHORIZED = 401

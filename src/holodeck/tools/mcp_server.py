@@ -21,7 +21,7 @@ from msgspec import ValidationError
 
 from holodeck.core.text import one_line
 from holodeck.errors import StartError, ToolUnavailable
-from holodeck.tools.mcp_link import CannotConnect, Link, Refusal
+from holodeck.tools.mcp_link import CannotConnect, Link, McpRefusal
 from holodeck.tools.mcp_session import McpSession, UnsupportedVersion, conversation
 from holodeck.tools.mcp_settings import McpSettings
 from holodeck.tools.mcp_wire import CallResult, McpError, ToolEntry
@@ -117,7 +117,7 @@ class McpServer:
         try:
             answer = await self._call_once(tool, arguments)
         except McpError as error:
-            if error.code != Refusal.UNKNOWN_SESSION:
+            if error.code != McpRefusal.UNKNOWN_SESSION:
                 raise
             answer = await self._call_once(tool, arguments)
         self._setbacks = 0  # it works: the next crash is the first one again
@@ -128,7 +128,7 @@ class McpServer:
         try:
             return await session.call_tool(tool, arguments)
         except McpError as error:
-            if error.code in {Refusal.UNKNOWN_SESSION, Refusal.UNREACHABLE}:
+            if error.code in {McpRefusal.UNKNOWN_SESSION, McpRefusal.UNREACHABLE}:
                 link.end(error.message)
             raise
 
@@ -237,9 +237,9 @@ class McpServer:
 def _refused(error: McpError, link: Link) -> CannotConnect:
     if link.ended.is_set():
         return CannotConnect("", link.advice)
-    if error.code == Refusal.UNREACHABLE:
+    if error.code == McpRefusal.UNREACHABLE:
         return CannotConnect(error.message, "Is it running? Check its `url`.")
-    if error.code == Refusal.UNAUTHORIZED:
+    if error.code == McpRefusal.UNAUTHORIZED:
         return CannotConnect(error.message, "Check its `headers`.")
     return CannotConnect(f"refused to start: {error.message}", link.advice)
 

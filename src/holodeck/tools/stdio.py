@@ -18,7 +18,7 @@ from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStre
 
 from holodeck.core.text import one_line
 from holodeck.tools import mcp_wire as wire
-from holodeck.tools.mcp_link import OUTBOX, CannotConnect, Link, Refusal
+from holodeck.tools.mcp_link import OUTBOX, CannotConnect, Link, McpRefusal
 from holodeck.tools.mcp_settings import McpSettings
 from holodeck.tools.mcp_wire import Message, RequestId
 from holodeck.tools.stdio_framing import LineFramer, Oversize
@@ -145,7 +145,7 @@ class _Conversation:
             return  # a notification, or a request of the server's: no call waits for it
         for waiting in list(self.owed) if request is None else [request]:
             self.owed.pop(waiting, None)
-            await self.inbox.send(wire.error(waiting, Refusal.UNUSABLE, why))
+            await self.inbox.send(wire.error(waiting, McpRefusal.UNUSABLE, why))
 
     def _warn(self, event: str, **details: str) -> None:
         _log.warning(event, extra={"details": {"server": self.settings.name, **details}})

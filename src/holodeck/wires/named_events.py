@@ -1,6 +1,6 @@
 """Streams of named events: `event:` and one line of JSON, as the REST and chat-stream wires have them.
 
-Knows frames and their numbers. What an event of a run means on a wire is told by that wire's teller, which gives frames
+Knows frames and their numbers. What an event of a run means on a wire is told by that wire's mapper, which gives frames
 without their `id` line. It is `<run>:<n>`, n being the event's place in the run's log; of several frames that tell one
 event only the last has it, so that a client which comes back never misses half.
 """
@@ -24,7 +24,7 @@ class StreamEvent(msgspec.Struct, frozen=True):
         return sse.frame(self.data, event=self.event)
 
 
-class Teller(Protocol):
+class EventMapper(Protocol):
     """Tells one run to one reader. It sees every event from the first on, in order."""
 
     def tell(self, event: Event) -> Sequence[bytes]:
@@ -35,9 +35,9 @@ class NamedEventEncoder:
     content_type: ClassVar[str] = sse.CONTENT_TYPE
     keepalive: ClassVar[bytes] = sse.KEEPALIVE
 
-    def __init__(self, run_id: str, teller: Teller) -> None:
+    def __init__(self, run_id: str, mapper: EventMapper) -> None:
         self._id = sse.id_prefix(run_id)
-        self._tell = teller.tell
+        self._tell = mapper.tell
 
     def encode(self, event: Event, n: int | None = None) -> bytes:
         return self.encode_many(((n, event),))

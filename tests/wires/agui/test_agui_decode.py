@@ -190,7 +190,7 @@ TAKEN: dict[str, tuple[bytes, int]] = {
     "no messages": (body(messages=[]), 0),
     "reasoning sent back": (with_message(role="reasoning", content="hm", encryptedValue="x"), 0),
     "an activity sent back": (with_message(role="activity", activityType="a", content={}), 0),
-    "an unknown role": (with_message(role="narrator", content="x"), 1),
+    "an unknown role": (with_message(role="emitter", content="x"), 1),
     "an id used twice": (with_message(id="u1", role="user", content="again"), 1),
     "assistant content null": (with_message(role="assistant", content=None), 0),
     "assistant content as parts": (with_message(role="assistant", content=[{"type": "text", "text": "x"}]), 0),

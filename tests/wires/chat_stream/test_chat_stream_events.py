@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 
 from holodeck.core import events as e
-from holodeck.wires.chat_stream.stream import MAX_ACCUMULATED, ChatStreamTeller
+from holodeck.wires.chat_stream.stream import MAX_ACCUMULATED, ChatStreamEventMapper
 from holodeck.wires.named_events import NamedEventEncoder
 from tests.examples import examples
 from tests.wires.sse_parsers import whatwg
@@ -26,7 +26,7 @@ MEMBERS = {
 
 
 def encoder(*, minimal: bool = False) -> NamedEventEncoder:
-    return NamedEventEncoder(RUN, ChatStreamTeller(REQUEST, minimal=minimal))
+    return NamedEventEncoder(RUN, ChatStreamEventMapper(REQUEST, minimal=minimal))
 
 
 def told(story: list[e.Event], *, minimal: bool = False) -> list[tuple[str, dict[str, Any]]]:

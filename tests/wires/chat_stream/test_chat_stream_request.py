@@ -1,4 +1,4 @@
-"""The chat-stream wire's ChatRequest: what is taken, what is stripped, what is refused with which field."""
+"""The chat-stream wire's ChatStreamRequest: what is taken, what is stripped, what is refused with which field."""
 
 import json
 from contextlib import suppress

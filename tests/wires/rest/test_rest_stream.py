@@ -10,7 +10,7 @@ from hypothesis import given
 from holodeck.core import events as e
 from holodeck.core.request import FileNote
 from holodeck.wires.named_events import NamedEventEncoder
-from holodeck.wires.rest.stream import RestTeller
+from holodeck.wires.rest.stream import RestEventMapper
 from tests.examples import examples
 from tests.wires.sse_parsers import whatwg
 from tests.wires.stories import NAMED, RUN, SESSION, USAGE, call, finished, step, stories, text
@@ -36,7 +36,7 @@ LAST = {"stream_end", "error"}
 
 
 def encoder(**fields: Any) -> NamedEventEncoder:
-    return NamedEventEncoder(RUN, RestTeller(RUN, elapsed=lambda: 7, **fields))
+    return NamedEventEncoder(RUN, RestEventMapper(RUN, elapsed=lambda: 7, **fields))
 
 
 def told(story: list[e.Event], **fields: Any) -> list[tuple[str, dict[str, Any]]]:

@@ -5,7 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from holodeck.cli.lines import Interrupted, Lines
-from holodeck.cli.story import call_text
+from holodeck.cli.plain_display import call_text
 from holodeck.core.events import Interrupt
 from holodeck.core.request import Resume
 

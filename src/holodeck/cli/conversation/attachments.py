@@ -22,7 +22,7 @@ MB = 1_000_000
 LONGEST_SHOWN = 200
 
 
-class FileRead(Protocol):
+class ReadAttachment(Protocol):
     """What `holodeck.files` makes of one file."""
 
     @property
@@ -37,7 +37,7 @@ class Attachments:
         self.paths: list[Path] = []
         self.settings = config.agent.files
         self._config = config
-        self._read: Callable[[list[Any]], Awaitable[Sequence[FileRead]]] | None = None
+        self._read: Callable[[list[Any]], Awaitable[Sequence[ReadAttachment]]] | None = None
 
     def add(self, text: str) -> Path:
         """Raises InvalidRequest with a sentence for the user."""
@@ -64,7 +64,7 @@ class Attachments:
         self.paths.clear()
         return (TextPart(text), *(each.part for each in read)), [each.note for each in read]
 
-    def _reader(self) -> Callable[[list[Any]], Awaitable[Sequence[FileRead]]]:
+    def _reader(self) -> Callable[[list[Any]], Awaitable[Sequence[ReadAttachment]]]:
         limits = import_module("holodeck.files.limits").FileLimits(
             max_files=self.settings.max_files,
             max_file_bytes=round(self.settings.max_file_mb * MB),

@@ -1,4 +1,4 @@
-"""The conversation itself: read a line, obey it or have it answered, until the user leaves.
+"""The conversation itself: read a line, dispatch it or have it answered, until the user leaves.
 
 Knows lines and a display, not where they come from or lead to; signals are the terminal's way to say "stop".
 """
@@ -16,11 +16,11 @@ from holodeck.agent.context import AgentContext
 from holodeck.agent.loop import run
 from holodeck.cli.conversation.approvals import decide
 from holodeck.cli.conversation.attachments import dropped_files
-from holodeck.cli.conversation.commands import WORDS_THAT_LEAVE, Leave, Outcome, SayAgain, obey
-from holodeck.cli.conversation.talk import Talk
+from holodeck.cli.conversation.chat_context import ChatContext
+from holodeck.cli.conversation.commands import WORDS_THAT_LEAVE, Exit, Outcome, Retry, dispatch
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Interrupted, Lines
-from holodeck.cli.story import cost_text
+from holodeck.cli.plain_display import cost_text
 from holodeck.core.events import Emit, Ending, Event, Interrupt, RunFailed, RunFinished
 from holodeck.core.messages import UserMessage
 from holodeck.core.request import FileNote, Resume
@@ -43,17 +43,17 @@ class Watch(Protocol):
 class Chat:
     def __init__(
         self,
-        talk: Talk,
+        talk: ChatContext,
         lines: Lines,
         *,
-        person: bool,
+        interactive: bool,
         checks: InputChecks | None = None,
         watch: Watch | None = None,
     ) -> None:
-        """`person`: somebody sits at a terminal, else a script waits for an exit code."""
-        self._talk = talk
+        """`interactive`: a user types at a terminal; otherwise a script waits for an exit code."""
+        self._context = talk
         self._lines = lines
-        self._person = person
+        self._interactive = interactive
         self._checks = checks or InputChecks()
         self._watch = watch
         self._failed = False
@@ -61,8 +61,8 @@ class Chat:
 
     async def go(self) -> int:
         """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed."""
-        if not self._person:  # nobody types meanwhile, and an agent that cannot start is what a script has to learn
-            await self._talk.starting.get()
+        if not self._interactive:  # a script has to learn at once that the agent cannot start
+            await self._context.starting.get()
         interrupted = False
         while not self._leaving:
             try:
@@ -71,16 +71,16 @@ class Chat:
                 if interrupted:
                     return INTERRUPTED
                 interrupted = True
-                self._talk.say(self._talk.paint.dim("(Ctrl+C again leaves)"))
+                self._context.say(self._context.paint.dim("(Ctrl+C again leaves)"))
                 continue
             interrupted = False
-            if line is None or line.strip().lower() in WORDS_THAT_LEAVE or isinstance(await self._take(line), Leave):
-                return ANSWER_FAILED if self._failed and not self._person else 0
+            if line is None or line.strip().lower() in WORDS_THAT_LEAVE or isinstance(await self._take(line), Exit):
+                return ANSWER_FAILED if self._failed and not self._interactive else 0
         return INTERRUPTED
 
     async def _line(self) -> str | None:
         """The next line; raises at once what the start of the agent raised while the user was typing."""
-        starting = self._talk.starting.task
+        starting = self._context.starting.task
         reading = asyncio.create_task(self._lines.read(self._prompt()))
         try:
             await asyncio.wait({reading, starting}, return_when=asyncio.FIRST_COMPLETED)
@@ -92,7 +92,7 @@ class Chat:
             await asyncio.wait({reading})
 
     def _prompt(self) -> str:
-        files = len(self._talk.attachments.paths)
+        files = len(self._context.attachments.paths)
         return f"[{files} file{'s' * (files > 1)}] {PROMPT}" if files else PROMPT
 
     # what a line means
@@ -101,7 +101,7 @@ class Chat:
         try:
             return await self._follow(line)
         except HoloDeckError as error:
-            if self._talk.starting.failed:
+            if self._context.starting.failed:
                 raise  # there is nobody to talk to
             self._complain(error.message)
             return None
@@ -109,16 +109,16 @@ class Chat:
     async def _follow(self, line: str) -> Outcome:
         if paths := dropped_files(line.strip()):
             for path in paths:
-                self._talk.attachments.add(path)
-            self._talk.tell_attachments()
+                self._context.attachments.add(path)
+            self._context.tell_attachments()
             return None
         if _COMMAND.match(line):
-            outcome = await obey(self._talk, line.strip())
-            if isinstance(outcome, SayAgain):
+            outcome = await dispatch(self._context, line.strip())
+            if isinstance(outcome, Retry):
                 await self._answer(outcome.message, ())
             return outcome
         if (text := self._checked(line)) is not None:
-            content, notes = await self._talk.attachments.with_text(text)
+            content, notes = await self._context.attachments.with_text(text)
             await self._answer(UserMessage(content=content), notes)
         return None
 
@@ -132,12 +132,12 @@ class Chat:
 
     def _complain(self, text: str) -> None:
         self._failed = True
-        self._talk.complain(f"✗ {one_line(text, 500)}")
+        self._context.complain(f"✗ {one_line(text, 500)}")
 
     # answers
 
     async def _answer(self, message: UserMessage, notes: Sequence[FileNote]) -> None:
-        talk, begun = self._talk, time.monotonic()
+        talk, begun = self._context, time.monotonic()
         for note in notes:
             talk.say(talk.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
         try:
@@ -158,7 +158,7 @@ class Chat:
     async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
         answers = []
         for interrupt in interrupts:
-            answer = await decide(interrupt, self._lines, self._talk.say)
+            answer = await decide(interrupt, self._lines, self._context.say)
             if answer is None:
                 break
             answers.append(answer)
@@ -171,7 +171,7 @@ class Chat:
         files: Sequence[FileNote] = (),
     ) -> Ending | None:
         """One run, which Ctrl+C stops; a second one leaves. None if it was stopped before it began."""
-        heard = _Heard()
+        heard = _EndingWatch()
         reply = asyncio.create_task(self._reply(heard, input, resume, files))
         with self._interrupts(reply) as enough:
             leaving = asyncio.create_task(enough.wait())
@@ -185,19 +185,19 @@ class Chat:
                         await asyncio.wait({reply}, timeout=LEAVE_SECONDS)
                 if reply.done() and not reply.cancelled():
                     reply.exception()  # it was seen, also if closing fails for the same reason: nobody reads us any more
-                self._talk.display.close()
+                self._context.display.close()
         if reply.done() and not reply.cancelled():
             reply.result()
         return heard.ending
 
     async def _reply(
         self,
-        heard: "_Heard",
+        heard: "_EndingWatch",
         input: Sequence[UserMessage],  # noqa: A002  AgentContext's word
         resume: Sequence[Resume],
         files: Sequence[FileNote],
     ) -> None:
-        talk = self._talk
+        talk = self._context
         if not talk.starting.task.done():
             talk.display.wait_for("starting")
         agent = await talk.starting.get()
@@ -232,12 +232,12 @@ class Chat:
             yield enough
         finally:
             loop.remove_signal_handler(signal.SIGINT)
-            if self._person and not enough.is_set():
+            if self._interactive and not enough.is_set():
                 self._leaving = False  # one Ctrl+C only stops the answer
 
     def _status(self, seconds: float) -> None:
-        talk = self._talk
-        if not self._person or talk.config.quiet or self._leaving:
+        talk = self._context
+        if not self._interactive or talk.config.quiet or self._leaving:
             return
         usage = talk.session.usage
         facts = [f"{talk.session.message_count}/{talk.config.max_messages} messages"]
@@ -246,7 +246,7 @@ class Chat:
         talk.say(talk.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
 
 
-class _Heard:
+class _EndingWatch:
     def __init__(self) -> None:
         self.ending: Ending | None = None
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import NamedTuple, TypeAlias
 
 from holodeck.cli.conversation.archive import Archive, ChatEntry, typed_path, write_whole
+from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.session import ChatSession
-from holodeck.cli.conversation.talk import Talk
-from holodeck.cli.story import call_text
+from holodeck.cli.plain_display import call_text
 from holodeck.config.model_schema import PriceSettings
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.text import one_line, terminal_safe
@@ -21,26 +21,26 @@ SHORT_DESCRIPTION = 60
 SHORT_LIST = 20
 
 
-class Leave(NamedTuple):
+class Exit(NamedTuple):
     """The user wants to go."""
 
 
-class SayAgain(NamedTuple):
+class Retry(NamedTuple):
     """The user wants another answer to this message."""
 
     message: UserMessage
 
 
-Outcome: TypeAlias = Leave | SayAgain | None
+Outcome: TypeAlias = Exit | Retry | None
 
 
 class Command(NamedTuple):
     help: str
-    run: Callable[[Talk, str], Awaitable[Outcome]]
+    run: Callable[[ChatContext, str], Awaitable[Outcome]]
     argument: str = ""
 
 
-async def obey(talk: Talk, line: str) -> Outcome:
+async def dispatch(talk: ChatContext, line: str) -> Outcome:
     """Carries out a line that starts with a slash. Raises HoloDeckError with a sentence for the user."""
     name, _, argument = line.partition(" ")
     name = ALIASES.get(name.lower(), name.lower())
@@ -50,21 +50,21 @@ async def obey(talk: Talk, line: str) -> Outcome:
     return await command.run(talk, argument.strip())
 
 
-async def _help(talk: Talk, _argument: str) -> Outcome:
+async def _help(talk: ChatContext, _argument: str) -> Outcome:
     for name, command in COMMANDS.items():
         talk.say(f"{talk.paint.bold(f'{name} {command.argument}'.ljust(16))} {command.help}")
     talk.say(talk.paint.dim("Alt+Enter begins a new line, Ctrl+C stops an answer, Ctrl+D leaves."))
     return None
 
 
-async def _clear(talk: Talk, _argument: str) -> Outcome:
+async def _clear(talk: ChatContext, _argument: str) -> Outcome:
     talk.keep()
     talk.change_session(ChatSession(agent_name=talk.session.agent_name))
     talk.say(talk.paint.dim("A new conversation."))
     return None
 
 
-async def _history(talk: Talk, _argument: str) -> Outcome:
+async def _history(talk: ChatContext, _argument: str) -> Outcome:
     if not talk.session.message_count:
         talk.say(talk.paint.dim("Nothing was said yet."))
     for message in talk.session.transcript.messages:
@@ -89,7 +89,7 @@ def _cut(message: AssistantMessage) -> str:
     return f" [{one_line(message.cut)}]" if message.cut else ""
 
 
-async def _save(talk: Talk, argument: str) -> Outcome:
+async def _save(talk: ChatContext, argument: str) -> Outcome:
     path = talk.archive.save(talk.session, typed_path(argument) if argument else None)
     talk.keeps = True
     talk.say(f"Saved to {path}")
@@ -97,7 +97,7 @@ async def _save(talk: Talk, argument: str) -> Outcome:
     return None
 
 
-async def _load(talk: Talk, argument: str) -> Outcome:
+async def _load(talk: ChatContext, argument: str) -> Outcome:
     if not argument:
         for line in listed(talk.archive)[:SHORT_LIST]:
             talk.say(line)
@@ -120,7 +120,7 @@ def _entry_line(entry: ChatEntry) -> str:
     return f"{entry.session_id}  {when:%Y-%m-%d %H:%M}  {one_line(entry.agent_name, 20)}  {title}"
 
 
-async def _tools(talk: Talk, _argument: str) -> Outcome:
+async def _tools(talk: ChatContext, _argument: str) -> Outcome:
     agent = await talk.starting.get()
     tools, missing = agent.tools.schemas(), [each for each in agent.tools.health() if not each.ready]
     if not (tools or missing):
@@ -134,7 +134,7 @@ async def _tools(talk: Talk, _argument: str) -> Outcome:
     return None
 
 
-async def _model(talk: Talk, argument: str) -> Outcome:
+async def _model(talk: ChatContext, argument: str) -> Outcome:
     agent = await (talk.starting.use_model(argument) if argument else talk.starting.get())
     price = talk.starting.choice.price
     talk.say(" · ".join([one_line(agent.model.name), *([_price(price)] if price else [])]))
@@ -146,14 +146,14 @@ def _price(price: PriceSettings) -> str:
     return f"{price.input:g} in, {price.output:g} out{cached} per million tokens"
 
 
-async def _retry(talk: Talk, _argument: str) -> Outcome:
+async def _retry(talk: ChatContext, _argument: str) -> Outcome:
     message = talk.session.take_back_last_turn()
     if message is None:
         raise InvalidRequest("There is nothing to ask again.")
-    return SayAgain(message)
+    return Retry(message)
 
 
-async def _export(talk: Talk, argument: str) -> Outcome:
+async def _export(talk: ChatContext, argument: str) -> Outcome:
     path = typed_path(argument or f"chat-{talk.session.session_id}.md")
     _write_new(path, to_markdown(talk.session))
     talk.say(f"Wrote {path}")
@@ -169,14 +169,14 @@ def _write_new(path: Path, text: str) -> None:
         raise InvalidRequest(f"{path} cannot be written: {error.strerror}") from error
 
 
-async def _attach(talk: Talk, argument: str) -> Outcome:
+async def _attach(talk: ChatContext, argument: str) -> Outcome:
     if argument:
         talk.attachments.add(argument)
     talk.tell_attachments()
     return None
 
 
-async def _reasoning(talk: Talk, _argument: str) -> Outcome:
+async def _reasoning(talk: ChatContext, _argument: str) -> Outcome:
     replies = [each for each in talk.session.transcript.messages if isinstance(each, AssistantMessage)]
     thoughts = terminal_safe(next((each.reasoning for each in reversed(replies) if each.reasoning), ""))
     for line in thoughts.splitlines() or ["The model has not told its thoughts."]:
@@ -184,14 +184,14 @@ async def _reasoning(talk: Talk, _argument: str) -> Outcome:
     return None
 
 
-async def _verbose(talk: Talk, _argument: str) -> Outcome:
+async def _verbose(talk: ChatContext, _argument: str) -> Outcome:
     talk.display.verbose = not talk.display.verbose
     talk.say(f"Details are {'shown' if talk.display.verbose else 'hidden'}.")
     return None
 
 
-async def _exit(_talk: Talk, _argument: str) -> Outcome:
-    return Leave()
+async def _exit(_context: ChatContext, _argument: str) -> Outcome:
+    return Exit()
 
 
 COMMANDS = {

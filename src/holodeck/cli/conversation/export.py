@@ -1,7 +1,7 @@
 """A conversation as a Markdown page that people can read and send on."""
 
 from holodeck.cli.conversation.session import ChatSession
-from holodeck.cli.story import call_text
+from holodeck.cli.plain_display import call_text
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.text import one_line, shorten, terminal_safe
 

@@ -2,7 +2,7 @@
 
 One `Screen` serves a whole conversation. Everything that a model or a tool said passes the sanitiser before it is
 rendered. Pictures are painted at most 20 times a second, and less often when rendering them is slow. Knows nothing of
-keyboards and prompts; `holodeck.cli.story` tells the same story where there is no terminal.
+keyboards and prompts; `holodeck.cli.plain_display` tells the same story where there is no terminal.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from typing import IO
 from rich.cells import cell_len
 from rich.text import Text
 
+from holodeck.cli.plain_display import SHORT_RESULT, call_text, usage_text
 from holodeck.cli.safe_stream import SafeStream
-from holodeck.cli.story import SHORT_RESULT, call_text, usage_text
 from holodeck.cli.terminal.markdown import (
     GrowingMarkdown,
     GrowingText,

@@ -10,7 +10,7 @@ from typing import Literal, TypeAlias
 Why: TypeAlias = Literal["damaged", "encrypted", "too_large"]
 
 
-class Refusal(Exception):
+class DocumentRefused(Exception):
     """The document cannot be read. The text ends a sentence that starts with the file's name: "report.pdf …"."""
 
     def __init__(self, why: Why, sentence: str) -> None:

@@ -10,7 +10,7 @@ import zlib
 from collections.abc import Collection, Iterator
 from io import BytesIO
 
-from holodeck.files.documents.document import Refusal
+from holodeck.files.documents.document import DocumentRefused
 from holodeck.files.documents.xml import Element, elements
 
 MAX_ENTRIES = 2_000
@@ -25,7 +25,7 @@ class Package:
         try:
             self._archive = zipfile.ZipFile(BytesIO(data))
         except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
-            raise Refusal("damaged", "is damaged: it is no complete zip archive") from error
+            raise DocumentRefused("damaged", "is damaged: it is no complete zip archive") from error
         self._names = _checked(self._archive.infolist(), len(data))
 
     def has(self, name: str) -> bool:
@@ -39,7 +39,9 @@ class Package:
             with self._archive.open(name) as stream:
                 yield from elements(stream, tags)
         except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise Refusal("damaged", f"is damaged: its part {posixpath.basename(name)} cannot be unpacked") from error
+            raise DocumentRefused(
+                "damaged", f"is damaged: its part {posixpath.basename(name)} cannot be unpacked"
+            ) from error
 
     def root(self, name: str, tag: str) -> Element:
         return next(self.elements(name, tag), Element(tag, {}))
@@ -48,7 +50,7 @@ class Package:
         """The part that everything starts from. Word has been seen to call it document2.xml."""
         found = self.related("", "officeDocument")
         if not found or not self.has(found[0]):
-            raise Refusal("damaged", "is damaged: its main part is missing")
+            raise DocumentRefused("damaged", "is damaged: its main part is missing")
         return found[0]
 
     def related(self, part: str, kind: str) -> list[str]:
@@ -70,10 +72,10 @@ class Package:
 
 def _checked(infos: list[zipfile.ZipInfo], packed: int) -> Collection[str]:
     if len(infos) > MAX_ENTRIES:
-        raise Refusal("too_large", f"holds {len(infos):,} parts; {MAX_ENTRIES:,} are the limit")
+        raise DocumentRefused("too_large", f"holds {len(infos):,} parts; {MAX_ENTRIES:,} are the limit")
     if any(info.flag_bits & _ENCRYPTED for info in infos):
-        raise Refusal("encrypted", "is protected by a password")
+        raise DocumentRefused("encrypted", "is protected by a password")
     unpacked = sum(info.file_size for info in infos)
     if unpacked > MAX_UNPACKED or (unpacked > HARMLESS and unpacked > packed * MAX_RATIO):
-        raise Refusal("too_large", f"grows to {unpacked:,} bytes when it is unpacked")
+        raise DocumentRefused("too_large", f"grows to {unpacked:,} bytes when it is unpacked")
     return {info.filename for info in infos}

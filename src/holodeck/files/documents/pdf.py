@@ -8,7 +8,7 @@ from io import BytesIO
 from pypdf import PdfReader
 from pypdf.errors import DependencyError, PyPdfError
 
-from holodeck.files.documents.document import Document, Refusal, counted
+from holodeck.files.documents.document import Document, DocumentRefused, counted
 
 MAX_PAGES = 2_000
 # What pure-Python parsers raise on what they did not expect.
@@ -22,12 +22,12 @@ def read(data: bytes) -> Document:
     try:
         reader = PdfReader(BytesIO(data))
         if reader.is_encrypted and not reader.decrypt(""):  # most are locked against printing, not against reading
-            raise Refusal("encrypted", "is protected by a password")
+            raise DocumentRefused("encrypted", "is protected by a password")
         number = len(reader.pages)
     except DependencyError as error:
-        raise Refusal("encrypted", "is protected in a way that cannot be opened here") from error
+        raise DocumentRefused("encrypted", "is protected in a way that cannot be opened here") from error
     except FAULTS as error:
-        raise Refusal("damaged", "is damaged: it cannot be read as PDF") from error
+        raise DocumentRefused("damaged", "is damaged: it cannot be read as PDF") from error
     return Document(_pages(reader, number), counted(number, "page"))
 
 
@@ -39,7 +39,7 @@ def _pages(reader: PdfReader, number: int) -> Iterator[str]:
         except FAULTS as error:
             failed += 1
             if failed == number:
-                raise Refusal("damaged", "is damaged: none of its pages can be read") from error
+                raise DocumentRefused("damaged", "is damaged: none of its pages can be read") from error
             text = "[This page is damaged.]"
         if text:
             yield f"Page {index + 1}\n{text}"

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps
 
-from holodeck.files.documents.document import Document, Refusal
+from holodeck.files.documents.document import Document, DocumentRefused
 
 MAX_PIXELS = 50_000_000
 LONG_SIDE = 1_600  # pixels: an A4 page of 10-point letters is still read
@@ -37,14 +37,14 @@ def _pixels(data: bytes) -> Any:
     try:
         image: Image.Image = Image.open(BytesIO(data), formats=FORMATS)
         if image.width * image.height > MAX_PIXELS:  # Pillow itself only warns up to twice as many
-            raise Refusal("too_large", f"has {image.width:,} x {image.height:,} pixels")
+            raise DocumentRefused("too_large", f"has {image.width:,} x {image.height:,} pixels")
         image.draft("RGB", (LONG_SIDE, LONG_SIDE))  # a JPEG can be decoded small in the first place
         image.load()
         image = ImageOps.exif_transpose(image)
         image.thumbnail((LONG_SIDE, LONG_SIDE))
         seen = image.convert("RGBA")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise Refusal("damaged", "is damaged: it cannot be shown as a picture") from error
+        raise DocumentRefused("damaged", "is damaged: it cannot be shown as a picture") from error
     paper = Image.new("RGBA", seen.size, "white")
     return np.asarray(Image.alpha_composite(paper, seen).convert("RGB"))[:, :, ::-1]
 

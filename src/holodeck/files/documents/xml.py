@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import IO
 from xml.parsers import expat
 
-from holodeck.files.documents.document import Refusal
+from holodeck.files.documents.document import DocumentRefused
 
 MAX_DEPTH = 256
 MAX_TEXT = 1_000_000  # characters of one element: a cell holds 32,767, and appending without end is quadratic
@@ -54,7 +54,7 @@ def elements(stream: IO[bytes], tags: Collection[str]) -> Iterator[Element]:
             yield from builder.take()
         builder.parser.Parse(b"", True)
     except expat.ExpatError as error:
-        raise Refusal("damaged", "is damaged: its XML breaks off or makes no sense") from error
+        raise DocumentRefused("damaged", "is damaged: its XML breaks off or makes no sense") from error
     yield from builder.take()
 
 
@@ -80,7 +80,7 @@ class _Builder:
     def _start(self, name: str, attributes: dict[str, str]) -> None:
         self._depth += 1
         if self._depth > MAX_DEPTH:
-            raise Refusal("damaged", f"is nested more than {MAX_DEPTH} levels deep")
+            raise DocumentRefused("damaged", f"is nested more than {MAX_DEPTH} levels deep")
         tag = name.rpartition("}")[2]
         if self._skipping or tag == _SKIPPED:
             self._skipping = self._skipping or self._depth
@@ -104,7 +104,7 @@ class _Builder:
             self._open[-1].text += text
 
     def _doctype(self, *_: object) -> None:
-        raise Refusal("damaged", "declares a document type, which no Office program writes")
+        raise DocumentRefused("damaged", "declares a document type, which no Office program writes")
 
     def _attribute(self, name: str) -> str:
         known = self._names.get(name)

@@ -10,15 +10,15 @@ from starlette.responses import JSONResponse, Response
 
 from holodeck._version import __version__
 from holodeck.agent.context import ANONYMOUS
-from holodeck.runs.intake import first_of_use
-from holodeck.runs.repeats import RunKey
+from holodeck.runs.client_history import first_of_use
+from holodeck.runs.idempotency import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import ProtocolType
-from holodeck.server.routes.asking import json_body, server_of
+from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
-from holodeck.server.stream import EventStream, Reading
+from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.negotiate import encoder_for
@@ -43,7 +43,7 @@ class AguiReaders:
             partial(self._begin, given),
             conversation=given.thread_id,
             key=RunKey(ProtocolType.AG_UI, given.request.user_id or ANONYMOUS, given.run_id, "runId"),
-            essence=given.essence,
+            fingerprint=given.fingerprint,
         )
         self._profiles.setdefault(run, given.profile)
         return self.follow(run, accept, profile=given.profile)
@@ -62,7 +62,7 @@ class AguiReaders:
         chain = self._server.chain() if self._server.chain else None
         return EventStream(
             self._server.runs,
-            [Reading(run, encoder, first, chain)],
+            [Cursor(run, encoder, first, chain)],
             self._server.settings.streams,
             content_type=encoder.content_type,
         )

@@ -11,12 +11,12 @@ from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.options import ProtocolType
 from holodeck.server.readers import named_event_readers_of
-from holodeck.server.routes.asking import json_body, repeat_key_of
+from holodeck.server.routes.request_input import json_body, repeat_key_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.telemetry.context import current
 from holodeck.wires.chat_stream.request import decode
-from holodeck.wires.chat_stream.stream import ChatStreamTeller
+from holodeck.wires.chat_stream.stream import ChatStreamEventMapper
 from holodeck.wires.encoder import Encoder
 from holodeck.wires.named_events import NamedEventEncoder
 
@@ -39,7 +39,7 @@ async def chat_stream(request: Request) -> Response:
 
 
 def _encoder(run: Run, *, request_id: str, minimal: bool) -> Encoder:
-    return NamedEventEncoder(run.run_id, ChatStreamTeller(request_id, minimal=minimal))
+    return NamedEventEncoder(run.run_id, ChatStreamEventMapper(request_id, minimal=minimal))
 
 
 def _prefers_minimal(request: Request) -> bool:

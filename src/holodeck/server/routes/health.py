@@ -6,7 +6,7 @@ from starlette.responses import Response
 
 from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.routes.asking import json_answer, server_of
+from holodeck.server.routes.request_input import json_answer, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AgentHealthResponse, HealthResponse, Moment, ToolServerHealth
 

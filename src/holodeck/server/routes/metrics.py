@@ -8,7 +8,7 @@ from starlette.responses import Response
 from holodeck._version import __version__
 from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.routes.asking import server_of
+from holodeck.server.routes.request_input import server_of
 from holodeck.server.routing import Routes
 from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, page
 from holodeck.telemetry.process import process_figures
@@ -33,8 +33,10 @@ async def _present(server: AgentServer) -> list[Figure]:
     return [
         Gauge("holodeck_info", "The server", about, ("version", "agent", "state")),
         Gauge("holodeck_active_runs", "Runs that are queued or going on", server.runs.busy),
-        Gauge("holodeck_open_streams", "Answers on their way to a client, streamed or waited for", server.places.taken),
-        Gauge("holodeck_open_connections", "Connections, those over the limit included", server.crowd.present),
+        Gauge("holodeck_open_streams", "Answers on their way to a client, streamed or waited for", server.slots.taken),
+        Gauge(
+            "holodeck_open_connections", "Connections, those over the limit included", server.connection_limit.present
+        ),
         Gauge("holodeck_event_loop_tasks", "Tasks, the one that makes this page included", len(asyncio.all_tasks())),
         Gauge("holodeck_active_sessions", "Conversations that are remembered", await server.store.count()),
         Gauge("holodeck_circuit_breaker_state", "1 for the state it is in", _breakers(server), ("service", "state")),

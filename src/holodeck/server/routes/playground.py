@@ -14,8 +14,8 @@ from starlette.responses import JSONResponse, RedirectResponse, Response
 from holodeck._version import __version__
 from holodeck.errors import NotFound
 from holodeck.server.options import ProtocolType
-from holodeck.server.routes.asking import server_of
 from holodeck.server.routes.pages import STRICT, TYPES
+from holodeck.server.routes.request_input import server_of
 from holodeck.server.routing import Routes
 
 routes = Routes()

@@ -9,11 +9,11 @@ from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.options import ProtocolType
 from holodeck.server.readers import milliseconds_of, named_event_readers_of
-from holodeck.server.routes.asking import repeat_key_of, server_of, user_of
+from holodeck.server.routes.request_input import repeat_key_of, server_of, user_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
-from holodeck.server.uploads import chat_of, essence_of
-from holodeck.server.waiting import ending_of
+from holodeck.server.sync_answer import ending_of
+from holodeck.server.uploads import chat_of, fingerprint_of
 from holodeck.telemetry.context import current
 from holodeck.wires import sse
 from holodeck.wires.encoder import Encoder
@@ -21,7 +21,7 @@ from holodeck.wires.named_events import NamedEventEncoder
 from holodeck.wires.reply import error_of, failure_of
 from holodeck.wires.rest.request import run_request
 from holodeck.wires.rest.response import ChatResponse, chat_response
-from holodeck.wires.rest.stream import RestTeller
+from holodeck.wires.rest.stream import RestEventMapper
 
 routes = Routes("/agent", tag="REST", responses=PROBLEMS)
 
@@ -59,8 +59,8 @@ async def _start(request: Request) -> Run:
         read = await server.files.read(uploads) if uploads else []
         return await server.runs.start(run_request(given, user_id=user, read=read))
 
-    essence = b"" if key is None else await essence_of(given, uploads)
-    return await server.start_run(begin, conversation=given.session_id, key=key, essence=essence)
+    fingerprint = b"" if key is None else await fingerprint_of(given, uploads)
+    return await server.start_run(begin, conversation=given.session_id, key=key, fingerprint=fingerprint)
 
 
 def _answer(run: Run, ending: Ending) -> ChatResponse:
@@ -80,10 +80,10 @@ def _answer(run: Run, ending: Ending) -> ChatResponse:
 
 
 def _encoder(run: Run) -> Encoder:
-    teller = RestTeller(
+    mapper = RestEventMapper(
         run.run_id,
         elapsed=lambda: milliseconds_of(run),
         instance=current().request_id,
         files=run.request.files,
     )
-    return NamedEventEncoder(run.run_id, teller)
+    return NamedEventEncoder(run.run_id, mapper)

@@ -5,12 +5,12 @@ from starlette.responses import Response
 
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run
-from holodeck.server.places import take_place
 from holodeck.server.readers import named_event_readers_of
 from holodeck.server.routes.agui import readers_of
-from holodeck.server.routes.asking import json_answer, server_of, text_header, user_of, whole_number
+from holodeck.server.routes.request_input import json_answer, server_of, text_header, user_of, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
+from holodeck.server.slots import acquire_slot
 from holodeck.wires.sse import position_after
 
 # Ids are the client's own and may hold a slash. Who does not escape it, is understood as far as that goes, hence `:path`;
@@ -45,7 +45,7 @@ async def events(request: Request) -> Response:
     first = _first(run, after, text_header(request, "last-event-id"))
     if run.log.ended and first == len(run.log):
         return Response(status_code=204)
-    take_place()
+    acquire_slot()
     again = named_event_readers_of(request).follow(run, first)
     return again or readers_of(request).follow(run, request.headers.get("accept"), first=first)
 

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.routes.asking import json_answer, server_of, session_id, user_of
+from holodeck.server.routes.request_input import json_answer, server_of, session_id, user_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, PendingResponse, Question, SessionResponse, SummaryResponse
 

@@ -48,7 +48,7 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
     warnings: tuple[str, ...] = ()  # for the log: what was dropped
 
     @property
-    def essence(self) -> bytes:
+    def fingerprint(self) -> bytes:
         """What two postings of one request have in common; times of messages are made when they are read."""
         told = self.thread_id, [message.id for message in self.request.messages], self.request.resume
         return sha256(json_bytes(told)).digest()

@@ -58,9 +58,9 @@ _F = TypeVar("_F", bound=_Teller)
 
 
 def _tells(kind: type[e.Event]) -> Callable[[_F], _F]:
-    def register(teller: _F) -> _F:
-        _TABLE[kind] = teller
-        return teller
+    def register(mapper: _F) -> _F:
+        _TABLE[kind] = mapper
+        return mapper
 
     return register
 

@@ -1,4 +1,4 @@
-"""The chat-stream wire's ChatRequest → RunRequest (ORC-01). Another shape than REST's, with limits of its own."""
+"""The chat-stream wire's ChatStreamRequest → RunRequest (ORC-01). Another shape than REST's, with limits of its own."""
 
 from typing import Annotated, Any, TypeAlias
 
@@ -17,7 +17,7 @@ MAX_INPUT = 5_000
 ForeignId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)]
 
 
-class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
+class ChatStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
     """What a user says. Control characters are dropped before it is measured."""
 
     input: Annotated[
@@ -33,8 +33,8 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     ] = None
 
 
-def decode(body: bytes) -> ChatRequest:
-    """Reads a body; raises InvalidRequest (400 no JSON, 422 no ChatRequest)."""
+def decode(body: bytes) -> ChatStreamRequest:
+    """Reads a body; raises InvalidRequest (400 no JSON, 422 no ChatStreamRequest)."""
     raw = parse(body)
     if raw.get("input") is None:
         raise InvalidRequest("input is missing", field="input")
@@ -43,7 +43,7 @@ def decode(body: bytes) -> ChatRequest:
         raise InvalidRequest("input has to say something", field="input")
     if len(said) > MAX_INPUT:
         raise InvalidRequest(f"input has {len(said):,} characters; {MAX_INPUT:,} are allowed", field="input")
-    return ChatRequest(
+    return ChatStreamRequest(
         input=said,
         conversation_id=_id(raw.get("conversation_id"), "conversation_id"),
         user_id=_id(raw.get("user_id"), "user_id"),
@@ -54,5 +54,5 @@ def _id(value: Any, path: str) -> str | None:
     return None if value is None else foreign_id(value, path)
 
 
-def run_request(chat: ChatRequest, *, session_id: str, user_id: str) -> RunRequest:
+def run_request(chat: ChatStreamRequest, *, session_id: str, user_id: str) -> RunRequest:
     return RunRequest(session_id=session_id, user_id=user_id, messages=(UserMessage(content=chat.input),))

@@ -25,7 +25,7 @@ MAX_MESSAGE = 1_000  # of a failed tool's text, in an error
 _QUOTES = slice(1, -1)
 
 
-class ChatStreamTeller:
+class ChatStreamEventMapper:
     """`request_id` is in every frame. `minimal` leaves `accumulated` out (`Prefer: return=minimal`)."""
 
     def __init__(self, request_id: str, *, minimal: bool = False) -> None:
@@ -128,13 +128,13 @@ class ChatStreamTeller:
         return StreamEvent(name, {**data, "request_id": self._request_id}).frame()
 
 
-_TELLERS: dict[type[e.Event], Callable[[ChatStreamTeller, Any], Sequence[bytes]]] = {
-    e.StepStarted: ChatStreamTeller.step_started,
-    e.ReasoningAdded: ChatStreamTeller.reasoning,
-    e.ReasoningEnded: ChatStreamTeller.reasoning_ended,
-    e.TextAdded: ChatStreamTeller.text,
-    e.ToolCallEnded: ChatStreamTeller.call_ended,
-    e.ToolFinished: ChatStreamTeller.tool_finished,
-    e.RunFinished: ChatStreamTeller.finished,
-    e.RunFailed: ChatStreamTeller.failed,
+_TELLERS: dict[type[e.Event], Callable[[ChatStreamEventMapper, Any], Sequence[bytes]]] = {
+    e.StepStarted: ChatStreamEventMapper.step_started,
+    e.ReasoningAdded: ChatStreamEventMapper.reasoning,
+    e.ReasoningEnded: ChatStreamEventMapper.reasoning_ended,
+    e.TextAdded: ChatStreamEventMapper.text,
+    e.ToolCallEnded: ChatStreamEventMapper.call_ended,
+    e.ToolFinished: ChatStreamEventMapper.tool_finished,
+    e.RunFinished: ChatStreamEventMapper.finished,
+    e.RunFailed: ChatStreamEventMapper.failed,
 }

@@ -30,7 +30,7 @@ class FileContent(msgspec.Struct, frozen=True, kw_only=True):
     filename: str | None = None
 
 
-class Decision(msgspec.Struct, frozen=True, kw_only=True):
+class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A person's answer to one of the `interrupts` of an earlier answer."""
 
     interrupt_id: str
@@ -49,7 +49,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="A ULID, from an earlier answer", examples=["01K9ZQ4W3V8N2R5T7Y9A1C3E5G"]),
     ] = None
     files: Annotated[tuple[FileContent, ...], Meta(max_length=MAX_FILES)] = ()
-    resume: Annotated[tuple[Decision, ...], Meta(max_length=MAX_DECISIONS)] = ()
+    resume: Annotated[tuple[ApprovalAnswer, ...], Meta(max_length=MAX_DECISIONS)] = ()
 
 
 def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
@@ -97,11 +97,11 @@ def _file(raw: dict[str, Any], path: str) -> FileContent:
     )
 
 
-def _decision(raw: dict[str, Any], path: str) -> Decision:
+def _decision(raw: dict[str, Any], path: str) -> ApprovalAnswer:
     approved = raw.get("approved")
     if not isinstance(approved, bool):
         raise InvalidRequest(f"{path}.approved has to be true or false", field=f"{path}.approved")
-    return Decision(interrupt_id=name(raw.get("interrupt_id"), f"{path}.interrupt_id"), approved=approved)
+    return ApprovalAnswer(interrupt_id=name(raw.get("interrupt_id"), f"{path}.interrupt_id"), approved=approved)
 
 
 def _ascii(value: Any, path: str) -> str:

@@ -19,7 +19,7 @@ from holodeck.wires.reply import WAITING, ReplyText, error_of, failure_of
 from holodeck.wires.rest.response import how_it_ended, token_counts
 
 
-class RestTeller:
+class RestEventMapper:
     """`elapsed` says how many milliseconds the run has taken; `instance` names the request in a problem."""
 
     def __init__(
@@ -107,14 +107,14 @@ class RestTeller:
         return StreamEvent("error", problem(error, self._instance)).frame()
 
 
-_TELLERS: dict[type[e.Event], Callable[[RestTeller, Any], Sequence[bytes]]] = {
-    e.RunStarted: RestTeller.started,
-    e.StepStarted: RestTeller.step_started,
-    e.TextAdded: RestTeller.text,
-    e.ReasoningAdded: RestTeller.reasoning,
-    e.ToolCallStarted: RestTeller.call_started,
-    e.ToolArgumentsAdded: RestTeller.arguments,
-    e.ToolFinished: RestTeller.tool_finished,
-    e.RunFinished: RestTeller.finished,
-    e.RunFailed: RestTeller.failed,
+_TELLERS: dict[type[e.Event], Callable[[RestEventMapper, Any], Sequence[bytes]]] = {
+    e.RunStarted: RestEventMapper.started,
+    e.StepStarted: RestEventMapper.step_started,
+    e.TextAdded: RestEventMapper.text,
+    e.ReasoningAdded: RestEventMapper.reasoning,
+    e.ToolCallStarted: RestEventMapper.call_started,
+    e.ToolArgumentsAdded: RestEventMapper.arguments,
+    e.ToolFinished: RestEventMapper.tool_finished,
+    e.RunFinished: RestEventMapper.finished,
+    e.RunFailed: RestEventMapper.failed,
 }

@@ -11,7 +11,7 @@ from holodeck.core.events import Event
 _ACTIVE = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c]")
 
 
-class JsonStory:
+class JsonDisplay:
     def __init__(self, out: IO[str]) -> None:
         self.verbose = False
         self._out = out

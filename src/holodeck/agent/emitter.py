@@ -16,7 +16,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError, ModelError
 
 
-class Narrator:
+class RunEmitter:
     """The listener of the model during a step, and the only one who emits."""
 
     def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:

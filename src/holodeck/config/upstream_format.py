@@ -58,7 +58,7 @@ def nearest(word: str, known: Iterable[str], cutoff: float = 0.7) -> str | None:
     return close[0] if close else None
 
 
-class ForeignParts:
+class UpstreamParts:
     """Takes the foreign parts out of one file and says so."""
 
     def __init__(self, file: str) -> None:

@@ -20,7 +20,7 @@ _MAX_SHOWN = 4000
 Text: TypeAlias = Callable[[], str]
 
 
-class RunStory:
+class RunLogger:
     """Tells one run. `said` is asked for the whole reply, and only in debugging."""
 
     def __init__(self, *, run_id: str, session_id: str, user_id: str, debug: bool = False, said: Text = str) -> None:
@@ -96,19 +96,19 @@ class RunStory:
         self._log.info("run_completed", duration_ms=_since(self._begun), details=details, **self._who)
 
 
-_LINES: dict[type[e.Event], Callable[[RunStory, Any], None]] = {
-    e.RunStarted: RunStory.started,
-    e.StepStarted: RunStory.step_started,
-    e.StepFinished: RunStory.step_finished,
-    e.TextEnded: RunStory.part_ended,
-    e.ReasoningStarted: RunStory.thinks,
-    e.ReasoningEnded: RunStory.thought,
-    e.ToolCallEnded: RunStory.call_ended,
-    e.ToolFinished: RunStory.tool_finished,
-    e.WarningRaised: RunStory.warned,
-    e.HistoryCompacted: RunStory.compacted,
-    e.RunFailed: RunStory.failed,
-    e.RunFinished: RunStory.finished,
+_LINES: dict[type[e.Event], Callable[[RunLogger, Any], None]] = {
+    e.RunStarted: RunLogger.started,
+    e.StepStarted: RunLogger.step_started,
+    e.StepFinished: RunLogger.step_finished,
+    e.TextEnded: RunLogger.part_ended,
+    e.ReasoningStarted: RunLogger.thinks,
+    e.ReasoningEnded: RunLogger.thought,
+    e.ToolCallEnded: RunLogger.call_ended,
+    e.ToolFinished: RunLogger.tool_finished,
+    e.WarningRaised: RunLogger.warned,
+    e.HistoryCompacted: RunLogger.compacted,
+    e.RunFailed: RunLogger.failed,
+    e.RunFinished: RunLogger.finished,
 }
 
 

@@ -17,7 +17,7 @@ from holodeck.http.failures import ConnectionBroken, HttpError, NotHttp
 from holodeck.http.unpacking import Unpacker, unpacker
 
 LONGEST_HEAD = 65_536
-MOST_BESIDES = 4 * 2**20  # bytes of one answer that came without any of its body: trailers, crumbs of framing
+MAX_NON_BODY_BYTES = 4 * 2**20  # bytes of one answer that came without any of its body: trailers, crumbs of framing
 A_LOT = 65_536  # bytes in one read; after so many, others have a turn
 
 _CODINGS = frozenset({"chunked", "identity"})
@@ -111,7 +111,7 @@ def _unpacked(unpack: Unpacker, sink: Sink, piece: bytes) -> bool:
     return bool(unpacked) and sink(unpacked)
 
 
-class Line(asyncio.Protocol):
+class ClientConnection(asyncio.Protocol):
     """A connection: one request at a time, each answered before the next."""
 
     transport: asyncio.Transport
@@ -181,7 +181,7 @@ class Line(asyncio.Protocol):
             self._pass_on(self._response)
         else:
             self._head_size += len(data)
-            if failure is None and self._head_size > MOST_BESIDES:
+            if failure is None and self._head_size > MAX_NON_BODY_BYTES:
                 failure = NotHttp("the server's answer holds next to nothing")
         if failure is not None:
             self._fail(failure)

@@ -18,12 +18,12 @@ from holodeck.wires.problem import problem
 
 log = logging.getLogger(__name__)
 
-HEARD_BEYOND = 64  # connections over the limit that are answered at all
+ANSWERED_OVER_LIMIT = 64  # connections over the limit that are answered at all
 FOR_MONITORS = frozenset({b"/health", b"/health/agent", b"/ready", b"/metrics"})
 OWN_FILES = 64  # descriptors for the log, the loop, tool servers, the resolver
 FILES_EACH = 2  # a client's connection, and the one to the model on its behalf
 _SMALLEST = 4
-_BETWEEN_LINES = 10.0  # seconds: a crowd must not fill the log as well
+_BETWEEN_LINES = 10.0  # seconds: a connection_limit must not fill the log as well
 
 
 class TooManyConnections(Overloaded):
@@ -31,33 +31,37 @@ class TooManyConnections(Overloaded):
     reason = "connections"
 
 
-class Entry(Enum):
+class ConnectionVerdict(Enum):
     """What a new connection is."""
 
     SERVED = auto()
-    HEARD = auto()  # may ask how the server is
+    OVER_LIMIT = auto()  # may ask how the server is
     CLOSED = auto()
 
 
-class Crowd:
+class ConnectionLimit:
     def __init__(self, limit: int, count: Callable[[str], None], clock: Callable[[], float] = time.monotonic) -> None:
         """`count` is told for each connection what it is."""
         self.limit, self.present = limit, 0
         self._count, self._clock = count, clock
         self._refused, self._told_at = 0, -_BETWEEN_LINES
 
-    def enter(self) -> Entry:
+    def enter(self) -> ConnectionVerdict:
         """For a connection that was accepted. Whatever the answer, `leave` is called when it is gone."""
         self.present += 1
-        beyond = self.present - self.limit
-        entry = Entry.SERVED if beyond <= 0 else Entry.HEARD if beyond <= HEARD_BEYOND else Entry.CLOSED
+        entry = self._verdict(self.present - self.limit)
         self._count(entry.name.lower())
-        if entry is not Entry.SERVED:
+        if entry is not ConnectionVerdict.SERVED:
             self._tell()
         return entry
 
     def leave(self) -> None:
         self.present -= 1
+
+    def _verdict(self, over: int) -> ConnectionVerdict:
+        if over <= 0:
+            return ConnectionVerdict.SERVED
+        return ConnectionVerdict.OVER_LIMIT if over <= ANSWERED_OVER_LIMIT else ConnectionVerdict.CLOSED
 
     def _tell(self) -> None:
         self._refused += 1
@@ -69,7 +73,7 @@ class Crowd:
         self._refused, self._told_at = 0, now
 
 
-async def turned_away(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001  an ASGI app
+async def too_many_connections(scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG001  an ASGI app
     """The app of a connection that is only heard."""
     told = problem(TooManyConnections("The server has as many connections as it can take; try again in a moment."))
     body = told.to_json()
@@ -85,7 +89,7 @@ def room_for(wanted: int) -> int:
     The soft limit is usually 1,024, whatever the machine could do; the hard one is what an administrator decided.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    needed = OWN_FILES + HEARD_BEYOND + FILES_EACH * wanted
+    needed = OWN_FILES + ANSWERED_OVER_LIMIT + FILES_EACH * wanted
     if soft != resource.RLIM_INFINITY and soft < needed:
         higher = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
         with suppress(OSError, ValueError):  # where there is no hard limit, the kernel may have one of its own (macOS)
@@ -93,4 +97,4 @@ def room_for(wanted: int) -> int:
             soft = higher
     if soft == resource.RLIM_INFINITY or soft >= needed:
         return wanted
-    return max(_SMALLEST, (soft - OWN_FILES - HEARD_BEYOND) // FILES_EACH)
+    return max(_SMALLEST, (soft - OWN_FILES - ANSWERED_OVER_LIMIT) // FILES_EACH)

@@ -20,16 +20,16 @@ class RunKey(NamedTuple):
     wire: str
     user_id: str
     name: str
-    written_in: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
+    header_name: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
 
 
 class _Beginning:
-    """A run that is not there yet. Few have a twin who waits for it."""
+    """A run that is not there yet. Few have a duplicate who waits for it."""
 
-    __slots__ = ("_over", "essence")
+    __slots__ = ("_over", "fingerprint")
 
-    def __init__(self, essence: bytes) -> None:
-        self.essence = essence
+    def __init__(self, fingerprint: bytes) -> None:
+        self.fingerprint = fingerprint
         self._over: asyncio.Event | None = None
 
     async def wait(self) -> None:
@@ -41,35 +41,35 @@ class _Beginning:
             self._over.set()
 
 
-class Repeats:
+class Idempotency:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
         self._beginning: dict[RunKey, _Beginning] = {}
         self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # how long a run lives, `Runs` decides
-        self._essences: WeakKeyDictionary[Run, bytes] = WeakKeyDictionary()
+        self._fingerprints: WeakKeyDictionary[Run, bytes] = WeakKeyDictionary()
 
-    async def run(self, key: RunKey, essence: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
-        """The run of this key, begun now if there is none. `essence` is the same for the same request only."""
-        while (twin := self._beginning.get(key)) is not None:
-            _check(key, essence, twin.essence)
-            await twin.wait()
+    async def run(self, key: RunKey, fingerprint: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
+        """The run of this key, begun now if there is none. `fingerprint` is the same for the same request only."""
+        while (duplicate := self._beginning.get(key)) is not None:
+            _check(key, fingerprint, duplicate.fingerprint)
+            await duplicate.wait()
         run = self._started.get(key)
         if run is not None and self._runs.knows(run):
-            _check(key, essence, self._essences[run])
+            _check(key, fingerprint, self._fingerprints[run])
             return run
-        return await self._begin(key, essence, begin)
+        return await self._begin(key, fingerprint, begin)
 
-    async def _begin(self, key: RunKey, essence: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
-        self._beginning[key] = beginning = _Beginning(essence)
+    async def _begin(self, key: RunKey, fingerprint: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
+        self._beginning[key] = beginning = _Beginning(fingerprint)
         try:
             run = await begin()
-            self._started[key], self._essences[run] = run, essence
+            self._started[key], self._fingerprints[run] = run, fingerprint
             return run
-        finally:  # a request that was refused leaves its twin to try for itself
+        finally:  # a request that was refused leaves its duplicate to try for itself
             del self._beginning[key]
             beginning.end()
 
 
-def _check(key: RunKey, essence: bytes, first: bytes) -> None:
-    if essence != first:
-        raise InvalidRequest(f"{key.written_in} {key.name!r} was given to another request.", field=key.written_in)
+def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:
+    if fingerprint != first:
+        raise InvalidRequest(f"{key.header_name} {key.name!r} was given to another request.", field=key.header_name)

@@ -20,7 +20,7 @@ SHORT_COMPLAINT = 500
 SMALLEST_COST = 0.0001
 
 
-class Story:
+class PlainDisplay:
     """Prints runs. Its `emit` is the run's."""
 
     def __init__(

@@ -12,8 +12,8 @@ from types import TracebackType
 _limit: ContextVar[tuple[asyncio.Timeout, Callable[[], bool]] | None] = ContextVar("limit", default=None)
 
 
-class Patience:
-    """`async with Patience(30, silent)` raises TimeoutError after 30 s. `silent` says whether nothing was heard."""
+class StepTimeout:
+    """`async with StepTimeout(30, silent)` raises TimeoutError after 30 s. `silent` says whether nothing was heard."""
 
     __slots__ = ("_silent", "_timeout", "_token")
 

@@ -1,7 +1,7 @@
 """How many answers one client may be getting at the same time (T17), and how many there are.
 
 A request takes its place before it starts a run or reads one, and has it until its answer has ended. Requests that are
-answered at once need none: a client whose places are all taken can still stop a run. A client is an address, whatever
+answered at once need none: a client whose slots are all taken can still stop a run. A client is an address, whatever
 the request's headers say (T31).
 """
 
@@ -16,7 +16,7 @@ from holodeck.server.quota import network_of
 RETRY_SECONDS = 5.0
 
 
-class Places:
+class StreamSlots:
     def __init__(self, per_client: int | None = None) -> None:
         self.taken = 0
         self._limit = per_client
@@ -41,11 +41,11 @@ class Places:
         return network_of(address[0]) if address and self._limit is not None else ""
 
 
-class Place:
+class Slot:
     """One request's. Taken at most once, however often it is asked for."""
 
-    def __init__(self, places: Places, client: str) -> None:
-        self._places, self._client = places, client
+    def __init__(self, slots: StreamSlots, client: str) -> None:
+        self._places, self._client = slots, client
         self._taken = False
 
     def take(self) -> None:
@@ -58,27 +58,27 @@ class Place:
             self._places.leave(self._client)
 
 
-_here: ContextVar[Place | None] = ContextVar("holodeck place", default=None)
+_here: ContextVar[Slot | None] = ContextVar("holodeck place", default=None)
 
 
-def take_place() -> None:
+def acquire_slot() -> None:
     """For the request that is being served; RateLimited if its client has all it may have. Nothing outside of requests."""
     place = _here.get()
     if place is not None:
         place.take()
 
 
-class PlaceKeeping:
+class SlotMiddleware:
     """Gives each request the chance of a place, and takes it back."""
 
-    def __init__(self, app: ASGIApp, places: Places) -> None:
-        self._app, self._places = app, places
+    def __init__(self, app: ASGIApp, slots: StreamSlots) -> None:
+        self._app, self._places = app, slots
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        place = Place(self._places, self._places.client_of(scope))
+        place = Slot(self._places, self._places.client_of(scope))
         _here.set(place)
         try:
             await self._app(scope, receive, send)

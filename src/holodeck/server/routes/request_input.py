@@ -12,7 +12,7 @@ from holodeck.agent.context import ANONYMOUS
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, UnsupportedMediaType
-from holodeck.runs.repeats import RunKey
+from holodeck.runs.idempotency import RunKey
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.context import current

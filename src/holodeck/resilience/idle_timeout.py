@@ -16,8 +16,8 @@ LATE = 0.1  # seconds: the event loop is never so late by itself
 TO_HEAR = 0.05  # seconds in which the loop reads what came while it stood still
 
 
-class SilenceLimit:
-    """`async with SilenceLimit(60, within=600) as silence:` raises TimeoutError after 60 s without a call of `heard`.
+class IdleTimeout:
+    """`async with IdleTimeout(60, within=600) as silence:` raises TimeoutError after 60 s without a call of `reset`.
 
     And after 600 s in any case: another timer for that would only cost.
     """
@@ -44,7 +44,7 @@ class SilenceLimit:
             self._timer.cancel()
         await self._timeout.__aexit__(kind, error, trace)
 
-    def heard(self) -> None:
+    def reset(self) -> None:
         self._since = self._time()
 
     def allow(self, seconds: float) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 
 
-class Turns:
+class SessionQueue:
     """Queues by key. A key that nobody waits for takes no memory."""
 
     def __init__(self) -> None:
@@ -16,16 +16,16 @@ class Turns:
         """How many are in the queue, the one whose turn it is included."""
         return len(self._queues.get(key, ()))
 
-    def take(self, key: str) -> "Turn":
+    def take(self, key: str) -> "QueueSlot":
         """A place in the queue, taken at once and in the order of the calls."""
         queue = self._queues.setdefault(key, [])
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not queue:
             ticket.set_result(None)
         queue.append(ticket)
-        return Turn(self, key, ticket)
+        return QueueSlot(self, key, ticket)
 
-    def give_back(self, key: str, ticket: "asyncio.Future[None]") -> None:
+    def release(self, key: str, ticket: "asyncio.Future[None]") -> None:
         """Done twice, it is done once."""
         queue = self._queues.get(key)
         if queue is None or ticket not in queue:
@@ -38,25 +38,25 @@ class Turns:
             queue[0].set_result(None)
 
 
-class Turn:
+class QueueSlot:
     """A place in one queue. Entering waits for it; leaving lets the next one go, whatever happened."""
 
-    __slots__ = ("_key", "_ticket", "_turns")
+    __slots__ = ("_key", "_queue", "_ticket")
 
-    def __init__(self, turns: Turns, key: str, ticket: "asyncio.Future[None]") -> None:
-        self._turns, self._key, self._ticket = turns, key, ticket
+    def __init__(self, turns: SessionQueue, key: str, ticket: "asyncio.Future[None]") -> None:
+        self._queue, self._key, self._ticket = turns, key, ticket
 
     async def __aenter__(self) -> None:
         try:
             if not self._ticket.done():
                 await asyncio.shield(self._ticket)  # the ticket itself must survive a cancelled wait
         except BaseException:
-            self.give_back()
+            self.release()
             raise
 
     async def __aexit__(self, *_: object) -> None:
-        self.give_back()
+        self.release()
 
-    def give_back(self) -> None:
+    def release(self) -> None:
         """For a place that nobody will enter."""
-        self._turns.give_back(self._key, self._ticket)
+        self._queue.release(self._key, self._ticket)

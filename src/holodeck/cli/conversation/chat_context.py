@@ -31,7 +31,7 @@ class Display(Protocol):
 
 
 @dataclass(kw_only=True)
-class Talk:
+class ChatContext:
     config: ChatConfig
     session: ChatSession
     starting: StartingAgent
