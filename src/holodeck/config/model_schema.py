@@ -139,7 +139,7 @@ class ModelChoice(Block):
     @classmethod
     def _is_of_anthropic(cls, value: object, info: ValidationInfo) -> object:
         provider = info.data.get("provider", ANTHROPIC)
-        if provider != ANTHROPIC:
+        if value and provider != ANTHROPIC:
             raise ValueError(f"provider {provider} has no {info.field_name}; only anthropic has. Leave it out")
         return value
 

@@ -78,7 +78,7 @@ def _with_model(config: LoadedConfig, name: str) -> LoadedConfig:
     if (slash and provider in get_args(Provider)) or name == "demo":
         changed = {"provider": provider, "name": rest}
         if provider != settings.provider:  # another's address and key are no use to it
-            changed |= {"endpoint": None, "api_key": None}
+            changed |= {"endpoint": None, "api_key": None, "auth_token": None, "betas": []}
     if (settings.provider, settings.name) != (changed.get("provider", settings.provider), changed["name"]):
         changed["price"] = None  # another's as well
     try:
