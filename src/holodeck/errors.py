@@ -18,8 +18,8 @@
 A message is safe to show to anybody: no secret, no stack trace, no path of the server.
 """
 
-from collections.abc import Iterator
-from typing import ClassVar
+from collections.abc import Iterator, Mapping
+from typing import Any, ClassVar
 
 PROBLEM_BASE = "https://holodeck.dev/errors/"
 
@@ -61,11 +61,15 @@ class RequestError(HoloDeckError):
 class InvalidRequest(RequestError):
     code, status, title = "invalid-request", 422, "The request is not valid"
     field: str | None = None
+    schema: Mapping[str, Any] | None = None  # what would be right, as JSON Schema
 
-    def __init__(self, message: str, *, status: int = 422, field: str | None = None) -> None:
+    def __init__(
+        self, message: str, *, status: int = 422, field: str | None = None, schema: Mapping[str, Any] | None = None
+    ) -> None:
         super().__init__(message)
         self.status = status  # 400 for what is no JSON, 422 for what is no such request
         self.field = field
+        self.schema = schema
 
 
 class Unauthorized(RequestError):

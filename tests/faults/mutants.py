@@ -33,6 +33,7 @@ SHOWN = "tests/faults/test_shown_by_mutants.py"
 PASSING_ON = "tests/server/test_server_passing_on.py"
 FREED = "tests/faults/test_runs_are_freed.py"
 HTTP = "tests/http"
+APPROVALS = "tests/server/test_server_approvals.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
 
 MUTANTS = (
@@ -52,6 +53,8 @@ MUTANTS = (
     Mutant("agent/pending.py", "if entry.interrupt_id in answers:", "if False:", WAITING + " tests/agent", "an interrupt is answered twice"),
     Mutant("agent/pending.py", "at > pending.expires_at", "at < pending.expires_at", WAITING + " tests/agent", "only expired approvals count"),
     Mutant("agent/pending.py", "if pending is None or entry.interrupt_id not in pending.approvals:", "if pending is None:", WAITING + " tests/agent tests/runs", "foreign interrupts are taken"),
+    Mutant("core/request.py", "return answer if isinstance(answer, bool) else None", "return answer is not False", APPROVALS, "an answer that is not a no counts as a yes"),
+    Mutant("core/request.py", "return approved if isinstance(approved, bool) and isinstance(arguments, dict) else None", "return approved is not False", APPROVALS, "an answer in other words counts as a yes"),
     Mutant("runs/log.py", "if number < self._dropped:", "if False:", RUNS, "events that are gone are replayed wrongly"),
     Mutant("runs/log.py", "            self.ended = True", "            self.ended = bool(self._waiting)", RUNS, "an ending that nobody waits for is not noticed"),
     Mutant("runs/log.py", "self._dropped += half", "self._dropped += 0", RUNS, "numbers of events shift when the log is shortened"),

@@ -252,4 +252,9 @@ USERS = (
         "Tool calls of one step run in parallel; bad arguments, unknown tools and failures go back to the model as text it can act on; a tool's result is bounded in size.",
         "seed 004",
     ),
+    Requirement(
+        "ACC-07",
+        "An approval is a yes only if it says yes; anything else is a no or a typed error, on every wire.",
+        "requirements.md, ACC",
+    ),
 )

@@ -91,7 +91,7 @@ async def test_two_that_come_together_read_their_files_once(monkeypatch: pytest.
     [
         {"thread": "t2"},
         {"message": "m-2"},
-        {"resume": [{"interruptId": "x", "status": "resolved"}]},
+        {"resume": [{"interruptId": "x", "status": "resolved", "payload": True}]},
     ],
     ids=["another thread", "another message", "a decision"],
 )

@@ -9,6 +9,25 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
 from holodeck.core.tools import ToolSchema
 
+APPROVAL_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"approved": {"type": "boolean"}, "arguments": {"type": "object"}},
+    "required": ["approved"],
+}
+"""The answer to an interrupt, as clients are asked for it."""
+
+
+def is_approval(answer: Any) -> bool | None:
+    """Whether an answer to an interrupt is a yes; None if it is neither a yes nor a no.
+
+    Approvals fail closed: a caller must refuse a request whose answer is neither, and decide nothing (ACC-07). A bare
+    boolean is taken too, which some clients send instead of the object.
+    """
+    if not isinstance(answer, dict):
+        return answer if isinstance(answer, bool) else None
+    approved, arguments = answer.get("approved"), answer.get("arguments", {})
+    return approved if isinstance(approved, bool) and isinstance(arguments, dict) else None
+
 
 class Resume(msgspec.Struct, frozen=True, kw_only=True):
     """A person's answer to an interrupt. `payload` may carry edited arguments."""

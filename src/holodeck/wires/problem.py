@@ -4,7 +4,8 @@ Knows the shape of a problem and its headers, not routes: whoever catches an err
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import msgspec
 
@@ -33,6 +34,7 @@ class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     reason: str | None = None
     retry_after: float | None = None
     field: str | None = None
+    schema: Mapping[str, Any] | None = None
     errors: tuple[FieldError, ...] = ()
 
     def to_json(self) -> bytes:
@@ -48,7 +50,7 @@ class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 def problem(error: HoloDeckError, instance: str | None = None, errors: Sequence[FieldError] = ()) -> ProblemDetail:
     """The problem that tells this error; `instance` is the id of the request."""
-    field = error.field if isinstance(error, InvalidRequest) else None
+    field, schema = (error.field, error.schema) if isinstance(error, InvalidRequest) else (None, None)
     return ProblemDetail(
         type=PROBLEM_BASE + error.code,
         title=error.title,
@@ -58,5 +60,6 @@ def problem(error: HoloDeckError, instance: str | None = None, errors: Sequence[
         reason=error.reason,
         retry_after=error.retry_after,
         field=None if field is None else clean(field),
+        schema=schema,
         errors=tuple(FieldError(clean(each.field), clean(each.message)) for each in errors),
     )

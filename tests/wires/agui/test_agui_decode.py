@@ -9,7 +9,7 @@ from ag_ui.core import RunAgentInput
 from pydantic import ValidationError
 
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
-from holodeck.core.request import Resume
+from holodeck.core.request import APPROVAL_SCHEMA, Resume
 from holodeck.errors import InvalidRequest
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.profile import Profile
@@ -160,7 +160,7 @@ def test_keys_may_be_spelled_as_in_python() -> None:
             {"id": "a", "role": "assistant", "tool_calls": [call]},
             {"id": "t", "role": "tool", "tool_call_id": "c1", "content": "ok"},
         ],
-        "resume": [{"interrupt_id": "i1", "status": "resolved"}],
+        "resume": [{"interrupt_id": "i1", "status": "resolved", "payload": True}],
     }
     read = decode(json.dumps(sent).encode())
     request = read.request
@@ -268,24 +268,46 @@ def test_the_zone_has_one_place(changes: dict[str, Any], zone: str | None) -> No
 @pytest.mark.parametrize(
     ("answer", "approved"),
     [
-        ({"status": "resolved"}, True),
-        ({"status": "resolved", "payload": None}, True),
+        ({"status": "resolved", "payload": True}, True),
+        ({"status": "resolved", "payload": {"approved": True}}, True),
         ({"status": "resolved", "payload": {"approved": True, "arguments": {"id": 8}}}, True),
-        ({"status": "resolved", "payload": {"arguments": {"id": 8}}}, True),
-        ({"status": "resolved", "payload": "fine"}, True),
         ({"status": "resolved", "payload": {"approved": False}}, False),
-        ({"status": "resolved", "payload": {"approved": None}}, False),
-        ({"status": "resolved", "payload": {"approved": "no"}}, False),
-        ({"status": "resolved", "payload": {"approved": 0}}, False),
-        ({"status": "resolved", "payload": {"approved": 1}}, False),
         ({"status": "resolved", "payload": False}, False),
         ({"status": "cancelled"}, False),
         ({"status": "cancelled", "payload": {"approved": True}}, False),
+        ({"status": "cancelled", "payload": "whatever"}, False),
     ],
 )
 def test_only_a_clear_yes_is_a_yes(answer: dict[str, Any], *, approved: bool) -> None:
     read = decode(body(resume=[{"interruptId": "i1", **answer}])).request.resume
     assert read == (Resume(interrupt_id="i1", approved=approved, payload=answer.get("payload")),)
+
+
+NEITHER_YES_NOR_NO: list[Any] = [
+    None, 0, 1, "", "no", "yes", "true", "fine", [], [True], {}, {"approved": None}, {"approved": "no"}, {"approved": "true"},
+    {"approved": 0}, {"approved": 1}, {"Approved": True}, {"Approved": False}, {"approve": False}, {"decision": "reject"},
+    {"arguments": {"id": 8}}, {"approved": True, "arguments": "id=8"}, {"approved": True, "arguments": None},
+]  # fmt: skip
+
+
+@pytest.mark.req("ACC-07")
+@pytest.mark.parametrize("version", ["1.0", None])
+@pytest.mark.parametrize("payload", NEITHER_YES_NOR_NO, ids=str)
+def test_an_answer_that_is_neither_yes_nor_no_is_refused_with_the_schema(payload: Any, version: str | None) -> None:
+    entry = {"interruptId": "i1", "status": "resolved", "payload": payload}
+    with pytest.raises(InvalidRequest) as refused:
+        decode(body(resume=[entry], protocolVersion=version))
+    assert (refused.value.status, refused.value.field) == (422, "resume[0].payload")
+    assert refused.value.schema == APPROVAL_SCHEMA
+
+
+@pytest.mark.req("ACC-07")
+def test_only_clients_before_1_0_may_leave_the_payload_out() -> None:
+    resume = [{"interruptId": "i1", "status": "resolved"}]
+    (read,) = decode(body(resume=resume, protocolVersion=None)).request.resume
+    assert read.approved is True
+    with pytest.raises(InvalidRequest, match="nothing was decided"):
+        decode(body(resume=resume, protocolVersion="1.0"))
 
 
 STRICTER_THAN_THE_SDK = {

@@ -78,7 +78,7 @@ def test_texts_are_clean_wherever_they_come_in() -> None:
             context=[{"description": dirty, "value": {dirty: dirty}}],
             state={dirty: [dirty]},
             forwardedProps={dirty: dirty},
-            resume=[{"interruptId": dirty, "status": "resolved", "payload": {dirty: dirty}}],
+            resume=[{"interruptId": dirty, "status": "resolved", "payload": {"approved": True, dirty: dirty}}],
         )
     ).request
     as_text = msgspec.json.encode(read).decode()

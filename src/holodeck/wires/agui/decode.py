@@ -14,7 +14,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.messages import AssistantMessage, Content, Message, Part, ToolCall, ToolMessage, UserMessage, text_of
-from holodeck.core.request import Resume, RunRequest
+from holodeck.core.request import APPROVAL_SCHEMA, Resume, RunRequest, is_approval
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.content import read_part
@@ -60,6 +60,7 @@ def decode(body: bytes) -> AguiInput:
     warnings: list[str] = []
     warn = warnings.append
     thread_id, run_id = foreign_id(raw.get("threadId"), "threadId"), foreign_id(raw.get("runId"), "runId")
+    profile = profile_of(raw.get("protocolVersion"))
     context = _context(raw.get("context"), warn)
     request = RunRequest(
         session_id=thread_id,
@@ -70,10 +71,9 @@ def decode(body: bytes) -> AguiInput:
         context=context,
         state=_state(raw.get("state")),
         properties=_properties(raw.get("forwardedProps"), context, warn),
-        resume=_resumes(raw.get("resume")),
+        resume=_resumes(raw.get("resume"), profile),
         keeps_history=True,
     )
-    profile = profile_of(raw.get("protocolVersion"))
     return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
 
 
@@ -226,28 +226,32 @@ def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) ->
     return {"timezone": zone, **properties} if zone else properties
 
 
-def _resumes(value: Any) -> tuple[Resume, ...]:
+def _resumes(value: Any, profile: Profile) -> tuple[Resume, ...]:
     places = _places("resume", rows(value, "resume", MAX_RESUMES))
-    return tuple(_resume(camel_case(table(item, path)), path) for path, item in places)
+    return tuple(_resume(camel_case(table(item, path)), path, profile) for path, item in places)
 
 
-def _resume(raw: dict[str, Any], path: str) -> Resume:
+def _resume(raw: dict[str, Any], path: str, profile: Profile) -> Resume:
     status = text(raw.get("status"), f"{path}.status")
     if status not in {"resolved", "cancelled"}:
         raise InvalidRequest(f"{path}.status has to be resolved or cancelled", field=f"{path}.status")
     payload = opaque(raw.get("payload"), f"{path}.payload")
     return Resume(
         interrupt_id=name(raw.get("interruptId"), f"{path}.interruptId"),
-        approved=status == "resolved" and _agrees(payload),
+        approved=status == "resolved" and _is_approved(raw, payload, f"{path}.payload", profile),
         payload=payload,
     )
 
 
-def _agrees(payload: Any) -> bool:
-    """Only a plain true is a yes where the client answers the question; without an answer, `resolved` is one."""
-    if isinstance(payload, dict):
-        return payload.get("approved", True) is True
-    return payload is not False
+def _is_approved(raw: dict[str, Any], payload: Any, path: str, profile: Profile) -> bool:
+    """Clients before 1.0 may be unable to send a payload: for them `resolved` without one is a yes."""
+    if "payload" not in raw and profile is Profile.LEGACY:
+        return True
+    approved = is_approval(payload)
+    if approved is None:
+        message = f'{path} has to be {{"approved": true}} or {{"approved": false}}; nothing was decided'
+        raise InvalidRequest(message, field=path, schema=APPROVAL_SCHEMA)
+    return approved
 
 
 def _places(path: str, items: list[Any]) -> list[tuple[str, Any]]:

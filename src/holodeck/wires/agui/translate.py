@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, text_of
+from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import PayloadTooLarge
 from holodeck.wires.agui.content import write_content, write_result
@@ -23,11 +24,6 @@ HISTORY = "holodeck.history"
 MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
 
 _PATCH_MEMBERS = ("op", "path", "from", "value")
-_APPROVAL_SCHEMA: Wire = {
-    "type": "object",
-    "properties": {"approved": {"type": "boolean"}, "arguments": {"type": "object"}},
-    "required": ["approved"],
-}
 
 
 class Annotated(e.Event, frozen=True, tag=True):
@@ -279,7 +275,7 @@ def _interrupt(interrupt: e.Interrupt) -> Wire:
         "reason": "tool_call",
         "message": interrupt.message,
         "toolCallId": interrupt.call_id,
-        "responseSchema": _APPROVAL_SCHEMA,
+        "responseSchema": APPROVAL_SCHEMA,
         "metadata": {"tool": interrupt.tool, "arguments": interrupt.arguments},
     } | expiry
 
