@@ -4,8 +4,12 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 PIP    := $(BIN)/python -m pip --disable-pip-version-check
 
+# What `make unit` runs: pure values, the loop on scripted models, the wires, the configuration.
+UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/agent tests/resilience tests/sessions tests/runs \
+        tests/wires/agui tests/config
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check format bench bench-peers bench-ui faults fuzz mutants soak clean
+.PHONY: help setup demo test unit check format dist bench bench-peers bench-ui faults fuzz mutants soak clean
 
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -14,7 +18,7 @@ $(VENV)/runtime: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (about a minute, once) …"
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "HoloDeck needs Python 3.11 or newer; this is $$($(PYTHON) --version). Try: make PYTHON=python3.12 …"; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(PIP) install --quiet --constraint constraints.txt --editable .
+	@$(PIP) install --quiet --constraint constraints.txt --editable '.[demo]'
 	@touch $@
 
 $(VENV)/development: $(VENV)/runtime
@@ -40,6 +44,12 @@ demo: $(VENV)/runtime ## start the todo agent on the offline demo model and prin
 test: export PYTHONDONTWRITEBYTECODE =  # many programs are started; without it each would be compiled anew
 test: setup check ## run the whole default suite
 	$(BIN)/python -m pytest -n auto
+
+unit: $(VENV)/development ## the tests that need no Node, no browser and no server process: under 30 seconds
+	$(BIN)/python -m pytest -q -n auto $(UNIT)
+
+dist: $(VENV)/development ## build wheel and sdist twice (they must be equal), install the wheel in an empty environment, try it
+	$(BIN)/python -m tests.dist.smoke
 
 check: $(VENV)/development ## ruff and mypy --strict
 	$(BIN)/ruff check .
@@ -73,5 +83,6 @@ soak: $(VENV)/development ## 500 streams for ten minutes, then 200 turns in the 
 	$(BIN)/python -m tests.faults.soak
 	$(BIN)/python -m tests.cli.soak
 
-clean: ## remove everything that is not in git
-	git clean -fdx
+clean: ## remove what make has made: the environment, caches, node_modules, dist
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/clients/node_modules tests/playground/node_modules
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -63,7 +63,7 @@ def test_a_database_that_does_not_exist(capsys, postgres):
 
 def test_a_missing_driver_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "psycopg", None)
-    with pytest.raises(DatabaseError, match=r"pip install 'holodeck\[postgres\]'"):
+    with pytest.raises(DatabaseError, match=r"pip install 'holodeck-agents\[postgres\]'"):
         check_database("postgresql+psycopg://127.0.0.1/todo")
 
 

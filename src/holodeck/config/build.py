@@ -8,6 +8,7 @@ brings libraries that other agents do not need (HTTP and TLS, the MCP SDK, parse
 import logging
 import re
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
@@ -30,7 +31,7 @@ from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.events import Event
 from holodeck.core.tools import Approval
 from holodeck.core.usage import Price
-from holodeck.errors import ConfigError
+from holodeck.errors import ConfigError, StartError
 from holodeck.models.port import Model
 from holodeck.resilience.breaker import OnChange, StateChange
 from holodeck.resilience.breakers import Breakers, Dependency, log_change
@@ -106,12 +107,18 @@ def build_model(config: LoadedConfig, breakers: Breakers | None = None) -> Model
 
 def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
     if choice.provider == "demo":
-        from holodeck.models.demo.model import DemoModel
-
-        return DemoModel(delay=DEMO_SECONDS_PER_WORD)
+        return _demo_model()
     from holodeck.models.openai_chat import OpenAIChatModel
 
     return OpenAIChatModel(_endpoint_settings(config, keys, choice))
+
+
+def _demo_model() -> Model:
+    if find_spec("parsedatetime") is None:
+        raise StartError("The demo model is not installed: pip install 'holodeck-agents[demo]'")
+    from holodeck.models.demo.model import DemoModel
+
+    return DemoModel(delay=DEMO_SECONDS_PER_WORD)
 
 
 def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> "EndpointSettings":

@@ -20,7 +20,7 @@ try:
     from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 except ImportError as error:
-    raise StartError("OpenTelemetry is not installed; install it with: pip install 'holodeck[otel]'") from error
+    raise StartError("OpenTelemetry is not installed; install it with: pip install 'holodeck-agents[otel]'") from error
 
 CONTENT_VARIABLE = "OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT"
 ENDPOINT_VARIABLES = ("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "OTEL_EXPORTER_OTLP_ENDPOINT")

@@ -5,6 +5,7 @@ A database URL may hold a password, so no message here repeats any part of one.
 """
 
 import importlib
+import importlib.util
 import sqlite3
 from collections.abc import Mapping
 from pathlib import Path
@@ -59,6 +60,8 @@ def engine_url(url: str) -> str:
 
 def check_database(url: str) -> None:
     """Raise DatabaseError unless the database at this engine URL can be opened and written to."""
+    if importlib.util.find_spec("sqlmodel") is None:
+        raise DatabaseError("the todo server needs the extra demo: pip install 'holodeck-agents[demo]'")
     if url.startswith("sqlite:"):
         _check_sqlite(Path(url.removeprefix("sqlite:///")))
     else:
@@ -101,4 +104,4 @@ def _psycopg() -> Any:
     try:
         return importlib.import_module("psycopg")
     except ImportError:
-        raise DatabaseError("PostgreSQL needs its driver: pip install 'holodeck[postgres]'") from None
+        raise DatabaseError("PostgreSQL needs its driver: pip install 'holodeck-agents[postgres]'") from None

@@ -56,7 +56,7 @@ def build_server(toolbox: Toolbox) -> Server[Any]:
 
     return Server(
         "holodeck-todo",
-        version=version("holodeck"),
+        version=version("holodeck-agents"),
         instructions=_INSTRUCTIONS,
         on_list_tools=list_tools,
         on_call_tool=call_tool,
