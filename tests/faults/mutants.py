@@ -29,6 +29,7 @@ READER, BREAKER, FRAMING = (
 )
 COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
 CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disks.py"
+PIPELINING = "tests/server/test_server_pipelining.py"
 SHOWN = "tests/faults/test_shown_by_mutants.py"
 PASSING_ON = "tests/server/test_server_passing_on.py"
 FREED = "tests/faults/test_runs_are_freed.py"
@@ -115,9 +116,9 @@ MUTANTS = (
     Mutant("sessions/memory.py", "self._clock() >= kept.expires and not self._in_use(kept)", "self._clock() >= kept.expires", SESSIONS, "a session expires in the middle of a run"),
     Mutant("sessions/memory.py", "among.items() if id(kept) not in in_use", "among.items()", SESSIONS, "a session is dropped in the middle of a run"),
     Mutant("sessions/memory.py", "len(theirs) >= self._max_per_user", "len(theirs) > self._max_per_user", SESSIONS, "a user has one conversation too many"),
-    Mutant("server/connection_limit.py", "if over <= 0:", "if over <= 1:", CROWD, "one connection too many is served"),
+    Mutant("server/connection_limit.py", "if over <= 0 and", "if over <= 1 and", CROWD, "one connection too many is served"),
     Mutant("server/protocol.py", "            transport.abort()\n\n    def connection_lost", "            pass\n\n    def connection_lost", CROWD, "connections far beyond the limit stay"),
-    Mutant("server/protocol.py", "        self.connection_limit.leave()\n", "", CROWD, "a connection that is gone keeps its place"),
+    Mutant("server/protocol.py", "        self.connection_limit.leave(self._address)\n", "", CROWD, "a connection that is gone keeps its place"),
     Mutant("server/protocol.py", "self._whole_app if asks_how_it_is else too_many_connections", "too_many_connections", CROWD, "monitors are turned away"),
     Mutant("server/quota.py", "elif isinstance(event, HistoryCompacted):", "elif False:", "tests/scenarios/test_long_conversations.py", "summaries are not charged to anybody"),
     Mutant("server/quota.py", "elif isinstance(event, StepFinished):", "elif isinstance(event, StepFinished) and event.usage:", "tests/server/test_server_quota.py", "a step that broke off is free"),
@@ -125,4 +126,9 @@ MUTANTS = (
     Mutant("files/extraction.py", "view = view[file.write(view[:_WRITE]) :]", "file.write(view[:_WRITE]); view = view[_WRITE:]", DISKS, "a document is cut where the disk is full"),
     Mutant("server/app.py", "            del scope[RAW_SEND]", "            pass", FREED, "a request keeps itself"),
     Mutant("resilience/idle_timeout.py", "if late > LATE:", "if False:", "tests/models/test_patience.py", "the model is blamed for a pause of our own"),
+    Mutant("server/protocol.py", "if len(self.pipeline) >= MAX_PIPELINED:", "if False:", PIPELINING, "any number of requests waits on one connection"),
+    Mutant("server/protocol.py", "        super().connection_lost(exc)\n        self._release()\n", "        super().connection_lost(exc)\n", PIPELINING, "requests of a lost connection wait for a full garbage collection"),
+    Mutant("server/protocol.py", 'if codings and codings != [b"chunked"]:', "if False:", "tests/server/test_server_framing.py", "a body in several codings is read as chunked"),
+    Mutant("server/protocol.py", "        self._check_head()\n", "", REQUESTS, "a head that comes in one read may be of any size"),
+    Mutant("server/connection_limit.py", "if over <= 0 and over_client <= 0:", "if over <= 0:", CROWD, "one address has all connections"),
 )  # fmt: skip

@@ -11,14 +11,16 @@ import pytest
 from holodeck.models.scripted import says
 from holodeck.server import connection_limit as crowds
 from holodeck.server.connection_limit import (
+    ANSWERED_OVER_CLIENT_LIMIT,
     ANSWERED_OVER_LIMIT,
     FILES_EACH,
     OWN_FILES,
+    PER_CLIENT,
     ConnectionLimit,
     ConnectionVerdict,
     room_for,
 )
-from holodeck.server.options import RequestLimits
+from holodeck.server.options import RequestLimits, ServerSettings, UseLimits
 from tests.server.serving import PATIENCE, Gate, ask, read_to, served, types, until
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
@@ -153,15 +155,57 @@ async def test_at_most_as_many_as_allowed_are_served_of_a_crowd_that_comes_at_on
 def test_a_crowd_is_told_once_in_a_while(caplog):
     now = [0.0]
     connection_limit = ConnectionLimit(1, lambda _: None, clock=lambda: now[0])
-    assert connection_limit.enter() is ConnectionVerdict.SERVED
+    assert connection_limit.enter("127.0.0.1") is ConnectionVerdict.SERVED
     assert not caplog.records
     for _ in range(5):
-        assert connection_limit.enter() is ConnectionVerdict.OVER_LIMIT
-        connection_limit.leave()
+        assert connection_limit.enter("127.0.0.1") is ConnectionVerdict.OVER_LIMIT
+        connection_limit.leave("127.0.0.1")
     assert [record.details["beyond"] for record in caplog.records] == [1]
     now[0] = 11
-    connection_limit.enter()
+    connection_limit.enter("127.0.0.1")
     assert [record.details["beyond"] for record in caplog.records] == [1, 5]
+
+
+@pytest.mark.req("T17")
+@pytest.mark.parametrize(("limit", "address"), [(None, "203.0.113.7"), (3, "203.0.113.7"), (3, "127.0.0.1")])
+def test_one_address_cannot_have_all_connections(limit, address):
+    connection_limit = ConnectionLimit(10_000, lambda _: None, per_client=limit)
+    allowed = limit or PER_CLIENT
+    assert allowed < 10_000
+    verdicts = [connection_limit.enter(address) for _ in range(allowed + ANSWERED_OVER_CLIENT_LIMIT + 1)]
+    assert set(verdicts[:allowed]) == {ConnectionVerdict.SERVED}
+    assert set(verdicts[allowed:-1]) == {ConnectionVerdict.OVER_LIMIT}
+    assert verdicts[-1] is ConnectionVerdict.CLOSED
+    assert connection_limit.enter("203.0.113.8") is ConnectionVerdict.SERVED  # another client
+    for _ in range(ANSWERED_OVER_CLIENT_LIMIT + 2):
+        connection_limit.leave(address)
+    assert connection_limit.enter(address) is ConnectionVerdict.SERVED
+
+
+@pytest.mark.req("T17")
+def test_an_ipv6_network_is_one_client_and_a_proxy_on_this_machine_is_none():
+    connection_limit = ConnectionLimit(10_000, lambda _: None)
+    for n in range(PER_CLIENT):
+        connection_limit.enter(f"2001:db8::{n:x}")
+        assert connection_limit.enter("127.0.0.1") is ConnectionVerdict.SERVED
+        assert connection_limit.enter("::1") is ConnectionVerdict.SERVED
+    assert connection_limit.enter("2001:db8::ffff:1") is ConnectionVerdict.OVER_LIMIT
+    assert connection_limit.enter("127.0.0.1") is ConnectionVerdict.SERVED
+
+
+@pytest.mark.req("T17")
+async def test_an_address_with_as_many_connections_as_it_may_have_gets_a_503():
+    settings = ServerSettings(use=UseLimits(connections_per_client=2))
+    async with served(settings=settings) as s:
+        others = await crowd_of(s, 2)
+        await until(lambda: s.server.connection_limit.present == 2)
+        status, headers, body = await asked(s, body=ask())
+        assert (status, body["reason"], headers["Retry-After"]) == (503, "connections", "2")
+        await leave(others)
+        await until(lambda: s.server.connection_limit.present == 0)
+        assert s.server.connection_limit._by_client == {}
+        async with s.post() as answer:
+            assert types(await answer.read())[-1] == "RUN_FINISHED"
 
 
 LIMITS = [

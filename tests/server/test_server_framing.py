@@ -29,7 +29,6 @@ PROBES = {
     "an unknown coding": HEAD + b"Transfer-Encoding: xchunked\r\n\r\n" + CHUNKS,
     "chunks that are not the last coding": HEAD + b"Transfer-Encoding: chunked, identity\r\n\r\n" + CHUNKS,
     "a coding and a length": HEAD + b"Transfer-Encoding: identity\r\n" + LENGTH + b"\r\n" + BODY,
-    "chunked twice": HEAD + b"Transfer-Encoding: chunked\r\n" * 2 + b"\r\n" + CHUNKS,
     "a control character before the coding": HEAD + b"Transfer-Encoding: \x0bchunked\r\n\r\n" + CHUNKS,
     "a folded header": HEAD + b"Transfer-Encoding:\r\n chunked\r\n\r\n" + CHUNKS,
     "a folded first header": b"POST /awp HTTP/1.1\r\n X: y\r\nHost: localhost\r\n\r\n",
@@ -45,6 +44,16 @@ PROBES = {
     "chunks that end with LF": CHUNKED + b"5\nhello\n0\n\n",
     "a chunk longer than it says": CHUNKED + b"3\r\nhello\r\n0\r\n\r\n",
 }
+CODINGS = (  # lines of a head: each may be understood otherwise by a proxy in front
+    ("identity", "chunked"),
+    ("foo", "chunked"),
+    ("chunked", "chunked"),
+    ("gzip, chunked",),
+    (", chunked",),
+    ("chunked,",),
+    ("x, chunked",),
+    ("deflate, gzip, chunked",),
+)
 
 
 async def answers_to(s, sent):
@@ -62,9 +71,32 @@ async def test_an_ambiguous_request_is_refused_and_nothing_behind_it_is_read():
     async with served() as s:
         for name, sent in PROBES.items():
             told = await answers_to(s, sent)
-            assert told.startswith(b"HTTP/1.1 400"), name
+            assert told.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501")), name
             assert told.count(b"HTTP/1.1 ") == 1, name
         assert s.model.prompts == []
+
+
+@pytest.mark.req("T32")
+async def test_a_body_in_any_coding_but_one_chunked_is_refused_with_501_and_the_connection_closed():
+    async with served() as s:
+        for lines in CODINGS:
+            codings = b"".join(b"Transfer-Encoding: %b\r\n" % line.encode() for line in lines)
+            answer = await answers_to(s, HEAD + codings + b"\r\n" + CHUNKS)
+            assert answer.startswith((b"HTTP/1.1 501", b"HTTP/1.1 400")), lines
+            assert answer.count(b"HTTP/1.1 ") == 1, lines
+            assert b"connection: close" in answer, lines
+        for coding in (b"gzip, chunked", b", chunked"):
+            answer = await answers_to(s, HEAD + b"Transfer-Encoding: %b\r\n\r\n" % coding + CHUNKS)
+            assert answer.startswith(b"HTTP/1.1 501"), coding
+        assert s.model.prompts == []
+
+
+@pytest.mark.req("T32")
+@pytest.mark.parametrize("coding", [b"chunked", b"Chunked", b"  chunked "])
+async def test_chunked_alone_is_read_however_it_is_spelled(coding):
+    async with served() as s:
+        answer = await answers_to(s, HEAD + b"Transfer-Encoding: %b\r\n\r\n" % coding + CHUNKS)
+        assert answer.count(b"HTTP/1.1 200") == 2
 
 
 @pytest.mark.req("T32")

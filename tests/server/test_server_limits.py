@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import socket
 import time
 from contextlib import suppress
 
@@ -192,6 +193,63 @@ async def test_bytes_that_drip_into_a_head_do_not_win_time():
             await asyncio.sleep(0.02)  # the drip itself
             assert time.monotonic() - begun < PATIENCE
         assert (await answer).startswith(b"HTTP/1.1 408")
+        await close(writer)
+
+
+def head_of(lines, size):
+    """A whole head with so many lines and bytes."""
+    start, end = b"GET /health HTTP/1.1\r\nHost: localhost\r\n", b"Connection: close\r\n\r\n"
+    each = (size - len(start) - len(end)) // (lines - 2)
+    filler = b"X: " + b"y" * (each - 5) + b"\r\n"
+    return start + filler * (lines - 2) + end
+
+
+@pytest.mark.req("T17", "T15")
+@pytest.mark.parametrize(
+    ("lines", "size", "status"),
+    [
+        (100, 60_000, b"200"),
+        (128, 4_000, b"200"),
+        (129, 4_000, b"431"),
+        (24_000, 240_000, b"431"),
+        (10, 80 * 1024, b"431"),
+        (10, 120 * 1024, b"431"),
+    ],
+)
+async def test_a_head_that_comes_in_one_read_has_a_size_and_a_number_of_lines(lines, size, status):
+    async with served() as s:
+        reader, writer = await s.connect()
+        writer.write(head_of(lines, size))
+        assert (await asyncio.wait_for(reader.read(), PATIENCE)).split()[1] == status
+        await close(writer)
+
+
+@pytest.mark.req("T17")
+async def test_a_refusal_reaches_a_client_that_is_still_sending():
+    """The kernel answers what arrives at a closed socket with a reset, and the client loses the answer."""
+    async with served(limits=QUICK) as s:
+        loop = asyncio.get_running_loop()
+        with socket.create_connection(("127.0.0.1", s.port)) as client:
+            client.setblocking(False)
+            await loop.sock_sendall(client, b"GET /health HTTP/1.1\r\nHost: localhost\r\n")
+            await until(lambda: all(each._ignores_input for each in s.http.server_state.connections))
+            for _ in range(3):
+                await loop.sock_sendall(client, b"X-A: b\r\n")
+                await asyncio.sleep(0)
+            assert (await loop.sock_recv(client, 65536)).startswith(b"HTTP/1.1 408")
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("closing", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
+async def test_a_client_that_writes_all_of_a_large_body_before_it_reads_gets_its_413(closing):
+    size = 40 * MB
+    async with served(limits=RequestLimits(max_body=MB)) as s:
+        reader, writer = await s.connect()
+        reader._transport.pause_reading()  # Python's http.client and many others look only when all is sent
+        writer.write(HEAD + closing + b"Content-Length: %d\r\n\r\n" % size)
+        assert await asyncio.wait_for(pour(writer, size, framed=False), PATIENCE) == size
+        reader._transport.resume_reading()
+        assert (await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)).startswith(b"HTTP/1.1 413")
         await close(writer)
 
 

@@ -87,6 +87,12 @@ class LimitSettings(Block):
     streams_per_client: int | None = Field(
         None, ge=1, le=100_000, description="Answers that one address may be getting at a time"
     )
+    connections_per_client: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="Connections that one address may have at a time. Default: 1,000, and no limit for loopback",
+    )
 
 
 class ServerBlock(Block):

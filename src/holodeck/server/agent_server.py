@@ -47,7 +47,11 @@ class AgentServer:
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
-        self.connection_limit = ConnectionLimit(self.settings.limits.max_connections, self.metrics.connections.add)
+        self.connection_limit = ConnectionLimit(
+            self.settings.limits.max_connections,
+            self.metrics.connections.add,
+            per_client=self.settings.use.connections_per_client,
+        )
         self.slots = StreamSlots(self.settings.use.streams_per_client)
         self._trace = trace
         self.runs = Runs(agent, store, run_settings, watch=self._watch)

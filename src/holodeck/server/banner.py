@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from holodeck.server.guard import ANYWHERE
+from holodeck.server.listen import only_on_loopback
 from holodeck.server.options import ProtocolType
 
 _BOLD, _QUIET, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
@@ -36,10 +37,9 @@ def banner(
         f"  {_curl(url, agent, protocols[0])}",
         f"{_QUIET}Ctrl+C stops it.{_END}",
     ]
-    if host in ANYWHERE:
-        lines.append(
-            f"{_YELLOW}warning{_END}: listening on all addresses, and anybody who reaches them may use the agent"
-        )
+    if not only_on_loopback(host):
+        where = "on all addresses" if host in ANYWHERE else f"on {host}, which is more than this machine"
+        lines.append(f"{_YELLOW}warning{_END}: listening {where}: any client that can connect may use the agent")
     text = "\n".join(lines)
     return text if colours else _plain(text)
 

@@ -6,15 +6,20 @@ announced all the same.
 """
 
 import asyncio
+from collections.abc import Callable
 
 
 class JoinedHead:
     """As much of a transport as uvicorn's response uses, for one answer."""
 
-    __slots__ = ("_held", "_loop", "_transport", "_wrote")
+    __slots__ = ("_end", "_held", "_loop", "_transport", "_wrote")
 
-    def __init__(self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, end: Callable[[], None] | None = None
+    ) -> None:
+        """`end` closes the connection instead of the transport's own `close`."""
         self._transport, self._loop = transport, loop
+        self._end = end or transport.close
         self._held = b""
         self._wrote = False
 
@@ -30,7 +35,7 @@ class JoinedHead:
 
     def close(self) -> None:
         self._flush()
-        self._transport.close()
+        self._end()
 
     def is_closing(self) -> bool:
         return self._transport.is_closing()

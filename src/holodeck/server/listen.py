@@ -1,6 +1,7 @@
-"""The port, taken before anything is said about it (SRV-02)."""
+"""The port, taken before the banner names it (SRV-02), and whether other machines can reach it (T09)."""
 
 import errno
+import ipaddress
 import socket
 import sys
 from contextlib import closing
@@ -33,6 +34,15 @@ def bind(host: str, port: int) -> socket.socket:
         taken.close()
         raise _explained(error, host, port) from error
     return taken
+
+
+def only_on_loopback(host: str) -> bool:
+    """Whether every address that `host` stands for is this machine's own; False if that cannot be found out."""
+    try:
+        found = socket.getaddrinfo(host or None, 0, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        return all(ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found)
+    except (OSError, ValueError):
+        return False
 
 
 def _explained(error: OSError, host: str, port: int) -> StartError:

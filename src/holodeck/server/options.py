@@ -26,22 +26,25 @@ class RequestLimits:
     max_unmeasured_body: int = 1 * MB  # sent in chunks, its size not said beforehand
     max_connections: int = 10_000
     max_head: int = 64 * 1024
+    max_head_lines: int = 128
     head_seconds: float = 10.0
     body_seconds: float = 30.0  # and then at least …
     body_rate: float = 1000.0  # … this many bytes a second
     idle_seconds: float = 5.0  # of a connection between two requests
     flush_seconds: float = 30.0  # in which a client takes at least some of what is left of its answer
-    linger_seconds: float = 2.0  # for a client that still sends when it has its answer …
-    max_linger: int = 16 * MB  # … and as much of it as is thrown away
+    linger_seconds: float = 2.0  # for a client that still sends when it has its answer, and again for each megabyte …
+    max_linger: int = 16 * MB  # … of as many bytes as the server discards, …
+    max_refused_body: int = 128 * MB  # … or as many of a body that states its size: many clients read after it only
 
 
 @dataclass(frozen=True, kw_only=True)
 class UseLimits:
-    """What one user, or one client, may take of the server (T17, T30). None is no limit."""
+    """What one user, or one client, may take of the server (T17, T30). None is no limit but for connections."""
 
     requests_per_minute: int | None = None
     tokens_per_day: int | None = None
     streams_per_client: int | None = None
+    connections_per_client: int | None = None  # see `ConnectionLimit`
 
 
 @dataclass(frozen=True, kw_only=True)

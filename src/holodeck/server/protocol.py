@@ -1,17 +1,21 @@
-"""uvicorn's HTTP/1.1 protocol with the deadlines that it lacks (T17).
+"""uvicorn's HTTP/1.1 protocol with the limits and deadlines that it lacks (T17, T32).
 
 At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
 after it has its answer. The first and the last have a deadline here, and so has a client that does not take the rest of
-its answer; inside a request `holodeck.server.limits` and the stream keep time. Also hands itself to the stream, which
-must know of a client that leaves, and be able to cut off one that takes nothing.
+its answer; inside a request `holodeck.server.limits` and the stream keep time. A head has a size and a number of lines,
+a body one way of framing, and few requests may wait behind the one that is answered. The protocol also hands itself to
+the stream, which must know of a client that leaves, and be able to cut off one that takes nothing.
 """
 
 import asyncio
 from collections.abc import Callable
+from http import HTTPStatus
+from itertools import chain
 from typing import Any, ClassVar
 
 import httptools
-from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+from uvicorn._types import ASGI3Application
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holodeck.errors import InvalidRequest
 from holodeck.server.connection import CONNECTION, unsent_bytes
@@ -22,12 +26,22 @@ from holodeck.server.options import RequestLimits
 from holodeck.wires.problem import problem
 
 FRAMING = 8  # times as much as in it may come around a body in chunks: sizes, extensions, trailers
-_PHRASES = {
-    400: b"Bad Request",
-    408: b"Request Timeout",
-    413: b"Content Too Large",
-    431: b"Request Header Fields Too Large",
-}
+_LINGER_STEP = 1024 * 1024  # bytes that earn another `linger_seconds`
+MAX_PIPELINED = 4  # requests that wait behind the one that is answered; with one more the connection is closed
+_HEADER_FRAMING = len(b": \r\n")
+_BAD_REQUEST = "Invalid HTTP request received."
+
+
+class _RefusedHead(Exception):
+    """Stops the parser in the middle of a read: the request is answered with this status."""
+
+    def __init__(self, status: HTTPStatus, detail: str) -> None:
+        super().__init__(detail)
+        self.status, self.detail = status, detail
+
+
+class _PipelineFull(Exception):
+    """Stops the parser in the middle of a read: more requests wait than may."""
 
 
 class _Nowhere(list[tuple[bytes, bytes]]):
@@ -42,14 +56,17 @@ class TimedProtocol(HttpToolsProtocol):
     """Use `with_limits` to get a class that uvicorn can instantiate."""
 
     __slots__ = (  # not in the dictionary that uvicorn's own members are in: beyond thirty it takes twice the memory
+        "_answered",
         "_body_size",
         "_deadline",
         "_declines",
         "_entry",
         "_flush",
         "_head_size",
+        "_ignores_input",
         "_in_body",
         "_in_head",
+        "_linger_limit",
         "_lingered",
         "_unsent",
         "_whole_app",
@@ -68,14 +85,17 @@ class TimedProtocol(HttpToolsProtocol):
         self._in_head = False
         self._in_body = False
         self._declines = False
+        self._ignores_input = False
         self._head_size = 0
         self._lingered = 0
+        self._linger_limit = self.limits.max_linger
         self._body_size = 0
         self._flush: asyncio.TimerHandle | None = None
         self._unsent = 0
         self.when_lost: Callable[[], None] | None = None  # for the answer that is under way
         self._entry = ConnectionVerdict.SERVED
         self._whole_app = self.app
+        self._answered: RequestResponseCycle | None = None  # `cycle` is the last one that was read
 
     @property
     def has_whole_body(self) -> bool:
@@ -84,34 +104,62 @@ class TimedProtocol(HttpToolsProtocol):
     @property
     def takes_more(self) -> bool:
         """Not in HTTP/1.0, and not while the next request waits behind the one that is answered."""
-        return not self.flow.write_paused and self.cycle.chunked_encoding is True
+        return not self.flow.write_paused and self.cycle is not None and self.cycle.chunked_encoding is True
+
+    @property
+    def _address(self) -> str:
+        return self.client[0] if self.client else ""
 
     def write(self, body: bytes) -> None:
-        if not self.cycle.disconnected:
+        if self.cycle is not None and not self.cycle.disconnected:
             self.cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
         self._arm(self.limits.head_seconds)
-        self._entry = self.connection_limit.enter()
+        self._entry = self.connection_limit.enter(self._address)
         if self._entry is ConnectionVerdict.CLOSED:
             transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
-        self.connection_limit.leave()
+        self.connection_limit.leave(self._address)
         if self._flush is not None:
             self._flush.cancel()
         super().connection_lost(exc)
+        self._release()
         if self.when_lost is not None:
             self.when_lost()
 
+    def _release(self) -> None:
+        """Wakes the request that is answered, and frees those behind it.
+
+        Each refers to this connection; without this they would wait for a full garbage collection, which is rare.
+        """
+        if self._answered is not None and not self._answered.response_complete:
+            self._answered.disconnected = True
+            self._answered.message_event.set()
+        for cycle, _ in self.pipeline:
+            cycle.on_response = _do_nothing
+            cycle.disconnected = True
+        self.pipeline.clear()
+        self._answered = self.cycle = None  # type: ignore[assignment]  # uvicorn begins with None as well
+        self.scope = {}  # type: ignore[typeddict-item]  # its extension refers to this connection
+
+    def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def data_received(self, data: bytes) -> None:
+        if self._ignores_input:
+            self._unset_keepalive_if_required()
+            self._discard(len(data))
+            return
         self._feed(data)
         if self._in_head:
             self._head_size += len(data)
             if self._head_size > self.limits.max_head:
-                self._refuse(431, "The request's headers are too large.")
+                self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, "The request's headers are too large.")
         elif self._in_body:
             self._count_body(len(data))
         elif self._between_requests() and self._deadline is None and not self.transport.is_closing():
@@ -120,11 +168,17 @@ class TimedProtocol(HttpToolsProtocol):
     def _count_body(self, size: int) -> None:
         self._body_size += size
         if not self._answering():
-            self._lingered += size
-            if self._lingered > self.limits.max_linger:
-                self.transport.abort()
+            self._discard(size)
         elif self._body_size > FRAMING * self.limits.max_unmeasured_body and self._in_chunks():
-            self._refuse(413, "The body has more around it than in it.")
+            self._refuse(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, "The framing of the chunked body is too large.")
+
+    def _discard(self, size: int) -> None:
+        """Counts bytes that nothing will read. A client that goes on sending fast gets more time, up to a limit."""
+        before, self._lingered = self._lingered, self._lingered + size
+        if self._lingered > self._linger_limit:
+            self.transport.abort()
+        elif self._deadline is not None and self._lingered // _LINGER_STEP > before // _LINGER_STEP:
+            self._arm(self.limits.linger_seconds)
 
     def _in_chunks(self) -> bool:
         return any(name == b"transfer-encoding" for name, _ in self.scope["headers"])
@@ -144,9 +198,19 @@ class TimedProtocol(HttpToolsProtocol):
                         return
                     rest = memoryview(rest)[upgrade.args[0] :]
                     self._decline_upgrade()
-        except httptools.HttpParserError:
-            self.logger.warning("Invalid HTTP request received.")
-            self.send_400_response("Invalid HTTP request received.")
+        except httptools.HttpParserError as error:
+            self._stop_parsing(error.__context__)
+
+    def _stop_parsing(self, reason: BaseException | None) -> None:
+        """Handles a parser that failed, or that a callback stopped for `reason`."""
+        if isinstance(reason, _PipelineFull):
+            self.cycle.keep_alive = False  # of the last request that is taken: its answer ends the connection
+            self._ignores_input, self._in_head = True, False
+        elif isinstance(reason, _RefusedHead):
+            self._refuse(reason.status, reason.detail)
+        else:
+            self.logger.warning(_BAD_REQUEST)
+            self.send_400_response(_BAD_REQUEST)
 
     def _decline_upgrade(self) -> None:
         """Reads the head again as if it had not asked for another protocol.
@@ -162,6 +226,8 @@ class TimedProtocol(HttpToolsProtocol):
         self.parser.feed_data(b"\r\n".join([*lines, b"", b""]))
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= MAX_PIPELINED:
+            raise _PipelineFull
         super().on_message_begin()
         self.scope["extensions"] = {CONNECTION: self}  # type: ignore[dict-item]  # our own extension
         self._in_head, self._head_size = True, 0
@@ -172,7 +238,10 @@ class TimedProtocol(HttpToolsProtocol):
         self._declines = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
         if self._declines:
             return
+        self._check_head()
         self._in_head, self._in_body, self._lingered, self._body_size = False, True, 0, 0
+        sized = any(name == b"content-length" for name, _ in self.headers)
+        self._linger_limit = self.limits.max_refused_body if sized else self.limits.max_linger
         self._disarm()
         if not self.url.startswith(b"/"):
             self._believe_target()
@@ -182,8 +251,25 @@ class TimedProtocol(HttpToolsProtocol):
         super().on_headers_complete()
         if self.scope["http_version"] != "1.1":
             UnframedCycle.take_over(self.cycle)
-        self.cycle.transport = JoinedHead(self.transport, self.loop)  # type: ignore[assignment]  # all that it uses
+        answer = JoinedHead(self.transport, self.loop, self._close)
+        self.cycle.transport = answer  # type: ignore[assignment]  # all that it uses
         self.headers = _NOWHERE  # for what comes after a body, which is no header of the request
+
+    def _check_head(self) -> None:
+        """Refuses a head that is too large though it came within one read, and a body in codings besides `chunked`."""
+        headers = self.headers
+        size = len(self.url) + sum(map(len, chain.from_iterable(headers))) + _HEADER_FRAMING * len(headers)
+        if size > self.limits.max_head or len(headers) > self.limits.max_head_lines:
+            raise _RefusedHead(
+                HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE,
+                f"The request's headers are too large: at most {self.limits.max_head:,} bytes "
+                f"in {self.limits.max_head_lines} lines are read.",
+            )
+        codings = [value.strip(b" \t").lower() for name, value in headers if name == b"transfer-encoding"]
+        if codings and codings != [b"chunked"]:  # a proxy in front may see another end of the body (RFC 9112, 6.1)
+            raise _RefusedHead(
+                HTTPStatus.NOT_IMPLEMENTED, "Only one Transfer-Encoding is read, and it has to be chunked."
+            )
 
     def _believe_target(self) -> None:
         """A target that is a whole address says whom it is for, whatever `Host` says (RFC 9112, 3.2.2)."""
@@ -218,7 +304,7 @@ class TimedProtocol(HttpToolsProtocol):
             self._arm(self.limits.linger_seconds if self._in_body else self.limits.head_seconds)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(400, msg)
+        self._refuse(HTTPStatus.BAD_REQUEST, msg)
 
     def _between_requests(self) -> bool:
         return not self._in_head and not self._in_body and not self._answering()
@@ -238,7 +324,7 @@ class TimedProtocol(HttpToolsProtocol):
     def _too_late(self) -> None:
         self._deadline = None
         if self._in_head:
-            self._refuse(408, "The request's headers came too slowly.")
+            self._refuse(HTTPStatus.REQUEST_TIMEOUT, "The request's headers came too slowly.")
         else:
             self.transport.abort()  # not close: it would wait for a client that may never read
 
@@ -256,16 +342,44 @@ class TimedProtocol(HttpToolsProtocol):
         else:
             self._watch_flush()
 
-    def _refuse(self, status: int, detail: str) -> None:
-        """An answer to what never became a request."""
-        self._in_head = False
+    def _refuse(self, status: HTTPStatus, detail: str) -> None:
+        """Answers what never became a request, and closes the connection."""
+        self._in_head, self._linger_limit = False, self.limits.max_linger
         if self._answering() and (self.cycle.response_started or self.pipeline):
-            self.transport.close()  # in the middle of another answer: nothing can be said
+            self.transport.close()  # in the middle of another answer: nothing can be written
             return
-        told = problem(InvalidRequest(detail, status=status))
-        body = told.to_json()
+        if self._answering():  # the application reads a body that is refused: it has no client any more
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+        refusal = problem(InvalidRequest(detail, status=status))
+        body = refusal.to_json()
         head = (
             b"HTTP/1.1 %d %b\r\ncontent-type: application/problem+json\r\ncontent-length: %d\r\nconnection: close\r\n"
         )
-        self.transport.write(head % (status, _PHRASES[status], len(body)) + b"\r\n" + body)
-        self.transport.close()
+        self.transport.write(head % (status, status.phrase.encode(), len(body)) + b"\r\n" + body)
+        self._linger()
+
+    def _close(self) -> None:
+        """Ends the connection after an answer."""
+        if self._in_body and not self.pipeline:
+            self._linger()
+        else:
+            self.transport.close()
+
+    def _linger(self) -> None:
+        """Closes our side and reads on for a moment.
+
+        The kernel answers bytes that arrive on a closed socket with a reset, and a reset destroys the answer before the
+        client has read it (RFC 9112, 9.6).
+        """
+        if self.transport.is_closing() or not self.transport.can_write_eof():
+            self.transport.close()
+            return
+        self._ignores_input = True
+        self.flow.resume_reading()
+        self.transport.write_eof()
+        self._arm(self.limits.linger_seconds)
+
+
+def _do_nothing() -> None:
+    """Stands for a callback that must not be called any more."""
