@@ -7,25 +7,23 @@ import pytest
 
 from holodeck.telemetry import logs
 from tests.playground.stage import one_port
-from tests.playground.webdriver import Browser, chromedriver, chromium, connected
+from tests.playground.webdriver import Browser, chromium
 
 
 @pytest.fixture(scope="session")
-def chromium_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    place = tmp_path_factory.mktemp("chromium")
-    with chromedriver(place / "driver.log") as driver, chromium(driver, place / "profile") as address:
-        yield address
+def one_browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Browser]:
+    with chromium(tmp_path_factory.mktemp("chromium")) as browser:
+        yield browser
 
 
 @pytest.fixture
-async def browser(chromium_address: str) -> AsyncIterator[Browser]:
-    async with connected(chromium_address) as browser:
-        # The page of the test before is left where it is: a browser that goes to another site and back takes a new process.
-        await browser.console()
-        yield browser
-        await browser.cdp(
-            "Storage.clearDataForOrigin", origin=f"http://127.0.0.1:{one_port()}", storageTypes="local_storage"
-        )
+async def browser(one_browser: Browser) -> AsyncIterator[Browser]:
+    # The page of the previous test stays open: a browser that goes to another site and back starts a new process.
+    await one_browser.console()
+    yield one_browser
+    await one_browser.cdp(
+        "Storage.clearDataForOrigin", origin=f"http://127.0.0.1:{one_port()}", storageTypes="local_storage"
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.playground.acting import say
-from tests.playground.webdriver import Browser, chromedriver, chromium, connected
+from tests.playground.webdriver import Browser, chromium
 
 DOCS = Path(__file__).parents[2] / "docs"
 MAX_BYTES = 150_000
@@ -59,35 +59,33 @@ async def save(browser: Browser, name: str) -> None:
     print(f"docs/playground-{name}.png: {len(picture):,} bytes")  # noqa: T201  the command's answer
 
 
-async def main(session: str, address: str) -> None:
-    async with connected(session) as browser:
-        await browser.resize(*DESKTOP)
-        await talk(browser, address)
-        await browser.click("#theme")
-        await browser.click("#open-inspector")
-        await browser.type("input[type=search]", "-message_content")
-        await browser.run("document.activeElement.blur()")
-        await browser.run("document.querySelector('#scroll').scrollTop = 1e9")
-        await browser.until("document.querySelector('.event-list').scrollTop > 0")
-        await save(browser, "light")
-        await browser.click("#theme")
-        await browser.run("[...document.querySelectorAll('.call details')].at(-1).open = true")
-        await browser.run("document.querySelector('#scroll').scrollTop = 1e9")
-        await save(browser, "dark")
-        await browser.click("#open-inspector")
-        await browser.resize(*PHONE)
-        await browser.click("#theme")
-        await browser.click("#theme")
-        await browser.run("for (const each of document.querySelectorAll('.call details')) each.open = false")
-        await browser.run("document.querySelector('#scroll').scrollTop = 1e9")
-        await save(browser, "phone")
+async def main(browser: Browser, address: str) -> None:
+    await browser.resize(*DESKTOP)
+    await talk(browser, address)
+    await browser.click("#theme")
+    await browser.click("#open-inspector")
+    await browser.type("input[type=search]", "-message_content")
+    await browser.run("document.activeElement.blur()")
+    await browser.run("document.querySelector('#scroll').scrollTop = 1e9")
+    await browser.until("document.querySelector('.event-list').scrollTop > 0")
+    await save(browser, "light")
+    await browser.click("#theme")
+    await browser.run("[...document.querySelectorAll('.call details')].at(-1).open = true")
+    await browser.run("document.querySelector('#scroll').scrollTop = 1e9")
+    await save(browser, "dark")
+    await browser.click("#open-inspector")
+    await browser.resize(*PHONE)
+    await browser.click("#theme")
+    await browser.click("#theme")
+    await browser.run("for (const each of document.querySelectorAll('.call details')) each.open = false")
+    await browser.run("document.querySelector('#scroll').scrollTop = 1e9")
+    await save(browser, "phone")
 
 
 if __name__ == "__main__":
     with (
         tempfile.TemporaryDirectory() as folder,
         demo(Path(folder)) as url,
-        chromedriver(Path(folder, "driver")) as driver,
-        chromium(driver, Path(folder, "profile")) as browser_session,
+        chromium(Path(folder)) as browser,
     ):
-        asyncio.run(main(browser_session, url))
+        asyncio.run(main(browser, url))

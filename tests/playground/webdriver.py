@@ -1,26 +1,26 @@
-"""A real Chromium, driven over WebDriver: the few commands that these tests need, and nothing to install for them.
+"""A real Chromium, driven by selenium in a thread: the server under test runs in the test's own event loop.
 
 chromedriver keeps a log of what the browser asked of the network; that log is how a test knows that nothing left.
 """
 
 import asyncio
-import base64
 import json
 import os
 import shutil
-import subprocess
 import time
-import urllib.request
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
-import aiohttp
 import pytest
+from selenium import webdriver
+from selenium.webdriver.chrome.service import Service
+from selenium.webdriver.common.action_chains import ActionChains
+from selenium.webdriver.common.by import By
+from selenium.webdriver.common.keys import Keys
+from selenium.webdriver.remote.webelement import WebElement
 
-ELEMENT = "element-6066-11e4-a52e-4f735466cecf"  # the name that the standard gives to a reference
 FLAGS = (
     "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
     "--disable-component-update", "--disable-sync", "--disable-dev-shm-usage", "--no-default-browser-check",
@@ -28,7 +28,8 @@ FLAGS = (
     "--force-prefers-reduced-motion",
 )  # fmt: skip
 PATIENCE = 20.0
-ENTER, ESCAPE, CONTROL = "\ue007", "\ue00c", "\ue009"
+ENTER, ESCAPE, CONTROL = Keys.ENTER, Keys.ESCAPE, Keys.CONTROL
+T = TypeVar("T")
 
 
 def missing(what: str) -> None:
@@ -40,53 +41,42 @@ def missing(what: str) -> None:
 
 
 @contextmanager
-def chromedriver(log: Path) -> Iterator[str]:
-    """The address of a driver of our own."""
-    program, browser = shutil.which("chromedriver"), shutil.which("chromium")
-    if program is None or browser is None:
+def chromium(folder: Path, *flags: str) -> Iterator["Browser"]:
+    """A browser with an empty profile in `folder`, and a driver of its own."""
+    program, binary = shutil.which("chromedriver"), shutil.which("chromium")
+    if program is None or binary is None:
         missing("Chromium")
-    with log.open("wb") as output:
-        driver = subprocess.Popen([str(program), "--port=0"], stdout=subprocess.PIPE, stderr=output)
-        with driver:
-            assert driver.stdout is not None
-            try:
-                yield f"http://127.0.0.1:{_port(driver.stdout)}"
-            finally:
-                driver.terminate()
+    options = webdriver.ChromeOptions()
+    options.binary_location = str(binary)
+    for flag in (*FLAGS, *flags, f"--user-data-dir={folder / 'profile'}"):
+        options.add_argument(flag)
+    options.set_capability("goog:loggingPrefs", {"performance": "ALL", "browser": "ALL"})
+    driver = webdriver.Chrome(options, Service(str(program), log_output=str(folder / "driver.log")))
+    driver.set_script_timeout(60)
+    try:
+        yield Browser(driver)
+    finally:
+        driver.quit()
 
 
-def _port(output: Any) -> int:
-    for line in output:
-        words = line.decode().strip().rstrip(".").split()
-        if "successfully" in words and words[-1].isdigit():
-            return int(words[-1])
-    raise AssertionError("chromedriver did not start")
-
-
-@dataclass
 class Browser:
-    http: aiohttp.ClientSession
-    address: str
+    def __init__(self, driver: webdriver.Chrome) -> None:
+        self._driver = driver
 
-    async def command(self, method: str, path: str, body: Any = None) -> Any:
-        data = None if method == "GET" else json.dumps(body or {})
-        async with self.http.request(method, self.address + path, data=data) as answer:
-            value = (await answer.json(content_type=None))["value"]
-        if isinstance(value, dict) and "error" in value and "stacktrace" in value:
-            raise AssertionError(f"{path}: {value['error']}: {value['message']}")
-        return value
+    async def _do(self, action: Callable[..., T], *arguments: Any) -> T:
+        return await asyncio.to_thread(action, *arguments)
 
     async def open(self, url: str) -> None:
-        await self.command("POST", "/url", {"url": url})
+        await self._do(self._driver.get, url)
 
     async def run(self, script: str, *arguments: Any) -> Any:
-        return await self.command("POST", "/execute/sync", {"script": script, "args": arguments})
+        return await self._do(self._driver.execute_script, script, *arguments)
 
     async def run_async(self, script: str, *arguments: Any) -> Any:
-        return await self.command("POST", "/execute/async", {"script": script, "args": arguments})
+        return await self._do(self._driver.execute_async_script, script, *arguments)
 
     async def cdp(self, command: str, **parameters: Any) -> Any:
-        return await self.command("POST", "/goog/cdp/execute", {"cmd": command, "params": parameters})
+        return await self._do(self._driver.execute_cdp_cmd, command, parameters)
 
     async def until(self, script: str, *arguments: Any, seconds: float = PATIENCE) -> Any:
         """The first true value of an expression in the page."""
@@ -98,21 +88,21 @@ class Browser:
             assert time.monotonic() < deadline, f"waited {seconds} s for {script}; the page:\n{await self.page()}"
             await asyncio.sleep(0.02)
 
-    async def find(self, css: str) -> str:
+    async def find(self, css: str) -> WebElement:
+        """The first element that matches, once it is visible."""
         await self.until(f"document.querySelector({css!r})?.checkVisibility()")
-        found: dict[str, str] = await self.command("POST", "/element", {"using": "css selector", "value": css})
-        return found[ELEMENT]
+        return await self._do(self._driver.find_element, By.CSS_SELECTOR, css)
 
     async def click(self, css: str) -> None:
-        await self.command("POST", f"/element/{await self.find(css)}/click")
+        await self._do((await self.find(css)).click)
 
     async def type(self, css: str, text: str) -> None:
-        await self.command("POST", f"/element/{await self.find(css)}/value", {"text": text})
+        await self._do((await self.find(css)).send_keys, text)
 
     async def choose_file(self, css: str, file: Path) -> None:
-        await self.until(f"document.querySelector({css!r})")
-        found: dict[str, str] = await self.command("POST", "/element", {"using": "css selector", "value": css})
-        await self.command("POST", f"/element/{found[ELEMENT]}/value", {"text": str(file)})
+        await self.until(f"document.querySelector({css!r})")  # a file input may be hidden behind a button
+        element = await self._do(self._driver.find_element, By.CSS_SELECTOR, css)
+        await self._do(element.send_keys, str(file))
 
     async def text(self, css: str) -> str:
         return str(await self.run("return document.querySelector(arguments[0]).textContent", css))
@@ -128,27 +118,35 @@ class Browser:
         await self.until(script, css, text)
 
     async def press(self, *keys: str) -> None:
-        actions = [{"type": kind, "value": key} for kind in ("keyDown", "keyUp") for key in keys]
-        await self.command("POST", "/actions", {"actions": [{"type": "key", "id": "keyboard", "actions": actions}]})
+        actions = ActionChains(self._driver, duration=0)
+        for key in keys:
+            actions.key_down(key)
+        for key in keys:
+            actions.key_up(key)
+        await self._do(actions.perform)
 
     async def page(self) -> str:
         return str(await self.run("return document.body?.innerText ?? ''"))[:3000]
 
     async def reload(self) -> None:
-        await self.command("POST", "/refresh")
+        await self._do(self._driver.refresh)
 
     async def new_tab(self) -> str:
-        made: dict[str, str] = await self.command("POST", "/window/new", {"type": "tab"})
-        return made["handle"]
+        """Opens a tab and stays in this one."""
+        here = await self.tab()
+        await self._do(self._driver.switch_to.new_window, "tab")
+        made = await self.tab()
+        await self.switch(here)
+        return made
 
     async def switch(self, tab: str) -> None:
-        await self.command("POST", "/window", {"handle": tab})
+        await self._do(self._driver.switch_to.window, tab)
 
     async def tab(self) -> str:
-        return str(await self.command("GET", "/window"))
+        return await self._do(lambda: self._driver.current_window_handle)
 
     async def close_tab(self) -> None:
-        await self.command("DELETE", "/window")
+        await self._do(self._driver.close)
 
     async def resize(self, width: int, height: int) -> None:
         await self.cdp(
@@ -156,46 +154,14 @@ class Browser:
         )
 
     async def screenshot(self) -> bytes:
-        return base64.b64decode(await self.command("GET", "/screenshot"))
+        return await self._do(self._driver.get_screenshot_as_png)
 
     async def requests(self) -> list[str]:
         """What the browser asked for since the last call, DNS not included."""
-        entries = await self.command("POST", "/se/log", {"type": "performance"})
+        entries = await self._do(self._driver.get_log, "performance")
         messages = [json.loads(entry["message"])["message"] for entry in entries]
         sent = [message["params"] for message in messages if message["method"] == "Network.requestWillBeSent"]
         return [each["request"]["url"] for each in sent]
 
     async def console(self) -> list[str]:
-        return [entry["message"] for entry in await self.command("POST", "/se/log", {"type": "browser"})]
-
-
-@contextmanager
-def chromium(driver: str, profile: Path, *flags: str) -> Iterator[str]:
-    """The address of a browser's session; `Browser` talks to it from whichever event loop."""
-    options = {"binary": shutil.which("chromium"), "args": [*FLAGS, *flags, f"--user-data-dir={profile}"]}
-    wanted = {
-        "browserName": "chrome",
-        "goog:chromeOptions": options,
-        "goog:loggingPrefs": {"performance": "ALL", "browser": "ALL"},
-        "timeouts": {"script": 60_000},
-    }
-    made = _ask("POST", f"{driver}/session", {"capabilities": {"alwaysMatch": wanted}})
-    address = f"{driver}/session/{made['sessionId']}"
-    try:
-        yield address
-    finally:
-        _ask("DELETE", address, {})
-
-
-def _ask(method: str, url: str, body: Any) -> Any:
-    request = urllib.request.Request(
-        url, json.dumps(body).encode(), {"Content-Type": "application/json"}, method=method
-    )
-    with urllib.request.urlopen(request, timeout=60) as answer:
-        return json.load(answer)["value"]
-
-
-@asynccontextmanager
-async def connected(address: str) -> AsyncIterator[Browser]:
-    async with aiohttp.ClientSession() as http:
-        yield Browser(http, address)
+        return [entry["message"] for entry in await self._do(self._driver.get_log, "browser")]
