@@ -63,7 +63,7 @@ MUTANTS = (
     Mutant("runs/session_queue.py", "                await asyncio.shield(self._ticket)", "                pass", RUNS, "nobody waits for a turn"),
     Mutant("runs/runs.py", "if run.readers == 0 and not run.log.ended:", "if False:", RUNS, "a run without readers goes on for ever"),
     Mutant("runs/runs.py", "self._settings.when_busy is WhenBusy.REJECT and", "self._settings.when_busy is WhenBusy.QUEUE and", RUNS, "busy sessions queue and reject the wrong way round"),
-    Mutant("runs/runs.py", "if run is None or run.user_id != (user_id or ANONYMOUS):", "if run is None:", RUNS, "a run can be read by another user"),
+    Mutant("runs/runs.py", "run = self._runs.get((owner, run_id))", "run = next((r for (_, i), r in self._runs.items() if i == run_id), None)", RUNS, "a run can be read by another user"),
     Mutant("runs/client_history.py", "and sent[start - 1].id not in known", "", RECEIVED, "a message that is stored is stored again"),
     Mutant("runs/client_history.py", "isinstance(sent[start - 1], UserMessage) and ", "", RECEIVED + " tests/agent", "words in the assistant's mouth hide the user's"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),

@@ -192,6 +192,5 @@ THREATS = (
         "T36",
         "Replay / duplicate submit → Idempotency-Key / AG-UI run_id unique per user",
         "reliability 2",
-        due=8,  # keys are each user's own (C08); an AG-UI run id is taken once on a server, whoever asks
     ),
 )

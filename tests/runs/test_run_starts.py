@@ -8,6 +8,7 @@ from holodeck.agent.agent import Agent
 from holodeck.core import events as e
 from holodeck.core import grammar
 from holodeck.core.messages import UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy
 from holodeck.models.scripted import ScriptedModel, says
@@ -68,8 +69,8 @@ async def test_a_watcher_is_told_of_everything_but_deltas():
 async def test_a_session_that_is_forgotten_takes_its_runs_with_it():
     runs = make_runs()
     run = await runs.start(ask(session_id="s"))
-    runs.forget_session("s")
+    runs.forget_session("s", owner=ANONYMOUS_OWNER)
     await run.done()
-    assert runs.of_session("s") == []
+    assert runs.of_session("s", owner=ANONYMOUS_OWNER) == []
     with pytest.raises(RunNotFound):
-        runs.get(run.run_id)
+        runs.get(run.run_id, owner=ANONYMOUS_OWNER)

@@ -8,6 +8,7 @@ from holodeck.agent.agent import Agent
 from holodeck.core import events as e
 from holodeck.core import grammar
 from holodeck.core.messages import AssistantMessage, ToolMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
 from holodeck.models.scripted import ScriptedModel, Turn, says
@@ -53,7 +54,7 @@ async def test_a_run_is_read_by_several_readers_and_again_after_it_ended():
     first, second = await asyncio.gather(story_of(runs, run), story_of(runs, run, 2))
     grammar.check(first)
     assert second == first[2:]
-    assert await story_of(runs, runs.get(run.run_id)) == first
+    assert await story_of(runs, runs.get(run.run_id, owner=ANONYMOUS_OWNER)) == first
     await run.done()
     assert run.state is RunState.FINISHED
     assert run.response.final_response == "one two three"
@@ -90,7 +91,7 @@ async def test_stopping_ends_a_run_at_once_and_only_once():
     await run.done()
     grammar.check(run.log.since(0))
     assert runs.stop(run) is False
-    conversation = await runs._store.open("s", user_id="anonymous")
+    conversation = await runs._store.open("s", owner=ANONYMOUS_OWNER)
     assert conversation.messages[-1].cut, "what the model had said is kept, marked as cut"
 
 
@@ -105,7 +106,7 @@ async def test_two_runs_on_one_session_take_turns_in_order():
     assert len(second.log) == 0
     gate.open.set()
     await second.done()
-    conversation = await runs._store.open("s", user_id="anonymous")
+    conversation = await runs._store.open("s", owner=ANONYMOUS_OWNER)
     assert [message.content for message in conversation.messages] == ["one", "first answer", "two", "second answer"]
 
 
@@ -165,17 +166,28 @@ async def test_a_run_is_forgotten_after_the_replay_window():
     while runs._runs:
         await asyncio.sleep(0)
     with pytest.raises(RunNotFound):
-        runs.get(run.run_id)
-    assert runs.of_session("s") == []
+        runs.get(run.run_id, owner=ANONYMOUS_OWNER)
+    assert runs.of_session("s", owner=ANONYMOUS_OWNER) == []
 
 
-async def test_another_users_run_is_as_if_it_were_not_there():
-    runs = make_runs()
-    run = await runs.start(ask(user_id="ada"))
+@pytest.mark.req("T36")
+@pytest.mark.parametrize("other", [Owner("default", "eve"), Owner("other tenant", "ada")])
+async def test_two_owners_use_the_same_ids_and_never_meet(other):
+    ada, gate = Owner("default", "ada"), Gate()
+    runs = make_runs(says("hers", pause=gate), says("his"), when_busy=WhenBusy.REJECT)
+    run = await runs.start(ask(owner=ada, run_id="r", session_id="s"))
     with pytest.raises(RunNotFound):
-        runs.get(run.run_id, user_id="eve")
-    assert runs.get(run.run_id, user_id="ada") is run
+        runs.get("r", owner=other)
+    assert runs.of_session("s", owner=other) == []
+    runs.forget_session("s", owner=other)
+    theirs = await runs.start(ask(owner=other, run_id="r", session_id="s"))  # neither taken nor busy
+    await theirs.done()
+    assert theirs.response.final_response == "his"
+    assert (runs.get("r", owner=ada), runs.get("r", owner=other)) == (run, theirs)
+    assert not run.log.ended
+    gate.open.set()
     await run.done()
+    assert run.response.final_response == "hers"
 
 
 @pytest.mark.req("SRV-20")
@@ -280,11 +292,11 @@ async def test_a_run_id_that_is_used_again_after_its_session_was_forgotten_belon
     gate = Gate()
     runs = make_runs(says("a b c", pause=gate), says("x y z", pause=gate), replay_window=0)
     old = await runs.start(ask(session_id="s", run_id="r"))
-    runs.forget_session("s")
+    runs.forget_session("s", owner=ANONYMOUS_OWNER)
     new = await runs.start(ask(session_id="s", run_id="r"))
     await old.done()
     await asyncio.sleep(0)  # in which the old run's window closes
-    assert runs.get("r") is new
+    assert runs.get("r", owner=ANONYMOUS_OWNER) is new
     assert runs.active == [new]
     gate.open.set()
     await new.done()

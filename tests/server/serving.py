@@ -12,9 +12,11 @@ import aiohttp
 from yarl import URL
 
 from holodeck.agent.agent import Agent
+from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.models.scripted import ScriptedModel, says
-from holodeck.runs.runs import RunSettings
+from holodeck.runs.runs import Run, RunSettings
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import Identify, anonymous
 from holodeck.server.listen import bind
 from holodeck.server.main import FLUSH_SECONDS, HttpServer, http_server
 from holodeck.server.options import RequestLimits, ServerSettings, StreamSettings
@@ -28,8 +30,8 @@ _numbers = count()
 class PromptServer(HttpServer):
     """Goes when it is told to. uvicorn looks ten times a second whether it should, and takes a tenth for its farewell."""
 
-    def __init__(self, server: AgentServer) -> None:
-        super().__init__(http_server(server).config)
+    def __init__(self, server: AgentServer, identify: Identify = anonymous) -> None:
+        super().__init__(http_server(server, identify).config)
         self.over = asyncio.Event()
 
     async def main_loop(self) -> None:
@@ -75,6 +77,9 @@ class Served:
     def get(self, path, **headers):
         return self.client.get(URL(self.url + path, encoded=True), headers=headers)
 
+    def run(self, run_id: str, owner: Owner = ANONYMOUS_OWNER) -> Run:
+        return self.server.runs.get(run_id, owner=owner)
+
     async def connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         return await asyncio.open_connection("127.0.0.1", self.port)
 
@@ -91,6 +96,7 @@ async def served(
     store=None,
     model=None,
     agent=None,
+    identify: Identify = anonymous,
     **run_settings,
 ) -> AsyncIterator[Served]:
     """`model` is asked instead of a scripted one that says `turns`; `agent` is served instead of a plain one."""
@@ -104,7 +110,7 @@ async def served(
         chain=chain,
     )
     listener = bind("127.0.0.1", 0)
-    http = PromptServer(server)
+    http = PromptServer(server, identify)
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     await until(lambda: http.started)
     if ready:

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from holodeck.agent.agent import Agent, StateSettings
+from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server.options import StreamSettings
 from holodeck.wires.agui.middleware import Chain, hide_tools
@@ -91,7 +92,7 @@ async def test_what_was_said_before_the_kept_runs_comes_as_a_snapshot():
     async with served(says("one"), says("two"), replay_window=0) as s:
         async with s.post(legacy(thread="t", run="r1")) as answer:
             await answer.read()
-        await until(lambda: not s.server.runs.of_session("t"))
+        await until(lambda: not s.server.runs.of_session("t", owner=ANONYMOUS_OWNER))
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
             told = [data for _, data in frames(await answer.read())]
         assert [data["type"] for data in told] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
@@ -103,7 +104,7 @@ async def test_a_kept_run_is_not_told_twice():
         for run in ("r1", "r2"):
             async with s.post(legacy(thread="t", run=run)) as answer:
                 await answer.read()
-        s.server.runs._forget(s.server.runs.get("r1"))
+        s.server.runs._forget(s.run("r1"))
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
             told = [data for _, data in frames(await answer.read())]
         snapshot = next(data for data in told if data["type"] == "MESSAGES_SNAPSHOT")
@@ -150,7 +151,7 @@ async def test_who_connects_to_a_run_that_outgrew_its_log_learns_that_it_goes_on
             await answer.read()
         live, queued = [await s.post(legacy(thread="t", run=run)) for run in ("r2", "r3")]
         await until(lambda: talk.pieces == 250)
-        assert not s.server.runs.get("r2").log.is_whole
+        assert not s.run("r2").log.is_whole
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
             so_far = await read_to(answer, ": keepalive\n\n: keepalive")
             talk.open.set()
@@ -197,7 +198,7 @@ async def test_what_a_middleware_hides_is_hidden_also_from_who_comes_late():
         await until(lambda: talk.pieces == 250)
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
             told = await read_to(answer, "MESSAGES_SNAPSHOT")
-            s.server.runs.stop(s.server.runs.get("r"))
+            s.server.runs.stop(s.run("r"))
             told += await answer.read()
         await live.read()
         assert types(told)[-2:] == ["MESSAGES_SNAPSHOT", "RUN_FINISHED"]
@@ -213,7 +214,7 @@ async def test_what_a_middleware_hides_is_hidden_from_the_history_too():
     async with served(*turns, tools=tools, chain=chain, replay_window=0) as s:
         async with s.post(legacy(thread="t")) as answer:
             await answer.read()
-        await until(lambda: not s.server.runs.of_session("t"))
+        await until(lambda: not s.server.runs.of_session("t", owner=ANONYMOUS_OWNER))
         async with s.post(legacy(thread="t"), BASE + "/agent/default/connect") as answer:
             told = await answer.read()
         (snapshot,) = [data for _, data in frames(told) if data["type"] == "MESSAGES_SNAPSHOT"]

@@ -106,7 +106,7 @@ async def test_who_leaves_is_noticed() -> None:
         reader, writer = await s.connect()
         writer.write(post("/awp", ask(run="r")))
         await reader.readuntil(b"one")
-        run = s.server.runs.get("r")
+        run = s.run("r")
         assert run.readers == 1
         writer.transport.abort()
         await until(lambda: run.readers == 0)

@@ -36,7 +36,7 @@ async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatc
                 steps.put_nowait(None)
             with pytest.raises(aiohttp.ClientPayloadError):
                 await asyncio.wait_for(answer.read(), PATIENCE)
-        run = s.server.runs.get("r")
+        run = s.run("r")
         assert run.state == "running"
         steps.put_nowait(None)
         steps.put_nowait(None)
@@ -129,7 +129,7 @@ async def test_readers_that_leave_a_silent_run_leave_nothing_behind(monkeypatch)
     story, often = says("one two", pause=steps.get), StreamSettings(keepalive=0.02)
     async with served(story, streams=often) as s, s.post(ask(run="r")) as answer:
         await read_to(answer, "one")
-        run = s.server.runs.get("r")
+        run = s.run("r")
         for _ in range(20):
             reader, writer = await s.connect()
             writer.write(b"GET /runs/r/events HTTP/1.1\r\nHost: localhost\r\n\r\n")

@@ -10,11 +10,12 @@ from hypothesis import strategies as st
 
 from holodeck.agent.agent import Agent
 from holodeck.agent.settings import AgentLoopConfig, RunBudget
+from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted, RateLimited
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server.options import ProtocolType, ServerSettings, UseLimits
-from holodeck.server.quota import DAY, MAX_USERS, MovingWindow, Quotas, key_of, network_of
+from holodeck.server.quota import DAY, MAX_USERS, MovingWindow, Quotas, network_of, payer_of
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools, echo
 from tests.examples import examples
@@ -105,7 +106,7 @@ def test_an_ipv6_client_is_its_network(client, network):
 
 
 def test_a_user_cannot_take_the_name_of_an_address():
-    assert key_of("10.0.0.1", "10.0.0.2") != key_of(None, "10.0.0.1")
+    assert payer_of(Owner("default", "10.0.0.1"), "10.0.0.2") != payer_of(ANONYMOUS_OWNER, "10.0.0.1")
 
 
 @pytest.mark.req("T30")
@@ -269,7 +270,7 @@ async def test_a_conversation_is_not_forgotten_while_it_goes_on():
         begun = await read_to(stream, "TEXT_MESSAGE_CONTENT")
         async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
             assert answer.status == 429
-            assert "conversations of this user" in (await answer.json(content_type=None))["detail"]
+            assert "Session limit reached" in (await answer.json(content_type=None))["detail"]
         gate.open.set()
         assert types(begun + await stream.read())[-1] == "RUN_FINISHED"
         async with s.get("/sessions/t1") as answer:

@@ -77,7 +77,7 @@ async def test_a_run_can_be_looked_at_while_it_runs_and_after():
         async with s.get("/runs/r") as shown:
             told = await shown.json()
         assert told["state"] == "finished"
-        assert told["events"] == len(s.server.runs.get("r").log)
+        assert told["events"] == len(s.run("r").log)
         assert told["finished_at"] is not None
 
 
@@ -363,7 +363,7 @@ async def test_the_chain_applies_to_every_reader_also_to_one_that_comes_back():
         async with s.post(ask(run="r")) as answer:
             whole = await answer.read()
         assert not any(name.startswith("TOOL_CALL") for name in types(whole))
-        for after in range(len(s.server.runs.get("r").log) - 1):
+        for after in range(len(s.run("r").log) - 1):
             async with s.get(f"/runs/r/events?after={after}") as answer:
                 told = frames(await answer.read())
             expected = [frame for frame in frames(whole) if int(frame[0].rpartition(":")[2]) > after]

@@ -29,7 +29,7 @@ async def test_a_stream_cut_at_any_event_and_resumed_is_the_uncut_one():
         async with s.post(body) as answer:
             whole = await answer.read()
         ids = [number for number, _ in frames(whole)]
-        events = len(s.server.runs.get("r").log)
+        events = len(s.run("r").log)
         assert events >= 200
         ends = [whole.index(b"\n\n", whole.index(f"id: r:{n}\n".encode())) + 2 for n in range(events)]
         for n, end in enumerate(ends):
@@ -66,7 +66,7 @@ async def test_a_client_that_leaves_is_noticed_within_a_second():
         for number in range(10):  # a busy machine holds us up now and then, not every time
             answer = await s.post(ask(thread=f"t{number}", run=f"r{number}"))
             await read_to(answer, "TEXT_MESSAGE_CONTENT")
-            run = s.server.runs.get(f"r{number}")
+            run = s.run(f"r{number}")
             assert run.readers == 1
             left = time.monotonic()
             answer.close()
@@ -80,7 +80,7 @@ async def test_a_client_that_leaves_is_noticed_and_its_run_cancelled_after_the_g
     async with served(says("a b c", pause=Gate()), detach_grace=0.5) as s:
         answer = await s.post(ask(run="r"))
         await read_to(answer, "TEXT_MESSAGE_CONTENT")
-        run = s.server.runs.get("r")
+        run = s.run("r")
         assert run.readers == 1
         answer.close()
         await until(lambda: run.readers == 0)
@@ -98,7 +98,7 @@ async def test_a_client_that_comes_back_in_time_saves_the_run():
         answer = await s.post(ask(run="r"))
         await read_to(answer, "TEXT_MESSAGE_CONTENT")
         answer.close()
-        run = s.server.runs.get("r")
+        run = s.run("r")
         await until(lambda: run.readers == 0)
         async with s.get("/runs/r/events") as back:
             await read_to(back, "TEXT_MESSAGE_CONTENT")
@@ -116,7 +116,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_run_finishes():
     async with served(LONG, streams=StreamSettings(stall_timeout=0.3), detach_grace=30) as s:
         raw = await deaf_client(s, encoded(run="deaf"))
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
-        run = s.server.runs.get("deaf")
+        run = s.run("deaf")
         assert run.state == "finished"
         await until(lambda: run.readers == 0)
         await until(lambda: not s.http.server_state.connections)
@@ -136,7 +136,7 @@ async def test_the_rest_of_an_answer_does_not_wait_for_ever(connection):
         completed = s.http.server_state.total_requests
         raw = await deaf_client(s, body, connection=connection)
         await until(lambda: s.http.server_state.total_requests > completed)
-        assert s.server.runs.get("r").readers == 0
+        assert s.run("r").readers == 0
         assert len(s.http.server_state.connections) == 1
         await until(lambda: not s.http.server_state.connections)
         raw.close()
@@ -167,7 +167,7 @@ async def test_a_hundred_clients_that_do_not_read_cost_little_and_end():
     async with served(text, streams=StreamSettings(stall_timeout=5), max_log_events=100_000) as s:
         first = await deaf_client(s, encoded(run="first", thread="first"))
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
-        shared = s.server.runs.get("first")  # all others read this one: what is measured is readers, not runs
+        shared = s.run("first")  # all others read this one: what is measured is readers, not runs
         gc.collect()
         before = psutil.Process().memory_info().rss
         body = s.model.prompts and encoded(run="first", thread="first", message=shared.request.messages[0].id)
@@ -201,7 +201,7 @@ async def test_a_queued_request_whose_client_left_never_reaches_the_model():
             await read_to(one, "TEXT_MESSAGE_CONTENT")
             leaving = asyncio.create_task(s.client.post(s.url + "/awp", json=ask(run="two", thread="t")))
             await until(lambda: s.server.runs.busy == 2)
-            two = s.server.runs.get("two")
+            two = s.run("two")
             (await leaving).close()
             await two.done()
             assert two.state == "cancelled"
@@ -228,7 +228,7 @@ async def test_a_client_that_left_before_its_stream_began_is_noticed():
         await until(lambda: not s.http.server_state.connections)
         read.set()
         await until(lambda: s.server.runs.busy)
-        run = s.server.runs.get("r")
+        run = s.run("r")
         await asyncio.wait_for(run.done(), PATIENCE)
         assert run.state == "cancelled"
         assert run.readers == 0

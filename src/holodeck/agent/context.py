@@ -6,14 +6,13 @@ from typing import Any
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import ToolMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS
 from holodeck.core.request import FileNote, Resume
 from holodeck.core.tools import ToolSchema
 from holodeck.core.zones import local_zone
 from holodeck.errors import HoloDeckError
 from holodeck.sessions.port import Conversation
 from holodeck.sessions.transcript import Transcript
-
-ANONYMOUS = "anonymous"
 
 
 def _nobody_said() -> HoloDeckError | None:

@@ -3,6 +3,8 @@
 Two owners are equal only if both names are, so the same user name in two tenants is two owners.
 """
 
+from typing import TypeAlias
+
 import msgspec
 
 from holodeck.core.text import clean
@@ -15,6 +17,14 @@ class Owner(msgspec.Struct, frozen=True):
 
     tenant: str
     user: str
+
+    @property
+    def is_anonymous(self) -> bool:
+        return self == ANONYMOUS_OWNER
+
+
+OwnedId: TypeAlias = tuple[Owner, str]
+"""The key of a session or a run: its id is unique within its owner only."""
 
 
 DEFAULT_TENANT = "default"

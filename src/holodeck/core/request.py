@@ -7,6 +7,7 @@ import msgspec
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
+from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.tools import ToolSchema
 
 APPROVAL_SCHEMA: dict[str, Any] = {
@@ -56,7 +57,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     session_id: str | None = None
     run_id: str = msgspec.field(default_factory=new_ulid)
     parent_run_id: str | None = None
-    user_id: str | None = None
+    owner: Owner = ANONYMOUS_OWNER  # filled in by the server from the request's credential, never by a wire
     messages: tuple[Message, ...] = ()
     client_tools: tuple[ToolSchema, ...] = ()
     context: tuple[tuple[str, str], ...] = ()  # (description, value) pairs that the model is shown

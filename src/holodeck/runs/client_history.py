@@ -19,7 +19,6 @@ def context_of(
     request: RunRequest,
     conversation: Conversation,
     session_id: str,
-    user_id: str,
     why_stopped: Callable[[], HoloDeckError | None],
 ) -> AgentContext:
     new = new_messages(request.messages, conversation.messages)
@@ -36,7 +35,7 @@ def context_of(
         run_id=request.run_id,
         session_id=session_id,
         parent_run_id=request.parent_run_id,
-        user_id=user_id,
+        user_id=request.owner.user,
         timezone=_timezone_of(request.properties),
         why_stopped=why_stopped,
     )

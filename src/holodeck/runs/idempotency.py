@@ -10,15 +10,16 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 from weakref import WeakKeyDictionary, WeakValueDictionary
 
+from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run, Runs
 
 
 class RunKey(NamedTuple):
-    """Two wires or two users never mean the same run, whatever they call it."""
+    """Names one request of one owner on one wire."""
 
     wire: str
-    user_id: str
+    owner: Owner
     name: str
     header_name: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
 

@@ -14,7 +14,6 @@ from datetime import datetime
 from enum import StrEnum
 
 from holodeck.agent.agent import Agent
-from holodeck.agent.context import ANONYMOUS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
 from holodeck.agent.response import AgentResponse
@@ -28,6 +27,7 @@ from holodeck.core.events import (
 )
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
+from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
 from holodeck.runs.client_history import context_of
@@ -69,7 +69,7 @@ class Run:
     request: RunRequest
     run_id: str
     session_id: str
-    user_id: str
+    owner: Owner
     log: RunLog
     created_at: datetime = field(default_factory=now)
     finished_at: datetime | None = None
@@ -131,9 +131,9 @@ class Runs:
         self._store = store
         self._settings = settings or RunSettings()
         self._watch = watch
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[OwnedId, Run] = {}
         self._live: set[Run] = set()
-        self._by_session: dict[str, list[Run]] = {}
+        self._by_session: dict[OwnedId, list[Run]] = {}
         self._queue = SessionQueue()
         self._closing = False
 
@@ -150,41 +150,42 @@ class Runs:
         """Starts a run. Its id has to be new; that a client posts twice is for `Idempotency` to know."""
         if self._closing:
             raise ShuttingDown("The server is shutting down; try again in a moment.")
-        user_id = request.user_id or ANONYMOUS
+        owner = request.owner
         session_id = request.session_id or new_ulid()
-        await self._check(request, session_id, user_id)
-        self._refuse_if_busy(session_id)
-        if request.run_id in self._runs:
+        session = (owner, session_id)
+        await self._check(request, session)
+        self._refuse_if_busy(session)
+        if (owner, request.run_id) in self._runs:
             raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
         run = Run(
             request=request,
             run_id=request.run_id,
             session_id=session_id,
-            user_id=user_id,
+            owner=owner,
             log=RunLog(self._settings.max_log_events),
         )
         run.watch = self._watch(run) if self._watch else None
-        self._runs[run.run_id] = run
+        self._runs[owner, run.run_id] = run
         self._live.add(run)
-        self._by_session.setdefault(session_id, []).append(run)
-        slot = self._queue.take(session_id)
+        self._by_session.setdefault(session, []).append(run)
+        slot = self._queue.take(session)
         run.task = asyncio.create_task(self._execute(run, slot), name=f"run {run.run_id}")
         run.task.add_done_callback(lambda _: self._ended(run, slot))
         return run
 
-    def get(self, run_id: str, *, user_id: str | None = None) -> Run:
-        run = self._runs.get(run_id)
-        if run is None or run.user_id != (user_id or ANONYMOUS):
+    def get(self, run_id: str, *, owner: Owner) -> Run:
+        run = self._runs.get((owner, run_id))
+        if run is None:
             raise RunNotFound(f"There is no run {run_id!r}, or it ended too long ago.")
         return run
 
     def knows(self, run: Run) -> bool:
         """Whether a run can still be read. Its id may be another's by now, if its session was forgotten before."""
-        return self._runs.get(run.run_id) is run
+        return self._runs.get((run.owner, run.run_id)) is run
 
-    def of_session(self, session_id: str, *, user_id: str | None = None) -> list[Run]:
+    def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:
         """The runs of a session that can still be read, oldest first."""
-        return [run for run in self._by_session.get(session_id, ()) if run.user_id == (user_id or ANONYMOUS)]
+        return list(self._by_session.get((owner, session_id), ()))
 
     @contextmanager
     def attached(self, run: Run) -> Iterator[RunLog]:
@@ -229,21 +230,22 @@ class Runs:
         for run in self.active:
             self.stop(run, why)
 
-    async def _check(self, request: RunRequest, session_id: str, user_id: str) -> None:
+    async def _check(self, request: RunRequest, session: OwnedId) -> None:
         """Refuses before the first byte what can be refused by then."""
-        self._refuse_if_busy(session_id)
-        if not request.resume or self._queue.busy(session_id):
+        self._refuse_if_busy(session)
+        if not request.resume or self._queue.busy(session):
             return
-        session = await self._store.get(session_id, user_id=user_id)
-        conversation = None if session is None else await self._store.open(session_id, user_id=user_id)
+        owner, session_id = session
+        found = await self._store.get(session_id, owner=owner)
+        conversation = None if found is None else await self._store.open(session_id, owner=owner)
         decide(None if conversation is None else conversation.pending, request.resume, ())
 
-    def _refuse_if_busy(self, session_id: str) -> None:
-        if self._settings.when_busy is WhenBusy.REJECT and self._queue.busy(session_id):
-            raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
-        if self._queue.waiting(session_id) > self._settings.max_queued:
+    def _refuse_if_busy(self, session: OwnedId) -> None:
+        if self._settings.when_busy is WhenBusy.REJECT and self._queue.busy(session):
+            raise SessionBusy(f"Session {session[1]!r} has a run in progress; wait for it or stop it.")
+        if self._queue.waiting(session) > self._settings.max_queued:
             raise SessionBusy(
-                f"Session {session_id!r} has {self._settings.max_queued} runs waiting; let them end first."
+                f"Session {session[1]!r} has {self._settings.max_queued} runs waiting; let them end first."
             )
 
     async def _execute(self, run: Run, slot: QueueSlot) -> None:
@@ -251,9 +253,9 @@ class Runs:
         try:
             async with slot:
                 run.state = RunState.RUNNING
-                await self._store.create(run.session_id, user_id=run.user_id)
-                run.conversation = conversation = await self._store.open(run.session_id, user_id=run.user_id)
-                context = context_of(run.request, conversation, run.session_id, run.user_id, lambda: run.stopped_by)
+                await self._store.create(run.session_id, owner=run.owner)
+                run.conversation = conversation = await self._store.open(run.session_id, owner=run.owner)
+                context = context_of(run.request, conversation, run.session_id, lambda: run.stopped_by)
                 run.response = await run_loop(self._agent, context, run.emit)
         except asyncio.CancelledError:
             self._emit_ending(run, run.stopped_by)
@@ -294,20 +296,21 @@ class Runs:
                 )
             )
 
-    def forget_session(self, session_id: str, *, user_id: str | None = None) -> None:
+    def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops what runs on a session, and lets nobody read it any more."""
-        for run in self.of_session(session_id, user_id=user_id):
+        for run in self.of_session(session_id, owner=owner):
             self.stop(run)
             self._forget(run)
 
     def _forget(self, run: Run) -> None:
         if self.knows(run):
-            del self._runs[run.run_id]
-        remaining = [other for other in self._by_session.get(run.session_id, ()) if other is not run]
+            del self._runs[run.owner, run.run_id]
+        session = (run.owner, run.session_id)
+        remaining = [other for other in self._by_session.get(session, ()) if other is not run]
         if remaining:
-            self._by_session[run.session_id] = remaining
+            self._by_session[session] = remaining
         else:
-            self._by_session.pop(run.session_id, None)
+            self._by_session.pop(session, None)
 
 
 def _state_after(ending: Event) -> RunState:

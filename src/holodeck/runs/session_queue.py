@@ -2,22 +2,24 @@
 
 import asyncio
 
+from holodeck.core.owner import OwnedId
+
 
 class SessionQueue:
-    """Queues by key. A key that nobody waits for takes no memory."""
+    """Queues of runs by session. A session without a run takes no memory."""
 
     def __init__(self) -> None:
-        self._queues: dict[str, list[asyncio.Future[None]]] = {}  # short ones: even an empty deque is larger
+        self._queues: dict[OwnedId, list[asyncio.Future[None]]] = {}  # short ones: even an empty deque is larger
 
-    def busy(self, key: str) -> bool:
+    def busy(self, key: OwnedId) -> bool:
         return key in self._queues
 
-    def waiting(self, key: str) -> int:
-        """How many are in the queue, the one whose turn it is included."""
+    def waiting(self, key: OwnedId) -> int:
+        """How many runs are in the queue, the running one included."""
         return len(self._queues.get(key, ()))
 
-    def take(self, key: str) -> "QueueSlot":
-        """A place in the queue, taken at once and in the order of the calls."""
+    def take(self, key: OwnedId) -> "QueueSlot":
+        """A slot in the queue, in the order of the calls."""
         queue = self._queues.setdefault(key, [])
         ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         if not queue:
@@ -25,8 +27,8 @@ class SessionQueue:
         queue.append(ticket)
         return QueueSlot(self, key, ticket)
 
-    def release(self, key: str, ticket: "asyncio.Future[None]") -> None:
-        """Done twice, it is done once."""
+    def release(self, key: OwnedId, ticket: "asyncio.Future[None]") -> None:
+        """Idempotent."""
         queue = self._queues.get(key)
         if queue is None or ticket not in queue:
             return
@@ -39,12 +41,12 @@ class SessionQueue:
 
 
 class QueueSlot:
-    """A place in one queue. Entering waits for it; leaving lets the next one go, whatever happened."""
+    """A slot in one queue. Entering waits for its turn; leaving lets the next one enter, also after an error."""
 
     __slots__ = ("_key", "_queue", "_ticket")
 
-    def __init__(self, turns: SessionQueue, key: str, ticket: "asyncio.Future[None]") -> None:
-        self._queue, self._key, self._ticket = turns, key, ticket
+    def __init__(self, queue: SessionQueue, key: OwnedId, ticket: "asyncio.Future[None]") -> None:
+        self._queue, self._key, self._ticket = queue, key, ticket
 
     async def __aenter__(self) -> None:
         try:
@@ -58,5 +60,5 @@ class QueueSlot:
         self.release()
 
     def release(self) -> None:
-        """For a place that nobody will enter."""
+        """Releases a slot that will not be used."""
         self._queue.release(self._key, self._ticket)

@@ -4,9 +4,9 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 
 from holodeck.agent.agent import Agent
-from holodeck.agent.context import ANONYMOUS
 from holodeck.core.events import Emit, Event, TextAdded
 from holodeck.core.messages import Message
+from holodeck.core.owner import Owner
 from holodeck.errors import NotReady, Overloaded
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
@@ -14,7 +14,7 @@ from holodeck.runs.idempotency import Idempotency, RunKey
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.options import ServerSettings
-from holodeck.server.quota import Charging, Quotas, key_of
+from holodeck.server.quota import Charging, Quotas, payer_of
 from holodeck.server.slots import StreamSlots, acquire_slot
 from holodeck.server.state import ServerState, advance
 from holodeck.sessions.port import SessionStore
@@ -93,12 +93,12 @@ class AgentServer:
         self.check_ready()
         acquire_slot()
 
-    def admit(self, user_id: str | None) -> None:
+    def admit(self, owner: Owner) -> None:
         """Refuses a request that there is no room for. Routes that read files ask before they do."""
         self.enter()
         if self.runs.busy >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
-        self._quotas.admit(_payer(user_id))
+        self._quotas.admit(payer_of(owner, current().client))
 
     async def start_run(
         self,
@@ -115,14 +115,14 @@ class AgentServer:
         request = current()
         request.conversation_id = conversation
         run = await (begin() if key is None else self._idempotency.run(key, fingerprint, begin))
-        request.conversation_id, request.user_id = conversation or run.session_id, run.user_id
+        request.conversation_id, request.user_id = conversation or run.session_id, run.owner.user
         return run
 
-    async def history(self, session_id: str, *, user_id: str) -> Sequence[Message]:
+    async def history(self, session_id: str, *, owner: Owner) -> Sequence[Message]:
         """What is stored of a conversation; nothing of one that is unknown."""
-        if await self.store.get(session_id, user_id=user_id) is None:
+        if await self.store.get(session_id, owner=owner) is None:
             return ()
-        return (await self.store.open(session_id, user_id=user_id)).messages
+        return (await self.store.open(session_id, owner=owner)).messages
 
     def check_ready(self) -> None:
         if self.state is ServerState.INITIALIZING:
@@ -146,7 +146,9 @@ class AgentServer:
         """Everybody who wants to know about a run, as one."""
         story, figures = self._story(run), self.metrics.run(run.log)
         spans = self._trace(run) if self._trace else None
-        charging = Charging(self._quotas, _payer(run.user_id), run) if self._quotas.counts_tokens else None
+        charging = (
+            Charging(self._quotas, payer_of(run.owner, current().client), run) if self._quotas.counts_tokens else None
+        )
 
         def watch(event: Event) -> None:
             story(event)
@@ -162,11 +164,7 @@ class AgentServer:
         return RunLogger(
             run_id=run.run_id,
             session_id=run.session_id,
-            user_id=run.user_id,
+            user_id=run.owner.user,
             debug=self.settings.debug,
             said=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
         )
-
-
-def _payer(user_id: str | None) -> str:
-    return key_of(None if user_id == ANONYMOUS else user_id, current().client)

@@ -16,6 +16,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.connection import RAW_SEND
 from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
+from holodeck.server.identity import PRINCIPAL, Identify, anonymous
 from holodeck.server.limits import BodyLimits
 from holodeck.server.openapi import document
 from holodeck.server.options import ProtocolType
@@ -38,12 +39,14 @@ ALWAYS = tuple(module.routes for module in (runs, sessions, health, metrics, pag
 class Application:
     """What uvicorn serves. Routes find it as `request.app`, and what they share as its `state`."""
 
-    def __init__(self, server: AgentServer) -> None:
+    def __init__(self, server: AgentServer, identify: Identify) -> None:
+        """`identify` makes a request's principal of its headers and socket."""
         self.state = State()
         self.state.server = server
         self.state.agui = AguiReaders(server)
         self.state.named_events = NamedEventReaders(server)
         self.state.chat_streams = ChatStreams(server)
+        self._identify = identify
         self._operations = operations_of(server)
         self._layers = layered(Router(self._operations), server)
 
@@ -51,6 +54,7 @@ class Application:
         if scope["type"] != "http":
             raise InternalError(f"Only HTTP is served here, not {scope['type']}.")  # uvicorn is told to offer no more
         scope["app"], scope[RAW_SEND] = self, send
+        scope[PRINCIPAL] = self._identify(scope)
         try:
             await self._layers(scope, receive, send)
         finally:
@@ -84,5 +88,5 @@ def layered(app: ASGIApp, server: AgentServer) -> ASGIApp:
     return RequestTrace(app, server.metrics)
 
 
-def create_app(server: AgentServer) -> Application:
-    return Application(server)
+def create_app(server: AgentServer, identify: Identify = anonymous) -> Application:
+    return Application(server, identify)

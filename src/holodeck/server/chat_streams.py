@@ -3,8 +3,10 @@
 import asyncio
 from functools import partial
 
-from holodeck.agent.context import ANONYMOUS
+import msgspec
+
 from holodeck.core.ids import new_ulid
+from holodeck.core.owner import Owner
 from holodeck.errors import RunTimeout
 from holodeck.runs.idempotency import RunKey
 from holodeck.runs.runs import Run
@@ -18,18 +20,19 @@ class ChatStreams:
         self._server = server
         self._watched: set[asyncio.Task[None]] = set()
 
-    async def start(self, chat: ChatStreamRequest, key: RunKey | None = None) -> Run:
+    async def start(self, chat: ChatStreamRequest, owner: Owner, key: RunKey | None = None) -> Run:
         """Under a `key`, the same request joins the run that it started before."""
         self._server.enter()
-        begin = partial(self._begin, chat, chat.user_id or ANONYMOUS)
+        begin = partial(self._begin, chat, owner)
         fingerprint = b"" if key is None else sse.json_bytes(chat)
         return await self._server.start_run(begin, conversation=chat.conversation_id, key=key, fingerprint=fingerprint)
 
-    async def _begin(self, chat: ChatStreamRequest, user_id: str) -> Run:
+    async def _begin(self, chat: ChatStreamRequest, owner: Owner) -> Run:
         """A conversation is gone with its run, unless the client named it and the agent file names a store."""
-        self._server.admit(user_id)
+        self._server.admit(owner)
         kept = chat.conversation_id if self._server.settings.remember_conversations else None
-        run = await self._server.runs.start(run_request(chat, session_id=kept or new_ulid(), user_id=user_id))
+        request = msgspec.structs.replace(run_request(chat, session_id=kept or new_ulid()), owner=owner)
+        run = await self._server.runs.start(request)
         watching = asyncio.create_task(self._watch(run, forget=kept is None), name=f"watch {run.run_id}")
         self._watched.add(watching)
         watching.add_done_callback(self._watched.discard)
@@ -46,4 +49,4 @@ class ChatStreams:
         await run.done()
         timer.cancel()
         if forget:
-            await self._server.store.delete(run.session_id, user_id=run.user_id)
+            await self._server.store.delete(run.session_id, owner=run.owner)

@@ -27,8 +27,9 @@ from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import owner_of
 from holodeck.server.routes.agui import capabilities_of, readers_of
-from holodeck.server.routes.request_input import json_body, server_of, session_id, user_of
+from holodeck.server.routes.request_input import json_body, server_of, session_id
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, PROBLEMS, SSE_STREAM
 from holodeck.server.slots import acquire_slot
@@ -145,13 +146,13 @@ def _check(server: AgentServer, agent_id: str) -> None:
 
 async def _run(request: Request, agent_id: str, body: bytes) -> Response:
     _check(server_of(request), agent_id)
-    return await readers_of(request).start(decode(body), None)
+    return await readers_of(request).start(decode(body), owner_of(request), None)
 
 
 def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str, Any]) -> JSONResponse:
     server, wanted = server_of(request), body.get("runId")
     _check(server, agent_id)
-    found = server.runs.of_session(session_id(thread_id), user_id=user_of(request))
+    found = server.runs.of_session(session_id(thread_id), owner=owner_of(request))
     stopped = [server.runs.stop(each) for each in found if wanted in (None, each.run_id)]
     return JSONResponse({"stopped": any(stopped)})
 
@@ -161,12 +162,12 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     _check(server, agent_id)
     given = decode(body)
     acquire_slot()
-    found = _readable(server.runs.of_session(given.thread_id, user_id=user_of(request)))
+    found = _readable(server.runs.of_session(given.thread_id, owner=owner_of(request)))
     cursors = [_cursor(each, given.profile, server.chain) for each in found]
     if cursors and isinstance(cursors[0], LateCursor):
         prefix = cursors[0].so_far()
     else:
-        history = await server.history(given.thread_id, user_id=user_of(request))
+        history = await server.history(given.thread_id, owner=owner_of(request))
         prefix = _before(history, found, given, (server.chain or Chain)())
     return EventStream(server.runs, cursors, server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
 

@@ -34,6 +34,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
 from holodeck.server.connection_limit import room_for
+from holodeck.server.identity import Identify, anonymous
 from holodeck.server.listen import bind
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
@@ -244,11 +245,11 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def http_server(server: AgentServer) -> HttpServer:
+def http_server(server: AgentServer, identify: Identify = anonymous) -> HttpServer:
     limits = server.settings.limits
     return HttpServer(
         uvicorn.Config(
-            create_app(server),
+            create_app(server, identify),
             http=TimedProtocol.with_limits(limits, server.connection_limit),
             ws="none",
             lifespan="off",

@@ -12,6 +12,7 @@ import ipaddress
 import time
 from collections import deque
 from collections.abc import Callable
+from typing import TypeAlias
 
 from holodeck.agent.estimate import tokens_in, tokens_of_text
 from holodeck.core.events import (
@@ -23,10 +24,14 @@ from holodeck.core.events import (
     TextAdded,
     ToolArgumentsAdded,
 )
+from holodeck.core.owner import Owner
 from holodeck.errors import RateLimited
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.runs import Run
 from holodeck.server.options import UseLimits
+
+Payer: TypeAlias = Owner | str
+"""An owner, or the network that an anonymous request comes from."""
 
 MINUTE, DAY = 60.0, 86_400.0
 MAX_USERS = 10_000  # the one that was not heard of for the longest time is forgotten
@@ -70,9 +75,9 @@ class Windows:
 
     def __init__(self, limit: int, seconds: float, grain: float = 0.0) -> None:
         self._terms = (limit, seconds, grain)
-        self._windows: dict[str, MovingWindow] = {}
+        self._windows: dict[Payer, MovingWindow] = {}
 
-    def of(self, user: str) -> MovingWindow:
+    def of(self, user: Payer) -> MovingWindow:
         window = self._windows.pop(user, None) or MovingWindow(*self._terms)
         self._windows[user] = window  # now the last of the dictionary
         if len(self._windows) > MAX_USERS:
@@ -90,7 +95,7 @@ class Quotas:
     def counts_tokens(self) -> bool:
         return self._tokens is not None
 
-    def admit(self, user: str) -> None:
+    def admit(self, user: Payer) -> None:
         """Counts a request; RateLimited if it is one too many, or if there are no tokens left for it."""
         now = self._clock()
         if self._tokens is not None and (wait := self._tokens.of(user).wait(now)):
@@ -101,7 +106,7 @@ class Quotas:
                 raise _refused(f"{self._limits.requests_per_minute:,} requests a minute", wait)
             window.use(now)
 
-    def charge(self, user: str, tokens: int) -> None:
+    def charge(self, user: Payer, tokens: int) -> None:
         if self._tokens is not None and tokens:
             self._tokens.of(user).use(self._clock(), tokens)
 
@@ -109,7 +114,7 @@ class Quotas:
 class Charging:
     """Charges a run's tokens to a user, after each step. An endpoint that does not count them is estimated, not free."""
 
-    def __init__(self, quotas: Quotas, user: str, run: Run) -> None:
+    def __init__(self, quotas: Quotas, user: Payer, run: Run) -> None:
         self._quotas, self._user, self._run = quotas, user, run
         self._step_at = 0
 
@@ -134,12 +139,12 @@ class Charging:
         return said and said + tokens_in(self._run.request.messages)
 
 
-def key_of(user_id: str | None, client: str | None) -> str:
-    """Whose quota it is: the user's, if there is a name; else that of the address the connection comes from.
+def payer_of(owner: Owner, client: str | None) -> Payer:
+    """Whose quota a request uses: its owner's; that of its address if it is anonymous.
 
-    Only the socket's own address counts. What headers say about it, anybody can write (T31).
+    Only the socket's own address counts: any client can write what headers say about it (T31).
     """
-    return f"user {user_id}" if user_id else f"address {network_of(client or '')}"
+    return network_of(client or "") if owner.is_anonymous else owner
 
 
 def network_of(client: str) -> str:

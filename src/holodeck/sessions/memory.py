@@ -1,8 +1,8 @@
 """Sessions in memory: gone with the process, forgotten after their time to live.
 
 Messages are kept as compressed JSON: a session of ten messages takes two or three KiB instead of dozens, nothing live can
-hide in it, and the store shows the same behaviour as one behind a socket. It does not know who runs on a session, but a
-conversation that somebody still holds is in use: it neither expires nor makes room for another (C10).
+hide in it, and the store behaves like one behind a socket. It does not know about runs, but a conversation that is still
+referenced is in use: it neither expires nor makes room for another (C10).
 """
 
 import asyncio
@@ -19,6 +19,7 @@ import msgspec
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import RateLimited, SessionNotFound
 from holodeck.sessions.port import Conversation, ServerSession
 
@@ -55,7 +56,6 @@ def _unpack(packed: bytes) -> bytes:
 
 @dataclass(slots=True)
 class _Kept:
-    user_id: str | None
     created_at: float
     last_activity: float
     expires: float  # on the monotonic clock: a clock that is set must not end sessions
@@ -78,8 +78,10 @@ class MemorySessionStore:
         self._ttl = ttl_seconds
         self._max, self._max_per_user = max_sessions, max_per_user
         self._clock = clock
-        self._kept: dict[str, _Kept] = {}  # least recently used first
-        self._of_user: dict[str | None, dict[str, _Kept]] = {}  # in the same order; filled only if it is asked for
+        self._kept: dict[OwnedId, _Kept] = {}  # least recently used first
+        self._by_owner: dict[
+            Owner, dict[OwnedId, _Kept]
+        ] = {}  # in the same order; filled only if `max_per_user` is set
         self._open: WeakSet[_MemoryConversation] = WeakSet()
         self._cleaner: asyncio.Task[None] | None = None
 
@@ -93,66 +95,66 @@ class MemorySessionStore:
             await asyncio.wait({self._cleaner})
             self._cleaner = None
 
-    async def create(self, session_id: str | None = None, *, user_id: str | None = None) -> ServerSession:
-        session_id = session_id or new_ulid()
-        kept = self._find(session_id, user_id)
+    async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
+        key = (owner, session_id or new_ulid())
+        kept = self._find(key)
         if kept is None:
-            if session_id in self._kept and not self._expired(self._kept[session_id]):
-                raise SessionNotFound(f"There is no session {session_id!r}.")  # it is somebody else's
-            self._drop(session_id)
-            self._make_room(user_id)
+            self._drop(key)  # it may be there, expired
+            self._make_room(owner)
             present = time.time()
-            kept = _Kept(user_id, present, present, self._clock() + self._ttl)
-            self._put_last(session_id, kept)
-        return _described(session_id, kept)
+            kept = _Kept(present, present, self._clock() + self._ttl)
+            self._put_last(key, kept)
+        return _described(key, kept)
 
-    async def get(self, session_id: str, *, user_id: str | None = None) -> ServerSession | None:
-        kept = self._find(session_id, user_id)
-        return None if kept is None else _described(session_id, kept)
+    async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
+        key = (owner, session_id)
+        kept = self._find(key)
+        return None if kept is None else _described(key, kept)
 
-    async def touch(self, session_id: str, *, user_id: str | None = None) -> None:
-        kept = self._find(session_id, user_id)
+    async def touch(self, session_id: str, *, owner: Owner) -> None:
+        key = (owner, session_id)
+        kept = self._find(key)
         if kept is not None:
-            self._touch(session_id, kept)
+            self._touch(key, kept)
 
-    async def delete(self, session_id: str, *, user_id: str | None = None) -> bool:
-        if self._find(session_id, user_id) is None:
+    async def delete(self, session_id: str, *, owner: Owner) -> bool:
+        key = (owner, session_id)
+        if self._find(key) is None:
             return False
-        self._drop(session_id)
+        self._drop(key)
         return True
 
     async def cleanup_expired(self) -> int:
         expired = self._all_expired()
-        for session_id in expired:
-            self._drop(session_id)
+        for key in expired:
+            self._drop(key)
         return len(expired)
 
     async def count(self) -> int:
         return len(self._kept) - len(self._all_expired())
 
-    async def open(self, session_id: str, *, user_id: str | None = None) -> Conversation:
-        kept = self._find(session_id, user_id)
+    async def open(self, session_id: str, *, owner: Owner) -> Conversation:
+        key = (owner, session_id)
+        kept = self._find(key)
         if kept is None:
             raise SessionNotFound(f"There is no session {session_id!r}.")
-        self._touch(session_id, kept)
-        conversation = _MemoryConversation(kept, lambda: self._touch(session_id, kept))
+        self._touch(key, kept)
+        conversation = _MemoryConversation(kept, lambda: self._touch(key, kept))
         self._open.add(conversation)
         return conversation
 
-    def _find(self, session_id: str, user_id: str | None) -> _Kept | None:
-        kept = self._kept.get(session_id)
-        if kept is None or kept.user_id != user_id or self._expired(kept):
-            return None
-        return kept
+    def _find(self, key: OwnedId) -> _Kept | None:
+        kept = self._kept.get(key)
+        return None if kept is None or self._expired(kept) else kept
 
     def _expired(self, kept: _Kept) -> bool:
         return self._clock() >= kept.expires and not self._in_use(kept)
 
-    def _all_expired(self) -> list[str]:
-        """Those at the front: who was used last, expires last. The others are not looked at, however many there are."""
+    def _all_expired(self) -> list[OwnedId]:
+        """Those at the front: the sessions are in the order of their expiry, so that most need no look."""
         now, in_use = self._clock(), self._all_in_use()
         front = takewhile(lambda each: now >= each[1].expires, self._kept.items())
-        return [name for name, kept in front if id(kept) not in in_use]
+        return [key for key, kept in front if id(kept) not in in_use]
 
     def _in_use(self, kept: _Kept) -> bool:
         return any(each.kept is kept for each in self._open)
@@ -160,42 +162,42 @@ class MemorySessionStore:
     def _all_in_use(self) -> set[int]:
         return {id(each.kept) for each in self._open}
 
-    def _touch(self, session_id: str, kept: _Kept) -> None:
+    def _touch(self, key: OwnedId, kept: _Kept) -> None:
         kept.last_activity = time.time()
         kept.expires = self._clock() + self._ttl
-        if self._kept.get(session_id) is kept:  # it may have been deleted while a run went on
-            self._put_last(session_id, kept)
+        if self._kept.get(key) is kept:  # it may have been deleted while a run was in progress
+            self._put_last(key, kept)
 
-    def _put_last(self, session_id: str, kept: _Kept) -> None:
-        self._kept.pop(session_id, None)
-        self._kept[session_id] = kept
+    def _put_last(self, key: OwnedId, kept: _Kept) -> None:
+        self._kept.pop(key, None)
+        self._kept[key] = kept
         if self._max_per_user is not None:
-            theirs = self._of_user.setdefault(kept.user_id, {})
-            theirs.pop(session_id, None)
-            theirs[session_id] = kept
+            of_owner = self._by_owner.setdefault(key[0], {})
+            of_owner.pop(key, None)
+            of_owner[key] = kept
 
-    def _drop(self, session_id: str) -> None:
-        kept = self._kept.pop(session_id, None)
-        theirs = self._of_user.get(kept.user_id) if kept is not None else None
-        if kept is not None and theirs is not None:
-            del theirs[session_id]
-            if not theirs:
-                del self._of_user[kept.user_id]
+    def _drop(self, key: OwnedId) -> None:
+        self._kept.pop(key, None)
+        of_owner = self._by_owner.get(key[0])
+        if of_owner is not None:
+            of_owner.pop(key, None)
+            if not of_owner:
+                del self._by_owner[key[0]]
 
-    def _make_room(self, user_id: str | None) -> None:
-        """The sessions that were not used for the longest time go: the user's own first, then anybody's."""
-        theirs = self._of_user.get(user_id, {})
-        while self._max_per_user is not None and len(theirs) >= self._max_per_user:
-            idle = self._longest_idle(theirs)
+    def _make_room(self, owner: Owner) -> None:
+        """Drops the sessions that were idle for the longest time: the owner's own first, then anyone's."""
+        of_owner = self._by_owner.get(owner, {})
+        while self._max_per_user is not None and len(of_owner) >= self._max_per_user:
+            idle = self._longest_idle(of_owner)
             if idle is None:
-                raise RateLimited(f"{len(theirs)} conversations of this user are going on, as many as one may have.")
+                raise RateLimited(f"Session limit reached: {len(of_owner)} active (sessions.max_per_user).")
             self._drop(idle)
         while len(self._kept) >= self._max and (idle := self._longest_idle(self._kept)) is not None:
             self._drop(idle)
 
-    def _longest_idle(self, among: dict[str, _Kept]) -> str | None:
+    def _longest_idle(self, among: dict[OwnedId, _Kept]) -> OwnedId | None:
         in_use = self._all_in_use()
-        return next((session_id for session_id, kept in among.items() if id(kept) not in in_use), None)
+        return next((key for key, kept in among.items() if id(kept) not in in_use), None)
 
     async def _clean_regularly(self) -> None:
         while True:
@@ -242,10 +244,11 @@ class _MemoryConversation:
         self.kept.summary = None if summary is None else _pack(_encode(summary))
 
 
-def _described(session_id: str, kept: _Kept) -> ServerSession:
+def _described(key: OwnedId, kept: _Kept) -> ServerSession:
+    owner, session_id = key
     return ServerSession(
         session_id=session_id,
-        user_id=kept.user_id,
+        owner=owner,
         created_at=datetime.fromtimestamp(kept.created_at, UTC),
         last_activity=datetime.fromtimestamp(kept.last_activity, UTC),
         message_count=kept.message_count,

@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.core.owner import Owner
 
 
 class Conversation(Protocol):
@@ -46,7 +47,7 @@ class ServerSession(msgspec.Struct, frozen=True, kw_only=True):
     """One session, without its messages: small enough to list thousands."""
 
     session_id: str
-    user_id: str | None
+    owner: Owner
     created_at: datetime
     last_activity: datetime
     message_count: int = 0
@@ -55,22 +56,23 @@ class ServerSession(msgspec.Struct, frozen=True, kw_only=True):
 class SessionStore(Protocol):
     """Keeps sessions for their time to live, which starts anew with every touch.
 
-    Every call names the user: another user's session answers exactly as one that does not exist.
+    Every call names the owner, which is part of a session's key: two owners may use the same id, and neither can
+    observe that the other does.
     """
 
     async def start(self) -> None: ...
 
     async def close(self) -> None: ...
 
-    async def create(self, session_id: str | None = None, *, user_id: str | None = None) -> ServerSession:
-        """A new, empty session; with a ULID unless an id is given. An id that exists is returned as it is."""
+    async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
+        """A new, empty session, with a ULID unless an id is given. If the owner has a session of that id, returns it."""
 
-    async def get(self, session_id: str, *, user_id: str | None = None) -> ServerSession | None:
-        """The session, unless it is unknown, expired or somebody else's."""
+    async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
+        """The owner's session; None if there is none, or if it has expired."""
 
-    async def touch(self, session_id: str, *, user_id: str | None = None) -> None: ...
+    async def touch(self, session_id: str, *, owner: Owner) -> None: ...
 
-    async def delete(self, session_id: str, *, user_id: str | None = None) -> bool:
+    async def delete(self, session_id: str, *, owner: Owner) -> bool:
         """Whether there was something to delete."""
 
     async def cleanup_expired(self) -> int:
@@ -78,5 +80,5 @@ class SessionStore(Protocol):
 
     async def count(self) -> int: ...
 
-    async def open(self, session_id: str, *, user_id: str | None = None) -> Conversation:
+    async def open(self, session_id: str, *, owner: Owner) -> Conversation:
         """The conversation of a session, to run on; SessionNotFound if there is none."""

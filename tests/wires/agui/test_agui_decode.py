@@ -56,7 +56,7 @@ def test_a_whole_conversation() -> None:
     assert [untimed(message) for message in read.request.messages] == [untimed(message) for message in expected]
     assert (read.thread_id, read.run_id, read.profile, read.warnings) == ("t1", "r1", Profile.FULL, ())
     request = read.request
-    assert (request.session_id, request.run_id, request.parent_run_id, request.user_id) == ("t1", "r1", "r0", None)
+    assert (request.session_id, request.run_id, request.parent_run_id) == ("t1", "r1", "r0")
     assert request.keeps_history
     assert request.context == (("page", "cart"),)
     assert request.state == {"n": [1, None]}

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.decode import decode
 from tests.examples import examples
@@ -116,7 +117,7 @@ def test_nothing_forged_gets_past_the_decoder(message: dict[str, Any]) -> None:
 @pytest.mark.parametrize("member", ["user_id", "userId", "session_id", "system", "instructions", "model", "session"])
 def test_no_member_of_the_body_can_name_a_user_or_an_instruction(member: str) -> None:
     request = decode(body(**{member: MARK})).request
-    assert request.user_id is None
+    assert request.owner == ANONYMOUS_OWNER
     assert MARK not in msgspec.json.encode(request).decode()
 
 

@@ -66,8 +66,8 @@ def test_all_members_are_read() -> None:
     chat = decode(body(session_id=SESSION, files=[FILE], resume=[{"interrupt_id": "i", "approved": False}], other=1))
     assert (chat.message, chat.session_id, chat.files[0].filename) == ("hi", SESSION, "a.txt")
     note = FileNote(name="a.txt", mime_type="text/plain", read_as="text", characters=2)
-    request = run_request(chat, user_id="ada", read=[(TextPart("hi"), note)])
-    assert (request.session_id, request.user_id, request.files) == (SESSION, "ada", (note,))
+    request = run_request(chat, [(TextPart("hi"), note)])
+    assert (request.session_id, request.files) == (SESSION, (note,))
     assert [(each.interrupt_id, each.approved) for each in request.resume] == [("i", False)]
     (message,) = request.messages
     assert isinstance(message, UserMessage)
@@ -77,7 +77,7 @@ def test_all_members_are_read() -> None:
 @pytest.mark.req("SRV-12")
 @pytest.mark.parametrize("fields", [{"session_id": None, "files": None, "resume": None}, {"files": []}, {}])
 def test_what_is_optional_may_be_null_empty_or_absent(fields: dict[str, Any]) -> None:
-    request = run_request(decode(body(**fields)), user_id="ada")
+    request = run_request(decode(body(**fields)))
     assert (request.session_id, request.files, request.resume) == (None, (), ())
     assert [message.content for message in request.messages] == ["hi"]
 
@@ -85,9 +85,9 @@ def test_what_is_optional_may_be_null_empty_or_absent(fields: dict[str, Any]) ->
 @pytest.mark.req("SRV-12")
 def test_whoever_only_decides_adds_no_message_but_may_add_a_file() -> None:
     chat = decode(b'{"resume": [{"interrupt_id": "i", "approved": true}]}')
-    assert run_request(chat, user_id="ada").messages == ()
+    assert run_request(chat).messages == ()
     note = FileNote(name="a.txt", mime_type="text/plain", read_as="text", characters=2)
-    (message,) = run_request(chat, user_id="ada", read=[(TextPart("hi"), note)]).messages
+    (message,) = run_request(chat, [(TextPart("hi"), note)]).messages
     assert message.content == (TextPart("hi"),)
 
 

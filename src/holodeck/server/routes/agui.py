@@ -9,11 +9,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from holodeck._version import __version__
-from holodeck.agent.context import ANONYMOUS
+from holodeck.core.owner import Owner
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.idempotency import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import owner_of
 from holodeck.server.options import ProtocolType
 from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
@@ -35,25 +36,27 @@ class AguiReaders:
         self._server = server
         self._profiles: WeakKeyDictionary[Run, Profile] = WeakKeyDictionary()
 
-    async def start(self, given: AguiInput, accept: str | None) -> EventStream:
+    async def start(self, given: AguiInput, owner: Owner, accept: str | None) -> EventStream:
         for warning in given.warnings:
             log.warning("run %s: %s", given.run_id, warning)
         self._server.enter()
         run = await self._server.start_run(
-            partial(self._begin, given),
+            partial(self._begin, given, owner),
             conversation=given.thread_id,
-            key=RunKey(ProtocolType.AG_UI, given.request.user_id or ANONYMOUS, given.run_id, "runId"),
+            key=RunKey(ProtocolType.AG_UI, owner, given.run_id, "runId"),
             fingerprint=given.fingerprint,
         )
         self._profiles.setdefault(run, given.profile)
         return self.follow(run, accept, profile=given.profile)
 
-    async def _begin(self, given: AguiInput) -> Run:
+    async def _begin(self, given: AguiInput, owner: Owner) -> Run:
         request = given.request
-        self._server.admit(request.user_id)
+        self._server.admit(owner)
         sent = request.messages
         messages, notes = await self._server.files.resolve(sent, first=first_of_use(sent))
-        return await self._server.runs.start(msgspec.structs.replace(request, messages=messages, files=notes))
+        return await self._server.runs.start(
+            msgspec.structs.replace(request, owner=owner, messages=messages, files=notes)
+        )
 
     def follow(
         self, run: Run, accept: str | None = None, *, first: int = 0, profile: Profile | None = None
@@ -80,7 +83,7 @@ def readers_of(request: Request) -> AguiReaders:
 async def run_agent(request: Request) -> Response:
     """Starts a run and streams its events. Posting the same runId again joins the same run."""
     given = decode(await json_body(request))
-    return await readers_of(request).start(given, request.headers.get("accept"))
+    return await readers_of(request).start(given, owner_of(request), request.headers.get("accept"))
 
 
 @routes.get("/awp/capabilities", "What the agent can do", responses=ANYTHING)

@@ -5,10 +5,10 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holodeck.agent.context import ANONYMOUS
 from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.chat_streams import ChatStreams
+from holodeck.server.identity import owner_of
 from holodeck.server.options import ProtocolType
 from holodeck.server.readers import named_event_readers_of
 from holodeck.server.routes.request_input import json_body, repeat_key_of
@@ -33,7 +33,8 @@ async def chat_stream(request: Request) -> Response:
     """
     streams: ChatStreams = request.app.state.chat_streams
     chat = decode(await json_body(request))
-    run = await streams.start(chat, repeat_key_of(request, ProtocolType.CHAT_STREAM, chat.user_id or ANONYMOUS))
+    owner = owner_of(request, chat.user_id)
+    run = await streams.start(chat, owner, repeat_key_of(request, ProtocolType.CHAT_STREAM, owner))
     make = partial(_encoder, request_id=current().request_id or run.run_id, minimal=_prefers_minimal(request))
     return named_event_readers_of(request).begin(run, make)
 

@@ -8,8 +8,8 @@ import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
-from holodeck.agent.context import ANONYMOUS
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
+from holodeck.core.owner import Owner
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, UnsupportedMediaType
 from holodeck.runs.idempotency import RunKey
@@ -30,15 +30,10 @@ def server_of(request: Request) -> AgentServer:
     return server
 
 
-def user_of(_request: Request) -> str:
-    """Nobody signs in yet."""
-    return ANONYMOUS
-
-
-def repeat_key_of(request: Request, wire: str, user_id: str) -> RunKey | None:
+def repeat_key_of(request: Request, wire: str, owner: Owner) -> RunKey | None:
     """What the client calls this request, so that posting it twice asks once. The value is opaque, quotes included."""
     given = request.headers.getlist(REPEAT_HEADER)
-    return RunKey(wire, user_id, foreign_id(", ".join(given), REPEAT_HEADER), REPEAT_HEADER) if given else None
+    return RunKey(wire, owner, foreign_id(", ".join(given), REPEAT_HEADER), REPEAT_HEADER) if given else None
 
 
 def text_header(request: Request, name: str) -> str | None:

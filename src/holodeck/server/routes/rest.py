@@ -1,5 +1,6 @@
 """REST: `POST /agent/{name}/chat` and its stream. The wire itself is `holodeck.wires.rest`."""
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -7,9 +8,10 @@ from holodeck.core.events import Ending, RunFailed
 from holodeck.errors import AgentNotFound
 from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
+from holodeck.server.identity import owner_of
 from holodeck.server.options import ProtocolType
 from holodeck.server.readers import milliseconds_of, named_event_readers_of
-from holodeck.server.routes.request_input import repeat_key_of, server_of, user_of
+from holodeck.server.routes.request_input import repeat_key_of, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.sync_answer import ending_of
@@ -44,20 +46,20 @@ async def chat_stream(request: Request) -> Response:
 
 
 async def _start(request: Request) -> Run:
-    server, user, name = server_of(request), user_of(request), request.path_params["name"]
+    server, owner, name = server_of(request), owner_of(request), request.path_params["name"]
     if name != server.agent.name:
         raise AgentNotFound(f"There is no agent {name!r} here, only {server.agent.name!r}.")
-    key = repeat_key_of(request, ProtocolType.REST, user)
+    key = repeat_key_of(request, ProtocolType.REST, owner)
     server.enter()
     if key is None:  # else it may be a repeat, which needs no room
-        server.admit(user)
+        server.admit(owner)
     given, uploads = await chat_of(request)
 
     async def begin() -> Run:
         if key is not None:
-            server.admit(user)
+            server.admit(owner)
         read = await server.files.read(uploads) if uploads else []
-        return await server.runs.start(run_request(given, user_id=user, read=read))
+        return await server.runs.start(msgspec.structs.replace(run_request(given, read), owner=owner))
 
     fingerprint = b"" if key is None else await fingerprint_of(given, uploads)
     return await server.start_run(begin, conversation=given.session_id, key=key, fingerprint=fingerprint)

@@ -5,9 +5,10 @@ from starlette.responses import Response
 
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run
+from holodeck.server.identity import owner_of
 from holodeck.server.readers import named_event_readers_of
 from holodeck.server.routes.agui import readers_of
-from holodeck.server.routes.request_input import json_answer, server_of, text_header, user_of, whole_number
+from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
 from holodeck.server.slots import acquire_slot
@@ -83,4 +84,4 @@ async def show(request: Request) -> Response:
 
 
 def _run_of(request: Request) -> Run:
-    return server_of(request).runs.get(request.path_params["run_id"], user_id=user_of(request))
+    return server_of(request).runs.get(request.path_params["run_id"], owner=owner_of(request))

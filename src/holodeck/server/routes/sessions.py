@@ -7,9 +7,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
+from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.routes.request_input import json_answer, server_of, session_id, user_of
+from holodeck.server.identity import owner_of
+from holodeck.server.routes.request_input import json_answer, server_of, session_id
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, PendingResponse, Question, SessionResponse, SummaryResponse
 
@@ -26,11 +28,11 @@ FROM = {
 
 @routes.get("/{id:path}", "A conversation", responses={200: SessionResponse})
 async def show(request: Request) -> Response:
-    server, key, user = server_of(request), session_id(request.path_params["id"]), user_of(request)
-    session = await server.store.get(key, user_id=user)
+    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    session = await server.store.get(key, owner=owner)
     if session is None:
         raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
-    conversation = await server.store.open(key, user_id=user)
+    conversation = await server.store.open(key, owner=owner)
     told = SessionResponse(
         session_id=key,
         created_at=session.created_at,
@@ -40,7 +42,7 @@ async def show(request: Request) -> Response:
         pending=None if conversation.pending is None else _waiting(conversation.pending),
         summary=None if conversation.summary is None else _summary(conversation.summary),
         state=conversation.state,
-        active_runs=_active_runs(server, key, user),
+        active_runs=_active_runs(server, key, owner),
     )
     return json_answer(told)
 
@@ -48,36 +50,36 @@ async def show(request: Request) -> Response:
 @routes.delete("/{id:path}", "Forget a conversation", parameters=(FROM,), responses={204: {}})
 async def forget(request: Request) -> Response:
     """Stops what runs on it. It is no error if there is nothing to forget."""
-    server, key, user = server_of(request), session_id(request.path_params["id"]), user_of(request)
+    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
     since = request.query_params.get("from")
     if since is not None:
-        await _rewind(server, key, user, since)
+        await _rewind(server, key, owner, since)
         return Response(status_code=204)
-    server.runs.forget_session(key, user_id=user)
-    await server.store.delete(key, user_id=user)
+    server.runs.forget_session(key, owner=owner)
+    await server.store.delete(key, owner=owner)
     return Response(status_code=204)
 
 
-async def _rewind(server: AgentServer, key: str, user: str, since: str) -> None:
+async def _rewind(server: AgentServer, key: str, owner: Owner, since: str) -> None:
     """Cuts a conversation before a user's message, where no call is open. A step that waits is dropped with the rest."""
-    if _active_runs(server, key, user):
+    if _active_runs(server, key, owner):
         raise SessionBusy(f"Session {key!r} has a run in progress; stop it first.")
-    conversation = await server.store.open(key, user_id=user)
+    conversation = await server.store.open(key, owner=owner)
     messages, state, summary = list(conversation.messages), conversation.state, conversation.summary
     cut = next((i for i, each in enumerate(messages) if each.id == since and isinstance(each, UserMessage)), None)
     if cut is None:
         raise InvalidRequest(f"There is no user's message {since!r} in this session.", field="from")
-    await server.store.delete(key, user_id=user)
-    await server.store.create(key, user_id=user)
-    shorter = await server.store.open(key, user_id=user)
+    await server.store.delete(key, owner=owner)
+    await server.store.create(key, owner=owner)
+    shorter = await server.store.open(key, owner=owner)
     await shorter.commit(messages[:cut])
     await shorter.put_state(state)
     if summary is not None and summary.rest_of(messages[:cut]) is not None:  # else it tells what was to be forgotten
         await shorter.put_summary(summary)
 
 
-def _active_runs(server: AgentServer, key: str, user: str) -> list[str]:
-    return [run.run_id for run in server.runs.of_session(key, user_id=user) if not run.log.ended]
+def _active_runs(server: AgentServer, key: str, owner: Owner) -> list[str]:
+    return [run.run_id for run in server.runs.of_session(key, owner=owner) if not run.log.ended]
 
 
 def _summary(summary: Summary) -> SummaryResponse:

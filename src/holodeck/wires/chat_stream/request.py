@@ -54,5 +54,5 @@ def _id(value: Any, path: str) -> str | None:
     return None if value is None else foreign_id(value, path)
 
 
-def run_request(chat: ChatStreamRequest, *, session_id: str, user_id: str) -> RunRequest:
-    return RunRequest(session_id=session_id, user_id=user_id, messages=(UserMessage(content=chat.input),))
+def run_request(chat: ChatStreamRequest, *, session_id: str) -> RunRequest:
+    return RunRequest(session_id=session_id, messages=(UserMessage(content=chat.input),))

@@ -118,11 +118,10 @@ def _mime_type(value: Any, path: str) -> str:
     return mime_type
 
 
-def run_request(chat: ChatRequest, *, user_id: str, read: Sequence[tuple[Part, FileNote]] = ()) -> RunRequest:
+def run_request(chat: ChatRequest, read: Sequence[tuple[Part, FileNote]] = ()) -> RunRequest:
     """The run that this request asks for; `read` is what became of its files, in their order."""
     return RunRequest(
         session_id=chat.session_id,
-        user_id=user_id,
         messages=_turn(chat.message, tuple(part for part, _ in read)),
         files=tuple(note for _, note in read),
         resume=tuple(Resume(interrupt_id=each.interrupt_id, approved=each.approved) for each in chat.resume),
