@@ -10,7 +10,6 @@ from contextlib import nullcontext
 from urllib.parse import quote
 
 import pytest
-import structlog
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -150,11 +149,11 @@ def read_lines(fd) -> list[dict]:
         data += piece
 
 
-def test_structlog_and_the_standard_library_come_out_the_same_way(pipe):
+def test_events_and_the_standard_library_come_out_the_same_way(pipe):
     output = logs.configure(fd=pipe[1], secrets=["hunter2-hunter2"])
     try:
-        structlog.get_logger().info("model_called", details={"key": "hunter2-hunter2"})
-        structlog.get_logger().debug("not shown")
+        logs.event_log.info("model_called", details={"key": "hunter2-hunter2"})
+        logs.event_log.debug("not shown")
         logging.getLogger("holodeck.somewhere").warning("careful with %s", "hunter2-hunter2")
         output._bridge.emit(logging.LogRecord("holodeck.somewhere", logging.INFO, "", 1, "%d", ("no number",), None))
         logging.getLogger("other").info("not shown")
@@ -174,14 +173,12 @@ def test_structlog_and_the_standard_library_come_out_the_same_way(pipe):
     assert told[4]["level"] == "error"
 
 
-def test_what_people_do_with_structlog_works(pipe):
+def test_an_event_keeps_its_level_its_details_and_its_traceback(pipe):
     output = logs.configure(fd=pipe[1], debug=True)
-    changing = {"a": [1]}
+    log, changing = logs.event_log, {"a": [1]}
     try:
-        log = structlog.get_logger().bind(mood="good")
-        for method in (log.debug, log.info, log.msg, log.warning, log.warn, log.error, log.critical, log.fatal):
-            method("said %s", "so", details={"n": 1})
-        log.log(logging.WARNING, "by number")
+        for method in (log.debug, log.info, log.warning, log.error):
+            method("model_called", details={"n": 1}, mood="good")
         try:
             int("no number")
         except ValueError:
@@ -190,25 +187,39 @@ def test_what_people_do_with_structlog_works(pipe):
         changing["a"].clear()
     finally:
         output.close()
-    told = read_lines(pipe[0])
-    levels = [
-        "debug",
-        "info",
-        "info",
-        "warning",
-        "warning",
-        "error",
-        "critical",
-        "critical",
-        "warning",
-        "error",
-        "warning",
-    ]
-    assert [each["level"] for each in told] == levels
-    assert {each["event"] for each in told[:8]} == {"said so"}
-    assert told[0]["details"] == {"n": 1, "mood": "good"}
-    assert "ValueError: invalid literal" in told[9]["details"]["traceback"]
-    assert told[10]["details"]["a"] == [1]  # as it was when it was logged
+    lines = read_lines(pipe[0])
+    assert [each["level"] for each in lines] == ["debug", "info", "warning", "error", "error", "warning"]
+    assert lines[0]["details"] == {"n": 1, "mood": "good"}
+    assert "ValueError: invalid literal" in lines[4]["details"]["traceback"]
+    assert lines[5]["details"]["a"] == [1]  # as it was when it was logged
+
+
+def test_a_log_that_is_not_configured_drops_its_events(pipe):
+    logs.configure(fd=pipe[1]).close()
+    logs.event_log.info("model_called")
+    assert read_lines(pipe[0]) == []
+
+
+@pytest.mark.parametrize(("level", "shown"), [("debug", 4), ("info", 3), ("warning", 2), ("error", 1)])
+def test_a_level_leaves_out_what_is_below_it(pipe, level, shown):
+    output = logs.configure(fd=pipe[1], level=level)
+    for method in (logs.event_log.debug, logs.event_log.info, logs.event_log.warning, logs.event_log.error):
+        method("model_called")
+    output.close()
+    assert len(read_lines(pipe[0])) == shown
+
+
+def test_text_lines_for_a_developer(pipe):
+    output = logs.configure(fd=pipe[1], style="text", secrets=["hunter2-hunter2"])
+    logs.event_log.info("model_called", duration_ms=12.3456, details={"key": "hunter2-hunter2", "text": "a\n\x1b[31m"})
+    logs.event_log.warning("long", details={"text": "x" * 20_000})
+    output.close()
+    os.set_blocking(pipe[0], False)
+    lines = os.read(pipe[0], 1_000_000).decode("ascii").splitlines()
+    assert lines[0][13:] == 'INFO    model_called duration_ms=12.346 key="***" text="a\\n\\u001b[31m"'
+    assert len(lines) == 2
+    assert lines[1].endswith("characters)")
+    assert len(lines[1]) <= logs.MAX_LINE
 
 
 @pytest.mark.req("D13")

@@ -1,12 +1,7 @@
 """`holodeck serve`: reads the options, checks the agent file, hands over to `holodeck.server`."""
 
 import gc
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from importlib import import_module
-from types import ModuleType
-from typing import cast
 
 import click
 
@@ -63,19 +58,4 @@ def command(
         open_browser=open_browser,
     )
     gc.disable()  # imports make only what stays; the server turns it on again when it is ready
-    with _hidden("rich"):  # imported for tracebacks in colour: not what a server's log is made of
-        import_module("structlog")
     import_module("holodeck.server.main").serve(options)  # uvicorn and all, only when everything above is right
-
-
-@contextmanager
-def _hidden(package: str) -> Iterator[None]:
-    """Whoever imports the package in this block finds that it is not installed, unless somebody has it already."""
-    if package in sys.modules:
-        yield
-        return
-    sys.modules[package] = cast("ModuleType", None)  # Python's documented way to say so
-    try:
-        yield
-    finally:
-        del sys.modules[package]

@@ -2,15 +2,13 @@
 
 import time
 
-import structlog
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from holodeck.core.ids import is_request_id, new_request_id
 from holodeck.core.text import one_line
 from holodeck.telemetry.context import RequestContext, enter
+from holodeck.telemetry.logs import event_log
 from holodeck.telemetry.metrics import Metrics
-
-log = structlog.get_logger(__name__)
 
 PROBES = frozenset({"/health", "/ready", "/health/agent", "/metrics"})  # asked every few seconds: only for debugging
 _MAX_SHOWN = 200
@@ -19,7 +17,7 @@ _MAX_SHOWN = 200
 class RequestTrace:
     def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
         self._app, self._metrics = app, metrics
-        self._log = log.bind()  # once: the proxy would do it again for each line
+        self._log = event_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":

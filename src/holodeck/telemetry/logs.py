@@ -1,8 +1,8 @@
-"""JSON lines, one for each thing worth knowing (SRV-18, ORC-08): structlog in front, one writer thread behind.
+"""The log: one JSON line per event (SRV-18, ORC-08), written out by one thread; or text lines for development.
 
-Every line has the same eight members. Lines are ASCII, so no control character, escape sequence or line separator that
-a client sent can act on whoever reads them (T29), and at most 16 kB long. What the standard library logs comes out the
-same way. Which lines are written, and when, is decided elsewhere.
+Every JSON line has the same eight members. Lines are ASCII, so no control character, escape sequence or line separator that
+a client sent can act on the reader's terminal (T29), and at most 16 kB long. Records of the standard library's logging
+come out the same way. This module does not decide which lines are written.
 """
 
 import json
@@ -10,10 +10,9 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import msgspec
-import structlog
 
 from holodeck.core.secrets import Redactor
 from holodeck.telemetry.context import current
@@ -34,7 +33,7 @@ Line: TypeAlias = dict[str, Any]
 
 
 def noted(level: str, event: str, members: dict[str, Any]) -> Line:
-    """What somebody logs, with what is known only now: when it was, and who is being served."""
+    """A line with what is known only now: the time, and the request that is being served."""
     context, take = current(), members.pop
     line = {
         "timestamp": time.time_ns(),
@@ -51,21 +50,25 @@ def noted(level: str, event: str, members: dict[str, Any]) -> Line:
     return line
 
 
+LogFormat: TypeAlias = Literal["json", "text"]
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+
+
 class LineFormat:
-    """Writes a line out. Done by the writer's thread, many at a time: no request waits for it."""
+    """Encodes a line. The writer's thread does it, many at a time: no request waits for it."""
 
     def __init__(self, secrets: Iterable[str] = ()) -> None:
         self._redact = Redactor(secrets)
         self._clock = 0, ""  # the second that was written last, and how: in one, since any thread may look
 
     def __call__(self, line: Line | bytes) -> bytes:
-        """Never fails: the thread that calls this has nobody to tell."""
+        """Never raises: the writer's thread could only die of it."""
         if isinstance(line, bytes):
-            return line  # written out where it was logged
+            return line  # encoded where it was logged
         try:
             return self._written(line)
-        except Exception as error:  # noqa: BLE001  values of somebody's own, which may raise whatever they like
-            return self._written(_told_of(line, error))
+        except Exception as error:  # noqa: BLE001  values of foreign classes may raise anything
+            return self._written(_unprintable(line, error))
 
     def _written(self, line: Line) -> bytes:
         duration = line["duration_ms"]
@@ -73,10 +76,13 @@ class LineFormat:
             "timestamp": self._time(line["timestamp"]),
             "duration_ms": None if duration is None else round(duration, 3),
         }
-        text = self._redact(_ascii(members))
+        text = self._redact(self._encoded(members))
         if len(text) > MAX_LINE:
             text = self._shortened(members, len(text))
         return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
+
+    def _encoded(self, members: dict[str, Any]) -> str:
+        return _ascii(members)
 
     def dropped(self, count: int) -> bytes:
         return self(noted("warning", "log_lines_dropped", {"details": {"count": count}}))
@@ -96,8 +102,24 @@ class LineFormat:
         return self._redact(_json(members | {"details": {"cut": length, "start": start}}))
 
 
-def _told_of(line: Line, error: Exception) -> Line:
-    """Instead of a line that cannot be written: its texts, and why the rest is not there."""
+class TextFormat(LineFormat):
+    """Lines for a developer's terminal: time, level, event, then what else the line holds as name=value."""
+
+    def _encoded(self, members: dict[str, Any]) -> str:
+        clock = members["timestamp"][11:23]
+        known = {name: members[name] for name in ("request_id", "user_id", "conversation_id", "duration_ms")}
+        pairs = {name: value for name, value in (known | members["details"]).items() if value not in (None, "", {}, [])}
+        shown = " ".join(
+            f"{name}={value if isinstance(value, int | float) else _json(value)}" for name, value in pairs.items()
+        )
+        return f"{clock} {members['level'].upper():<7} {_json(members['event'])[1:-1]} {shown}".rstrip()
+
+    def _shortened(self, line: dict[str, Any], length: int) -> str:
+        return f"{self._redact(self._encoded(line))[: MAX_LINE - 64]} … ({length:,} characters)".replace("…", "...")
+
+
+def _unprintable(line: Line, error: Exception) -> Line:
+    """Instead of a line that cannot be encoded: its texts, and the reason why the rest is missing."""
     texts = {name: value if type(value) is str else None for name, value in line.items()}
     plain = {"timestamp": line["timestamp"], "duration_ms": None}
     return texts | plain | {"details": {"unprintable": type(error).__name__}}
@@ -128,55 +150,52 @@ def _shown(details: Any) -> str:
         return type(details).__name__
 
 
-class LineLogger(structlog.BoundLoggerBase):
-    """structlog's logger without its chain of processors: there is one thing to do with a line, and it is not done here.
+class EventLog:
+    """Takes events and hands them to the writer. Until `configure` is called, it drops them.
 
-    Whoever logs gives its details away: they are written out a little later.
+    The caller gives its details away: they are encoded a little later, in another thread.
     """
 
-    def info(self, event: str, *args: Any, **members: Any) -> None:
-        self._tell("info", event, args, members)
+    def __init__(self) -> None:
+        self._put: Callable[[Line | bytes], None] | None = None
+        self._debugs = False
 
-    def warning(self, event: str, *args: Any, **members: Any) -> None:
-        self._tell("warning", event, args, members)
+    def connect(self, put: Callable[[Line | bytes], None] | None, *, debug: bool = False) -> None:
+        self._put, self._debugs = put, debug
 
-    def error(self, event: str, *args: Any, **members: Any) -> None:
-        self._tell("error", event, args, members)
+    def debug(self, event: str, **members: Any) -> None:
+        if self._debugs:
+            self._write("debug", event, members)
 
-    def critical(self, event: str, *args: Any, **members: Any) -> None:
-        self._tell("critical", event, args, members)
+    def info(self, event: str, **members: Any) -> None:
+        self._write("info", event, members)
 
-    def exception(self, event: str, *args: Any, **members: Any) -> None:
-        members.pop("exc_info", None)
-        self._tell("error", event, args, {"traceback": traceback.format_exc(), **members})
+    def warning(self, event: str, **members: Any) -> None:
+        self._write("warning", event, members)
 
-    def log(self, level: int, event: str, *args: Any, **members: Any) -> None:
-        getattr(self, logging.getLevelName(level).lower(), self.info)(event, *args, **members)
+    def error(self, event: str, **members: Any) -> None:
+        self._write("error", event, members)
 
-    def debug(self, event: str, *args: Any, **members: Any) -> None:
-        """Nothing, unless somebody debugs."""
+    def exception(self, event: str, **members: Any) -> None:
+        self._write("error", event, {"traceback": traceback.format_exc(), **members})
 
-    warn, msg, fatal = warning, info, critical
-
-    def _tell(self, level: str, event: str, args: tuple[Any, ...], members: dict[str, Any]) -> None:
-        told = event % args if args else event
-        self._logger(noted(level, told, {**self._context, **members} if self._context else members))
+    def _write(self, level: str, event: str, members: dict[str, Any]) -> None:
+        if self._put is not None:
+            self._put(noted(level, event, members))
 
 
-class DebugLogger(LineLogger):
-    def debug(self, event: str, *args: Any, **members: Any) -> None:
-        self._tell("debug", event, args, members)
+event_log = EventLog()
 
 
 class StandardBridge(logging.Handler):
-    """The standard library's records as lines like all others.
+    """Turns records of the standard library's logging into lines.
 
-    A record with `extra={"details": {…}}` is an event, and its message the event's name: how layers speak that know
-    nothing of telemetry.
+    A record with `extra={"details": {…}}` is an event, and its message the event's name: this is how packages log that
+    do not know telemetry.
     """
 
     def __init__(self, put: Callable[[Line], None]) -> None:
-        """`put` writes out at once: these details are somebody else's, who may change them."""
+        """`put` encodes at once: the caller may change these details afterwards."""
         super().__init__()
         self._put = put
 
@@ -199,7 +218,7 @@ def _message(record: logging.LogRecord) -> str:
 
 
 class Logging:
-    """The configured output. Close it to write what is left and to give the standard library its own back."""
+    """The configured output. Closing it writes what is left and detaches it from the standard library's logging."""
 
     def __init__(self, writer: LineWriter[Line | bytes], bridge: StandardBridge) -> None:
         self.writer = writer
@@ -207,24 +226,39 @@ class Logging:
 
     def close(self, timeout: float = 1.0) -> None:
         logging.getLogger().removeHandler(self._bridge)
-        structlog.reset_defaults()
+        event_log.connect(None)
         self.writer.close(timeout)
 
 
-def configure(*, debug: bool = False, secrets: Iterable[str] = (), fd: int = STDOUT) -> Logging:
-    """Sends structlog and the standard library's logging to `fd`. `debug` also lets through what is only for debugging."""
-    level = logging.DEBUG if debug else logging.INFO
-    line_format = LineFormat(secrets)
+def configure(
+    *,
+    debug: bool = False,
+    secrets: Iterable[str] = (),
+    fd: int = STDOUT,
+    level: LogLevel = "info",
+    style: LogFormat = "json",
+) -> Logging:
+    """Sends events and the standard library's logging to `fd`. `debug` is the same as level debug."""
+    lowest = logging.DEBUG if debug else logging.getLevelNamesMapping()[level.upper()]
+    line_format = LineFormat(secrets) if style == "json" else TextFormat(secrets)
     writer: LineWriter[Line | bytes] = LineWriter(fd, line_format, line_format.dropped)
-    structlog.configure(
-        processors=[],
-        wrapper_class=DebugLogger if debug else LineLogger,
-        logger_factory=lambda *_: writer.put,
-        cache_logger_on_first_use=False,
-    )
+    event_log.connect(_from_level(writer.put, lowest), debug=lowest <= logging.DEBUG)
     bridge = StandardBridge(lambda line: writer.put(line_format(line)))
     root = logging.getLogger()
     root.addHandler(bridge)
-    root.setLevel(logging.WARNING)
-    logging.getLogger("holodeck").setLevel(level)
+    root.setLevel(max(logging.WARNING, lowest))
+    logging.getLogger("holodeck").setLevel(lowest)
     return Logging(writer, bridge)
+
+
+def _from_level(put: Callable[[Line | bytes], None], lowest: int) -> Callable[[Line | bytes], None]:
+    """`put`, for lines of this level and above."""
+    if lowest <= logging.INFO:
+        return put
+    levels = {name.lower() for name, number in logging.getLevelNamesMapping().items() if number >= lowest}
+
+    def put_some(line: Line | bytes) -> None:
+        if isinstance(line, bytes) or line["level"] in levels:
+            put(line)
+
+    return put_some

@@ -8,13 +8,11 @@ import time
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
-import structlog
-
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
 from holodeck.core.usage import TokenUsage
+from holodeck.telemetry.logs import event_log
 
-log = structlog.get_logger(__name__)
 _MAX_SHOWN = 4000
 
 Text: TypeAlias = Callable[[], str]
@@ -25,7 +23,7 @@ class RunLogger:
 
     def __init__(self, *, run_id: str, session_id: str, user_id: str, debug: bool = False, said: Text = str) -> None:
         self._who = {"conversation_id": session_id, "user_id": user_id, "run_id": run_id}
-        self._log = log.bind()  # once: the proxy would do it again for each line
+        self._log = event_log
         self._debug = debug
         self._said = said
         self._model: str | None = None

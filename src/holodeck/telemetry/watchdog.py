@@ -14,9 +14,7 @@ import time
 import traceback
 from collections.abc import Callable
 
-import structlog
-
-log = structlog.get_logger(__name__)
+from holodeck.telemetry.logs import event_log
 
 INTERVAL = 0.05
 PATIENCE = 0.2
@@ -54,7 +52,9 @@ class Watchdog:
                 self._ask(loop)
             elif not self._told and time.monotonic() - asked >= self._patience:
                 self._told = True
-                log.warning("event_loop_blocked", duration_ms=_since(asked), details={"stack": _stack_of(watched)})
+                event_log.warning(
+                    "event_loop_blocked", duration_ms=_since(asked), details={"stack": _stack_of(watched)}
+                )
             time.sleep(self._interval)
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -68,7 +68,7 @@ class Watchdog:
         """On the loop."""
         self._on_lag(time.monotonic() - asked)
         if self._told:
-            log.warning("event_loop_free", duration_ms=_since(asked))
+            event_log.warning("event_loop_free", duration_ms=_since(asked))
         self._asked = None
 
 

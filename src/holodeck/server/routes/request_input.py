@@ -4,7 +4,6 @@ import re
 from collections.abc import Mapping
 
 import msgspec
-import structlog
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -16,10 +15,9 @@ from holodeck.runs.idempotency import RunKey
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.context import current
+from holodeck.telemetry.logs import event_log
 from holodeck.wires import sse
 from holodeck.wires.body import foreign_id
-
-log = structlog.get_logger(__name__)
 
 _MAX_LOGGED = 12_000
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
@@ -56,7 +54,7 @@ async def json_body(request: Request) -> bytes:
         raise UnsupportedMediaType("The body has to be JSON: Content-Type: application/json.")
     body = await _whole_body(request)
     if server_of(request).settings.debug:
-        log.debug("request_received", details={"body": body[:_MAX_LOGGED].decode("utf-8", "replace")})
+        event_log.debug("request_received", details={"body": body[:_MAX_LOGGED].decode("utf-8", "replace")})
     return body
 
 
