@@ -5,7 +5,7 @@ from tests.promises.requirement import Requirement
 USERS = (
     Requirement(
         "SRV-01",
-        "holodeck serve <agent.yaml> starts one agent on HTTP. Options: --port 8000 (1-65535), --host, --protocol (repeatable: ag-ui default, rest, chat-stream, later more, all), --cors-origins (*), --debug, --open. Without a path it takes agent.yaml of the current folder.",
+        "holodeck serve <agent.yaml> starts one agent on HTTP. Options: --port 8000 (1-65535), --host, --protocol (repeatable: ag-ui default, rest, chat-stream, later more, all), --cors-origins (loopback pages; * has to be typed), --debug, --open. Without a path it takes agent.yaml of the current folder.",
         "seeds 000, 001",
     ),
     Requirement(

@@ -249,5 +249,5 @@ async def test_a_page_of_any_origin_may_use_it_by_default():
     async with served() as s:
         await asyncio.sleep(0)
         async with s.post(legacy(), BASE + "/agent/default/run", Origin="http://localhost:3000") as answer:
-            assert answer.headers["Access-Control-Allow-Origin"] == "*"
+            assert answer.headers["Access-Control-Allow-Origin"] == "http://localhost:3000"
             assert json.dumps(types(await answer.read())[-1]) == '"RUN_FINISHED"'

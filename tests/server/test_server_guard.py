@@ -4,9 +4,11 @@ import json
 from itertools import product
 
 import pytest
+from click.testing import CliRunner
 
+from holodeck.cli.serve import command
 from holodeck.server.guard import name_of
-from holodeck.server.options import Access, ServerSettings
+from holodeck.server.options import Access, ProtocolType, ServerSettings
 from tests.server.serving import ask, served
 
 HOSTS = {
@@ -65,9 +67,12 @@ async def test_only_what_is_allowed_in_all_three_ways_is_served():
                 assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
+OPEN = ServerSettings(access=Access(cors_origins=("*",)))
+
+
 @pytest.mark.req("T08")
-async def test_any_origin_is_allowed_by_default_but_never_with_credentials():
-    async with served() as s:
+async def test_any_origin_is_allowed_where_it_was_asked_for_but_never_with_credentials():
+    async with served(settings=OPEN) as s:
         page = {"Origin": "https://page.example", "Cookie": "a=b"}
         async with s.post(None, "/awp", **page) as answer:
             await answer.read()
@@ -95,7 +100,7 @@ async def test_a_preflight_of_another_origin_is_refused_as_a_problem():
 
 @pytest.mark.req("T07")
 async def test_an_error_answer_can_be_read_by_the_page_that_caused_it():
-    async with served() as s, s.post(b"{", "/awp", Origin="https://page.example") as answer:
+    async with served(settings=OPEN) as s, s.post(b"{", "/awp", Origin="https://page.example") as answer:
         assert answer.status == 400
         assert answer.headers["Access-Control-Allow-Origin"] == "*"
 
@@ -162,9 +167,113 @@ def test_names_are_taken_from_hosts_and_nothing_else():
 @pytest.mark.req("T07")
 @pytest.mark.parametrize(("origin", "status"), [("https://evil.example", 403), ("http://{host}", 404), (None, 404)])
 async def test_any_origin_does_not_cover_forms_which_browsers_send_unasked(origin, status):
-    async with served() as s:
+    async with served(settings=OPEN) as s:
         headers = {"Content-Type": "multipart/form-data; boundary=x"}
         if origin:
             headers["Origin"] = origin.format(host=f"127.0.0.1:{s.port}")
         async with s.client.post(s.url + "/agent/nobody/chat", data=b"--x--", headers=headers) as answer:
             assert answer.status == status
+
+
+PAGES = {
+    "http://localhost:3000": True,
+    "https://localhost": True,
+    "HTTP://LOCALHOST:5173": True,
+    "http://app.localhost:3000": True,
+    "http://127.0.0.1:8080": True,
+    "http://127.1.2.3": True,
+    "http://[::1]:3000": True,
+    "https://evil.example": False,
+    "http://localhost.evil.example": False,
+    "http://127.0.0.1.evil.example": False,
+    "http://evil-localhost": False,
+    "http://localhost:3000@evil.example": False,
+    "http://localhost:3000/": False,
+    "http://192.168.1.5:3000": False,
+    "http://[::2]": False,
+    "ftp://localhost": False,
+    "null": False,
+    "file://": False,
+    "": False,
+}
+ROUTES = (
+    ("POST", "/awp"),
+    ("POST", "/agent/tester/chat"),
+    ("POST", "/agent/tester/chat/stream"),
+    ("POST", "/chat/stream"),
+    ("POST", "/copilotkit"),
+    ("POST", "/copilotkit/agent/default/run"),
+    ("POST", "/copilotkit/agent/default/stop/t1"),
+    ("POST", "/runs/r1/stop"),
+    ("DELETE", "/sessions/t1"),
+)
+ALL = (ProtocolType.AG_UI, ProtocolType.REST, ProtocolType.CHAT_STREAM)
+
+
+@pytest.mark.req("T07", "T08")
+@pytest.mark.parametrize(("method", "path"), ROUTES)
+async def test_by_default_only_pages_of_this_machine_may_change_anything(method, path):
+    async with served(settings=ServerSettings(protocols=ALL)) as s:
+        for origin, fine in PAGES.items():
+            async with s.client.request(method, s.url + path, headers={"Origin": origin}) as answer:
+                assert (answer.status != 403) is fine, (origin, answer.status)
+                assert answer.headers.get("Access-Control-Allow-Origin") == (origin if fine else None)
+            preflight = {"Origin": origin, "Access-Control-Request-Method": method}
+            async with s.client.options(s.url + path, headers=preflight) as answer:
+                assert answer.status == (204 if fine else 403), origin
+
+
+@pytest.mark.req("T08")
+async def test_a_page_of_another_site_can_neither_run_the_agent_nor_read_anything():
+    """What an open server gave away on the machine that it runs on: runs, approvals, conversations."""
+    async with served(settings=ServerSettings(protocols=ALL)) as s:
+        page = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Sec-Fetch-Dest": "empty"}
+        for path in ("/health/agent", "/sessions/t1", "/runs/r1/events", "/metrics", "/awp/capabilities", "/", "/docs"):
+            for origin in ({}, {"Origin": "https://evil.example"}, {"Origin": "null"}):
+                async with s.get(path, **page, **origin) as answer:
+                    assert answer.status == 403, (path, origin)
+                    assert "Access-Control-Allow-Origin" not in answer.headers
+        async with s.post(None, "/awp", **page) as answer:
+            assert answer.status == 403
+        assert s.model.prompts == []
+
+
+@pytest.mark.req("T08")
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Sec-Fetch-Site": "cross-site", "Origin": "http://127.0.0.1:3000"}, 200),  # served by this machine
+        ({"Sec-Fetch-Site": "same-site", "Origin": "http://localhost:3000"}, 200),
+        ({"Sec-Fetch-Site": "same-origin"}, 200),
+        ({"Sec-Fetch-Site": "none"}, 200),  # typed into the address bar
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}, 200),  # a link
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "iframe"}, 403),
+        ({"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "no-cors", "Sec-Fetch-Dest": "image"}, 403),
+    ],
+)
+async def test_what_a_browser_says_about_a_request_decides(headers, status):
+    async with served() as s, s.get("/health", **headers) as answer:
+        assert answer.status == status
+
+
+async def test_a_server_that_was_opened_to_all_pages_answers_all():
+    async with served(settings=OPEN) as s:
+        page = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "cors", "Origin": "https://page.example"}
+        async with s.post(None, "/awp", **page) as answer:
+            assert (answer.status, answer.headers["Access-Control-Allow-Origin"]) == (200, "*")
+            await answer.read()
+
+
+async def test_two_origins_are_none_that_is_allowed():
+    async with served() as s:
+        reader, writer = await s.connect()
+        origins = b"Origin: http://localhost\r\nOrigin: https://evil.example\r\n"
+        writer.write(b"POST /runs/r1/stop HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n" + origins + b"\r\n")
+        assert (await reader.readuntil(b"\r\n")).startswith(b"HTTP/1.1 403")
+        writer.close()
+
+
+@pytest.mark.req("T08")
+def test_help_says_which_pages_may_use_the_server():
+    shown = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
+    assert "loopback: pages of this machine, *: any page. [default: loopback]" in shown

@@ -251,7 +251,7 @@ async def post_form(s: Served, data: bytes) -> tuple[int, Any]:
 
 async def test_it_is_described_and_pages_may_send_it() -> None:
     asked = {
-        "Origin": "https://app.example.com",
+        "Origin": "http://localhost:3000",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "content-type,idempotency-key",
     }

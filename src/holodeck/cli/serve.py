@@ -22,7 +22,13 @@ from holodeck.config.serving import PROTOCOLS, ServeOptions
     show_default=True,
     help="What to speak; may be given several times.",
 )
-@click.option("--cors-origins", default="*", show_default=True, help="Origins of web pages, separated by commas.")
+@click.option(
+    "--cors-origins",
+    default="loopback",
+    show_default=True,
+    help="Origins of web pages that may use the server, separated by commas; "
+    "loopback: pages of this machine, *: any page.",
+)
 @click.option(
     "--allowed-host",
     "allowed_hosts",

@@ -13,7 +13,7 @@ class ServeOptions:
     host: str = "127.0.0.1"
     port: int = 8000
     protocols: tuple[str, ...] = ("ag-ui",)
-    cors_origins: tuple[str, ...] = ("*",)
+    cors_origins: tuple[str, ...] = ("loopback",)
     allowed_hosts: tuple[str, ...] = ()  # names under which the server may be asked, besides loopback and `host`
     debug: bool = False
     open_browser: bool = False

@@ -1,8 +1,9 @@
 """Who may talk to the server: the name in `Host`, the page in `Origin`, and whether there is an agent yet.
 
-A web page can make its visitor's browser send requests to a server on the visitor's machine. Two checks stop it: we
-answer only to our own names, which a rebound DNS name is not (T07), and only pages that were allowed may change
-anything (T08). Programs send no `Origin`; for them nothing changes.
+A web page can make its visitor's browser send requests to a server on the visitor's machine. Three checks stop it: the
+server answers only to its own names, which a rebound DNS name is not (T07); only pages of allowed origins may change
+anything (T08), by default those of this machine; and what a browser marks as cross-site has to come from an allowed
+origin whatever it asks for. Programs send neither `Origin` nor `Sec-Fetch-Site`; for them nothing changes.
 """
 
 import ipaddress
@@ -23,11 +24,13 @@ from holodeck.server.options import Access
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  compared with, not bound to
 ANY = "*"
+LOOPBACK_PAGES = "loopback"  # in place of an origin: pages that this machine serves, on any port
 FORM = "multipart/form-data"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = "GET, POST, DELETE"
 EXPOSED = "X-Request-ID, Retry-After"
 PREFLIGHT_SECONDS = "600"
+_LOOPBACK_PAGE = re.compile(r"https?://(?:(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d*)?|\[[0-9A-Fa-f:.]+\](?::\d*)?")
 OPEN_BEFORE_READY = ("/health", "/ready", "/metrics", "/docs", "/openapi.json", "/playground/")
 START_PAGE = "/"
@@ -89,7 +92,7 @@ def name_of(host: str) -> str | None:
 class CorsHeaders:
     """Lets pages of allowed origins read answers, problems too.
 
-    Cookies and other credentials are never allowed across origins, so `*` gives nobody what the user has.
+    Cookies and other credentials are never allowed across origins, so `*` gives no page what its user has.
     """
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
@@ -115,7 +118,7 @@ class CorsHeaders:
 
 
 class OriginGuard:
-    """403 for pages of other origins that want to change something; answers to their preflights."""
+    """403 for pages of other origins that want to change something, or anything across sites; answers to preflights."""
 
     def __init__(self, app: ASGIApp, access: Access) -> None:
         self._app = app
@@ -123,6 +126,7 @@ class OriginGuard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         origin = _origin(scope)
+        self._check_site(scope, origin)
         if origin is None:
             await self._app(scope, receive, send)
             return
@@ -132,12 +136,43 @@ class OriginGuard:
             self._check(origin, headers)
         await (_preflight(headers) if preflight else self._app)(scope, receive, send)
 
+    def _check_site(self, scope: Scope, origin: str | None) -> None:
+        """A browser says truly whether a request comes from a page of another site; a page cannot change that.
+
+        A link to the server is no request of the page that it stands on, and that page cannot read what it leads to.
+        """
+        if scope["type"] != "http" or ANY in self._origins:
+            return
+        site, mode, target = _fetch_metadata(scope)
+        followed_link = mode == b"navigate" and target == b"document" and scope["method"] in SAFE_METHODS
+        if site == b"cross-site" and not followed_link and (origin is None or not _allowed(origin, self._origins)):
+            raise _forbidden()
+
     def _check(self, origin: str, headers: Headers) -> None:
         """`*` does not cover forms: a browser sends them without asking first, whatever page they are on (T07)."""
         is_form = headers.get("content-type", "").lower().startswith(FORM)
         origins = self._origins - {ANY} if is_form else self._origins
         if not _allowed(origin, origins) and not _same_origin(origin, headers.get("host", "")):
-            raise Forbidden("Pages of this origin may not use this server (--cors-origins; forms need its name there).")
+            raise _forbidden()
+
+
+def _forbidden() -> Forbidden:
+    return Forbidden(
+        "Pages of this origin may not use this server; --cors-origins lists those that may (a form's has to be named)."
+    )
+
+
+def _fetch_metadata(scope: Scope) -> tuple[bytes, bytes, bytes]:
+    """`Sec-Fetch-Site`, `-Mode` and `-Dest`: what a browser says about a request; empty from programs."""
+    site = mode = target = b""
+    for name, value in scope["headers"]:
+        if name == b"sec-fetch-site":
+            site = value.lower()
+        elif name == b"sec-fetch-mode":
+            mode = value.lower()
+        elif name == b"sec-fetch-dest":
+            target = value.lower()
+    return site, mode, target
 
 
 def _preflight(headers: Headers) -> Response:
@@ -155,18 +190,25 @@ def origins_of(access: Access) -> frozenset[str]:
 
 
 def _allowed(origin: str, origins: frozenset[str]) -> bool:
-    return ANY in origins or origin.lower() in origins
+    name = origin.lower()
+    return ANY in origins or name in origins or (LOOPBACK_PAGES in origins and is_loopback_page(name))
+
+
+def is_loopback_page(origin: str) -> bool:
+    """Whether a browser shows pages of this origin only if this machine serves them (`localhost`: RFC 6761, 6.3)."""
+    return _LOOPBACK_PAGE.fullmatch(origin) is not None
 
 
 def _origin(scope: Scope) -> str | None:
-    """The page that asks; None for programs."""
+    """The page that asks; None for programs. Two headers are one origin that matches none."""
     if scope["type"] != "http":
         return None
-    return next((value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"), None)
+    found = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
+    return ", ".join(found) if found else None
 
 
 def _same_origin(origin: str, host: str) -> bool:
-    """As text: an origin is a scheme and what `Host` says, no more. Parsers may choke on what is none."""
+    """Compares text: an origin is a scheme and the value of `Host`. Parsers raise on malformed origins."""
     return host != "" and origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
 
 

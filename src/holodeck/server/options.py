@@ -59,7 +59,7 @@ class Access:
 
     bind_host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
-    cors_origins: tuple[str, ...] = ("*",)
+    cors_origins: tuple[str, ...] = ("loopback",)
 
 
 @dataclass(frozen=True, kw_only=True)
