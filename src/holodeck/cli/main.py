@@ -27,6 +27,7 @@ COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
     "serve": "Serve an agent over HTTP.",
     "check": "Validate an agent file and connect to everything it names.",
+    "keys": "Make, list, revoke and rotate API keys.",
     "init": "Write a project that runs at once.",
     "schema": "Print the JSON Schema of agent files, for editors.",
 }

@@ -16,7 +16,7 @@ from holodeck.config.upstream_format import SLIPS, nearest
 from holodeck.core.text import one_line
 
 MAX_PROBLEMS = 10
-SECRET_PLACES = frozenset({"api_key", "auth_token", "headers", "env", "extra", "provider_tools"})
+SECRET_PLACES = frozenset({"api_key", "auth_token", "headers", "env", "extra", "provider_tools", "secret"})
 
 _BARE = {
     "missing": "is required",

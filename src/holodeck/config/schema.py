@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
+from holodeck.config.auth_schema import AuthSettings
 from holodeck.config.model_schema import ModelSettings, ShortText
 from holodeck.config.session_schema import SessionSettings
 from holodeck.config.tool_schema import Block, FilePath, FunctionToolSettings, Identifier, McpToolSettings, Url
@@ -98,6 +99,10 @@ class LimitSettings(Block):
 class ServerBlock(Block):
     """What `holodeck serve` may take its time for."""
 
+    public_url: Url | None = Field(
+        None, description="The server's own address for clients; discovery documents and challenges name it"
+    )
+    auth: AuthSettings = Field(AuthSettings(), description="Who may use the server")
     runs: RunsBlock = Field(RunsBlock(), description="How long a run outlives its readers")
     limits: LimitSettings = Field(LimitSettings(), description="What one user may take of the server")
     max_connections: int = Field(

@@ -19,6 +19,7 @@ _LOOKS_SECRET = re.compile(
     | \bAIza[0-9A-Za-z_-]{20,}                   # Google
     | \bgh[pousr]_[A-Za-z0-9]{20,}               # GitHub
     | \bxox[abprs]-[A-Za-z0-9-]{10,}             # Slack
+    | \bhdk_[0-9A-Z]{8}_[0-9A-Za-z]{20,}          # HoloDeck's own API keys
     | \bAKIA[0-9A-Z]{16}\b                       # AWS
     | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*    # JSON web tokens
     """,
@@ -38,7 +39,7 @@ _BEARER = re.compile(r"\b(bearer\s+)[^\s\"'\\,;]{6,}", re.IGNORECASE)
 
 # Every pattern above needs one of these, in lower case: words are found much faster than patterns.
 _HINTS = (
-    "k-", "aiza", "gh", "xox", "akia", "eyj",  # the short ones stand for several: a false alarm costs only time
+    "k-", "aiza", "gh", "xox", "akia", "eyj", "hdk_",  # the short ones stand for several: a false alarm costs only time
     "key", "token", "secret", "passw", "authoriz", "cookie", "bearer",
 )  # fmt: skip
 

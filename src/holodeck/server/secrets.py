@@ -20,6 +20,9 @@ def _values(config: LoadedConfig) -> Iterator[str]:
     for choice in (config.agent.model, *config.agent.model.fallback):
         if choice.api_key is not None:
             yield choice.api_key.get_secret_value()
+    auth = config.agent.server.auth
+    secrets = [issuer.keys.secret for issuer in auth.issuers] + [auth.proxy.secret if auth.proxy else None]
+    yield from (secret.get_secret_value() for secret in secrets if secret is not None)
     for tool in config.agent.tools:
         if isinstance(tool, McpToolSettings):
             yield from tool.headers.values()

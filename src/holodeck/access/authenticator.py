@@ -1,0 +1,191 @@
+"""From a request's head to its principal.
+
+The form of the credential decides how it is checked, and nothing else is tried when that check fails: `hdk_…` and what
+has no dots is a key, three dotted parts are a token, identity headers are the proxy's. A credential is read from headers
+only, never from a URL, a cookie or a body.
+"""
+
+import asyncio
+import contextlib
+import re
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from holodeck.access.api_key import PREFIX
+from holodeck.access.attempts import Attempts, network_of
+from holodeck.access.failure import IN_QUERY, NO_CREDENTIAL, TWO_CREDENTIALS, Failure
+from holodeck.access.hook import Hook
+from holodeck.access.keys import Keys
+from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Principal
+from holodeck.access.proxy import TrustedProxy
+from holodeck.access.request_head import RequestHead
+
+if TYPE_CHECKING:  # both import joserfc, which only mode jwt needs
+    from holodeck.access.jwks import KeySource
+    from holodeck.access.tokens import Tokens
+
+AUTHORIZATION, API_KEY = b"authorization", b"x-api-key"
+_IN_QUERY = frozenset({"api_key", "apikey", "api-key", "x-api-key", "token", "access_token", "authorization"})
+_BEARER = re.compile(r"bearer +(?P<credential>.*)", re.IGNORECASE)
+_REFRESH_SECONDS = 1.0
+_COUNTED = frozenset({"invalid", "expired"})
+
+
+class Authenticator:
+    """Knows the modes that are switched on. Without any, every request is anonymous and may do everything."""
+
+    def __init__(
+        self,
+        *,
+        keys: Keys | None = None,
+        tokens: "Tokens | None" = None,
+        sources: "tuple[KeySource, ...]" = (),
+        proxy: TrustedProxy | None = None,
+        hook: Hook | None = None,
+        attempts: Attempts | None = None,
+    ) -> None:
+        self.keys, self.proxy = keys, proxy
+        self._tokens, self._sources, self._hook = tokens, sources, hook
+        self._attempts = attempts or Attempts(None)
+        self._refreshing: asyncio.Task[None] | None = None
+        self.on_revoked: Callable[[frozenset[str]], None] = lambda _ids: None
+
+    @property
+    def enabled(self) -> bool:
+        return any((self.keys, self._tokens, self.proxy, self._hook))
+
+    @property
+    def ready(self) -> bool:
+        """Whether every issuer's keys are known."""
+        return all(source.current is not None for source in self._sources)
+
+    @property
+    def key_ages(self) -> list[float]:
+        """Seconds since each issuer was last reached."""
+        return [age for age in (source.age for source in self._sources) if age is not None]
+
+    async def start(self) -> None:
+        """Fetches the keys of issuers, for at most five seconds, and keeps keys and files fresh from then on."""
+        await asyncio.gather(*(source.start() for source in self._sources))
+        if self.keys is not None or self._sources:
+            self._refreshing = asyncio.create_task(self._refresh_for_ever(), name="access")
+
+    async def close(self) -> None:
+        if self._refreshing is not None:
+            self._refreshing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._refreshing
+        for source in self._sources:
+            await source.close()
+
+    async def refresh(self) -> None:
+        """Takes up changes of the key file and of files with public keys."""
+        for source in self._sources:
+            await source.refresh()
+        if self.keys is not None:
+            ended = await self.keys.refresh()
+            if ended:
+                self.on_revoked(ended)
+
+    async def _refresh_for_ever(self) -> None:
+        while True:
+            await asyncio.sleep(_REFRESH_SECONDS)
+            await self.refresh()
+
+    def client_address(self, head: RequestHead) -> str | None:
+        """The client's address; None on a unix socket."""
+        return head.address if self.proxy is None else self.proxy.client_address(head)
+
+    async def identify(self, head: RequestHead) -> Principal | Failure:
+        if not self.enabled:
+            return ANONYMOUS_PRINCIPAL
+        network = network_of(self.client_address(head))
+        wait = self._attempts.wait(network)
+        found = await self._checked(head, exhausted=wait > 0)
+        if isinstance(found, Principal):
+            return found
+        if wait > 0 and found.kind in (*_COUNTED, "limited"):
+            return msgspec.structs.replace(
+                found,
+                kind="limited",
+                reason="limited",
+                message="Too many credentials that are not valid came from this address.",
+                retry_after=wait,
+            )
+        if found.kind in _COUNTED:
+            self._attempts.failed(network)
+        return found
+
+    async def _checked(self, head: RequestHead, *, exhausted: bool) -> Principal | Failure:
+        if head.query and _has_credential(head.query):
+            return IN_QUERY
+        sent, by_proxy = self._sent(head)
+        ours = [credential for credential in sent if self._is_ours(credential)]
+        if len(sent) > 1 or any("," in credential for credential in sent) or (by_proxy and ours):
+            return TWO_CREDENTIALS
+        if ours:
+            return await self._check_bearer(ours[0], exhausted=exhausted)
+        return await self._check_otherwise(head, sent=bool(sent), by_proxy=by_proxy)
+
+    def _sent(self, head: RequestHead) -> tuple[list[str], bool]:
+        """The credentials in headers, and whether there are headers of the proxy."""
+        sent: list[str] = []
+        by_proxy = False
+        theirs = self.proxy.headers if self.proxy is not None else frozenset[bytes]()
+        for name, value in head.headers:
+            if name in (AUTHORIZATION, API_KEY):
+                sent.append(_credential(name, value))
+            elif name in theirs:
+                by_proxy = True
+            elif b"_" in name and name.replace(b"_", b"-") in theirs:
+                return ["", ""], True  # some proxies take it for the same header: refused like a header sent twice
+        return sent, by_proxy
+
+    async def _check_otherwise(self, head: RequestHead, *, sent: bool, by_proxy: bool) -> Principal | Failure:
+        """What is neither a key nor a token of ours."""
+        if by_proxy and self.proxy is not None:
+            return self.proxy.check(head)
+        if self._hook is not None:
+            return await self._hook.check(head)
+        if sent and (self.keys is not None or self._tokens is not None):
+            return Failure(kind="invalid", reason="malformed", message="This credential is not valid.")
+        return NO_CREDENTIAL
+
+    def _is_ours(self, credential: str) -> bool:
+        """Whether a mode that is on checks credentials of this form; the hook sees all others."""
+        if not credential or credential.isspace():
+            return False
+        if _is_token(credential):
+            return self._tokens is not None
+        return self.keys is not None and (self._hook is None or credential.startswith(PREFIX))
+
+    async def _check_bearer(self, credential: str, *, exhausted: bool) -> Principal | Failure:
+        if _is_token(credential) and self._tokens is not None:
+            return await self._tokens.check(credential, only_remembered=exhausted)
+        if self.keys is not None:
+            return self.keys.check(credential)
+        return NO_CREDENTIAL
+
+
+def _credential(name: bytes, value: bytes) -> str:
+    """The text after `Bearer`, or the whole of X-Api-Key. Empty for other schemes."""
+    text = value.decode("latin-1").strip(" ")
+    if name == API_KEY:
+        return text
+    found = _BEARER.fullmatch(text)
+    return found["credential"] if found else ""
+
+
+def _is_token(credential: str) -> bool:
+    return not credential.startswith(PREFIX) and "." in credential
+
+
+def _has_credential(query: bytes) -> bool:
+    lowered = query.lower()
+    if b"key" not in lowered and b"token" not in lowered and b"authorization" not in lowered:
+        return False
+    names = (name.lower() for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True))
+    return any(name in _IN_QUERY for name in names)

@@ -1,0 +1,63 @@
+"""Identity by a function of the operator's own: `async def who(headers, address) -> Principal | None`."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holodeck.access.failure import Failure
+from holodeck.access.principal import SCOPES, Principal, is_user_name
+from holodeck.access.request_head import RequestHead
+from holodeck.core.owner import is_owner_name
+from holodeck.core.text import one_line
+
+log = logging.getLogger(__name__)
+
+SECONDS = 2.0
+Who: TypeAlias = Callable[[Mapping[str, str], str | None], Awaitable[Any]]
+
+
+class Hook:
+    """Asks the function. What it raises, or does not answer in two seconds, is a 503: an error is never a yes."""
+
+    def __init__(self, who: Who, seconds: float = SECONDS) -> None:
+        self._who, self._seconds = who, seconds
+
+    async def check(self, head: RequestHead) -> Principal | Failure:
+        headers: dict[str, str] = {}
+        for name, value in head.headers:
+            text = value.decode("latin-1")
+            key = name.decode("latin-1")
+            headers[key] = f"{headers[key]}, {text}" if key in headers else text
+        try:
+            async with asyncio.timeout(self._seconds):
+                found = await self._who(headers, head.address)
+        except TimeoutError:
+            return _unavailable(f"no answer within {self._seconds:g} s")
+        except Exception as error:  # noqa: BLE001  the operator's code may raise anything
+            return _unavailable(f"{type(error).__name__}: {one_line(str(error), 200)}")
+        if found is None:
+            return Failure(kind="invalid", reason="refused", message="This credential is not valid.")
+        if not isinstance(found, Principal) or not _is_sound(found):
+            return _unavailable("it returned neither None nor a valid Principal")
+        return msgspec.structs.replace(found, via="hook")
+
+
+def _is_sound(found: Principal) -> bool:
+    """Whether its members are what they should be: nothing checks the types of a struct that is made in Python."""
+    return (
+        isinstance(found.user, str)
+        and is_user_name(found.user)
+        and isinstance(found.tenant, str)
+        and is_owner_name(found.tenant)
+        and isinstance(found.scopes, frozenset)
+        and found.scopes <= SCOPES
+    )
+
+
+def _unavailable(why: str) -> Failure:
+    log.error("auth_hook_failed", extra={"details": {"error": why}})
+    message = "Identities cannot be checked at the moment."
+    return Failure(kind="unavailable", reason="unavailable", message=message, retry_after=5.0)

@@ -1,0 +1,167 @@
+"""Keys that signatures are verified with: from a JWKS, a PEM file or a shared secret.
+
+Every key of a JWKS is imported by itself, so a strange one does not take the good ones with it: joserfc raises KeyError
+for an unknown curve and drops the whole set. This module and `tokens` are the only ones that import joserfc.
+"""
+
+import warnings
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, TypeAlias
+
+import msgspec
+from joserfc.errors import SecurityWarning
+from joserfc.jwk import ECKey, OctKey, OKPKey, RSAKey
+
+from holodeck.access.strict_json import NotStrict, object_of
+
+MAX_KEYS = 64
+MIN_RSA_BITS, MAX_RSA_BITS = 2048, 16_384
+MIN_SECRET = 32
+MAX_KID = 256
+_PRIVATE_MEMBERS = frozenset({"d", "p", "q", "dp", "dq", "qi", "oth", "k"})
+_CURVES = {"P-256": "ES256", "P-384": "ES384", "P-521": "ES512"}
+
+RSA = frozenset({"RS256", "RS384", "RS512", "PS256", "PS384", "PS512"})
+ELLIPTIC = frozenset(_CURVES.values())
+EDWARDS = frozenset({"Ed25519", "EdDSA"})
+SHARED = frozenset({"HS256", "HS384", "HS512"})
+FAMILIES = (SHARED, RSA, ELLIPTIC, EDWARDS)
+
+Key: TypeAlias = RSAKey | ECKey | OKPKey | OctKey
+
+
+class BadKey(ValueError):
+    """A key that is not used. The text says why, without any part of the key."""
+
+
+class VerifyingKey(msgspec.Struct, frozen=True):
+    """A key with the algorithms that it is good for."""
+
+    kid: str | None
+    algorithms: frozenset[str]
+    key: Key
+    thumbprint: str
+
+
+@dataclass(frozen=True)
+class KeySet:
+    """The keys of one issuer at one time."""
+
+    keys: tuple[VerifyingKey, ...] = ()
+    skipped: tuple[str, ...] = ()  # why keys of the document are not used
+
+    def candidates(self, kid: str | None, algorithm: str) -> list[VerifyingKey]:
+        """Keys that may have made a signature. Without a kid, or without kids in the set, there must be one key only."""
+        named = [key for key in self.keys if key.kid is not None]
+        if kid is not None and named:
+            found = [key for key in named if key.kid == kid]
+        else:
+            found = list(self.keys) if len(self.keys) == 1 else []
+        return [key for key in found if algorithm in key.algorithms]
+
+    @cached_property
+    def thumbprints(self) -> frozenset[str]:
+        return frozenset(key.thumbprint for key in self.keys)
+
+
+def key_set_of(document: bytes) -> KeySet:
+    """The usable keys of a JWKS document; BadKey if there is none."""
+    try:
+        listed = object_of(document).get("keys")
+    except NotStrict as error:
+        raise BadKey(f"the JWKS is {error}") from error
+    if not isinstance(listed, list):
+        raise BadKey("the JWKS has no list of keys")
+    keys, skipped = [], []
+    for number, jwk in enumerate(listed[:MAX_KEYS]):
+        try:
+            keys.append(_imported(jwk))
+        except BadKey as error:
+            skipped.append(f"key {number}: {error}")
+    if len(listed) > MAX_KEYS:
+        skipped.append(f"{len(listed) - MAX_KEYS} keys beyond the first {MAX_KEYS}")
+    if not keys:
+        raise BadKey("the JWKS has no key that can be used" + (f" ({skipped[0]})" if skipped else ""))
+    return KeySet(tuple(keys), tuple(skipped))
+
+
+def key_set_of_pem(pem: bytes) -> KeySet:
+    for kind in (RSAKey, ECKey, OKPKey):
+        try:
+            key = _quietly(kind, pem)
+        except Exception:  # noqa: BLE001, S112  joserfc and cryptography raise many types for a key of another kind
+            continue
+        if key.is_private:
+            raise BadKey("this is a private key; the server needs the public one (openssl pkey -pubout)")
+        return KeySet((_checked(key, None, None),))
+    raise BadKey("this is no public key in PEM form (-----BEGIN PUBLIC KEY-----)")
+
+
+def key_set_of_secret(secret: str) -> KeySet:
+    if len(secret.encode()) < MIN_SECRET:
+        raise BadKey(f"the secret has to have at least {MIN_SECRET} bytes (openssl rand -hex 32)")
+    return KeySet((VerifyingKey(None, SHARED, _quietly(OctKey, secret.encode()), "secret"),))
+
+
+def _imported(jwk: Any) -> VerifyingKey:
+    if not isinstance(jwk, Mapping):
+        raise BadKey("not an object")
+    kinds: dict[Any, type[RSAKey | ECKey | OKPKey]] = {"RSA": RSAKey, "EC": ECKey, "OKP": OKPKey}
+    kind = kinds.get(jwk.get("kty")) if isinstance(jwk.get("kty"), str) else None
+    if kind is None:
+        raise BadKey("its kty is not RSA, EC or OKP")
+    if _PRIVATE_MEMBERS & jwk.keys():
+        raise BadKey("it has private members")
+    if jwk.get("use", "sig") != "sig":
+        raise BadKey("its use is not sig")
+    operations = jwk.get("key_ops", ["verify"])
+    if not isinstance(operations, list) or "verify" not in operations:
+        raise BadKey("its key_ops do not include verify")
+    kid, algorithm = jwk.get("kid"), jwk.get("alg")
+    if kid is not None and not (isinstance(kid, str) and len(kid) <= MAX_KID):
+        raise BadKey("its kid is not a short text")
+    if algorithm is not None and not isinstance(algorithm, str):
+        raise BadKey("its alg is not a text")
+    wanted = {name: jwk[name] for name in ("kty", "n", "e", "crv", "x", "y") if name in jwk}
+    try:
+        key = _quietly(kind, wanted)
+    except Exception as error:  # what joserfc raises depends on what is strange: KeyError, binascii.Error, …
+        raise BadKey("it cannot be read") from error
+    return _checked(key, kid, algorithm)
+
+
+def _checked(key: Key, kid: str | None, algorithm: str | None) -> VerifyingKey:
+    possible = _algorithms_of(key)
+    if algorithm is not None:
+        possible &= EDWARDS if algorithm in EDWARDS else {algorithm}
+    if not possible:
+        raise BadKey("its alg does not fit it")
+    return VerifyingKey(kid, possible, key, key.thumbprint())
+
+
+def _algorithms_of(key: Key) -> frozenset[str]:
+    if isinstance(key, RSAKey):
+        bits = key.raw_value.key_size
+        if not MIN_RSA_BITS <= bits <= MAX_RSA_BITS:
+            raise BadKey(f"it has {bits} bits; RSA keys need {MIN_RSA_BITS:,} or more")
+        return RSA
+    if isinstance(key, ECKey):
+        return frozenset({_CURVES[key.curve_name]}) if key.curve_name in _CURVES else frozenset()
+    if isinstance(key, OKPKey):
+        return EDWARDS if key.curve_name == "Ed25519" else frozenset()
+    return SHARED
+
+
+def _quietly(kind: type[Key], data: Any) -> Key:
+    """Imports a key; joserfc warns about what is refused here anyway."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SecurityWarning)
+        return kind.import_key(data)
+
+
+def one_family(algorithms: Iterable[str]) -> bool:
+    """Whether all algorithms verify with the same kind of key. Mixed families invite key confusion."""
+    wanted = set(algorithms)
+    return any(wanted <= family for family in FAMILIES)

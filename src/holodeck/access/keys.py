@@ -1,0 +1,147 @@
+"""The keys that are in force: a file that is read again when it changes, and one key of the environment.
+
+A file that cannot be read or parsed, or vanishes, leaves the last good one in force: an editor's slip must neither lock
+every client out nor let one in.
+"""
+
+import asyncio
+import hmac
+import logging
+import time
+from collections.abc import Callable, Iterable
+from pathlib import Path
+
+import msgspec
+
+from holodeck.access.api_key import digest, id_of
+from holodeck.access.failure import BAD_KEY, Failure, Reason
+from holodeck.access.key_file import KeyFileError, KeyLimits, StoredKey, read_key_file
+from holodeck.access.principal import Principal
+from holodeck.access.private_file import Stamp, stamp_of
+
+log = logging.getLogger(__name__)
+
+ENVIRONMENT_ID = "env"
+ENVIRONMENT_USER = "default"
+MIN_ENVIRONMENT_KEY = 32
+_DUMMY = digest("")  # compared with when there is no such key, so that both cases take the same time
+_LARGE = 256 * 1024  # bytes: a larger file is read in a thread
+_COMPLAIN_EVERY = 60.0
+
+
+class Defaults(msgspec.Struct, frozen=True):
+    """What a credential gets that names no tenant or no scopes."""
+
+    tenant: str
+    scopes: frozenset[str]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A key in force, ready to be compared."""
+
+    sha256: str
+    principal: Principal
+    revoked: bool = False
+    limits: KeyLimits | None = None
+
+
+class Keys:
+    """Checks API keys. `refresh` has to be called from time to time; the server does it every second."""
+
+    def __init__(
+        self,
+        *,
+        path: Path | None,
+        environment_key: str | None,
+        defaults: Defaults,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Reads the file at once; raises KeyFileError if that fails."""
+        self._path, self._defaults, self._clock = path, defaults, clock
+        self._environment = _of_environment(environment_key, defaults) if environment_key else None
+        self._stamp: Stamp | None = None
+        self._complained = -_COMPLAIN_EVERY
+        self._entries: dict[str, Entry] = {}
+        if path is not None:
+            self._stamp = stamp_of(path)
+            self._entries = self._of_file(read_key_file(path).keys)
+
+    def check(self, text: str) -> Principal | Failure:
+        key_id = id_of(text)
+        given = digest(text)
+        if self._environment is not None and hmac.compare_digest(given, self._environment.sha256):
+            return self._environment.principal
+        entry = self._entries.get(key_id) if key_id is not None else None
+        right = hmac.compare_digest(given, entry.sha256 if entry is not None else _DUMMY)
+        if entry is None or not right:
+            return _refused("unknown" if key_id else "malformed", key_id if entry else None)
+        if entry.revoked:
+            return _refused("revoked", key_id)
+        if entry.principal.expires is not None and entry.principal.expires <= self._clock():
+            return Failure(kind="expired", reason="expired", message="This key has expired.", credential_id=key_id)
+        return entry.principal
+
+    def limits_of(self, key_id: str) -> KeyLimits | None:
+        entry = self._entries.get(key_id)
+        return entry.limits if entry is not None else None
+
+    async def refresh(self) -> frozenset[str]:
+        """Reads the file again if it changed. Returns the ids whose keys are no longer valid: revoked or removed."""
+        if self._path is None:
+            return frozenset()
+        stamp = stamp_of(self._path)
+        if stamp == self._stamp and stamp is not None:
+            return frozenset()
+        try:
+            large = stamp is not None and stamp.size > _LARGE
+            file = await asyncio.to_thread(read_key_file, self._path) if large else read_key_file(self._path)
+            entries = self._of_file(file.keys)
+        except KeyFileError as error:
+            self._complain(error)
+            return frozenset()
+        self._stamp = stamp
+        before, self._entries = self._entries, entries
+        ended = frozenset(key_id for key_id in _valid(before) if key_id not in _valid(entries))
+        added = len(entries.keys() - before.keys())
+        log.info("keys_reloaded", extra={"details": {"added": added, "revoked": len(ended), "total": len(entries)}})
+        return ended
+
+    def _complain(self, error: KeyFileError) -> None:
+        now = time.monotonic()
+        if now - self._complained >= _COMPLAIN_EVERY:
+            self._complained = now
+            log.error("keys_unreadable", extra={"details": {"error": str(error), "in_force": len(self._entries)}})
+
+    def _of_file(self, keys: Iterable[StoredKey]) -> dict[str, Entry]:
+        return {key.id: self._entry(key) for key in keys}
+
+    def _entry(self, key: StoredKey) -> Entry:
+        principal = Principal(
+            tenant=key.tenant or self._defaults.tenant,
+            user=key.user or f"key:{key.id}",
+            scopes=self._defaults.scopes if key.scopes is None else frozenset(key.scopes),
+            via="api_key",
+            credential_id=key.id,
+            expires=None if key.expires is None else key.expires.timestamp(),
+        )
+        return Entry(key.sha256, principal, key.revoked is not None, key.limits)
+
+
+def _valid(entries: dict[str, Entry]) -> set[str]:
+    return {key_id for key_id, entry in entries.items() if not entry.revoked}
+
+
+def _of_environment(text: str, defaults: Defaults) -> Entry:
+    principal = Principal(
+        tenant=defaults.tenant,
+        user=ENVIRONMENT_USER,
+        scopes=defaults.scopes,
+        via="api_key",
+        credential_id=ENVIRONMENT_ID,
+    )
+    return Entry(digest(text), principal)
+
+
+def _refused(reason: Reason, key_id: str | None) -> Failure:
+    """One message for unknown, wrong and revoked keys."""
+    return Failure(kind="invalid", reason=reason, message=BAD_KEY, credential_id=key_id)

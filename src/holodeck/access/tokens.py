@@ -1,0 +1,303 @@
+"""JSON web tokens: checks of our own around joserfc, which verifies the signature with one key and one algorithm.
+
+`tests/access/hostile_tokens.py` has 103 good and hostile tokens; joserfc alone accepts several of the hostile ones. What
+a token's header says about keys (`jku`, `x5u`, `x5c`, `jwk`) is never read.
+"""
+
+import hashlib
+import math
+import re
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from joserfc.errors import JoseError
+from joserfc.jws import JWSRegistry, deserialize_compact
+
+from holodeck.access.failure import BAD_TOKEN, Failure, Reason
+from holodeck.access.jwk import MAX_KID, KeySet, VerifyingKey
+from holodeck.access.jwks import KeySource
+from holodeck.access.keys import Defaults
+from holodeck.access.principal import ACT_AS, SCOPES, Principal, is_user_name
+from holodeck.access.strict_json import NotStrict, decode_segment, object_of
+from holodeck.core.owner import is_owner_name
+
+MAX_TOKEN = 8192
+MAX_HEADER = 1024
+MAX_TRIED = 4  # keys that share one kid
+REMEMBERED = 10_000
+FAILURE_SECONDS = 60.0
+_TOKEN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+", re.ASCII)
+_REFUSED_MEMBERS = ("crit", "b64", "zip", "cty", "enc")  # each changes what the signature or the content means
+
+
+class ClaimNames(msgspec.Struct, frozen=True):
+    """Which claims say who the user is. A name, or a dotted path such as `realm_access.roles`."""
+
+    user: str = "sub"
+    tenant: str | None = None  # None: the server's default tenant
+    scopes: str | None = None  # None: `scope`, and the server's default scopes where it is absent
+
+
+class Issuer(msgspec.Struct, frozen=True, kw_only=True):
+    """Whose tokens are accepted, and what they mean."""
+
+    issuer: str
+    audiences: frozenset[str]
+    algorithms: frozenset[str]
+    keys: KeySource
+    name: str | None = None  # with several issuers: the user is `name|sub`
+    leeway: float = 60.0
+    max_lifetime: float = 86_400.0
+    types: frozenset[str] = frozenset({"jwt", "at+jwt"})
+    claims: ClaimNames = ClaimNames()
+    grant: Mapping[str, Sequence[str]] | None = None
+    required: tuple[str, ...] = ()
+
+
+class _Refused(Exception):
+    """Internal: why a token is not accepted."""
+
+    def __init__(self, reason: Reason, detail: str = "", *, lasting: bool = True) -> None:
+        super().__init__(detail)
+        self.reason = reason
+        self.lasting = lasting  # whether the same token will be refused for the next minute, too
+
+
+class _Remembered(msgspec.Struct, frozen=True):
+    principal: Principal | Failure
+    until: float
+    issuer: Issuer | None = None
+    thumbprint: str = ""
+
+
+class _Parts(msgspec.Struct, frozen=True):
+    text: str
+    header: dict[str, Any]
+    claims: dict[str, Any]
+
+
+class _OneAlgorithm(JWSRegistry):
+    """joserfc's registry, reduced to the algorithm that was chosen; its header checks are replaced by ours."""
+
+    max_header_length = 2 * MAX_HEADER
+
+    def get_alg(self, name: str) -> Any:
+        if not self.allowed or name not in self.allowed:
+            raise JoseError(f"the algorithm {name!r} was not asked for")
+        return self.algorithms[name]
+
+
+class Tokens:
+    """Checks tokens. Verified ones are remembered by the SHA-256 of the whole token."""
+
+    def __init__(
+        self, issuers: Sequence[Issuer], defaults: Defaults, *, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._issuers = {issuer.issuer: issuer for issuer in issuers}
+        self._several = len(issuers) > 1
+        self._defaults, self._clock = defaults, clock
+        self._accepted: dict[bytes, _Remembered] = {}
+        self._refused: dict[bytes, _Remembered] = {}
+
+    async def check(self, token: str, *, only_remembered: bool = False) -> Principal | Failure:
+        """`only_remembered` is for addresses that sent too many bad credentials: no signature is verified for them."""
+        if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
+            return _failure("malformed")
+        name = hashlib.sha256(token.encode()).digest()
+        known = self._recalled(name)
+        if known is not None:
+            return known
+        if only_remembered:
+            return Failure(kind="limited", reason="limited", message="Too many credentials that are not valid.")
+        try:
+            return await self._verified(token, name)
+        except _Refused as refused:
+            failure = _failure(refused.reason)
+            if refused.lasting:
+                _keep(self._refused, name, _Remembered(failure, self._clock() + FAILURE_SECONDS))
+            return failure
+
+    def _recalled(self, name: bytes) -> Principal | Failure | None:
+        now = self._clock()
+        refused = self._refused.get(name)
+        if refused is not None:
+            if refused.until > now:
+                return refused.principal
+            del self._refused[name]
+        accepted = self._accepted.get(name)
+        if accepted is None or accepted.issuer is None:
+            return None
+        keys = accepted.issuer.keys.current
+        if accepted.until > now and keys is not None and accepted.thumbprint in keys.thumbprints:
+            return accepted.principal
+        del self._accepted[name]
+        return None
+
+    async def _verified(self, token: str, name: bytes) -> Principal | Failure:
+        parts = _split(token)
+        issuer = self._issuers.get(_text(parts.claims.get("iss"), "issuer"))
+        if issuer is None:
+            raise _Refused("issuer")
+        algorithm, kid = _checked_header(parts.header, issuer)
+        keys = issuer.keys.current
+        if keys is not None and kid is not None and not keys.candidates(kid, algorithm):
+            await issuer.keys.look_again()
+            keys = issuer.keys.current
+        if keys is None:
+            message = "The keys of the token's issuer are not available at the moment."
+            return Failure(kind="unavailable", reason="unavailable", message=message, retry_after=5.0)
+        key = _signer(parts.text, keys, kid, algorithm)
+        now = self._clock()
+        expires = _checked_times(parts.claims, issuer, now)
+        _check_audience(parts.claims, issuer)
+        words = _words(parts.claims, issuer)
+        if not set(issuer.required) <= set(words or ()):
+            missing = next(word for word in issuer.required if word not in (words or ()))
+            return Failure(kind="forbidden", reason="scope", message=f"The token lacks the scope {missing!r}.")
+        principal = self._principal(parts.claims, issuer, words, expires)
+        _keep(self._accepted, name, _Remembered(principal, expires + issuer.leeway, issuer, key.thumbprint))
+        return principal
+
+    def _principal(self, claims: dict[str, Any], issuer: Issuer, words: list[str] | None, expires: float) -> Principal:
+        subject = _text(_at(claims, issuer.claims.user), "claims")
+        user = f"{issuer.name}|{subject}" if self._several else subject
+        if not is_user_name(subject) or not is_user_name(user):
+            raise _Refused("claims")
+        tenant = self._defaults.tenant
+        if issuer.claims.tenant is not None:
+            tenant = _text(_at(claims, issuer.claims.tenant), "claims")
+            if not is_owner_name(tenant):
+                raise _Refused("claims")
+        return Principal(
+            tenant=tenant,
+            user=user,
+            scopes=self._scopes(issuer, words),
+            via="jwt",
+            credential_id=issuer.name or "jwt",
+            expires=expires,
+        )
+
+    def _scopes(self, issuer: Issuer, words: list[str] | None) -> frozenset[str]:
+        if issuer.grant is not None:
+            return frozenset(scope for word in words or () for scope in issuer.grant.get(word, ()))
+        if words is None:
+            return self._defaults.scopes if issuer.claims.scopes is None else frozenset()
+        return (frozenset(words) & SCOPES) - {ACT_AS}
+
+
+def _split(token: str) -> _Parts:
+    first, second, third = token.split(".")
+    try:
+        head = decode_segment(first)
+        if len(head) > MAX_HEADER:
+            raise _Refused("malformed", lasting=False)
+        decode_segment(third)
+        return _Parts(token, object_of(head), object_of(decode_segment(second)))
+    except NotStrict as error:
+        raise _Refused("malformed", lasting=False) from error
+
+
+def _checked_header(header: dict[str, Any], issuer: Issuer) -> tuple[str, str | None]:
+    """The algorithm, and the name of the key if there is one."""
+    algorithm, kid, kind = header.get("alg"), header.get("kid"), header.get("typ", "JWT")
+    if not isinstance(algorithm, str) or algorithm not in issuer.algorithms:
+        raise _Refused("malformed", lasting=False)
+    if any(member in header for member in _REFUSED_MEMBERS):
+        raise _Refused("malformed", lasting=False)
+    if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in issuer.types:
+        raise _Refused("type", lasting=False)
+    if "kid" in header and not (isinstance(kid, str) and len(kid) <= MAX_KID):
+        raise _Refused("malformed", lasting=False)
+    return algorithm, kid
+
+
+def _signer(token: str, keys: KeySet, kid: str | None, algorithm: str) -> VerifyingKey:
+    """The key that the token was signed with."""
+    candidates = keys.candidates(kid, algorithm)
+    if not candidates:
+        raise _Refused("unknown", lasting=False)
+    registry = _OneAlgorithm(algorithms=[algorithm], strict_check_header=False)
+    for candidate in candidates[:MAX_TRIED]:
+        try:
+            deserialize_compact(token, candidate.key, algorithms=[algorithm], registry=registry)
+        except (JoseError, ValueError):
+            continue
+        return candidate
+    raise _Refused("signature")
+
+
+def _checked_times(claims: dict[str, Any], issuer: Issuer, now: float) -> float:
+    """When the token expires."""
+    expires = _number(claims, "exp", required=True)
+    issued, begins = _number(claims, "iat"), _number(claims, "nbf")
+    if any(time is not None and time > now + issuer.leeway for time in (issued, begins)):
+        raise _Refused("early", lasting=False)
+    if expires is None or expires <= now - issuer.leeway:
+        raise _Refused("expired")
+    if expires - (now if issued is None else issued) > issuer.max_lifetime:
+        raise _Refused("claims")
+    return expires
+
+
+def _check_audience(claims: dict[str, Any], issuer: Issuer) -> None:
+    stated = claims.get("aud")
+    audiences = stated if isinstance(stated, list) else [stated]
+    if not all(isinstance(audience, str) for audience in audiences) or not issuer.audiences.intersection(audiences):
+        raise _Refused("audience")
+
+
+def _words(claims: dict[str, Any], issuer: Issuer) -> list[str] | None:
+    """The scopes in the issuer's own words; None if the token has no such claim."""
+    found = _at(claims, issuer.claims.scopes or "scope")
+    if found is None:
+        return None
+    words = found.split() if isinstance(found, str) else found
+    if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
+        raise _Refused("claims")
+    return words
+
+
+def _at(claims: dict[str, Any], path: str) -> Any:
+    """A claim by its name, else by its dotted path: names may hold dots (`https://example.com/roles`)."""
+    if path in claims:
+        return claims[path]
+    value: Any = claims
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, dict) else None
+    return value
+
+
+def _number(claims: dict[str, Any], name: str, *, required: bool = False) -> float | None:
+    if name not in claims and not required:
+        return None
+    value = claims.get(name)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise _Refused("claims")
+    try:
+        number = float(value)
+    except OverflowError as error:
+        raise _Refused("claims") from error
+    if not math.isfinite(number) or number < 0:
+        raise _Refused("claims")
+    return number
+
+
+def _text(value: Any, reason: Reason) -> str:
+    if not isinstance(value, str):
+        raise _Refused(reason)
+    return value
+
+
+def _failure(reason: Reason) -> Failure:
+    if reason == "expired":
+        return Failure(kind="expired", reason=reason, message="This token has expired.")
+    return Failure(kind="invalid", reason=reason, message=BAD_TOKEN)
+
+
+def _keep(table: dict[bytes, _Remembered], name: bytes, entry: _Remembered) -> None:
+    """Remembers, and forgets what was remembered first when there are too many."""
+    table[name] = entry
+    if len(table) > REMEMBERED:
+        del table[next(iter(table))]

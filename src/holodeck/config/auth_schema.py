@@ -1,0 +1,159 @@
+"""The `server.auth` block of agent.yaml: which credentials the server accepts, and what they mean.
+
+Says what may be written. `holodeck.config.auth` refuses what could be written but would not be safe.
+"""
+
+from typing import Annotated, Literal, TypeAlias, TypeVar
+
+from pydantic import Discriminator, Field, SecretStr, StringConstraints, Tag
+
+from holodeck.config.tool_schema import Block, FilePath, Identifier, Url
+
+Item = TypeVar("Item")
+Mode: TypeAlias = Literal["none", "api_key", "jwt", "proxy", "hook"]
+PublicRoute: TypeAlias = Literal["health", "openapi", "metrics", "capabilities"]
+ScopeWord = Annotated[str, StringConstraints(min_length=1, max_length=256, pattern=r"^\S+$")]
+NameText = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+ClaimPath = Annotated[str, StringConstraints(min_length=1, max_length=255)]
+HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[A-Za-z0-9-]+$")]
+SecretText = Annotated[SecretStr, Field(max_length=4096)]
+
+
+def _number_of(value: object) -> str:
+    return "several" if isinstance(value, list) else "one"
+
+
+Modes: TypeAlias = Annotated[
+    Annotated[Mode, Tag("one")] | Annotated[list[Mode], Field(min_length=1, max_length=4), Tag("several")],
+    Discriminator(_number_of),
+]
+Audiences: TypeAlias = Annotated[
+    Annotated[NameText, Tag("one")] | Annotated[list[NameText], Field(max_length=20), Tag("several")],
+    Discriminator(_number_of),
+]
+
+
+class ApiKeySettings(Block):
+    """Keys that `holodeck keys` makes."""
+
+    file: FilePath = Field("keys.json", description="Made by `holodeck keys`; relative to agent.yaml; mode 0600")
+
+
+class JwtKeysSettings(Block):
+    """Where the issuer's public keys are. Exactly one way."""
+
+    url: Url | None = Field(None, description="A JWKS over https")
+    discover: bool = Field(False, description="Ask the issuer's discovery document for the JWKS")
+    file: FilePath | None = Field(None, description="A JWKS file, relative to agent.yaml")
+    pem: FilePath | None = Field(None, description="One public key in PEM form, relative to agent.yaml")
+    secret: SecretText | None = Field(None, description="A shared secret for HS256, HS384, HS512; at least 32 bytes")
+
+
+class JwtClaimSettings(Block):
+    """Which claims hold what; a name or a dotted path such as `realm_access.roles`."""
+
+    user_id: ClaimPath = Field("sub", description="The user")
+    tenant: ClaimPath | None = Field(
+        None, description="The tenant; a token without it is refused. Default: auth.tenant"
+    )
+    scopes: ClaimPath | None = Field(None, description="Scopes, as a list or separated by spaces. Default: scope")
+
+
+class JwtSettings(Block):
+    """One issuer of tokens."""
+
+    name: Identifier | None = Field(None, description="With several issuers: users are called name|sub")
+    issuer: Annotated[str, StringConstraints(min_length=1, max_length=2048)] = Field(
+        description="What `iss` has to be, to the letter"
+    )
+    audience: Audiences = Field([], description="What `aud` has to contain; a list means any of them")
+    algorithms: list[Identifier] = Field(
+        default=["RS256"], max_length=10, description="Of one family: HS*, RS* and PS*, ES*, or Ed25519"
+    )
+    keys: JwtKeysSettings = Field(description="Where the issuer's keys are")
+    leeway: float = Field(60, ge=0, le=300, description="Seconds that two clocks may differ")
+    max_lifetime: float = Field(
+        86_400, ge=60, le=31_536_000, description="Seconds between iat and exp; more is refused"
+    )
+    types: list[Identifier] = Field(
+        default=["JWT", "at+jwt"], min_length=1, max_length=10, description="Accepted `typ`; absent counts as JWT"
+    )
+    claims: JwtClaimSettings = Field(JwtClaimSettings(), description="Which claims hold what")
+    grant: dict[ScopeWord, Annotated[list[Identifier], Field(max_length=20)]] | None = Field(
+        None, max_length=200, description="The issuer's words → scopes. Default: the same words"
+    )
+    required: list[ScopeWord] = Field(
+        default=[], max_length=20, description="The issuer's words that every token needs; without them 403"
+    )
+
+
+Issuers: TypeAlias = Annotated[
+    Annotated[JwtSettings, Tag("one")] | Annotated[list[JwtSettings], Field(max_length=10), Tag("several")],
+    Discriminator(_number_of),
+]
+
+
+class ProxyHeaderSettings(Block):
+    """Names of the headers that the proxy sets."""
+
+    user_id: HeaderName = Field("X-Auth-Request-User", description="The user; exactly once")
+    tenant: HeaderName | None = Field(None, description="The tenant. Default: auth.tenant")
+    scopes: HeaderName | None = Field(None, description="Scopes, separated by spaces or commas. Default: auth.scopes")
+
+
+class ProxyAuthSettings(Block):
+    """A proxy that signs users in and puts who they are into headers."""
+
+    from_: list[Identifier] = Field(
+        alias="from", min_length=1, max_length=50, description="Networks of the proxy, e.g. 127.0.0.1/32, or unix"
+    )
+    secret: SecretText | None = Field(None, description="In X-HoloDeck-Proxy; needed unless `from` is unix only")
+    headers: ProxyHeaderSettings = Field(ProxyHeaderSettings(), description="What the headers are called")
+    client_address: HeaderName | None = Field(
+        None, description="Header with the client's address, e.g. X-Forwarded-For; the last entry not in `from` counts"
+    )
+
+
+class HookSettings(Block):
+    """A function of your own: async def who(headers, address) -> Principal | None."""
+
+    file: FilePath = Field(description="A Python file in the agent's folder")
+    function: Identifier = Field("who", description="The function's name")
+
+
+class AuthSettings(Block):
+    """Who may use the server."""
+
+    mode: Modes | None = Field(
+        None, description="none, api_key, jwt, proxy, hook, or a list. Default: none; with HOLODECK_API_KEY api_key"
+    )
+    tenant: NameText = Field("default", description="Of credentials that name none")
+    scopes: list[Identifier] = Field(
+        default=["chat", "runs:read", "runs:stop", "sessions:read", "sessions:delete", "approve"],
+        max_length=20,
+        description="Of credentials that name none",
+    )
+    public: list[PublicRoute] = Field(
+        default=["health"], max_length=4, description="Open to strangers: health, openapi, metrics, capabilities"
+    )
+    api_key: ApiKeySettings | None = Field(None, description="Keys that `holodeck keys` makes")
+    jwt: Issuers | None = Field(None, description="One issuer of tokens, or a list")
+    proxy: ProxyAuthSettings | None = Field(None, description="A proxy that signs users in")
+    hook: HookSettings | None = Field(None, description="A function of your own")
+
+    @property
+    def modes(self) -> tuple[Mode, ...]:
+        """Empty if the file names none."""
+        return () if self.mode is None else _listed(self.mode)
+
+    @property
+    def issuers(self) -> tuple[JwtSettings, ...]:
+        return () if self.jwt is None else _listed(self.jwt)
+
+
+def audiences_of(issuer: JwtSettings) -> frozenset[str]:
+    return frozenset(_listed(issuer.audience))
+
+
+def _listed(value: Item | list[Item]) -> tuple[Item, ...]:
+    return tuple(value) if isinstance(value, list) else (value,)
