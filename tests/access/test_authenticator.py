@@ -8,8 +8,8 @@ from holodeck.access.attempts import Attempts, network_of
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.failure import Failure
 from holodeck.access.hook import Hook
-from holodeck.access.keys import Defaults, Keys
-from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Principal
+from holodeck.access.key_ring import KeyRing
+from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Defaults, Principal
 from holodeck.access.proxy import ProxySettings, TrustedProxy
 from holodeck.access.request_head import RequestHead
 from holodeck.access.tokens import Tokens
@@ -23,7 +23,7 @@ NETWORKS = (ipaddress.ip_network("10.0.0.0/24"), ipaddress.ip_network("fd00::/64
 
 
 def keys():
-    return Keys(path=None, environment_key=KEY, defaults=DEFAULTS)
+    return KeyRing(path=None, environment_key=KEY, defaults=DEFAULTS)
 
 
 def tokens():
@@ -199,7 +199,9 @@ async def test_a_hook_decides():
     assert (await hooked.identify(head(("x-user", "bob")))).kind == "invalid"
     assert (await hooked.identify(head(("x-user", "ann"), ("x-user", "ann")))).kind == "invalid"
     assert (await hooked.identify(head())).kind == "invalid"
-    beside = Authenticator(hook=Hook(who), keys=Keys(path=None, environment_key="hdk_" + "k" * 40, defaults=DEFAULTS))
+    beside = Authenticator(
+        hook=Hook(who), keys=KeyRing(path=None, environment_key="hdk_" + "k" * 40, defaults=DEFAULTS)
+    )
     assert (await beside.identify(bearer("hdk_" + "k" * 40))).via == "api_key"
     assert (await beside.identify(head(("authorization", "Bearer x"), ("x-user", "ann")))).via == "hook"
 
@@ -298,7 +300,7 @@ async def test_revocation_is_passed_on(tmp_path):
     file = tmp_path / "keys.json"
     key, _ = change_key_file(file, lambda keys: keys.add(name="x"))
     ended = []
-    access = Authenticator(keys=Keys(path=file, environment_key=None, defaults=DEFAULTS))
+    access = Authenticator(keys=KeyRing(path=file, environment_key=None, defaults=DEFAULTS))
     access.on_revoked = ended.append
     await access.start()
     change_key_file(file, lambda keys: keys.revoke(key.id))

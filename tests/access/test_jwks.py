@@ -8,8 +8,7 @@ from functools import partial
 import pytest
 
 from holodeck.access.jwks import FileKeys, RemoteKeys, Times, is_safe_url
-from holodeck.access.keys import Defaults
-from holodeck.access.principal import Principal
+from holodeck.access.principal import Defaults, Principal
 from holodeck.access.private_file import NotPrivate
 from holodeck.access.tokens import Issuer as TokenIssuer
 from holodeck.access.tokens import Tokens

@@ -8,8 +8,7 @@ import pytest
 from holodeck.access.failure import Failure
 from holodeck.access.jwk import key_set_of, key_set_of_secret
 from holodeck.access.jwks import FixedKeys
-from holodeck.access.keys import Defaults
-from holodeck.access.principal import ADMIN, CHAT, Principal
+from holodeck.access.principal import ADMIN, CHAT, Defaults, Principal
 from holodeck.access.tokens import FAILURE_SECONDS, ClaimNames, Issuer, Tokens
 from tests.access.hostile_tokens import ACCEPTED, TOKENS
 from tests.access.signing import AUDIENCE, ISSUER, NOW, claims, ec_key, ed_key, header, jwk, jwks, rsa_key, token

@@ -93,7 +93,8 @@ def test_every_option_of_every_command_is_told(command):
     section = _section(DOCS / "cli.md", f"## holodeck {command}")
     found = cli.get_command(click.Context(cli), command)
     assert found is not None
-    options = {name for each in found.params if isinstance(each, click.Option) for name in each.opts}
+    commands = found.commands.values() if isinstance(found, click.Group) else [found]
+    options = {name for one in commands for each in one.params if isinstance(each, click.Option) for name in each.opts}
     told = set(re.findall(r"^\| (`-.*?) \|", section, re.MULTILINE))
     assert {name.strip("` ") for each in told for name in each.split(",")} == options
 

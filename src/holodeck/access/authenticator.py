@@ -18,7 +18,7 @@ from holodeck.access.api_key import PREFIX
 from holodeck.access.attempts import Attempts, network_of
 from holodeck.access.failure import IN_QUERY, NO_CREDENTIAL, TWO_CREDENTIALS, Failure
 from holodeck.access.hook import Hook
-from holodeck.access.keys import Keys
+from holodeck.access.key_ring import KeyRing
 from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Principal
 from holodeck.access.proxy import TrustedProxy
 from holodeck.access.request_head import RequestHead
@@ -40,7 +40,7 @@ class Authenticator:
     def __init__(
         self,
         *,
-        keys: Keys | None = None,
+        keys: KeyRing | None = None,
         tokens: "Tokens | None" = None,
         sources: "tuple[KeySource, ...]" = (),
         proxy: TrustedProxy | None = None,

@@ -117,7 +117,7 @@ class Times(msgspec.Struct, frozen=True):
     max_age: float = 86_400.0
 
 
-class Fetched(msgspec.Struct, frozen=True):
+class CachedDocument(msgspec.Struct, frozen=True):
     """A JWKS document as it is kept on disk."""
 
     url: str
@@ -246,7 +246,7 @@ class RemoteKeys:
         if self._cache is None:
             return
         with contextlib.suppress(OSError, msgspec.MsgspecError, UnicodeDecodeError, BadKey):
-            kept = msgspec.json.decode(read_private(self._cache, 2 * MAX_DOCUMENT), type=Fetched)
+            kept = msgspec.json.decode(read_private(self._cache, 2 * MAX_DOCUMENT), type=CachedDocument)
             if kept.url == self._name and kept.time <= self._clock():
                 self._keys, self._confirmed = key_set_of(kept.document.encode()), kept.time
 
@@ -255,7 +255,7 @@ class RemoteKeys:
         if self._cache is None:
             return
         try:
-            kept = Fetched(self._name, self._confirmed, document.decode())
+            kept = CachedDocument(self._name, self._confirmed, document.decode())
             await asyncio.to_thread(_write, self._cache, msgspec.json.encode(kept))
         except OSError as error:
             log.warning("jwks_not_kept", extra={"details": {"issuer": self._issuer, "error": error.strerror}})

@@ -47,6 +47,13 @@ class Principal(msgspec.Struct, frozen=True, kw_only=True):
         return scope in self.scopes or (ADMIN in self.scopes and scope in OF_ONE_USER)
 
 
+class Defaults(msgspec.Struct, frozen=True):
+    """What a credential gets that names no tenant or no scopes."""
+
+    tenant: str
+    scopes: frozenset[str]
+
+
 ANONYMOUS_PRINCIPAL = Principal(tenant=DEFAULT_TENANT, user=ANONYMOUS, scopes=SCOPES, via="none")
 """Every request's principal while `server.auth.mode` is none. It may name any user of the default tenant."""
 

@@ -12,8 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from holodeck.access.failure import BAD_PROXY, Failure
-from holodeck.access.keys import Defaults
-from holodeck.access.principal import SCOPES, Principal, is_user_name
+from holodeck.access.principal import SCOPES, Defaults, Principal, is_user_name
 from holodeck.access.request_head import RequestHead
 from holodeck.core.owner import is_owner_name
 

@@ -18,8 +18,7 @@ from joserfc.jws import JWSRegistry, deserialize_compact
 from holodeck.access.failure import BAD_TOKEN, Failure, Reason
 from holodeck.access.jwk import MAX_KID, KeySet, VerifyingKey
 from holodeck.access.jwks import KeySource
-from holodeck.access.keys import Defaults
-from holodeck.access.principal import ACT_AS, SCOPES, Principal, is_user_name
+from holodeck.access.principal import ACT_AS, SCOPES, Defaults, Principal, is_user_name
 from holodeck.access.strict_json import NotStrict, decode_segment, object_of
 from holodeck.core.owner import is_owner_name
 

@@ -17,12 +17,12 @@ from holodeck.access.attempts import Attempts
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.hook import Hook
 from holodeck.access.key_file import KeyFileError
-from holodeck.access.keys import MIN_ENVIRONMENT_KEY, Defaults, Keys
-from holodeck.access.principal import ACT_AS, SCOPES
+from holodeck.access.key_ring import MIN_ENVIRONMENT_KEY, KeyRing
+from holodeck.access.principal import ACT_AS, SCOPES, Defaults
 from holodeck.access.private_file import NotPrivate
 from holodeck.access.proxy import Network, ProxySettings, TrustedProxy
 from holodeck.config.auth_schema import AuthSettings, HookSettings, JwtSettings, Mode, ProxyAuthSettings, audiences_of
-from holodeck.config.environment import Keys as Place
+from holodeck.config.environment import Keys
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
 from holodeck.core.owner import is_owner_name
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 API_KEY_VARIABLE = "HOLODECK_API_KEY"
 FAILURES_PER_MINUTE = 30
 MIN_PROXY_SECRET = 16
-_PLACE: Place = ("server", "auth")
+_PLACE: Keys = ("server", "auth")
 _ENVIRONMENT_KEY = re.compile(r"[A-Za-z0-9_~+/=-]+")
 
 
@@ -110,7 +110,7 @@ class _Building:
                 raise self._refusal((mode,), f"this block has no effect: add {mode} to server.auth.mode, or remove it")
         return modes
 
-    def keys(self) -> Keys:
+    def keys(self) -> KeyRing:
         key = self._environment_key
         if key is not None and (len(key) < MIN_ENVIRONMENT_KEY or not _ENVIRONMENT_KEY.fullmatch(key)):
             raise StartError(
@@ -119,7 +119,7 @@ class _Building:
         settings = self._auth.api_key
         named = settings.file if settings is not None else None if key is not None else "keys.json"
         try:
-            return Keys(
+            return KeyRing(
                 path=None if named is None else self._config.folder / named,
                 environment_key=key,
                 defaults=self.defaults,
@@ -140,7 +140,7 @@ class _Building:
         several = isinstance(self._auth.jwt, list)
         return [self._issuer(each, ("jwt", number) if several else ("jwt",)) for number, each in enumerate(settings)]
 
-    def _issuer(self, settings: JwtSettings, place: Place) -> "Issuer":
+    def _issuer(self, settings: JwtSettings, place: Keys) -> "Issuer":
         from holodeck.access.jwk import FAMILIES, SHARED, one_family
         from holodeck.access.tokens import ClaimNames, Issuer
 
@@ -177,7 +177,7 @@ class _Building:
             required=tuple(settings.required),
         )
 
-    def _key_source(self, settings: JwtSettings, place: Place) -> "KeySource":
+    def _key_source(self, settings: JwtSettings, place: Keys) -> "KeySource":
         from holodeck.access.jwk import BadKey, key_set_of_secret
         from holodeck.access.jwks import FileKeys, FixedKeys, RemoteKeys, is_safe_url
 
@@ -252,12 +252,12 @@ class _Building:
             raise self._refusal(("hook", "function"), "it has to be an async function: async def who(headers, address)")
         return Hook(who)
 
-    def _check_scopes(self, place: Place, scopes: list[str], *, grantable: frozenset[str]) -> None:
+    def _check_scopes(self, place: Keys, scopes: list[str], *, grantable: frozenset[str]) -> None:
         unknown = next((scope for scope in scopes if scope not in grantable), None)
         if unknown is not None:
             raise self._refusal(place, f"{unknown!r} cannot be granted here; known: {', '.join(sorted(grantable))}")
 
-    def _refusal(self, place: Place, text: str) -> StartError:
+    def _refusal(self, place: Keys, text: str) -> StartError:
         return StartError(str(self._config.error((*_PLACE, *place), text)))
 
 

@@ -22,11 +22,13 @@ from select import select
 import uvicorn
 import uvloop
 
+from holodeck.config.auth import build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings, build_sessions
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
 from holodeck.core.events import Emit
 from holodeck.core.text import one_line
+from holodeck.errors import StartError
 from holodeck.files.limits import MB as FILE_MB
 from holodeck.files.limits import FileLimits
 from holodeck.runs.runs import Run
@@ -61,6 +63,10 @@ LAST_WORDS_SECONDS = 0.2  # for the log's last lines, when somebody does not wan
 
 def serve(options: ServeOptions) -> None:
     """Serves until a signal comes. Raises ConfigError or StartError when it cannot; a second signal ends the process."""
+    if build_access(options.config).enabled:
+        raise StartError(
+            "server.auth is checked but not enforced yet: the server does not start, rather than let everyone in."
+        )
     settings = _settings(options)
     traces = _traces(options.config)
     server = build_server(options.config, settings, trace=traces.of_run if traces else None)

@@ -16,7 +16,7 @@ import msgspec
 from holodeck.access.api_key import digest, id_of
 from holodeck.access.failure import BAD_KEY, Failure, Reason
 from holodeck.access.key_file import KeyFileError, KeyLimits, StoredKey, read_key_file
-from holodeck.access.principal import Principal
+from holodeck.access.principal import Defaults, Principal
 from holodeck.access.private_file import Stamp, stamp_of
 
 log = logging.getLogger(__name__)
@@ -29,14 +29,7 @@ _LARGE = 256 * 1024  # bytes: a larger file is read in a thread
 _COMPLAIN_EVERY = 60.0
 
 
-class Defaults(msgspec.Struct, frozen=True):
-    """What a credential gets that names no tenant or no scopes."""
-
-    tenant: str
-    scopes: frozenset[str]
-
-
-class Entry(msgspec.Struct, frozen=True):
+class KeyInForce(msgspec.Struct, frozen=True):
     """A key in force, ready to be compared."""
 
     sha256: str
@@ -45,7 +38,7 @@ class Entry(msgspec.Struct, frozen=True):
     limits: KeyLimits | None = None
 
 
-class Keys:
+class KeyRing:
     """Checks API keys. `refresh` has to be called from time to time; the server does it every second."""
 
     def __init__(
@@ -61,7 +54,7 @@ class Keys:
         self._environment = _of_environment(environment_key, defaults) if environment_key else None
         self._stamp: Stamp | None = None
         self._complained = -_COMPLAIN_EVERY
-        self._entries: dict[str, Entry] = {}
+        self._entries: dict[str, KeyInForce] = {}
         if path is not None:
             self._stamp = stamp_of(path)
             self._entries = self._of_file(read_key_file(path).keys)
@@ -112,10 +105,10 @@ class Keys:
             self._complained = now
             log.error("keys_unreadable", extra={"details": {"error": str(error), "in_force": len(self._entries)}})
 
-    def _of_file(self, keys: Iterable[StoredKey]) -> dict[str, Entry]:
+    def _of_file(self, keys: Iterable[StoredKey]) -> dict[str, KeyInForce]:
         return {key.id: self._entry(key) for key in keys}
 
-    def _entry(self, key: StoredKey) -> Entry:
+    def _entry(self, key: StoredKey) -> KeyInForce:
         principal = Principal(
             tenant=key.tenant or self._defaults.tenant,
             user=key.user or f"key:{key.id}",
@@ -124,14 +117,14 @@ class Keys:
             credential_id=key.id,
             expires=None if key.expires is None else key.expires.timestamp(),
         )
-        return Entry(key.sha256, principal, key.revoked is not None, key.limits)
+        return KeyInForce(key.sha256, principal, key.revoked is not None, key.limits)
 
 
-def _valid(entries: dict[str, Entry]) -> set[str]:
+def _valid(entries: dict[str, KeyInForce]) -> set[str]:
     return {key_id for key_id, entry in entries.items() if not entry.revoked}
 
 
-def _of_environment(text: str, defaults: Defaults) -> Entry:
+def _of_environment(text: str, defaults: Defaults) -> KeyInForce:
     principal = Principal(
         tenant=defaults.tenant,
         user=ENVIRONMENT_USER,
@@ -139,7 +132,7 @@ def _of_environment(text: str, defaults: Defaults) -> Entry:
         via="api_key",
         credential_id=ENVIRONMENT_ID,
     )
-    return Entry(digest(text), principal)
+    return KeyInForce(digest(text), principal)
 
 
 def _refused(reason: Reason, key_id: str | None) -> Failure:

@@ -12,8 +12,8 @@ import pytest
 from holodeck.access.api_key import digest, id_of, new_key
 from holodeck.access.failure import Failure
 from holodeck.access.key_file import KeyFile, KeyFileError, change_key_file, read_key_file
-from holodeck.access.keys import Defaults, Keys
-from holodeck.access.principal import Principal
+from holodeck.access.key_ring import KeyRing
+from holodeck.access.principal import Defaults, Principal
 
 DEFAULTS = Defaults("default", frozenset({"chat"}))
 
@@ -28,7 +28,7 @@ def created(file, **about):
 
 
 def keys_of(file, **more):
-    return Keys(path=file, **{"environment_key": None, "defaults": DEFAULTS, **more})
+    return KeyRing(path=file, **{"environment_key": None, "defaults": DEFAULTS, **more})
 
 
 def test_the_form_of_a_key():
@@ -108,7 +108,7 @@ def test_an_expired_key_is_said_to_be_expired(file):
 
 
 def test_the_key_of_the_environment():
-    checker = Keys(path=None, environment_key="e" * 40, defaults=DEFAULTS)
+    checker = KeyRing(path=None, environment_key="e" * 40, defaults=DEFAULTS)
     found = checker.check("e" * 40)
     assert (found.user, found.credential_id, found.scopes) == ("default", "env", {"chat"})
     assert isinstance(checker.check("e" * 39), Failure)
