@@ -26,7 +26,7 @@ from holodeck.core.events import Event, TextAdded
 from holodeck.core.messages import UserMessage
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.settings import EndpointSettings
-from holodeck.tools.combined import CombinedToolset
+from holodeck.tools.catalogue import Catalogue
 
 STREAMS, TOKENS = 64, 200
 TOKEN_LENGTH = 12  # characters of every token that the fake model sends
@@ -112,7 +112,7 @@ async def measure(port: int, rounds: int, bursts: int) -> dict[str, list[float]]
         connector = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         bare = BareClient(session, f"{endpoint}/chat/completions")
-        whole = WholeAgent(await stack.enter_async_context(Agent(name="bench", model=model, tools=CombinedToolset([]))))
+        whole = WholeAgent(await stack.enter_async_context(Agent(name="bench", model=model, tools=Catalogue())))
         streams = {"copy": bare.copied, "decode": bare.decoded, "agent": whole.answered}
         for stream in streams.values():
             await microseconds_per_token(stream, 1)  # warm: connections, caches, lazy imports

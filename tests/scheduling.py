@@ -34,7 +34,7 @@ EARLY = (  # in this order; the rest computes and hardly waits, so that no core 
     "tests/resilience/",
     "tests/agent/test_run_limits.py",
     "tests/server/test_server_metrics.py",
-    "tests/tools/test_guarded_tools.py",
+    "tests/tools/test_tool_breakers.py",
 )
 
 

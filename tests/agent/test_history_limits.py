@@ -1,4 +1,4 @@
-"""What of a long conversation the model is shown, in messages and in tokens; and which tools it is told are missing."""
+"""What of a long conversation the model is shown, in messages and in tokens."""
 
 import pytest
 from hypothesis import given
@@ -16,8 +16,7 @@ from holodeck.core.messages import (
     unanswered,
 )
 from holodeck.models.scripted import says
-from holodeck.tools.port import ToolsetHealth
-from tests.agent.parts import PlainTools, Scene, echo
+from tests.agent.parts import Scene
 
 
 def turn(steps, size):
@@ -86,16 +85,3 @@ async def test_the_agent_shows_no_more_than_its_tokens():
         await scene.play("q" * 80)
     assert [len(prompt.messages) for prompt in scene.model.prompts] == [1, 3, 3, 3]
     assert len(scene.conversation.messages) == 8, "the session keeps all of it"
-
-
-@pytest.mark.req("ORC-10")
-@pytest.mark.parametrize("withdrawn", [(), ("create_todo", "list_todos")])
-async def test_the_model_is_told_which_tools_are_withdrawn(withdrawn):
-    class Partly(PlainTools):
-        def health(self):
-            return [ToolsetHealth(name="todo", ready=True, withdrawn=withdrawn), ToolsetHealth(name="b", ready=True)]
-
-    scene = Scene(says("ok"), tools=Partly(echo=echo))
-    await scene.play("go")
-    note = "The tools create_todo, list_todos are not available at the moment."
-    assert (note in scene.model.prompts[0].system) == bool(withdrawn)

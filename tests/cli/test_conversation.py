@@ -18,8 +18,9 @@ from holodeck.core.tools import Approval
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ConfigError, ModelUnreachable
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.tools.functions import FunctionTool, FunctionToolset
-from holodeck.tools.selection import SelectedToolset
+from holodeck.tools.rules import ToolRules
 from tests.cli.talking import Room
 
 
@@ -90,13 +91,14 @@ async def test_the_chain_can_be_extended(room, tmp_path):
 # approvals
 
 
-def wiping(done: list[str]) -> SelectedToolset:
+def wiping(done: list[str]) -> Catalogue:
     def wipe(what: str) -> str:
         """Deletes."""
         done.append(what)
         return "gone"
 
-    return SelectedToolset(FunctionToolset([FunctionTool.of(wipe)]), approval={"wipe": Approval.ALWAYS})
+    rules = ToolRules(approval={"wipe": Approval.ALWAYS})
+    return Catalogue([Source(toolset=FunctionToolset([FunctionTool.of(wipe)]), rules=rules)])
 
 
 @pytest.mark.parametrize(

@@ -10,12 +10,12 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 
+from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.tools.binding import ToolBinding, toolset_of
-from holodeck.tools.bound import BoundToolset
-from holodeck.tools.combined import CombinedToolset
+from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import Toolset
-from holodeck.tools.selection import SelectedToolset
+from holodeck.tools.rules import ToolRules
 
 
 @dataclass
@@ -82,22 +82,26 @@ def bindings(signals: Signals) -> Toolset:
     )
 
 
+BOUND = {"user_id": "{user_id}"}
+
+
 def bound(signals: Signals) -> Toolset:
-    return BoundToolset(_plain(signals), {"user_id": "{user_id}"})
+    return Catalogue([Source(toolset=_plain(signals), rules=ToolRules(bind=BOUND))])
 
 
 def selected(signals: Signals) -> Toolset:
-    return SelectedToolset(_plain(signals), include=["echo", "fail", "wait"])
+    return Catalogue([Source(toolset=_plain(signals), rules=ToolRules(include=["echo", "fa*", "wait"]))])
 
 
 def combined(signals: Signals) -> Toolset:
-    only_echo = SelectedToolset(_plain(signals), include=["echo"])
-    return CombinedToolset([only_echo, CombinedToolset([]), _plain(signals, without="echo")])
+    only_echo = Source(toolset=_plain(signals), rules=ToolRules(include=["echo"]))
+    return Catalogue([only_echo, Source(toolset=Catalogue()), Source(toolset=_plain(signals, without="echo"))])
 
 
 def everything(signals: Signals) -> Toolset:
-    """As config builds it: bound inside selected inside combined."""
-    return CombinedToolset([SelectedToolset(BoundToolset(_plain(signals), {"user_id": "{user_id}"}))])
+    """As config builds it."""
+    rules = ToolRules(include=["*"], bind=BOUND)
+    return Catalogue([Source(toolset=_plain(signals), name="plain", rules=rules, breaker=CircuitBreakerConfig())])
 
 
 def in_memory(build: Callable[[Signals], Toolset]) -> Callable[[], AbstractAsyncContextManager[Case]]:

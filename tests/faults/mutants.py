@@ -30,6 +30,7 @@ READER, BREAKER, FRAMING = (
 COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
 CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disks.py"
 PIPELINING = "tests/server/test_server_pipelining.py"
+BOUND, RULES = "tests/tools/test_bound.py", "tests/tools/test_tool_rules.py"
 SHOWN = "tests/faults/test_shown_by_mutants.py"
 PASSING_ON = "tests/server/test_server_passing_on.py"
 FREED = "tests/faults/test_runs_are_freed.py"
@@ -46,7 +47,7 @@ MUTANTS = (
     Mutant("agent/loop.py", "        self.spending.check()\n", "", LIMITS, "a budget that nobody looks at"),
     Mutant("agent/loop.py", "msgspec.structs.replace(pending, approvals={}, client_calls=())", "pending", SHOWN, "an approval is not used up before it is acted on"),
     Mutant("agent/tool_calls.py", "if not (result.failed and result.retryable):", "if not result.failed:", SHOWN, "calls that failed for good are repeated"),
-    Mutant("agent/tool_calls.py", "elif schema is not None and schema.approval is Approval.ALWAYS:", "elif False:", WAITING + " tests/agent", "nobody is asked for approval"),
+    Mutant("agent/tool_calls.py", "elif entry.schema.approval is Approval.ALWAYS:", "elif False:", WAITING + " tests/agent", "nobody is asked for approval"),
     Mutant("agent/budget.py", "self._calls <= self._budget.tool_calls", "self._calls <= self._budget.tool_calls + 1", LIMITS, "one call more than was paid for"),
     Mutant("agent/emitter.py", "        self._close_reasoning()\n        self._close_text()\n        own_id", "        self._close_reasoning()\n        own_id", LOOP, "a call begins inside an open text"),
     Mutant("agent/emitter.py", "call_id if call_id not in self._used_call_ids else new_call_id()", "call_id", LOOP, "a call id is used twice in a story"),
@@ -104,6 +105,10 @@ MUTANTS = (
     Mutant("resilience/breaker.py", "self._failures >= self.config.failure_threshold", "self._failures > self.config.failure_threshold", BREAKER, "one failure too many before it opens"),
     Mutant("resilience/breaker.py", "self._trials >= self.config.half_open_max_calls", "self._trials > self.config.half_open_max_calls", BREAKER, "one trial too many"),
     Mutant("resilience/breaker.py", "breaker is not None and breaker._era == self._era else None", "breaker is not None else None", BREAKER, "late outcomes of another state count"),
+    Mutant("tools/bound.py", "if name in self._declared or _spelling(name) not in self._spellings", "if True", BOUND, "the model may set a bound argument under another spelling"),
+    Mutant("tools/rules.py", "return self.approval.get(ALL, schema.approval)", "return schema.approval", RULES, "a tool that a server adds later needs no approval"),
+    Mutant("tools/rules.py", "return not _matches(name, self.exclude) and (", "return (", RULES, "an excluded tool is offered"),
+    Mutant("tools/catalogue.py", "if self._owners.get(name) is source:", "if True:", "tests/tools/test_catalogue.py", "a server takes over another's tool by its name"),
     Mutant("tools/stdio_framing.py", "if len(self._line) > self._limit:", "if False:", FRAMING, "a line may be of any size"),
     Mutant("tools/stdio_framing.py", 'self._head, self._tail, self.discarded = None, b"", 0', 'self._head, self._tail = None, b""', FRAMING + " tests/tools/mcp/test_mcp_calls.py", "what was thrown away is never forgotten"),
     Mutant("tools/stdio.py", "await self._answer(_id_in(line.head, line.tail), line.head, why)", "pass", "tests/tools/mcp/test_mcp_calls.py", "a call whose answer was thrown away waits for its timeout"),

@@ -8,8 +8,10 @@ import pytest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ConfigError, StartError
 from holodeck.tools.arguments import BadArguments, read_arguments
-from holodeck.tools.bound import BoundToolset, declared_arguments, hide
+from holodeck.tools.bound import declared_arguments, hide
+from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.tools.port import ToolContext
+from holodeck.tools.rules import ToolRules
 from tests.tools.recording import RecordingToolset
 
 ALICE = ToolContext(user_id="alice", session_id="s1", run_id="r1", timezone="Europe/Berlin")
@@ -48,7 +50,8 @@ SHAPES = {
 
 def bound(parameters, bind=None, name="tool"):
     inner = RecordingToolset(ToolSchema(name=name, parameters=parameters))
-    return BoundToolset(inner, {"user_id": "{user_id}"} if bind is None else bind), inner
+    rules = ToolRules(bind={"user_id": "{user_id}"} if bind is None else bind)
+    return Catalogue([Source(toolset=inner, rules=rules)]), inner
 
 
 @pytest.mark.req("AGT-07")
@@ -95,12 +98,19 @@ async def test_whatever_the_model_says_the_bound_user_is_asked_for(parameters, p
 
 
 @pytest.mark.req("AGT-07")
-@pytest.mark.parametrize(
-    "raw", ['{"title": "x", "user_id": "alice", "user_id": "bob"}', '{"title": "x", "user_id": "bob"}']
-)
-def test_a_strict_tool_refuses_the_attempt_before_it_is_called(raw):
+@pytest.mark.parametrize("name", ["user_id", "userId", "USER-ID"])
+def test_a_bound_argument_that_the_model_sends_is_dropped_before_the_check(name):
     tools, _ = bound(CLOSED)
-    assert isinstance(read_arguments(raw, tools.schemas()[0]), BadArguments)
+    entry = tools.offered()["tool"]
+    assert read_arguments(json.dumps({"title": "x", name: "bob"}), entry.schema, entry.bound) == {"title": "x"}
+
+
+@pytest.mark.req("AGT-07")
+def test_an_argument_that_is_sent_twice_is_refused():
+    tools, _ = bound(CLOSED)
+    entry = tools.offered()["tool"]
+    raw = '{"title": "x", "user_id": "alice", "user_id": "bob"}'
+    assert isinstance(read_arguments(raw, entry.schema, entry.bound), BadArguments)
 
 
 @pytest.mark.req("AGT-07")

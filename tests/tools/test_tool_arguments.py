@@ -97,14 +97,24 @@ def test_a_tool_without_arguments_expects_an_empty_object():
 
 MISFITS = [
     ({}, ["title: is required and missing"]),
-    ({"title": 3}, ["title: expected string, got 3"]),
+    ({"title": 3.5}, ["title: expected string, got 3.5"]),
     ({"title": ""}, ["title: '' should be non-empty"]),
     ({"title": "x", "priority": "urgent"}, ["priority: 'urgent' is not one of low, medium, high"]),
-    ({"title": "x", "tags": ["a", 1]}, ["tags[1]: expected string, got 1"]),
+    ({"title": "x", "tags": ["a", True]}, ["tags[1]: expected string, got True"]),
     ({"title": "x", "tags": ["a", "a"]}, ["tags: has an item twice"]),
     ({"title": "x", "count": "three"}, ["count: expected integer or null, got 'three'"]),
     ({"title": "x", "place": {}}, ["place.city: is required and missing"]),
-    ({"title": "x", "place": {"city": 7}}, ["place.city: expected string, got 7"]),
+    ({"title": "x", "place": {"city": []}}, ["place.city: expected string, got []"]),
+    (
+        {"title": [], "count": "no", "zz": 1, "priority": "x"},
+        [
+            "title: expected string, got []",
+            "priority: 'x' is not one of low, medium, high",
+            "count: expected integer or null, got 'no'",
+            "zz: there is no such argument",
+        ],
+    ),
+    ({"title": [], "count": "5"}, ["title: expected string, got []"]),
     ({"title": "x", "prioritty": "low"}, ["prioritty: there is no such argument; did you mean priority?"]),
     ({"title": "x", "zzz": 1}, ["zzz: there is no such argument"]),
 ]
@@ -117,11 +127,48 @@ def test_what_does_not_fit_the_schema_is_named_with_its_path(arguments, problems
     assert bad == BadArguments("\n- ".join(["The arguments do not fit create_todo:", *problems]))
 
 
-def test_at_most_five_problems_are_listed():
-    lines = read_arguments(json.dumps({"title": "x", "tags": list(range(50))}), TODO).text.splitlines()
-    assert len(lines) == 7
-    assert lines[1] == "- tags[0]: expected string, got 0"
-    assert lines[-1] == "- and more"
+def test_at_most_twenty_problems_are_listed():
+    lines = read_arguments(json.dumps({"title": "x", "tags": [[]] * 50}), TODO).text.splitlines()
+    assert len(lines) == 22
+    assert lines[1] == "- tags[0]: expected string, got []"
+    assert lines[-1] == "- and 31 more"
+
+
+def typed(*types):
+    return tool({"properties": {"a": {"type": list(types)}, "b": {"items": {"type": list(types)}}}})
+
+
+COERCED = [
+    ("5", ["integer"], 5),
+    (" -5 ", ["integer", "null"], -5),
+    ("5", ["number"], 5),
+    ("5.25", ["number"], 5.25),
+    ("1e3", ["number"], 1000.0),
+    ("TRUE", ["boolean"], True),
+    ("false", ["boolean"], False),
+    ('["x"]', ["array"], ["x"]),
+    ('{"x": 1}', ["object"], {"x": 1}),
+    (7, ["string"], "7"),
+]
+NOT_COERCED = [
+    ("5.5", ["integer"]), ("007", ["integer"]), ("5 apples", ["number"]), ("", ["integer"]), ("1e999", ["number"]),
+    ("yes", ["boolean"]), (1, ["boolean"]), ("x", ["array"]), ("[1", ["array"]), ('{"x": 1}', ["array"]),
+    (7.5, ["string"]), (True, ["string"]), ("\u0665", ["integer"]), ("9" * 30, ["integer"]),
+]  # fmt: skip
+
+
+@pytest.mark.req("AGT-08")
+@pytest.mark.parametrize(("value", "types", "meant"), COERCED)
+def test_a_value_that_can_only_mean_one_thing_is_converted(value, types, meant):
+    arguments = read_arguments(json.dumps({"a": value, "b": [value]}), typed(*types))
+    assert arguments == {"a": meant, "b": [meant]}
+    assert type(arguments["a"]) is type(meant)
+
+
+@pytest.mark.req("AGT-08")
+@pytest.mark.parametrize(("value", "types"), NOT_COERCED)
+def test_what_would_be_a_guess_is_refused(value, types):
+    assert isinstance(read_arguments(json.dumps({"a": value}), typed(*types)), BadArguments)
 
 
 def test_a_huge_value_does_not_make_a_huge_text():
@@ -219,7 +266,7 @@ def test_one_call_that_is_too_much_work_does_not_end_the_checking():
     schema = tool({"properties": {"a": {"items": {"type": "string"}}}})
     many = {"a": ["x"] * (MAX_WORK + 1)}
     assert read_arguments(json.dumps(many), schema) == many
-    assert isinstance(read_arguments('{"a": [1]}', schema), BadArguments)
+    assert isinstance(read_arguments('{"a": [true]}', schema), BadArguments)
 
 
 JSON = st.recursive(

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from types import TracebackType
 from typing import Any, Protocol, Self
 from zoneinfo import ZoneInfo
@@ -10,6 +11,7 @@ from zoneinfo import ZoneInfo
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.models.port import Model
 from holodeck.resilience.breakers import Breakers
+from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.port import Toolset
 
 MAX_RESULT_CHARACTERS = 50_000
@@ -72,6 +74,11 @@ class Agent:
     max_result_characters: int = MAX_RESULT_CHARACTERS
     approval_seconds: float = APPROVAL_SECONDS  # how long a person has to decide
     breakers: Breakers = field(default_factory=Breakers)  # of the model and the tools, for who wants to know
+
+    @cached_property
+    def catalogue(self) -> Catalogue:
+        """The tools as a table: `tools` itself where it is one, else a table of it."""
+        return self.tools if isinstance(self.tools, Catalogue) else Catalogue.of(self.tools)
 
     async def start(self) -> None:
         await self.tools.start()

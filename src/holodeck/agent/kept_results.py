@@ -38,6 +38,9 @@ class KeptResults:
         self._piece = max(1, min(LARGEST_PIECE, max_shown - _ROOM_FOR_THE_LABEL))
         self._kept: dict[str, str] = {}
 
+    def __len__(self) -> int:
+        return len(self._kept)
+
     def __contains__(self, call_id: str) -> bool:
         return call_id in self._kept
 

@@ -24,7 +24,7 @@ from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import initial_state, prompt_for
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.tool_calls import Batch, ToolRunner
-from holodeck.core.events import CustomSent, Emit, Interrupt, MessagesReplaced, Outcome
+from holodeck.core.events import TOOLS_UNAVAILABLE, CustomSent, Emit, Interrupt, MessagesReplaced, Outcome
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, now
 from holodeck.core.tools import ToolResult, ToolSchema
@@ -38,7 +38,7 @@ from holodeck.errors import (
 )
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.resilience.step_timeout import StepTimeout
-from holodeck.tools.port import ToolContext, Toolset
+from holodeck.tools.port import ToolContext
 from holodeck.tools.state import StateToolset
 
 log = logging.getLogger(__name__)
@@ -84,9 +84,9 @@ class _Run:
         self.spending = Spending(self.agent.loop.budget)
         self.compaction = Compaction(self.agent, conversation, self.emitter, self.spending)
         kept = KeptResults(self.agent.max_result_characters)
-        own_tools: list[Toolset] = [kept, self.agent.tools]  # the later one keeps a name that both have
         self.tools = ToolRunner(
-            toolsets=own_tools if self.state is None else [*own_tools, self.state],
+            catalogue=self.agent.catalogue,
+            state=self.state,
             spending=self.spending,
             kept=kept,
             emitter=self.emitter,
@@ -115,6 +115,7 @@ class _Run:
 
     async def go(self) -> AgentResponse:
         self.emitter.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
+        self._warn_of_withdrawn_tools()
         self._emit_files()
         self._emit_state()
         await self._settle()
@@ -227,7 +228,7 @@ class _Run:
 
     def _prompt(self) -> Prompt:
         offered = self.tools.offered()
-        server_tools = [schema for schema, _ in offered.values()]
+        server_tools = [entry.schema for entry in offered.values()]
         return prompt_for(self.agent, self.context, [*server_tools, *self._client_tools(offered)], self.state)
 
     def _client_tools(self, ours: Container[str]) -> list[ToolSchema]:
@@ -288,6 +289,11 @@ class _Run:
             raise BadToolArguments(
                 f"The model sent unusable tool calls {self.unusable_turns} times in a row.", started=True
             )
+
+    def _warn_of_withdrawn_tools(self) -> None:
+        if withdrawn := self.agent.catalogue.withdrawn():
+            names = ", ".join(withdrawn)
+            self._warn(TOOLS_UNAVAILABLE, f"Not available at the moment, because they keep failing: {names}.")
 
     def _warn_of(self, cut: str | None) -> None:
         if cut == "length":

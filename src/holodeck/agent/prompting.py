@@ -71,7 +71,7 @@ def _system(agent: Agent, context: AgentContext, state: StateToolset | None) -> 
     if context.notes:
         notes = "\n".join(f"- {description}: {value}" for description, value in context.notes)
         sections.append(f"What the application says about the situation:\n{notes}")
-    withdrawn = [name for server in agent.tools.health() for name in server.withdrawn]
+    withdrawn = agent.catalogue.withdrawn()
     if withdrawn:
         sections.append(f"The tools {', '.join(withdrawn)} are not available at the moment.")
     if state is not None:

@@ -9,13 +9,13 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
 from holodeck.agent.budget import NOT_PAID_FOR, Spending
 from holodeck.agent.emitter import RunEmitter
-from holodeck.agent.kept_results import KeptResults
+from holodeck.agent.kept_results import READ_RESULT, KeptResults
 from holodeck.core.messages import (
     AssistantMessage,
     MediaPart,
@@ -27,10 +27,14 @@ from holodeck.core.messages import (
 )
 from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus, arguments_shown
 from holodeck.tools.arguments import BadArguments, read_arguments
+from holodeck.tools.catalogue import Catalogue, ToolEntry, entry_of
 from holodeck.tools.names import unknown_tool
-from holodeck.tools.port import ToolContext, Toolset
+from holodeck.tools.port import ToolContext
+from holodeck.tools.state import UPDATE_STATE, StateToolset
 
 log = logging.getLogger(__name__)
+
+_Ready: TypeAlias = tuple[ToolCall, dict[str, Any], ToolEntry]
 
 ABANDONED = "Stopped before it finished; whether it took effect is not known."
 
@@ -56,53 +60,79 @@ class Batch:
 
 @dataclass(kw_only=True)
 class ToolRunner:
-    """Runs calls for one run of an agent."""
+    """Runs calls for one run of an agent. `state` is the run's own tool; it keeps its name whatever a server lists."""
 
-    toolsets: Sequence[Toolset]
+    catalogue: Catalogue
     emitter: RunEmitter
     context: ToolContext
     spending: Spending
     kept: KeptResults
+    state: StateToolset | None = None
     attempts: int = 1
     max_characters: int
     executions: list[ToolExecution] = field(default_factory=list)
 
-    def offered(self) -> dict[str, tuple[ToolSchema, Toolset]]:
-        """The tools that can be called now, with who carries them out."""
-        return {schema.name: (schema, toolset) for toolset in self.toolsets for schema in toolset.schemas()}
+    def __post_init__(self) -> None:
+        self._reader = {READ_RESULT.name: entry_of(self.kept, READ_RESULT)}
+        self._state = {} if self.state is None else {UPDATE_STATE.name: entry_of(self.state, UPDATE_STATE)}
+
+    def offered(self) -> Mapping[str, ToolEntry]:
+        """The tools that the model may call now."""
+        return self._with_own(self.catalogue.offered())
 
     async def run(self, batch: Batch, client_tools: Sequence[ToolSchema]) -> None:
-        """Carries out what can be carried out; what needs somebody else is put aside in the batch."""
-        offered, on_client = self.offered(), {schema.name: schema for schema in client_tools}
-        ready: list[tuple[ToolCall, dict[str, Any], Toolset]] = []
+        """Carries out the calls that need no one else; the batch keeps those that wait for a person or the client."""
+        entries, on_client = self._with_own(self.catalogue.rows()), {schema.name: schema for schema in client_tools}
+        ready: list[_Ready] = []
         refused = 0
         for call in batch.assistant.tool_calls:
-            schema, toolset = offered.get(call.name, (on_client.get(call.name), None))
-            arguments = _arguments_of(call, schema, offered)
+            entry = entries.get(call.name)
+            arguments = self._checked(call, entry, on_client.get(call.name))
             if isinstance(arguments, BadArguments):
                 refused += 1
                 self.answer(batch, call, ToolResult.failure(arguments.text))
-            elif toolset is None:
+            elif isinstance(arguments, ToolResult):
+                self.answer(batch, call, arguments)
+            elif entry is None:
                 batch.on_client.append(call)
-            elif schema is not None and schema.approval is Approval.ALWAYS:
+            elif entry.schema.approval is Approval.ALWAYS:
                 batch.approvals.append(call)
             else:
-                ready.append((call, arguments, toolset))
+                ready.append((call, arguments, entry))
         batch.all_unusable = refused > 0 and refused == len(batch.assistant.tool_calls)
         await self._run_ready(batch, ready)
 
     async def run_approved(self, batch: Batch, calls: Sequence[ToolCall]) -> None:
         """Carries out calls that a person has agreed to."""
-        offered = self.offered()
-        ready: list[tuple[ToolCall, dict[str, Any], Toolset]] = []
+        entries = self._with_own(self.catalogue.rows())
+        ready: list[_Ready] = []
         for call in calls:
-            schema, toolset = offered.get(call.name, (None, None))
-            arguments = _arguments_of(call, schema, offered)
+            entry = entries.get(call.name)
+            arguments = self._checked(call, entry, None)
             if isinstance(arguments, BadArguments):
                 self.answer(batch, call, ToolResult.failure(arguments.text))
-            elif toolset is not None:
-                ready.append((call, arguments, toolset))
+            elif isinstance(arguments, ToolResult):
+                self.answer(batch, call, arguments)
+            elif entry is not None:
+                ready.append((call, arguments, entry))
         await self._run_ready(batch, ready)
+
+    def _with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
+        if not self.kept and not self._state:
+            return entries
+        return {**(self._reader if self.kept else {}), **entries, **self._state}
+
+    def _checked(
+        self, call: ToolCall, entry: ToolEntry | None, on_client: ToolSchema | None
+    ) -> dict[str, Any] | BadArguments | ToolResult:
+        """The arguments of a call; or why it is not carried out, as the model's mistake or as the tool's."""
+        if entry is None:
+            if on_client is not None:
+                return read_arguments(call.arguments, on_client)
+            return BadArguments(unknown_tool(call.name, self.offered()).text)
+        if entry.withdrawn:
+            return entry.unavailable()
+        return read_arguments(call.arguments, entry.schema, entry.bound)
 
     def answer(self, batch: Batch, call: ToolCall, result: ToolResult) -> None:
         """Gives a call a result without carrying it out."""
@@ -123,20 +153,20 @@ class ToolRunner:
             if call.id not in batch.results:
                 self.answer(batch, call, ToolResult.failure(text))
 
-    async def _run_ready(self, batch: Batch, ready: Sequence[tuple[ToolCall, dict[str, Any], Toolset]]) -> None:
+    async def _run_ready(self, batch: Batch, ready: Sequence[_Ready]) -> None:
         async with asyncio.TaskGroup() as group:
-            for call, arguments, toolset in ready:
+            for call, arguments, entry in ready:
                 if self.spending.pays_for_call():
-                    group.create_task(self._run_one(batch, call, arguments, toolset))
+                    group.create_task(self._run_one(batch, call, arguments, entry))
                 else:
                     self.answer(batch, call, ToolResult.failure(NOT_PAID_FOR))
 
-    async def _run_one(self, batch: Batch, call: ToolCall, arguments: dict[str, Any], toolset: Toolset) -> None:
+    async def _run_one(self, batch: Batch, call: ToolCall, arguments: dict[str, Any], entry: ToolEntry) -> None:
         context = replace(self.context, call_id=call.id, shorten=partial(self.kept.shorten, call.id))
         started = time.monotonic()
         result = ToolResult.failure("not tried")
         for _attempt in range(self.attempts):
-            result = await _call(toolset, call.name, arguments, context)
+            result = await _call(entry, arguments, context)
             if not (result.failed and result.retryable):
                 break
         self._finish(batch, call, arguments, result, time.monotonic() - started)
@@ -162,17 +192,10 @@ class ToolRunner:
         self.emitter.tool_finished(message, seconds)
 
 
-async def _call(toolset: Toolset, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+async def _call(entry: ToolEntry, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+    name = entry.schema.name
     try:
-        return await toolset.call(name, arguments, context)
+        return await entry.call(arguments, context)
     except Exception:  # a toolset must not raise; if it does, the run goes on and the operator reads why
         log.exception("tool %s broke", name)
         return ToolResult.failure(f"{name} failed because of an internal error; it may work if tried again.")
-
-
-def _arguments_of(
-    call: ToolCall, schema: ToolSchema | None, offered: Mapping[str, object]
-) -> dict[str, Any] | BadArguments:
-    if schema is None:
-        return BadArguments(unknown_tool(call.name, offered).text)
-    return read_arguments(call.arguments, schema)

@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, assert_never
 from urllib.parse import urlsplit
 
 from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings, TextInstructions
@@ -29,7 +29,6 @@ from holodeck.config.schema import (
 )
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.events import Event
-from holodeck.core.tools import Approval
 from holodeck.core.usage import Price
 from holodeck.errors import ConfigError, StartError
 from holodeck.models.port import Model
@@ -37,12 +36,12 @@ from holodeck.resilience.breaker import OnChange, StateChange
 from holodeck.resilience.breakers import Breakers, Dependency, log_change
 from holodeck.runs.runs import RunSettings, WhenBusy
 from holodeck.sessions.port import SessionStore
-from holodeck.tools.port import Toolset
 
 if TYPE_CHECKING:
     from holodeck.files.limits import FileLimits
     from holodeck.files.reader import FileReader
     from holodeck.models.settings import EndpointSettings
+    from holodeck.tools.catalogue import Catalogue, Source
     from holodeck.wires.agui.middleware import Chain, Stage
 
 log = logging.getLogger(__name__)
@@ -250,24 +249,29 @@ def _read_instructions(config: LoadedConfig, name: str) -> str:
     return text
 
 
-def build_tools(config: LoadedConfig, breakers: Breakers | None = None) -> Toolset:
-    """All tools as one toolset; those of MCP servers behind circuit breakers, if they are wanted."""
-    from holodeck.tools.combined import CombinedToolset
+def build_tools(config: LoadedConfig, breakers: Breakers | None = None) -> "Catalogue":
+    """All tools in one catalogue; those of MCP servers behind circuit breakers, if `breakers` is given."""
+    from holodeck.tools.catalogue import Catalogue
 
-    toolsets = []
+    sources = []
     for number, tool in enumerate(config.agent.tools):
         try:
-            built = _mcp(config, tool) if isinstance(tool, McpToolSettings) else _function(config, tool)
+            match tool:
+                case McpToolSettings():
+                    sources.append(_mcp(config, tool, guarded=breakers is not None))
+                case FunctionToolSettings():
+                    sources.append(_function(config, tool))
+                case _:
+                    assert_never(tool)
         except ConfigError as error:  # they know what is wrong, the file knows where
             raise config.error(("tools", number), error.message) from error
-        if breakers is not None and isinstance(tool, McpToolSettings):
-            built = _guarded_tools(config, breakers, built, tool)
-        toolsets.append(built)
-    return CombinedToolset(toolsets)
+    return Catalogue(sources, breakers)
 
 
-def _mcp(config: LoadedConfig, tool: McpToolSettings) -> Toolset:
+def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Source":
+    from holodeck.tools.catalogue import Source
     from holodeck.tools.mcp import McpSettings, McpToolset
+    from holodeck.tools.rules import ToolRules
 
     settings = McpSettings(
         name=tool.name,
@@ -282,37 +286,28 @@ def _mcp(config: LoadedConfig, tool: McpToolSettings) -> Toolset:
         required=tool.required,
         max_result_chars=tool.max_result_chars,
     )
-    return _chosen(McpToolset(settings), tool)
+    rules = ToolRules(
+        include=tool.include,
+        exclude=tool.exclude,
+        approval=tool.approval,
+        repeatable=tool.repeatable,
+        prefix=tool.prefix,
+        bind=tool.bind,
+    )
+    breaker = config.agent.circuit_breakers.mcp if guarded else None
+    return Source(toolset=McpToolset(settings), name=tool.name, rules=rules, breaker=breaker)
 
 
-def _guarded_tools(config: LoadedConfig, breakers: Breakers, toolset: Toolset, tool: McpToolSettings) -> Toolset:
-    """Outermost, so that what is bound and chosen does not depend on what is withdrawn at the moment."""
-    from holodeck.tools.guarded import GuardedToolset
-
-    return GuardedToolset(toolset, tool.name, config.agent.circuit_breakers.mcp, breakers)
-
-
-def _chosen(toolset: Toolset, tool: McpToolSettings) -> Toolset:
-    from holodeck.tools.bound import BoundToolset
-    from holodeck.tools.selection import SelectedToolset
-
-    if tool.include is not None or tool.exclude or tool.approval:
-        toolset = SelectedToolset(toolset, include=tool.include, exclude=tool.exclude, approval=tool.approval)
-    return BoundToolset(toolset, tool.bind) if tool.bind else toolset
-
-
-def _function(config: LoadedConfig, tool: FunctionToolSettings) -> Toolset:
-    from holodeck.tools.bound import BoundToolset
+def _function(config: LoadedConfig, tool: FunctionToolSettings) -> "Source":
+    from holodeck.tools.catalogue import Source
     from holodeck.tools.function_files import load_function
     from holodeck.tools.functions import FunctionTool, FunctionToolset
-    from holodeck.tools.selection import SelectedToolset
+    from holodeck.tools.rules import ToolRules
 
     function = load_function(tool.file, tool.function or tool.name, config.folder)
     offered = FunctionTool.of(function, name=tool.name, description=tool.description or None, timeout=tool.timeout)
-    toolset: Toolset = FunctionToolset([offered], name=tool.name)
-    if tool.approval is Approval.ALWAYS:
-        toolset = SelectedToolset(toolset, approval={tool.name: tool.approval})
-    return BoundToolset(toolset, tool.bind) if tool.bind else toolset
+    rules = ToolRules(approval={tool.name: tool.approval}, repeatable=tool.repeatable, bind=tool.bind)
+    return Source(toolset=FunctionToolset([offered], name=tool.name), name=tool.name, rules=rules)
 
 
 def _state(config: LoadedConfig) -> StateSettings | None:

@@ -24,10 +24,24 @@ NO_NUL = r"^[^\x00]*$"  # the system takes none in a path, an argument or a vari
 
 Identifier = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[^\s\x00-\x1f]+$")]
 ToolName = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_-]+$")]
+ToolPattern = Annotated[str, StringConstraints(min_length=1, max_length=64, pattern=r"^[A-Za-z0-9_*?\[\]!-]+$")]
 FilePath = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1024, pattern=NO_NUL)]
 Url = Annotated[str, StringConstraints(strip_whitespace=True, max_length=2048, pattern=r"^https?://[^\s/]+")]
 Text = Annotated[str, BeforeValidator(_as_written), StringConstraints(max_length=16_384, pattern=NO_NUL)]
 Seconds = Annotated[float, Field(gt=0, le=3600)]
+
+
+def _rule_for_all(value: object) -> object:
+    """`approval: always` is short for `approval: {"*": always}`."""
+    if not isinstance(value, str):
+        return value
+    if value not in list(Approval):
+        raise ValueError(f"'{value}' is not one of {', '.join(Approval)}, nor a block of tools with these")
+    return {"*": value}
+
+
+_ByTool = Annotated[dict[ToolPattern, Approval], Field(max_length=128)]
+ApprovalRules = Annotated[_ByTool, BeforeValidator(_rule_for_all, json_schema_input_type=Approval | _ByTool)]
 
 
 class ToolBlock(Block):
@@ -60,10 +74,23 @@ class McpToolSettings(ToolBlock):
     )
     url: Url | None = Field(None, description="A streamable HTTP endpoint")
     headers: dict[Identifier, Text] = Field(default={}, max_length=50, description="Sent with every request to url")
-    include: list[ToolName] | None = Field(None, max_length=128, description="Only these tools are offered")
-    exclude: list[ToolName] = Field(default=[], max_length=128, description="These tools are not offered")
-    approval: dict[ToolName, Approval] = Field(
-        default={}, max_length=128, description="Tools that wait for a person's yes"
+    prefix: Annotated[str, StringConstraints(max_length=32, pattern=r"^[A-Za-z0-9_-]*$")] = Field(
+        "", description="Put before the name of each tool, so that two servers may have tools of the same name"
+    )
+    include: list[ToolPattern] | None = Field(
+        None, max_length=128, description="Only these tools are offered; names or patterns such as get_*"
+    )
+    exclude: list[ToolPattern] = Field(
+        default=[], max_length=128, description="These tools are not offered; names or patterns"
+    )
+    approval: ApprovalRules = Field(
+        default={},
+        description="Tools that wait for a person's approval: one rule for all, or rules by name, pattern and *",
+    )
+    repeatable: bool | Annotated[list[ToolPattern], Field(max_length=128)] | None = Field(
+        None,
+        description="Tools that may be called again after a failure; default: those that the server marks as "
+        "read-only or idempotent",
     )
     start_timeout: Seconds = Field(10, description="Seconds for the server to come up")
     required: bool = Field(True, description="Whether the agent is not ready without it")
@@ -91,4 +118,5 @@ class FunctionToolSettings(ToolBlock):
     type: Literal["function"]
     file: FilePath = Field(description="A Python file in the agent's folder")
     function: Identifier | None = Field(None, description="The function's name; default: the tool's name")
-    approval: Approval = Field(Approval.NEVER, description="Whether a person has to say yes to each call")
+    approval: Approval = Field(Approval.NEVER, description="Whether a person has to approve each call")
+    repeatable: bool = Field(default=False, description="Whether it may be called again after a failure")

@@ -168,6 +168,9 @@ class RawReceived(Event, frozen=True, tag=True):
     source: str | None = None
 
 
+TOOLS_UNAVAILABLE = "tools-unavailable"  # the code of the warning that tools are withdrawn
+
+
 class WarningRaised(Event, frozen=True, tag=True):
     """Something a person should know that did not stop the run. `code` is from `holodeck.errors`' vocabulary."""
 

@@ -25,6 +25,7 @@ class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
     parameters: dict[str, Any] = msgspec.field(default_factory=lambda: {"type": "object", "properties": {}})
     approval: Approval = Approval.NEVER
     on_client: bool = False  # a frontend tool: offered to the model, carried out by the client
+    repeatable: bool = False  # a second call with the same arguments does no harm (reads, idempotent writes)
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -86,6 +86,7 @@ class CircuitBreaker:
         self.config = config or CircuitBreakerConfig()
         self._clock, self._wall, self._on_change = clock, wall, on_change
         self._phase = Phase.CLOSED
+        self.closed = True  # a plain attribute: read for every tool before every model call
         self._era = 0  # grows with every change of state
         self._failures = self._successes = self._trials = 0
         self._opened_at = 0.0
@@ -120,7 +121,9 @@ class CircuitBreaker:
         )
 
     def admit(self) -> "Admission | None":
-        """Leave to call now; None when the call must not be made."""
+        """Permission to call now; None when the call must not be made."""
+        if self.closed:
+            return Admission(self, self._era)
         phase = self.phase
         if phase is Phase.OPEN or self._all_trials_run():
             return None
@@ -163,7 +166,7 @@ class CircuitBreaker:
             failure_count=self._failures,
             last_error=self._last_error,
         )
-        self._phase = phase
+        self._phase, self.closed = phase, phase is Phase.CLOSED
         self._era += 1
         self._successes = self._trials = 0
         self._last_change = self._wall()

@@ -1,22 +1,29 @@
 """From what the model wrote to arguments that fit the tool.
 
-Models write broken JSON, cut it off, wrap it, repeat keys. Nothing is repaired by guessing: the answer is a text that
-says what is wrong and what was expected, so that the model can send it again. How often it may is the loop's business.
+Models write broken JSON, cut it off, wrap it, repeat keys. Nothing is repaired by guessing: a value that can only mean
+one thing is converted ("5" where a number is wanted), every other fault goes back as a text that says what is wrong and
+what was expected, all faults at once, so that the model can send the call again. How often it may is the loop's business.
 """
 
+import copy
 import json
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from math import isfinite
 from typing import Any
 
 from holodeck.core.text import clean, one_line
 from holodeck.core.tools import ToolSchema
-from holodeck.tools.schema_problems import MAX_PROBLEMS, problems_of
+from holodeck.tools.bound import BoundArguments
+from holodeck.tools.schema_problems import MAX_PROBLEMS, Problem, problems_of
 
 MAX_ARGUMENT_CHARS = 1_000_000
 MAX_DEPTH = 64  # T18
 _EXCERPT = 20
+_INTEGER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})", re.ASCII)  # no leading zero: 007 is a code, not a number
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]{0,17})(?:\.[0-9]{1,17})?(?:[eE][+-]?[0-9]{1,2})?", re.ASCII)
+_LITERALS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
@@ -30,22 +37,26 @@ class _Unreadable(ValueError):
     """What is wrong with the text, as half a sentence that follows "the arguments"."""
 
 
-def read_arguments(raw: str, schema: ToolSchema) -> dict[str, Any] | BadArguments:
-    """The arguments of a call, checked against the schema that the model was shown."""
+def read_arguments(raw: str, schema: ToolSchema, bound: BoundArguments | None = None) -> dict[str, Any] | BadArguments:
+    """The arguments of a call, without the bound ones, checked against the schema that the model was shown."""
     try:
         arguments = _object_of(raw)
     except _Unreadable as error:
         return BadArguments(f"The arguments of {schema.name} {error}. {_expectation(schema)}")
+    if bound is not None:
+        arguments = bound.drop(arguments)
     subject = f"arguments of {schema.name}"
     problems = problems_of(subject, schema.parameters, arguments)
     if not problems:
         return arguments
-    without_nulls = _without_optional_nulls(arguments, schema)
-    if without_nulls != arguments and not problems_of(subject, schema.parameters, without_nulls):
-        return without_nulls
-    shown = problems[:MAX_PROBLEMS]
+    mended = _without_optional_nulls(_coerced(arguments, problems), schema)
+    if mended != arguments:
+        problems = problems_of(subject, schema.parameters, mended)
+        if not problems:
+            return mended
+    shown = [problem.text for problem in problems[:MAX_PROBLEMS]]
     if len(problems) > MAX_PROBLEMS:
-        shown.append("and more")
+        shown.append(f"and {len(problems) - MAX_PROBLEMS} more")
     return BadArguments("\n- ".join([f"The arguments do not fit {schema.name}:", *shown]))
 
 
@@ -53,6 +64,44 @@ def _without_optional_nulls(arguments: dict[str, Any], schema: ToolSchema) -> di
     """Models fill what they leave out with null; where a schema has no null, absent is what they mean."""
     required = schema.parameters.get("required") or ()
     return {name: value for name, value in arguments.items() if value is not None or name in required}
+
+
+def _coerced(arguments: dict[str, Any], problems: Sequence[Problem]) -> dict[str, Any]:
+    """A copy in which a value of the wrong type that can only mean one of the right type is that: 5 for "5"."""
+    changed: dict[str, Any] = copy.deepcopy(arguments)
+    for problem in problems:
+        if not problem.wanted or not problem.path:
+            continue
+        *way, last = problem.path
+        parent: Any = changed
+        for step in way:
+            parent = parent[step]
+        parent[last] = _converted(parent[last], problem.wanted)
+    return changed
+
+
+def _converted(value: Any, wanted: Sequence[str]) -> Any:
+    if not isinstance(value, str):
+        whole = isinstance(value, int) and not isinstance(value, bool)  # 1.50 would lose its digits
+        return str(value) if whole and "string" in wanted else value
+    text = value.strip()
+    if _INTEGER.fullmatch(text) and not {"integer", "number"}.isdisjoint(wanted):
+        return int(text)
+    if _NUMBER.fullmatch(text) and "number" in wanted:
+        return float(text)
+    if text.lower() in _LITERALS and "boolean" in wanted:
+        return _LITERALS[text.lower()]
+    if ("array" in wanted and text.startswith("[")) or ("object" in wanted and text.startswith("{")):
+        return _nested(text, value)
+    return value
+
+
+def _nested(text: str, value: str) -> Any:
+    """A list or an object that the model wrote as text inside its JSON."""
+    try:
+        return _bounded(_parsed(text), depth=1)
+    except _Unreadable:
+        return value
 
 
 def _object_of(raw: str) -> dict[str, Any]:

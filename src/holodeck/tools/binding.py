@@ -11,11 +11,11 @@ from typing import Any
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from holodeck.core.tools import ToolSchema
-from holodeck.tools.bound import declared_arguments, hide, without_bound
+from holodeck.tools.bound import BoundArguments, declared_arguments, hide
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolContext, Toolset
 
-_BOUND = ("user_id",)
+_BOUND = {"user_id": "{user_id}"}
 
 
 class _Function(BaseModel):
@@ -73,10 +73,10 @@ def _tool(binding: ToolBinding) -> FunctionTool:
     function = _Function.model_validate(binding.openai_function_schema["function"])
     declared = declared_arguments(function.parameters)
     takes_user = _takes_user(binding.mcp_tool_reference, declared)
+    bound = BoundArguments(_BOUND, {*declared, "user_id"} if takes_user else declared - {"user_id"})
 
     def keywords(arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
-        from_model = without_bound(arguments, _BOUND, declared)
-        return {**from_model, "user_id": context.user_id} if takes_user else from_model
+        return bound.fill(arguments, context)
 
     schema = ToolSchema(
         name=function.name, description=function.description, parameters=hide(function.parameters, _BOUND)

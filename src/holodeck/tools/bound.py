@@ -2,82 +2,61 @@
 
 A bound argument is hidden from the schema, dropped from what the model sent and filled from the ToolContext. This is
 what keeps users apart: it must hold for every schema a server may send and for everything a model may write, so it
-trusts neither.
+trusts neither. A value goes to the tool exactly as the context has it.
 """
 
 import copy
 import re
 import unicodedata
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
-import msgspec
-
-from holodeck.core.tools import ToolResult, ToolSchema
-from holodeck.errors import ConfigError, StartError
-from holodeck.tools.names import label_of, suggestion
-from holodeck.tools.port import ToolContext, Toolset, ToolsetHealth
+from holodeck.errors import ConfigError
+from holodeck.tools.port import ToolContext
 
 _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 _SAME_OBJECT = ("allOf", "anyOf", "oneOf")  # their subschemas describe the object itself, not a part of it
 _SAME_OBJECT_ONE = ("if", "then", "else", "not")
 
 
-class BoundToolset:
-    """`bind` maps argument names to templates such as "{user_id}", or to constants.
-
-    A name that no tool takes is a StartError: a typing mistake would leave the real argument to the model.
-    """
-
-    def __init__(self, inner: Toolset, bind: Mapping[str, Any]) -> None:
-        self._inner = inner
-        self._bind = dict(bind)
-        self._seen: dict[str, tuple[ToolSchema, ToolSchema]] = {}  # name → what the server said, what we offer
-        known = ToolContext(user_id="").values()
-        for argument, template in self._bind.items():
-            for name in _PLACEHOLDER.findall(template) if isinstance(template, str) else ():
-                if name not in known:
-                    there_are = ", ".join(f"{{{each}}}" for each in known)
-                    raise ConfigError(f"bind.{argument}: there is no value {{{name}}}; there are {there_are}")
-
-    async def start(self) -> None:
-        await self._inner.start()
-        taken = {name for schema in self._inner.schemas() for name in declared_arguments(schema.parameters)}
-        idle = next((name for name in self._bind if name not in taken), None)
-        if idle is not None and all(state.ready for state in self._inner.health()):
-            label = label_of(self._inner)
-            await self._inner.close()
-            raise StartError(f"bind.{idle}: no tool of {label} takes '{idle}'{suggestion(idle, taken)}")
-
-    async def close(self) -> None:
-        await self._inner.close()
-
-    def health(self) -> Sequence[ToolsetHealth]:
-        return self._inner.health()
-
-    def schemas(self) -> Sequence[ToolSchema]:
-        return [self._offered(schema) for schema in self._inner.schemas()]
-
-    async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        declared = next((schema for schema in self._inner.schemas() if schema.name == name), None)
-        names = declared_arguments(declared.parameters) if declared else set()
-        from_model = without_bound(arguments, self._bind, names)
-        from_runtime = {key: _filled(value, context) for key, value in self._bind.items() if key in names}
-        return await self._inner.call(name, {**from_model, **from_runtime}, context)
-
-    def _offered(self, schema: ToolSchema) -> ToolSchema:
-        seen = self._seen.get(schema.name)
-        if seen is None or seen[0] != schema:
-            hidden = msgspec.structs.replace(schema, parameters=hide(schema.parameters, self._bind))
-            seen = self._seen[schema.name] = (schema, hidden)
-        return seen[1]
+def check_templates(bind: Mapping[str, Any]) -> None:
+    """Raises ConfigError for a placeholder that does not exist."""
+    known = ToolContext(user_id="").values()
+    for argument, template in bind.items():
+        for name in _PLACEHOLDER.findall(template) if isinstance(template, str) else ():
+            if name not in known:
+                there_are = ", ".join(f"{{{each}}}" for each in known)
+                raise ConfigError(f"bind.{argument}: there is no value {{{name}}}; there are {there_are}")
 
 
-def _filled(template: Any, context: ToolContext) -> Any:
+class BoundArguments:
+    """The bound arguments of one tool. `bind` maps names to templates such as "{user_id}", or to constants."""
+
+    def __init__(self, bind: Mapping[str, Any], declared: Collection[str]) -> None:
+        self._declared = frozenset(declared) - bind.keys()
+        self._spellings = frozenset(map(_spelling, bind))
+        self._filled = {name: template for name, template in bind.items() if name in declared}
+
+    def drop(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """What the model may decide: not a bound name, nor an undeclared spelling of one (`userId`, `USER-ID`)."""
+        return {
+            name: value
+            for name, value in arguments.items()
+            if name in self._declared or _spelling(name) not in self._spellings
+        }
+
+    def fill(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
+        filled = self.drop(arguments)
+        values = context.values()
+        for name, template in self._filled.items():
+            filled[name] = _value(template, values)
+        return filled
+
+
+def _value(template: Any, values: Mapping[str, str]) -> Any:
     """One pass over the template: a user whose id is "{session_id}" stays that."""
     if not isinstance(template, str):
         return copy.deepcopy(template)
-    values = context.values()
     return _PLACEHOLDER.sub(lambda match: values[match[1]], template)
 
 
@@ -103,16 +82,6 @@ def declared_arguments(parameters: Mapping[str, Any]) -> set[str]:
             named = schema.get(keyword)
             found.update(name for name in named if isinstance(name, str)) if isinstance(named, dict | list) else None
     return found
-
-
-def without_bound(arguments: Mapping[str, Any], bound: Collection[str], declared: Collection[str]) -> dict[str, Any]:
-    """What the model may say: not a bound name, nor an undeclared spelling of one (`userId`, `USER-ID`)."""
-    spellings = {_spelling(name) for name in bound}
-    return {
-        key: value
-        for key, value in arguments.items()
-        if key not in bound and (key in declared or _spelling(key) not in spellings)
-    }
 
 
 def _spelling(name: str) -> str:

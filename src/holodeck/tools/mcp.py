@@ -1,7 +1,7 @@
 """The tools of one MCP server, as a Toolset.
 
 Whatever the server does wrong comes back as a ToolResult with a sentence. What keeps the server running is
-`holodeck.tools.mcp_server`; what makes its tools trustworthy `mcp_catalog`; what is made of its answers `mcp_values`.
+`holodeck.tools.mcp_server`; what makes its tools trustworthy `mcp_pins`; what is made of its answers `mcp_values`.
 """
 
 import asyncio
@@ -16,8 +16,8 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.text import clean, shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import ToolUnavailable
-from holodeck.tools.mcp_catalog import Catalog
 from holodeck.tools.mcp_link import Link, McpRefusal
+from holodeck.tools.mcp_pins import PinnedTools
 from holodeck.tools.mcp_server import McpServer, McpState
 from holodeck.tools.mcp_settings import McpSettings
 from holodeck.tools.mcp_values import MAX_DEPTH, clean_json, depth_exceeds, tool_result
@@ -43,8 +43,8 @@ class McpToolset:
 
     def __init__(self, settings: McpSettings) -> None:
         self._settings = settings
-        self._catalog = Catalog(settings.name)
-        self._server = McpServer(settings, _open_link, self._catalog.update)
+        self._pinned = PinnedTools(settings.name)
+        self._server = McpServer(settings, _open_link, self._pinned.update)
         self._slots = asyncio.Semaphore(IN_FLIGHT)  # first come, first served
 
     async def start(self) -> None:
@@ -55,16 +55,16 @@ class McpToolset:
 
     def schemas(self) -> Sequence[ToolSchema]:
         callable_now = self._server.state in {McpState.READY, McpState.RESTARTING}
-        return tuple(self._catalog.tools.values()) if callable_now else ()
+        return self._pinned.schemas if callable_now else ()
 
     def health(self) -> Sequence[ToolsetHealth]:
         ready = self._server.ready
-        detail = f"{len(self._catalog.tools)} tools" if ready else self._server.condition
+        detail = f"{len(self._pinned.tools)} tools" if ready else self._server.condition
         name, required = self._settings.name, self._settings.required
         return [ToolsetHealth(name=name, ready=ready, required=required, detail=detail)]
 
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
-        if name not in self._catalog.tools:
+        if name not in self._pinned.tools:
             return ToolResult.failure(f"The tool server '{self._settings.name}' no longer offers a tool '{name}'.")
         if depth_exceeds(arguments, MAX_DEPTH):
             return ToolResult.failure(f"The arguments are nested deeper than {MAX_DEPTH} levels.")
@@ -86,7 +86,7 @@ class McpToolset:
 
     def _against_its_schema(self, name: str, answer: CallResult) -> str:
         """What is wrong with a result by the tool's own account; "" when nothing is."""
-        schema = self._catalog.results.get(name)
+        schema = self._pinned.results.get(name)
         if schema is None or answer.is_error:
             return ""
         if answer.structured_content is None:
@@ -94,7 +94,11 @@ class McpToolset:
         if depth_exceeds(answer.structured_content, MAX_DEPTH):
             return ""  # left out of what the model reads
         problems = problems_of(f"results of {name}", schema, answer.structured_content)
-        return f"Invalid structured content returned by {name}: {'; '.join(problems)}" if problems else ""
+        return (
+            f"Invalid structured content returned by {name}: {'; '.join(problem.text for problem in problems)}"
+            if problems
+            else ""
+        )
 
     async def _restarted(self, context: ToolContext) -> None:
         """Waits for a server that is being restarted, where people can see it."""

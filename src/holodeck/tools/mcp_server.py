@@ -24,7 +24,7 @@ from holodeck.errors import StartError, ToolUnavailable
 from holodeck.tools.mcp_link import CannotConnect, Link, McpRefusal
 from holodeck.tools.mcp_session import McpSession, UnsupportedVersion, conversation
 from holodeck.tools.mcp_settings import McpSettings
-from holodeck.tools.mcp_wire import CallResult, McpError, ToolEntry
+from holodeck.tools.mcp_wire import CallResult, ListedTool, McpError
 
 MAX_PAUSE = 30.0
 RELIST_PAUSE = 1.0  # a server that keeps crying list_changed is heard once a second
@@ -33,7 +33,7 @@ PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next 
 _log = logging.getLogger(__name__)
 
 OpenLink = Callable[[McpSettings], AbstractAsyncContextManager[Link]]
-Listing = Callable[[list[ToolEntry]], None]
+Listing = Callable[[list[ListedTool]], None]
 
 
 class McpState(StrEnum):

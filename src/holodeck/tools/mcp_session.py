@@ -17,7 +17,7 @@ import anyio
 from holodeck._version import __version__
 from holodeck.tools import mcp_wire as wire
 from holodeck.tools.mcp_link import Link
-from holodeck.tools.mcp_wire import CallResult, ErrorDetail, Hello, McpError, Message, RequestId, ToolEntry, ToolsPage
+from holodeck.tools.mcp_wire import CallResult, ErrorDetail, Hello, ListedTool, McpError, Message, RequestId, ToolsPage
 
 MAX_PAGES = 50
 CLOSED = ErrorDetail(wire.CONNECTION_CLOSED, "Connection closed")
@@ -62,8 +62,8 @@ class McpSession:
         self._link.protocol_version = hello.protocol_version
         await self._send(wire.notification(wire.INITIALIZED))
 
-    async def list_tools(self) -> list[ToolEntry]:
-        tools: list[ToolEntry] = []
+    async def list_tools(self) -> list[ListedTool]:
+        tools: list[ListedTool] = []
         where: dict[str, Any] = {}
         for _ in range(MAX_PAGES):
             page = wire.read(await self._ask(wire.LIST_TOOLS, where), ToolsPage)

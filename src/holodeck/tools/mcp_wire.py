@@ -92,15 +92,31 @@ class Hello(Struct, frozen=True, rename="camel"):
     capabilities: dict[str, Any]
 
 
-class ToolEntry(Struct, frozen=True, rename="camel"):
+class Annotations(Struct, frozen=True, rename="camel"):
+    """What a server claims about a tool. A claim of another type than the specification has counts as absent."""
+
+    read_only_hint: Any = None
+    idempotent_hint: Any = None
+
+    @property
+    def repeatable(self) -> bool:
+        return self.read_only_hint is True or self.idempotent_hint is True
+
+
+class ListedTool(Struct, frozen=True, rename="camel"):
     name: str
     input_schema: dict[str, Any]
     description: str | None = None
     output_schema: dict[str, Any] | None = None
+    annotations: Annotations | None = None
+
+    @property
+    def repeatable(self) -> bool:
+        return self.annotations is not None and self.annotations.repeatable
 
 
 class ToolsPage(Struct, frozen=True, rename="camel"):
-    tools: list[ToolEntry]
+    tools: list[ListedTool]
     next_cursor: str | None = None
 
 

@@ -19,7 +19,7 @@ from referencing import Registry
 
 from holodeck.core.text import one_line
 from holodeck.tools.names import suggestion
-from holodeck.tools.schema_problems import MAX_PROBLEMS
+from holodeck.tools.schema_problems import MAX_PROBLEMS, Problem
 
 logger = logging.getLogger(__name__)
 
@@ -42,13 +42,13 @@ class SchemaCheck:
         self._warned = False
         self._validator = self._prepare(schema)
 
-    def problems(self, value: Mapping[str, Any]) -> list[str]:
+    def problems(self, value: Mapping[str, Any]) -> list[Problem]:
         if self._validator is None:
             return []
         self._work = 0
         try:
-            found = islice(self._validator.iter_errors(value), 4 * MAX_PROBLEMS)
-            return list(dict.fromkeys(sentence for error in found for sentence in _sentences(error)))
+            errors = islice(self._validator.iter_errors(value), 4 * MAX_PROBLEMS)
+            return list(dict.fromkeys(problem for error in errors for problem in _problems(error)))
         except Exception as error:  # noqa: BLE001  a foreign schema breaks the library in ways nobody listed
             self._warn(error)
             return []
@@ -113,16 +113,23 @@ def _without_dialects(schema: Any) -> Any:
     return [_without_dialects(item) for item in schema] if isinstance(schema, list) else schema
 
 
-def _sentences(error: ValidationError) -> Iterator[str]:
+def _problems(error: ValidationError) -> Iterator[Problem]:
     deepest = error if _simple_alternatives(error) else best_match([error]) or error
-    path = _path(deepest)
-    speak = _WORDS.get(str(deepest.validator))
-    if speak is None:
-        yield f"{path or 'arguments'}: {one_line(deepest.message, 200)}"
+    label, path, wanted = _path(deepest), tuple(deepest.absolute_path), _wanted(deepest)
+    describe = _WORDS.get(str(deepest.validator))
+    if describe is None:
+        yield Problem(f"{label or 'arguments'}: {one_line(deepest.message, 200)}", path, wanted)
         return
-    for name, words in speak(deepest):
-        where = f"{path}.{name}" if path and name else path or name or "arguments"
-        yield f"{where}: {words}"
+    for name, words in describe(deepest):
+        where = f"{label}.{name}" if label and name else label or name or "arguments"
+        yield Problem(f"{where}: {words}", path, wanted)
+
+
+def _wanted(error: ValidationError) -> tuple[str, ...]:
+    """The JSON types that would fit, where the type is what is wrong."""
+    alternatives = error.context if _simple_alternatives(error) else [error]
+    types: list[Any] = [each.validator_value for each in alternatives or () if each.validator == "type"]
+    return tuple(name for each in types for name in ([each] if isinstance(each, str) else each))
 
 
 def _path(error: ValidationError) -> str:

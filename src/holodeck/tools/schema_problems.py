@@ -1,12 +1,12 @@
 """What is wrong with a value by its JSON Schema, one sentence each. Prepared schemas are kept.
 
-How it is found out is the business of `holodeck.tools.schema_check`, which is loaded when there is something to check.
+`holodeck.tools.schema_check` does the checking; it is loaded when the first toolset starts.
 """
 
 import logging
 from collections.abc import Mapping
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -15,11 +15,19 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-MAX_PROBLEMS = 5
+MAX_PROBLEMS = 20  # of one value; what follows them is only counted
 
 
-def problems_of(subject: str, schema: Mapping[str, Any], value: Mapping[str, Any]) -> list[str]:
-    """`subject` is what the log calls the value, in the plural."""
+class Problem(NamedTuple):
+    """One fault of a value. Where its type is wrong, `wanted` names the JSON types that fit at `path`."""
+
+    text: str
+    path: tuple[str | int, ...] = ()
+    wanted: tuple[str, ...] = ()
+
+
+def problems_of(subject: str, schema: Mapping[str, Any], value: Mapping[str, Any]) -> list[Problem]:
+    """All faults at once. `subject` is what the log calls the value, in the plural."""
     try:
         encoded = msgspec.json.encode(schema)
     except (TypeError, ValueError, RecursionError) as error:
@@ -30,6 +38,6 @@ def problems_of(subject: str, schema: Mapping[str, Any], value: Mapping[str, Any
 
 @lru_cache(maxsize=512)
 def _check_of(subject: str, encoded_schema: bytes) -> "SchemaCheck":
-    from holodeck.tools.schema_check import SchemaCheck  # noqa: PLC0415  jsonschema: a start does not need it, the first call does
+    from holodeck.tools.schema_check import SchemaCheck  # noqa: PLC0415  jsonschema: an agent without tools does not need it; a catalogue loads it when it starts
 
     return SchemaCheck(subject, msgspec.json.decode(encoded_schema, type=dict[str, Any]))

@@ -1,7 +1,7 @@
 """A run as the five events of the chat-stream wire (ORC-02): thinking, tool_call, response_delta, error, done.
 
-`done` is always the last. An error before it either ended the run (`recoverable` false) or was a tool's, after which the
-run went on. `accumulated` is kept as JSON that grows, and left out once it is long or not wanted, so that a reply costs
+`done` is always the last. An error before it either ended the run (`recoverable` false) or is about a tool that failed or
+is not available, after which the run goes on. `accumulated` is kept as JSON that grows, and left out once it is long or not wanted, so that a reply costs
 what it is long and not its square.
 """
 
@@ -93,6 +93,12 @@ class ChatStreamEventMapper:
             self._frame("error", error_type=TOOL_FAILED, message=message, recoverable=True),
         )
 
+    def warning(self, event: e.WarningRaised) -> Sequence[bytes]:
+        """Only of tools that cannot be used now: the client may ask again later. `done` carries the other warnings."""
+        if event.code != e.TOOLS_UNAVAILABLE:
+            return ()
+        return (self._frame("error", error_type=event.code, message=event.message, recoverable=True),)
+
     def _call(self, name: str, arguments: dict[str, Any], status: str) -> bytes:
         return self._frame("tool_call", tool_name=name, arguments=arguments, status=status)
 
@@ -135,6 +141,7 @@ _TELLERS: dict[type[e.Event], Callable[[ChatStreamEventMapper, Any], Sequence[by
     e.TextAdded: ChatStreamEventMapper.text,
     e.ToolCallEnded: ChatStreamEventMapper.call_ended,
     e.ToolFinished: ChatStreamEventMapper.tool_finished,
+    e.WarningRaised: ChatStreamEventMapper.warning,
     e.RunFinished: ChatStreamEventMapper.finished,
     e.RunFailed: ChatStreamEventMapper.failed,
 }

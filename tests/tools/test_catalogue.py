@@ -7,7 +7,7 @@ import pytest
 
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import StartError
-from holodeck.tools.combined import MAX_TOOLS, CombinedToolset
+from holodeck.tools.catalogue import MAX_TOOLS, Catalogue
 from holodeck.tools.port import ToolContext
 from tests.tools.recording import RecordingToolset
 
@@ -24,7 +24,7 @@ def names(tools):
 
 async def test_calls_go_to_the_owner():
     a, b = offering("a", "one"), offering("b", "two", "three")
-    tools = CombinedToolset([a, b])
+    tools = Catalogue.of(a, b)
     await tools.start()
     assert names(tools) == ["one", "two", "three"]
     assert [(await tools.call(name, {}, CONTEXT)).text for name in names(tools)] == ["a.one", "b.two", "b.three"]
@@ -34,7 +34,7 @@ async def test_calls_go_to_the_owner():
 
 
 async def test_nothing_combined_is_a_toolset_too():
-    tools = CombinedToolset([])
+    tools = Catalogue.of()
     await tools.start()
     assert (names(tools), list(tools.health())) == ([], [])
     assert (await tools.call("x", {}, CONTEXT)).text == "There is no tool 'x'; there are no tools"
@@ -43,7 +43,7 @@ async def test_nothing_combined_is_a_toolset_too():
 
 async def test_all_start_at_the_same_time():
     slow = [offering("a", never_starts=True), offering("b", never_starts=True)]
-    starting = asyncio.create_task(CombinedToolset(slow).start())
+    starting = asyncio.create_task(Catalogue.of(*slow).start())
     await asyncio.gather(*(each.starting.wait() for each in slow))
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -55,13 +55,13 @@ async def test_when_one_cannot_start_nothing_is_left_behind():
     fine, failing = offering("a", "one"), offering("b", start_error=StartError("b: no such command"))
     hanging = offering("c", never_starts=True)
     with pytest.raises(StartError, match="b: no such command"):
-        await CombinedToolset([fine, failing, hanging]).start()
+        await Catalogue.of(fine, failing, hanging).start()
     assert [each.log for each in (fine, failing, hanging)] == [["start", "close"]] * 3
 
 
 async def test_all_are_closed_also_when_one_close_fails(caplog):
     bad, good = offering("bad", close_error=OSError("pipe")), offering("good")
-    tools = CombinedToolset([bad, good])
+    tools = Catalogue.of(bad, good)
     await tools.start()
     with caplog.at_level(logging.ERROR):
         await tools.close()
@@ -75,9 +75,9 @@ async def test_all_are_closed_also_when_one_close_fails(caplog):
 async def test_one_name_in_two_toolsets_is_refused():
     a, b = offering("todo", "add"), offering("notes", "add")
     with pytest.raises(StartError) as caught:
-        await CombinedToolset([a, b]).start()
+        await Catalogue.of(a, b).start()
     assert caught.value.message == (
-        "todo and notes both have a tool 'add'; leave it out of one with include or exclude"
+        "todo and notes both have a tool 'add'; give one of them a prefix, or exclude it in one"
     )
     assert a.log == b.log == ["start", "close"]
 
@@ -87,7 +87,7 @@ async def test_one_name_in_two_toolsets_is_refused():
 async def test_a_name_cannot_be_taken_over_later(order, caplog):
     owner, intruder = offering("todo", "delete"), offering("evil")
     both = [owner, intruder]
-    tools = CombinedToolset([both[i] for i in order])
+    tools = Catalogue.of(*(both[i] for i in order))
     await tools.start()
     intruder.offer(ToolSchema(name="delete"), ToolSchema(name="new"))
     with caplog.at_level(logging.WARNING):
@@ -105,12 +105,22 @@ async def test_a_name_cannot_be_taken_over_later(order, caplog):
 @pytest.mark.req("T18")
 async def test_no_more_than_128_tools(caplog):
     with pytest.raises(StartError, match="there are 129 tools, at most 128 can be offered"):
-        await CombinedToolset([offering("many", *(f"t{i}" for i in range(MAX_TOOLS + 1)))]).start()
+        await Catalogue.of(offering("many", *(f"t{i}" for i in range(MAX_TOOLS + 1)))).start()
     grows = offering("grows", "t0")
-    tools = CombinedToolset([grows])
+    tools = Catalogue.of(grows)
     await tools.start()
     grows.offer(*(ToolSchema(name=f"t{i}") for i in range(MAX_TOOLS + 1)))
     with caplog.at_level(logging.WARNING):
         assert len(names(tools)) == MAX_TOOLS
     assert "there are 128 already" in caplog.text
     assert (await tools.call("t128", {}, CONTEXT)).failed
+
+
+async def test_a_listing_is_folded_once_until_it_changes():
+    toolset = offering("a", "one")
+    tools = Catalogue.of(toolset)
+    await tools.start()
+    before = tools.offered()
+    assert tools.offered() is before
+    toolset.offer(ToolSchema(name="one"), ToolSchema(name="two"))
+    assert list(tools.offered()) == ["one", "two"]

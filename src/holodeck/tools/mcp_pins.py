@@ -7,7 +7,7 @@ until HoloDeck is started anew. Pins outlive the server's restarts, not ours. No
 import hashlib
 import logging
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -15,7 +15,7 @@ import msgspec
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolSchema
 from holodeck.tools.mcp_values import MAX_DEPTH, depth_exceeds
-from holodeck.tools.mcp_wire import ToolEntry
+from holodeck.tools.mcp_wire import ListedTool
 
 MAX_DESCRIPTION = 10_000
 
@@ -23,17 +23,21 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider accepts
 _log = logging.getLogger(__name__)
 
 
-class Catalog:
-    """`tools` is what may be offered now, `results` what their structured results look like, where they say so."""
+class PinnedTools:
+    """`tools` may be offered now; `schemas` is the same as a sequence that stays the same object until it changes.
+
+    `results` are the schemas of structured results, of the tools that declare one.
+    """
 
     def __init__(self, server: str) -> None:
         self._server = server
         self._pins: dict[str, str] = {}
         self._withdrawn: set[str] = set()
         self.tools: dict[str, ToolSchema] = {}
+        self.schemas: Sequence[ToolSchema] = ()
         self.results: dict[str, dict[str, Any]] = {}
 
-    def update(self, listed: Iterable[ToolEntry]) -> None:
+    def update(self, listed: Iterable[ListedTool]) -> None:
         """Takes a complete listing in place of the one before."""
         offered: dict[str, ToolSchema] = {}
         results: dict[str, dict[str, Any]] = {}
@@ -46,12 +50,13 @@ class Catalog:
                     name=tool.name,
                     description=shorten(clean(tool.description or ""), MAX_DESCRIPTION),
                     parameters=tool.input_schema,
+                    repeatable=tool.repeatable,
                 )
                 if tool.output_schema is not None and not depth_exceeds(tool.output_schema, MAX_DEPTH):
                     results[tool.name] = tool.output_schema
-        self.tools, self.results = offered, results
+        self.tools, self.results, self.schemas = offered, results, tuple(offered.values())
 
-    def _refusal(self, tool: ToolEntry, offered: dict[str, ToolSchema]) -> str | None:
+    def _refusal(self, tool: ListedTool, offered: dict[str, ToolSchema]) -> str | None:
         if not _NAME.fullmatch(tool.name):
             return "a tool's name is 1 to 64 of A-Z, a-z, 0-9, _ and -"
         if tool.name in offered:
@@ -60,7 +65,7 @@ class Catalog:
             return f"its schema is nested deeper than {MAX_DEPTH} levels"
         return None
 
-    def _unchanged(self, tool: ToolEntry) -> bool:
+    def _unchanged(self, tool: ListedTool) -> bool:
         fingerprint = _fingerprint(tool)
         pinned = self._pins.setdefault(tool.name, fingerprint)
         if pinned != fingerprint and tool.name not in self._withdrawn:
@@ -69,6 +74,6 @@ class Catalog:
         return tool.name not in self._withdrawn
 
 
-def _fingerprint(tool: ToolEntry) -> str:
+def _fingerprint(tool: ListedTool) -> str:
     seen_by_model = [tool.name, tool.description, tool.input_schema]
     return hashlib.sha256(msgspec.json.encode(seen_by_model, order="deterministic")).hexdigest()

@@ -7,8 +7,7 @@ import pytest
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.resilience.breaker import CircuitBreakerConfig, Phase
 from holodeck.resilience.breakers import Breakers, Dependency
-from holodeck.tools.combined import CombinedToolset
-from holodeck.tools.guarded import GuardedToolset
+from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.tools.mcp import McpToolset
 from holodeck.tools.port import ToolContext
 from tests.tools.mcp.rogue_client import rogue_settings
@@ -40,7 +39,7 @@ class Scene:
         self.now = 0.0
         self.inner = MoodyToolset(*(names or ("a", "b")))
         self.breakers = Breakers(clock=lambda: self.now)
-        self.tools = GuardedToolset(self.inner, "moody", CONFIG, self.breakers)
+        self.tools = Catalogue([Source(toolset=self.inner, name="moody", breaker=CONFIG)], self.breakers)
 
     async def call(self, name, times=1):
         for _ in range(times):
@@ -167,11 +166,13 @@ async def test_breakers_of_tools_that_are_gone_are_forgotten(scene):
     assert set(scene.phases()) == {"mcp:moody", "tool:moody.t49"}
 
 
-async def test_withdrawn_tools_are_seen_through_a_combined_toolset(scene):
-    tools = CombinedToolset([scene.tools, RecordingToolset(ToolSchema(name="other"))])
+async def test_tools_of_other_servers_stay(scene):
+    moody = Source(toolset=scene.inner, name="moody", breaker=CONFIG)
+    tools = Catalogue([moody, Source(toolset=RecordingToolset(ToolSchema(name="other")))], scene.breakers)
     await tools.start()
     scene.inner.moods["a"] = DOWN
-    await scene.call("a", 3)
+    for _ in range(3):
+        await tools.call("a", {}, CONTEXT)
     assert [schema.name for schema in tools.schemas()] == ["other"]
     assert [state.withdrawn for state in tools.health()] == [("a", "b"), ()]
     assert "not available at the moment" in (await tools.call("a", {}, CONTEXT)).text
@@ -185,7 +186,7 @@ async def test_a_real_server_whose_tool_hangs(tmp_path):
     breakers = Breakers(clock=lambda: now[0])
     settings = rogue_settings(tmp_path / "journal", timeout=1)
     config = CircuitBreakerConfig(failure_threshold=2, recovery_timeout=30, half_open_max_calls=1)
-    tools = GuardedToolset(McpToolset(settings), "rogue", config, breakers)
+    tools = Catalogue([Source(toolset=McpToolset(settings), name="rogue", breaker=config)], breakers)
     await tools.start()
     try:
         for _ in range(2):

@@ -1,0 +1,307 @@
+"""All tools of an agent as one table, made anew when a toolset lists other tools than before.
+
+A row holds everything that is known about a tool: its schema as the model sees it, the rules of the agent file (chosen,
+prefixed, approval, bound arguments) and its circuit breakers. So to offer tools is to read a dict, and a call is
+check, bind, admit, toolset.
+
+A tool's name belongs to the toolset that had it first, for as long as the agent runs: a server cannot take over
+another's tool by adding one of the same name later, not even while the other restarts (T26).
+"""
+
+import asyncio
+import logging
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from importlib import import_module
+from typing import Any
+
+import msgspec
+
+from holodeck.core.tools import ToolResult, ToolSchema
+from holodeck.errors import StartError
+from holodeck.resilience.breaker import CircuitBreakerConfig, Phase
+from holodeck.resilience.breakers import Breakers, Dependency
+from holodeck.tools.bound import BoundArguments, check_templates, declared_arguments, hide
+from holodeck.tools.names import label_of, suggestion, unknown_tool
+from holodeck.tools.port import ToolContext, Toolset, ToolsetHealth
+from holodeck.tools.rules import ToolRules
+from holodeck.tools.tool_breakers import ToolBreakers
+
+logger = logging.getLogger(__name__)
+
+MAX_TOOLS = 128  # T18
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider accepts
+
+
+@dataclass(kw_only=True, eq=False)
+class Source:
+    """A toolset in the catalogue, and what the agent file says about its tools.
+
+    With `breaker`, calls go through circuit breakers: one for the toolset under `name`, one for each of its tools.
+    """
+
+    toolset: Toolset
+    name: str = ""
+    rules: ToolRules = field(default_factory=ToolRules)
+    breaker: CircuitBreakerConfig | None = None
+
+    def __post_init__(self) -> None:
+        check_templates(self.rules.bind)
+        self.listing: Sequence[ToolSchema] | None = None  # the one that the rows were made from
+        self.breakers: dict[str, ToolBreakers] = {}
+        self.names_checked = False
+
+    @property
+    def label(self) -> str:
+        return self.name or label_of(self.toolset)
+
+    def ready(self) -> bool:
+        return all(state.ready for state in self.toolset.health())
+
+    def problems(self) -> list[str]:
+        """Names in the agent file that fit no tool, once the toolset's own names are known; each is reported once."""
+        if self.names_checked or not self.ready():
+            return []
+        self.names_checked = True
+        listing = self.toolset.schemas()
+        taken = {name for schema in listing for name in declared_arguments(schema.parameters)}
+        idle = [name for name in self.rules.bind if name not in taken]
+        return [
+            *self.rules.misnamed(self.label, [schema.name for schema in listing]),
+            *(f"bind.{name}: no tool of {self.label} takes '{name}'{suggestion(name, taken)}" for name in idle),
+        ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolEntry:
+    """One row: a tool as the model sees it, and how it is called. `name` is what its toolset calls it."""
+
+    schema: ToolSchema
+    toolset: Toolset
+    name: str
+    bound: BoundArguments | None = None
+    breakers: ToolBreakers | None = None
+
+    @property
+    def withdrawn(self) -> bool:
+        """Whether the tool keeps failing, so that it is not offered at the moment."""
+        return self.breakers is not None and self.breakers.open
+
+    async def call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        """One call whose arguments fit the schema."""
+        if self.bound is not None:
+            arguments = self.bound.fill(arguments, context)
+        if self.breakers is None:
+            return await self.toolset.call(self.name, arguments, context)
+        admission = self.breakers.admit()
+        if admission is None:
+            return self.unavailable()
+        result = None
+        try:
+            result = await self.toolset.call(self.name, arguments, context)
+        finally:
+            admission.settle(result)
+        return result
+
+    def unavailable(self) -> ToolResult:
+        """The answer to a call of a withdrawn tool."""
+        seconds = self.breakers.retry_after if self.breakers is not None else 0.0
+        again = f" It is tried again in {seconds:.0f} s." if seconds >= 1 else ""
+        return ToolResult.failure(
+            f"{self.schema.name} is not available at the moment: it has failed several times in a row.{again} "
+            "Do not call it again now; go on without it, or tell the user to try later."
+        )
+
+
+def entry_of(toolset: Toolset, schema: ToolSchema) -> ToolEntry:
+    """A row without any rule."""
+    return ToolEntry(schema=schema, toolset=toolset, name=schema.name)
+
+
+class Catalogue:
+    """A Toolset itself: what an agent calls its tools."""
+
+    def __init__(self, sources: Sequence[Source] = (), breakers: Breakers | None = None) -> None:
+        self._sources = tuple(sources)
+        self._breakers = breakers or Breakers()
+        self._rows: dict[str, ToolEntry] = {}
+        self._owners: dict[str, Source] = {}
+        self._hidden: set[tuple[str, int]] = set()  # already logged
+        self._servers = {  # kept here: the registry of breakers holds none alive
+            source: self._breakers.of(Dependency.MCP, source.name, source.breaker)
+            for source in self._sources
+            if source.breaker is not None
+        }
+
+    @classmethod
+    def of(cls, *toolsets: Toolset) -> "Catalogue":
+        """A catalogue of toolsets without rules."""
+        return cls([Source(toolset=toolset) for toolset in toolsets])
+
+    # the port
+
+    async def start(self) -> None:
+        """Starts all toolsets at once. When one cannot start, those that did are closed again."""
+        starts = [asyncio.create_task(source.toolset.start()) for source in self._sources]
+        try:
+            await asyncio.gather(*starts, *(_load_check() for _ in self._sources[:1]))
+            self._take_names()
+        except BaseException:
+            for task in starts:
+                task.cancel()
+            await asyncio.gather(*starts, return_exceptions=True)
+            await self.close()
+            raise
+
+    async def close(self) -> None:
+        outcomes = await asyncio.gather(*(source.toolset.close() for source in self._sources), return_exceptions=True)
+        for source, outcome in zip(self._sources, outcomes, strict=True):
+            if isinstance(outcome, BaseException):
+                logger.error("%s could not be closed", source.label, exc_info=outcome)
+
+    def schemas(self) -> Sequence[ToolSchema]:
+        return [entry.schema for entry in self.offered().values()]
+
+    async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
+        entry = self.rows().get(name)
+        if entry is None:
+            return unknown_tool(name, self._rows)
+        return await entry.call(arguments, context)
+
+    def health(self) -> Sequence[ToolsetHealth]:
+        withdrawn = self.withdrawn()
+        return [state for source in self._sources for state in self._health_of(source, withdrawn)]
+
+    def _health_of(self, source: Source, withdrawn: Mapping[str, ToolEntry]) -> Sequence[ToolsetHealth]:
+        states = source.toolset.health()
+        server = self._servers.get(source)
+        if server is None or not withdrawn:
+            return states
+        if server.phase is Phase.OPEN:
+            detail = f"failed too often, tried again in {server.retry_after:.0f} s"
+            states = [replace(state, ready=False, detail=detail) for state in states]
+        names = tuple(name for name, entry in withdrawn.items() if entry.toolset is source.toolset)
+        return [replace(state, withdrawn=names) for state in states]
+
+    # the table
+
+    def offered(self) -> Mapping[str, ToolEntry]:
+        """The tools that may be called now, by the name that the model sees."""
+        withdrawn = self.withdrawn()
+        if not withdrawn:
+            return self._rows
+        return {name: entry for name, entry in self._rows.items() if name not in withdrawn}
+
+    def withdrawn(self) -> Mapping[str, ToolEntry]:
+        """The tools that exist but are not offered, because they keep failing."""
+        found: dict[str, ToolEntry] = {}
+        for name, entry in self.rows().items():
+            breakers = entry.breakers
+            if breakers is None or (breakers.server.closed and (breakers.tool is None or breakers.tool.closed)):
+                continue  # by plain attributes: asked for every tool before every model call
+            if breakers.open:
+                found[name] = entry
+        return found
+
+    def rows(self) -> Mapping[str, ToolEntry]:
+        """All tools, also the withdrawn ones."""
+        for source in self._sources:
+            if source.toolset.schemas() is not source.listing:
+                self._fold()
+                break
+        return self._rows
+
+    def _fold(self) -> None:
+        rows: dict[str, ToolEntry] = {}
+        for source in self._sources:
+            for problem in source.problems():  # of a server that was not there at the start
+                logger.warning("%s", problem)
+            for entry in self._entries_of(source):
+                name = entry.schema.name
+                if name not in self._owners and len(self._owners) < MAX_TOOLS and _NAME.fullmatch(name):
+                    self._owners[name] = source
+                if self._owners.get(name) is source:
+                    rows[name] = entry
+                else:
+                    self._hide(name, source)
+        self._rows = rows
+
+    def _entries_of(self, source: Source) -> Iterator[ToolEntry]:
+        source.listing = source.toolset.schemas()
+        names = {schema.name for schema in source.listing}
+        if names:  # a server that restarts lists nothing, and its breakers stay
+            source.breakers = {name: kept for name, kept in source.breakers.items() if name in names}
+        for schema in source.listing:
+            if source.rules.offers(schema.name):
+                yield self._entry(source, schema)
+
+    def _entry(self, source: Source, schema: ToolSchema) -> ToolEntry:
+        rules = source.rules
+        bound, shown = None, schema.parameters
+        if rules.bind:
+            bound = BoundArguments(rules.bind, declared_arguments(schema.parameters))
+            shown = hide(schema.parameters, rules.bind)
+        return ToolEntry(
+            schema=msgspec.structs.replace(
+                schema,
+                name=rules.prefix + schema.name,
+                parameters=shown,
+                approval=rules.approval_of(schema),
+                repeatable=rules.is_repeatable(schema),
+            ),
+            toolset=source.toolset,
+            name=schema.name,
+            bound=bound,
+            breakers=self._breakers_of(source, schema.name),
+        )
+
+    def _breakers_of(self, source: Source, name: str) -> ToolBreakers | None:
+        if source.breaker is None:
+            return None
+        if name not in source.breakers:
+            make = partial(self._breakers.of, Dependency.TOOL, f"{source.name}.{name}", source.breaker)
+            source.breakers[name] = ToolBreakers(self._servers[source], make)
+        return source.breakers[name]
+
+    # names
+
+    def _take_names(self) -> None:
+        """Gives every name its owner. Raises StartError for all mistakes at once."""
+        problems = [problem for source in self._sources for problem in source.problems()]
+        owners: dict[str, Source] = {}
+        for source in self._sources:
+            for entry in self._entries_of(source):
+                name = entry.schema.name
+                if not _NAME.fullmatch(name):
+                    problems.append(f"prefix: '{name}' of {source.label} is longer than 64 characters")
+                other = owners.setdefault(name, source)
+                if other is not source:
+                    both = f"{other.label} and {source.label}"
+                    problems.append(
+                        f"{both} both have a tool '{name}'; give one of them a prefix, or exclude it in one"
+                    )
+        if len(owners) > MAX_TOOLS:
+            problems.append(f"there are {len(owners)} tools, at most {MAX_TOOLS} can be offered; choose with include")
+        if problems:
+            raise StartError("; ".join(problems))
+        self._owners = owners
+        self._fold()
+
+    def _hide(self, name: str, source: Source) -> None:
+        if (name, id(source)) in self._hidden:
+            return
+        self._hidden.add((name, id(source)))
+        owner = self._owners.get(name)
+        why = f"there are {MAX_TOOLS} already"
+        if owner is not None:
+            why = f"{owner.label} has one of that name"
+        elif not _NAME.fullmatch(name):
+            why = "its name with the prefix is longer than 64 characters"
+        logger.warning("tool_hidden: %s of %s is not offered: %s", name, source.label, why)
+
+
+async def _load_check() -> None:
+    """Loads what the first call needs, so that its import does not hold up other streams."""
+    await asyncio.to_thread(import_module, "holodeck.tools.schema_check")

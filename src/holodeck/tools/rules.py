@@ -1,0 +1,63 @@
+"""What an agent file says about the tools of one toolset: which are offered, which need approval, which may be repeated.
+
+Names are the toolset's own, without a prefix, and may be patterns (`get_*`). Asking a person is the loop's task, and
+calling a tool again is the tool runner's; a row only carries the mark.
+"""
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from typing import Any
+
+from holodeck.core.tools import Approval, ToolSchema
+from holodeck.tools.names import suggestion
+
+ALL = "*"
+_PATTERN = frozenset("*?[")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ToolRules:
+    """`include` None means all tools; `repeatable` None means that the toolset knows."""
+
+    include: Collection[str] | None = None
+    exclude: Collection[str] = ()
+    approval: Mapping[str, Approval] = field(default_factory=dict)
+    repeatable: bool | Collection[str] | None = None
+    prefix: str = ""
+    bind: Mapping[str, Any] = field(default_factory=dict)
+
+    def offers(self, name: str) -> bool:
+        return not _matches(name, self.exclude) and (self.include is None or _matches(name, self.include))
+
+    def approval_of(self, schema: ToolSchema) -> Approval:
+        """The rule for this very name, else the strictest of the patterns that match, else the one for `*`."""
+        if schema.name in self.approval:
+            return self.approval[schema.name]
+        patterns = [rule for name, rule in self.approval.items() if name != ALL and fnmatchcase(schema.name, name)]
+        if patterns:
+            return Approval.ALWAYS if Approval.ALWAYS in patterns else Approval.NEVER
+        return self.approval.get(ALL, schema.approval)
+
+    def is_repeatable(self, schema: ToolSchema) -> bool:
+        if self.repeatable is None or isinstance(self.repeatable, bool):
+            return schema.repeatable if self.repeatable is None else self.repeatable
+        return schema.repeatable or _matches(schema.name, self.repeatable)
+
+    def misnamed(self, label: str, known: Sequence[str]) -> list[str]:
+        """One sentence for each name that no tool has: a typing mistake would leave open what was meant to be closed."""
+        repeatable = () if self.repeatable is None or isinstance(self.repeatable, bool) else self.repeatable
+        named = {*(self.include or ()), *self.exclude, *self.approval, *repeatable} - {ALL}
+        return [
+            f"{label} has no tool '{name}'{suggestion(name, known)}"
+            for name in sorted(named)
+            if not any(fnmatchcase(each, name) for each in known)
+        ]
+
+
+def is_pattern(name: str) -> bool:
+    return not _PATTERN.isdisjoint(name)
+
+
+def _matches(name: str, patterns: Collection[str]) -> bool:
+    return name in patterns or any(fnmatchcase(name, pattern) for pattern in patterns)

@@ -1,0 +1,65 @@
+"""Tools behind an open circuit breaker: the client, the model and a call of one all learn that they are withdrawn."""
+
+import pytest
+
+from holodeck.core import events as e
+from holodeck.core.messages import ToolMessage
+from holodeck.core.tools import ToolResult
+from holodeck.models.scripted import calls, says
+from holodeck.resilience.breaker import CircuitBreakerConfig
+from holodeck.tools.catalogue import Catalogue, Source
+from holodeck.wires.chat_stream.stream import ChatStreamEventMapper
+from tests.agent.parts import PlainTools, Scene, echo
+
+NOTICE = "Not available at the moment, because they keep failing: slow, fine."
+
+
+async def slow(_arguments, _context):
+    return ToolResult.failure("slow did not answer in 1 s", retryable=True)
+
+
+@pytest.fixture
+def scene():
+    scene = Scene(calls(("slow", "{}")), says("never mind"), tools=PlainTools(slow=slow, fine=echo))
+    breaker = CircuitBreakerConfig(failure_threshold=1, recovery_timeout=3600)
+    object.__setattr__(scene.agent, "tools", Catalogue([Source(toolset=scene.tools, name="server", breaker=breaker)]))
+    return scene
+
+
+@pytest.mark.req("ORC-10")
+async def test_a_run_whose_tools_are_withdrawn_says_so(scene):
+    first = await scene.play("go")
+    assert scene.told(e.WarningRaised) == []
+    assert first.warning is None
+    assert [schema.name for schema in scene.model.prompts[0].tools] == ["slow", "fine"]
+
+    second = await scene.play("again")
+    assert scene.told(e.WarningRaised) == [e.WarningRaised("tools-unavailable", NOTICE)]
+    assert second.warning == scene.ending.warning == NOTICE
+    assert scene.model.prompts[-1].tools == []
+    assert "The tools slow, fine are not available at the moment." in scene.model.prompts[-1].system
+
+
+@pytest.mark.req("ORC-10")
+async def test_a_call_of_a_withdrawn_tool_is_answered_with_the_reason(scene):
+    await scene.play("go")
+    scene.model.turns = [says("x")] * len(scene.model.prompts) + [calls(("fine", "not json")), says("never mind")]
+    response = await scene.play("again")
+    (result,) = [message for message in scene.conversation.messages[-2:] if isinstance(message, ToolMessage)]
+    assert result.failed
+    assert "fine is not available at the moment" in result.content
+    assert "It is tried again in 3600 s." in result.content
+    assert len(scene.tools.called) == 1
+    assert response.status == "completed"
+
+
+@pytest.mark.req("ORC-10", "ORC-02")
+async def test_chat_stream_clients_get_a_recoverable_error(scene):
+    await scene.play("go")
+    await scene.play("again")
+    mapper = ChatStreamEventMapper("r1")
+    frames = [frame.decode() for event in scene.story for frame in mapper.tell(event)]
+    (error,) = [frame for frame in frames if frame.startswith("event: error")]
+    assert '"error_type":"tools-unavailable"' in error
+    assert NOTICE in error
+    assert '"recoverable":true' in error
