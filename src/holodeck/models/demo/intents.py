@@ -16,7 +16,7 @@ class It:
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """StreamSlots in the list that was shown last; -1 is its end."""
+    """Positions in the list that was shown last; -1 is its end."""
 
     places: tuple[int, ...]
 

@@ -1,0 +1,62 @@
+"""What deploy/ names exists: metrics, routes, variables, settings. A renamed metric must not silence an alert."""
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.server.serving import served
+
+DEPLOY = Path(__file__).parent.parent.parent / "deploy"
+YAML_FILES = sorted(DEPLOY.rglob("*.yaml"))
+_METRIC = re.compile(r"\b(?:holodeck|process)_[a-z_]+\b")
+
+
+def expressions() -> list[str]:
+    rules = yaml.safe_load((DEPLOY / "prometheus/rules.yaml").read_text())
+    panels = json.loads((DEPLOY / "grafana/dashboard.json").read_text())["panels"]
+    from_rules = [rule["expr"] for group in rules["groups"] for rule in group["rules"]]
+    return from_rules + [target["expr"] for panel in panels for target in panel["targets"]]
+
+
+@pytest.mark.parametrize("file", YAML_FILES, ids=lambda file: str(file.relative_to(DEPLOY)))
+def test_every_yaml_file_reads(file: Path) -> None:
+    assert all(isinstance(each, dict) for each in yaml.safe_load_all(file.read_text()))
+
+
+async def test_alerts_and_dashboard_ask_only_for_metrics_that_there_are() -> None:
+    async with served() as s, s.client.get(f"{s.url}/metrics") as page:
+        offered = set(re.findall(r"^# TYPE (\S+) (?:counter|gauge|histogram)$", await page.text(), re.MULTILINE))
+    wanted = {name.removesuffix("_bucket") for each in expressions() for name in _METRIC.findall(each)}
+    assert len(wanted) > 10
+    assert wanted <= offered
+
+
+async def test_probes_ask_for_routes_that_answer() -> None:
+    probes = set(
+        re.findall(r"(?:path: |/)(health|ready|/health|/ready)\b", (DEPLOY / "kubernetes/holodeck.yaml").read_text())
+    )
+    assert probes
+    async with served() as s:
+        for path in ("/health", "/ready"):
+            async with s.client.get(s.url + path) as answer:
+                assert answer.status == 200
+
+
+def test_containers_run_without_rights() -> None:
+    (pods, _service) = yaml.safe_load_all((DEPLOY / "kubernetes/holodeck.yaml").read_text())
+    spec = pods["spec"]["template"]["spec"]
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["containers"][0]["securityContext"]["readOnlyRootFilesystem"] is True
+    image = (DEPLOY / "Dockerfile").read_text()
+    assert re.search(r"^USER 10001$", image, re.MULTILINE)
+    assert image.index("\nUSER ") < image.index("\nENTRYPOINT ")
+
+
+def test_the_image_installs_extras_that_exist() -> None:
+    project = (DEPLOY.parent / "pyproject.toml").read_text()
+    extras = re.search(r'"\.\[([a-z,]+)\]"', (DEPLOY / "Dockerfile").read_text())
+    assert extras is not None
+    assert all(re.search(rf"^{extra} = \[", project, re.MULTILINE) for extra in extras[1].split(","))
