@@ -4,6 +4,14 @@ START = "name: a\nmodel: {provider: demo}\n"
 
 BAD = {
     # not YAML
+    "an api that the provider has not": (
+        "name: a\nmodel:\n  provider: gemini\n  name: x\n  api: responses\n",
+        ":5:8: model.api: provider gemini has no api: responses; leave it out",
+    ),
+    "tools of the provider by chat completions": (
+        "name: a\nmodel:\n  provider: openai\n  name: x\n  api: chat\n  provider_tools: [{type: web_search}]\n",
+        ":6:19: model.provider_tools: chat completions have no such tools; set api: responses, or leave them out",
+    ),
     "empty": ("", ": the file is empty; `holodeck init` writes one to start from"),
     "only a comment": ("# todo\n", ": the file is empty; `holodeck init` writes one to start from"),
     "tab": ("name: a\nmodel:\n\tprovider: demo\n", ":3:1: a tab indents this line; YAML wants spaces"),

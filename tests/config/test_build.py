@@ -6,11 +6,11 @@ from holodeck.config.build import (
     build_agent,
     build_chain,
     build_instructions,
-    build_model,
     build_run_settings,
     build_sessions,
     build_tools,
 )
+from holodeck.config.build_model import build_model
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.core import events as e
 from holodeck.core.tools import Approval
@@ -82,13 +82,23 @@ def test_a_missing_key_says_which_variable_to_set(loaded, environment):
         ("provider: ollama, endpoint: 'http://127.0.0.1:1'", "http://127.0.0.1:1/v1/chat/completions"),
         ("provider: ollama, endpoint: 'http://127.0.0.1:1/v1/'", "http://127.0.0.1:1/v1/chat/completions"),
         (
-            "provider: azure_openai, api_key: k, api_version: 2024-10-21, endpoint: 'https://r.openai.azure.com/'",
+            "provider: azure_openai, api: chat, api_key: k, api_version: 2024-10-21, endpoint: 'https://r.openai.azure.com/'",
             "https://r.openai.azure.com/openai/deployments/x/chat/completions?api-version=2024-10-21",
         ),
         (
-            "provider: azure_openai, api_key: k, endpoint: 'https://r.openai.azure.com'",
+            "provider: azure_openai, api: chat, api_key: k, endpoint: 'https://r.openai.azure.com'",
             "https://r.openai.azure.com/openai/v1/chat/completions",
         ),
+        (
+            "provider: azure_openai, api: responses, api_key: k, endpoint: 'https://r.openai.azure.com'",
+            "https://r.openai.azure.com/openai/v1/responses",
+        ),
+        (
+            "provider: azure_openai, api: responses, api_key: k, api_version: 2025-04-01, endpoint: 'https://r.example'",
+            "https://r.example/openai/responses?api-version=2025-04-01",
+        ),
+        ("provider: openai, api: responses, api_key: k", "https://api.openai.com/v1/responses"),
+        ("provider: openai, api_key: k, provider_tools: [{type: web_search}]", "https://api.openai.com/v1/responses"),
     ],
 )
 def test_short_forms_of_an_endpoint(loaded, endpoint, url):

@@ -2,10 +2,10 @@
 
 import pytest
 
-from holodeck.config.build import build_model
+from holodeck.config.build_model import build_model
 from holodeck.config.load import load_config
 
-KEYED = "provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1'"
+KEYED = "provider: openai_compatible, api: chat, name: m, endpoint: 'http://127.0.0.1:9/v1'"
 
 
 @pytest.mark.parametrize(

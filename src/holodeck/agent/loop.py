@@ -243,7 +243,7 @@ class _Run:
     # keeping
 
     async def _keep(self, batch: Batch) -> None:
-        if batch.assistant.content or batch.assistant.tool_calls:
+        if batch.assistant.content or batch.assistant.tool_calls or batch.assistant.extra:
             await self._commit(batch.messages())
 
     async def _keep_partial(self, cut: str) -> None:

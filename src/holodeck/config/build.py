@@ -1,4 +1,4 @@
-"""LoadedConfig → Agent: the only file that names implementations.
+"""LoadedConfig → Agent. With `build_model`, the only file that names implementations.
 
 Nothing is connected here; `Agent.start` does that. Implementations are imported when a file asks for them, because each
 brings libraries that other agents do not need (HTTP and TLS, the MCP SDK, parsedatetime).
@@ -8,16 +8,13 @@ brings libraries that other agents do not need (HTTP and TLS, the MCP SDK, parse
 import logging
 import re
 from collections.abc import Callable
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
-from urllib.parse import urlsplit
 
 from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings, TextInstructions
 from holodeck.agent.settings import SystemPrompt
-from holodeck.config.environment import Keys
+from holodeck.config.build_model import build_model
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
-from holodeck.config.model_schema import ModelChoice
 from holodeck.config.schema import (
     AnnotateMiddleware,
     FilterMiddleware,
@@ -29,27 +26,22 @@ from holodeck.config.schema import (
 )
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.events import Event
-from holodeck.core.usage import Price
-from holodeck.errors import ConfigError, StartError
-from holodeck.models.port import Model
+from holodeck.errors import ConfigError
 from holodeck.resilience.breaker import OnChange, StateChange
-from holodeck.resilience.breakers import Breakers, Dependency, log_change
+from holodeck.resilience.breakers import Breakers, log_change
 from holodeck.runs.runs import RunSettings, WhenBusy
 from holodeck.sessions.port import SessionStore
 
 if TYPE_CHECKING:
     from holodeck.files.limits import FileLimits
     from holodeck.files.reader import FileReader
-    from holodeck.models.settings import EndpointSettings
     from holodeck.tools.catalogue import Catalogue, Source
     from holodeck.wires.agui.middleware import Chain, Stage
 
 log = logging.getLogger(__name__)
 
 MAX_INSTRUCTIONS = 256 * 1024
-MAX_CONNECT = 10.0
 SEEING_PROVIDERS = frozenset({"openai", "gemini", "azure_openai"})
-DEMO_SECONDS_PER_WORD = 0.02  # slow enough to be seen streaming
 
 _FRONT_MATTER = re.compile(r"\A---\r?\n.*?\r?\n---\r?\n", re.DOTALL)
 
@@ -85,123 +77,6 @@ def _logged(on_change: OnChange | None) -> OnChange:
             on_change(change)
 
     return told
-
-
-def build_model(config: LoadedConfig, breakers: Breakers | None = None) -> Model:
-    """The model, with its fallbacks around it if there are any; behind circuit breakers, if they are wanted."""
-    first = config.agent.model
-    choices: list[tuple[Keys, ModelChoice]] = [(("model",), first)]
-    choices += [(("model", "fallback", number), choice) for number, choice in enumerate(first.fallback)]
-    models = [_priced(_model(config, keys, choice), choice) for keys, choice in choices]
-    if breakers is not None:
-        models = [
-            _guarded_model(config, breakers, model, choice) for model, (_, choice) in zip(models, choices, strict=True)
-        ]
-    if len(models) == 1:
-        return models[0]
-    from holodeck.models.fallback import FallbackModel
-
-    return FallbackModel(models)
-
-
-def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
-    if choice.provider == "demo":
-        return _demo_model()
-    from holodeck.models.openai_chat import OpenAIChatModel
-
-    return OpenAIChatModel(_endpoint_settings(config, keys, choice))
-
-
-def _demo_model() -> Model:
-    if find_spec("parsedatetime") is None:
-        raise StartError("The demo model is not installed: pip install 'holodeck-agents[demo]'")
-    from holodeck.models.demo.model import DemoModel
-
-    return DemoModel(delay=DEMO_SECONDS_PER_WORD)
-
-
-def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> "EndpointSettings":
-    """The settings of one endpoint, the same for every API."""
-    from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
-
-    return EndpointSettings(
-        provider=choice.provider,
-        model=choice.name,
-        endpoint=_endpoint(choice),
-        api_key=_api_key(config, keys, choice),
-        auth_token=choice.auth_token.get_secret_value() if choice.auth_token else None,
-        headers={name: value.get_secret_value() for name, value in choice.headers.items()},
-        temperature=choice.temperature,
-        top_p=choice.top_p,
-        max_tokens=choice.max_tokens,
-        reasoning=Reasoning(**choice.reasoning.model_dump()) if choice.reasoning else None,
-        verbosity=choice.verbosity,
-        stop=tuple(choice.stop),
-        seed=choice.seed,
-        tool_choice=choice.tool_choice,
-        parallel_tool_calls=choice.parallel_tool_calls,
-        service_tier=choice.service_tier,
-        provider_tools=tuple(choice.provider_tools),
-        cache=choice.cache,
-        betas=tuple(choice.betas),
-        extra=choice.extra,
-        deadlines=Deadlines(
-            connect=min(MAX_CONNECT, choice.timeout),
-            first_token=min(choice.timeout, _share_of_step(config, keys)),
-            idle=choice.timeout,
-        ),
-    )
-
-
-def _priced(model: Model, choice: ModelChoice) -> Model:
-    if choice.price is None:
-        return model
-    from holodeck.models.priced import PricedModel
-
-    return PricedModel(model, Price(**choice.price.model_dump()))
-
-
-def _share_of_step(config: LoadedConfig, keys: Keys) -> float:
-    """Seconds for the first token: a model with others behind it leaves them time, also when it is asked twice."""
-    step = config.agent.loop.iteration_timeout
-    models = 1 + len(config.agent.model.fallback)
-    is_last = keys == ("model", "fallback", models - 2) or models == 1
-    return step if is_last else 0.4 * step / (models - 1)
-
-
-def _guarded_model(config: LoadedConfig, breakers: Breakers, model: Model, choice: ModelChoice) -> Model:
-    """One breaker for each model of an endpoint: two entries of the file that mean the same share it."""
-    from holodeck.models.guarded import GuardedModel
-
-    url = urlsplit(choice.endpoint or "")
-    where = url.netloc + url.path.rstrip("/")  # without its query, which may hold a key
-    service = f"{model.name} at {where}" if where else model.name
-    return GuardedModel(model, breakers.of(Dependency.MODEL, service, config.agent.circuit_breakers.model))
-
-
-def _endpoint(choice: ModelChoice) -> str | None:
-    """Two short forms that HoloDeck's own files use: Azure's dated API, and Ollama without /v1."""
-    base = (choice.endpoint or "").rstrip("/")
-    if choice.provider == "azure_openai" and choice.api_version:
-        return f"{base}/openai/deployments/{choice.name}?api-version={choice.api_version}"
-    if choice.provider == "ollama" and base and not urlsplit(base).path:
-        return f"{base}/v1"
-    return choice.endpoint
-
-
-def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | None:
-    from holodeck.models.providers import PROVIDERS
-
-    provider = PROVIDERS[choice.provider]
-    named = choice.api_key.get_secret_value() if choice.api_key else None
-    key = named or config.environment.get(provider.key_variable)
-    if not key and provider.needs_key:
-        raise config.error(
-            (*keys, "api_key"),
-            f"set {provider.key_variable} in the environment or in .env beside {DEFAULT_NAME} "
-            "(or use provider: demo, which needs none)",
-        )
-    return key or None
 
 
 class PromptInstructions:

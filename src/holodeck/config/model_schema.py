@@ -26,6 +26,8 @@ HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, patt
 ANTHROPIC = "anthropic"
 SMALLEST_BUDGET = 1024  # Anthropic's
 _WITHOUT_BUDGET = frozenset({"openai", "azure_openai"})
+_WITHOUT_APIS = frozenset({ANTHROPIC, "gemini", "ollama", "demo"})
+_CHAT_ONLY = frozenset({("chat", "gemini"), ("chat", "ollama")})
 _ONLY_ANTHROPIC = ("auth_token", "betas")
 _NOT_ANTHROPIC = ("seed", "verbosity")
 
@@ -75,6 +77,10 @@ class ModelChoice(Block):
     """One model behind one endpoint."""
 
     provider: Provider = Field(description="Who serves the model; demo needs no key and no network")
+    api: Literal["auto", "chat", "responses"] = Field(
+        "auto",
+        description="Chat completions or the Responses API. auto: Responses for OpenAI's own reasoning models",
+    )
     name: ShortText = Field("", description="The provider's name of the model, e.g. gemini-2.5-flash")
     endpoint: Url | None = Field(
         None, description="An OpenAI-compatible URL; every provider but openai_compatible has a default"
@@ -134,6 +140,22 @@ class ModelChoice(Block):
                 "endpoint: https://api.anthropic.com/v1, api_key: ${ANTHROPIC_API_KEY}"
             )
         return provider
+
+    @field_validator("api")
+    @classmethod
+    def _api_fits(cls, api: str, info: ValidationInfo) -> str:
+        provider = info.data.get("provider")
+        if api != "auto" and provider in _WITHOUT_APIS and (api, provider) not in _CHAT_ONLY:
+            raise ValueError(f"provider {provider} has no api: {api}; leave it out")
+        return api
+
+    @field_validator("provider_tools")
+    @classmethod
+    def _can_be_sent(cls, tools: list[dict[str, Any]], info: ValidationInfo) -> list[dict[str, Any]]:
+        provider, api = info.data.get("provider"), info.data.get("api")
+        if tools and (api == "chat" or provider in ("gemini", "ollama", "demo")):
+            raise ValueError("chat completions have no such tools; set api: responses, or leave them out")
+        return tools
 
     @field_validator(*_ONLY_ANTHROPIC)
     @classmethod

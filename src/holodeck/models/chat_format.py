@@ -28,6 +28,7 @@ from holodeck.models.port import Prompt
 
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _ASSISTANT_MEMBERS = frozenset({"role", "content", "tool_calls", "function_call", "reasoning"})
+_OTHER_APIS = frozenset({"openai_responses", "anthropic"})  # what other APIs keep in `extra`; no chat endpoint knows it
 _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3", "audio/mp3": "mp3"}
 
 Chat = dict[str, Any]
@@ -36,7 +37,8 @@ Chat = dict[str, Any]
 def to_chat(prompt: Prompt) -> list[Chat]:
     """The `messages` of a request, the system prompt first."""
     system = [{"role": "system", "content": prompt.system}] if prompt.system else []
-    return system + [message_to_chat(message) for message in prompt.messages if not _is_empty(message)]
+    shown = (message_to_chat(message) for message in prompt.messages if not _is_empty(message))
+    return system + [{name: value for name, value in chat.items() if name not in _OTHER_APIS} for chat in shown]
 
 
 def message_to_chat(message: Message) -> Chat:

@@ -209,10 +209,15 @@ def usage_of(value: Any) -> TokenUsage | None:
     return TokenUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
-        reasoning_tokens=_count(value.get("completion_tokens_details"), "reasoning_tokens"),
-        cached_tokens=_count(value.get("prompt_tokens_details"), "cached_tokens"),
+        reasoning_tokens=_count(_details(value, "completion", "output"), "reasoning_tokens"),
+        cached_tokens=_count(_details(value, "prompt", "input"), "cached_tokens"),
         cost=_cost(value.get("cost")),
     )
+
+
+def _details(usage: dict[str, Any], *names: str) -> Any:
+    """The Responses API says input and output where chat completions say prompt and completion."""
+    return next((found for name in names if (found := usage.get(f"{name}_tokens_details"))), None)
 
 
 def _cost(value: Any) -> float | None:

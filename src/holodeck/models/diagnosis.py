@@ -42,7 +42,11 @@ _OVERFLOW = re.compile(
     r"|reduce the length of|maximum.{0,20}prompt.{0,10}length",
     re.IGNORECASE,
 )
-_FILTER = re.compile(r"content_filter|content management policy|data_inspection_failed|safety system", re.IGNORECASE)
+_FILTER = re.compile(
+    r"content_filter|content management policy|data_inspection_failed|safety system|invalid_prompt|usage policy"
+    r"|content_policy|policy_violation|bio_policy|cyber_policy",
+    re.IGNORECASE,
+)
 _BAD_KEY = re.compile(
     r"(invalid|incorrect|missing|no|expired).{0,12}api.?key|api.?key.{0,20}(not valid|invalid|expired|not found)"
     r"|invalid_api_key|authentication_error|permission_denied|unauthenticated",
@@ -52,7 +56,9 @@ _NO_CREDIT = re.compile(r"insufficient_quota|insufficient.{0,10}(balance|credit)
 _BUSY = re.compile(
     r"rate.?limit|too many requests|overloaded|resource_exhausted|unavailable|capacity|temporarily", re.IGNORECASE
 )
-_CALLERS_MISTAKE = re.compile(r"invalid_request|bad_request|invalid_argument|model_not_found|not_found", re.IGNORECASE)
+_CALLERS_MISTAKE = re.compile(
+    r"invalid_request|bad_request|invalid_argument|model_not_found|not_found|_image|image_|unsupported", re.IGNORECASE
+)
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([\d.]{1,10})s"')  # google.rpc.RetryInfo
 
 

@@ -6,6 +6,7 @@
 import logging
 from typing import Any
 
+from holodeck.errors import ModelError, ModelRejected
 from holodeck.models import payload
 from holodeck.models.answer import Answer
 from holodeck.models.body import AnswerStream
@@ -13,7 +14,7 @@ from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, models_url
 from holodeck.models.settings import EndpointSettings
-from holodeck.models.streamed import StreamedModel, call_ids
+from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 
 log = logging.getLogger(__name__)
 
@@ -43,3 +44,8 @@ class OpenAIChatModel(StreamedModel):
         log.info("%s does not take %s; it is left out from now on", self.name, refused_option)
         self._without |= {refused_option}
         return True
+
+    def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
+        failure = super()._failure_of(refusal)
+        is_of_other = type(failure) is ModelRejected and "v1/responses" in refusal.text
+        return ApiNotServed(failure.message) if is_of_other else failure

@@ -8,6 +8,7 @@ import msgspec
 from holodeck.errors import ConfigError
 
 _CHAT = "/chat/completions"
+_RESPONSES = "/responses"
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,6 +52,13 @@ def chat_url(provider: str, endpoint: str | None = None) -> str:
     return _with_path(_endpoint(provider, endpoint), _CHAT)
 
 
+def responses_url(provider: str, endpoint: str | None = None) -> str:
+    """The URL of the Responses API. Azure's dated API has it beside the deployments, not inside one."""
+    base = urlsplit(_endpoint(provider, endpoint))
+    path = base.path.partition("/deployments/")[0]
+    return _with_path(urlunsplit(base._replace(path=path)), _RESPONSES)
+
+
 def models_url(provider: str, endpoint: str | None = None) -> str:
     """The URL that lists models: the cheapest question that needs a valid key."""
     return _with_path(_endpoint(provider, endpoint), "/models")
@@ -66,7 +74,7 @@ def _endpoint(provider: str, endpoint: str | None) -> str:
         raise ConfigError(f"model.endpoint has to be a URL that begins with http:// or https://, not {url!r}.")
     if parts.username or parts.password:
         raise ConfigError("model.endpoint must not hold a user name or password; use model.api_key.")
-    path = parts.path.rstrip("/").removesuffix(_CHAT)
+    path = parts.path.rstrip("/").removesuffix(_CHAT).removesuffix(_RESPONSES)
     if provider == "azure_openai":
         path = _azure_path(path)
     return urlunsplit((parts.scheme, parts.netloc, path, parts.query, ""))

@@ -16,7 +16,15 @@ from urllib.parse import parse_qsl, urlsplit
 
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
-from holodeck.errors import ConfigError, ModelAuthFailed, ModelError, ModelProtocolError, ModelStalled, ModelTimeout
+from holodeck.errors import (
+    ConfigError,
+    ModelAuthFailed,
+    ModelError,
+    ModelProtocolError,
+    ModelRejected,
+    ModelStalled,
+    ModelTimeout,
+)
 from holodeck.http.client import Client, Exchange
 from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError
@@ -43,6 +51,10 @@ _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 _REQUEST_ID = re.compile(r"[\w.:/-]{1,100}")
 
 Sleep = Callable[[float], Awaitable[None]]
+
+
+class ApiNotServed(ModelRejected):
+    """The endpoint does not serve this API, or not for this model; it may serve another one."""
 
 
 class StreamedModel(ABC):

@@ -8,7 +8,8 @@ from typing import get_args
 from pydantic import ValidationError
 
 from holodeck.agent.agent import Agent
-from holodeck.config.build import build_agent, build_model
+from holodeck.config.build import build_agent
+from holodeck.config.build_model import build_model
 from holodeck.config.load import LoadedConfig
 from holodeck.config.model_schema import ModelChoice, Provider
 from holodeck.errors import ConfigError

@@ -1,0 +1,134 @@
+"""Items of a response's output that are not plain text: how they are shown, and what of them is kept for the next turn.
+
+Pure functions over the provider's JSON, which is kept as it came: the provider reads its own items again.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holodeck.models.chunks import cleaned, present
+
+KEPT = "openai_responses"  # the member of a message's `extra` that holds the items of its response
+
+Item = dict[str, Any]
+
+CALLS = frozenset({"function_call", "custom_tool_call"})  # for us to carry out
+FOR_CLIENTS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
+_TEXT = frozenset({None, "output_text", "text"})
+_OUTPUT_ONLY = frozenset({"logprobs"})
+_LONGEST_RESULT = 4000
+
+
+def kind_of(item: Item) -> str:
+    """The item's type; some gateways leave it out."""
+    kind = item.get("type")
+    if isinstance(kind, str) and kind:
+        return kind
+    if "arguments" in item:
+        return "function_call"
+    return "reasoning" if "summary" in item else "message"
+
+
+def is_shown(item: Item) -> bool:
+    """Whether the item is a tool that the provider ran itself."""
+    kind = str(item.get("type", ""))
+    return kind not in CALLS and (kind.endswith("_call") or kind == "mcp_list_tools")
+
+
+def shown_name(item: Item) -> str:
+    """The tool's name: web_search, code_interpreter, or what an MCP server calls its tool."""
+    kind = str(item.get("type", ""))
+    name = item.get("name")
+    if isinstance(name, str) and name:
+        return name
+    return kind.removesuffix("_call")
+
+
+def shown_arguments(item: Item) -> str:
+    """What the tool was asked to do, as JSON text."""
+    if isinstance(item.get("arguments"), str):
+        return str(item["arguments"])
+    asked = {
+        name: item[name]
+        for name in ("action", "queries", "code", "revised_prompt", "server_label")
+        if present(item.get(name))
+    }
+    if isinstance(asked.get("action"), dict):
+        action = {name: value for name, value in asked.pop("action").items() if name != "sources" and present(value)}
+        asked |= action
+    return json.dumps(cleaned(asked), ensure_ascii=False)
+
+
+def shown_result(item: Item) -> tuple[str, bool]:
+    """What came of it as text, and whether it failed. Images are named, not shown."""
+    failed = item.get("status") == "failed" or present(item.get("error"))
+    text = _result_text(item)
+    return cleaned(text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} […]"), failed
+
+
+def _result_text(item: Item) -> str:  # noqa: PLR0911  a table of what each kind of item calls its result
+    if present(error := item.get("error")):
+        message = error.get("message") if isinstance(error, dict) else error
+        return message if isinstance(message, str) else json.dumps(error, ensure_ascii=False, default=str)
+    if item.get("type") == "image_generation_call" and present(item.get("result")):
+        return f"[image/{item.get('output_format') or 'png'}]"
+    if isinstance(item.get("output"), str):
+        return str(item["output"])
+    if isinstance(item.get("tools"), list):
+        names = (tool.get("name") for tool in item["tools"] if isinstance(tool, dict))
+        return ", ".join(str(name) for name in names)
+    if isinstance(item.get("outputs"), list):
+        return "\n".join(_output_text(output) for output in item["outputs"] if isinstance(output, dict))
+    if present(item.get("results")):
+        return json.dumps(item["results"], ensure_ascii=False, default=str)
+    action = item.get("action")
+    if isinstance(action, dict) and present(action.get("sources")):
+        return json.dumps(action["sources"], ensure_ascii=False, default=str)
+    return str(item.get("status") or "completed")
+
+
+def _output_text(output: Item) -> str:
+    logs = output.get("logs")
+    return logs if isinstance(logs, str) else f"[{output.get('type', 'output')}]"
+
+
+def kept(items: Sequence[Item]) -> dict[str, Any]:
+    """The `extra` of the message: its items, if there is more to them than a text and calls after it."""
+    slim = [slimmed(item) for item in items]
+    if all(_is_plain(item) for item in slim) and _text_comes_first(slim):
+        return {}
+    return {KEPT: {"items": slim}}
+
+
+def slimmed(item: Item) -> Item:
+    """The item without what the message itself holds. A call's name and arguments are in its ToolCall."""
+    kind = item.get("type")
+    if kind in CALLS:
+        return {"type": kind}
+    if kind != "message":
+        return dict(cleaned(item))
+    content = item.get("content")
+    parts = [_without_logprobs(part) for part in content if isinstance(part, dict)] if isinstance(content, list) else []
+    return dict(cleaned({**item, "content": parts}))
+
+
+def _without_logprobs(part: Item) -> Item:
+    return {name: value for name, value in part.items() if name not in _OUTPUT_ONLY}
+
+
+def _is_plain(item: Item) -> bool:
+    """Whether nothing is lost when only the text of a message, or the ToolCall of a call, is kept."""
+    if item.get("type") == "reasoning":
+        return not (present(item.get("encrypted_content")) or present(item.get("content")))
+    if item.get("type") != "message":
+        return item.get("type") in CALLS
+    return not present(item.get("phase")) and all(
+        part.get("type") in _TEXT and not present(part.get("annotations")) for part in item["content"]
+    )
+
+
+def _text_comes_first(items: Sequence[Item]) -> bool:
+    messages = [place for place, item in enumerate(items) if item.get("type") == "message"]
+    calls = [place for place, item in enumerate(items) if item.get("type") in CALLS]
+    return len(messages) <= 1 and (not messages or not calls or messages[0] < calls[0])

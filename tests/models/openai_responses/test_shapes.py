@@ -1,0 +1,166 @@
+"""Every shape of a Responses stream: what it means, and that no cut makes it mean something else."""
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holodeck.errors import ContentFiltered, ModelError, ModelTruncated
+from holodeck.models.body import AnswerStream
+from holodeck.models.chunks import InBandError, Malformed
+from holodeck.models.openai_responses.growing_response import GrowingResponse
+from holodeck.models.openai_responses.output_items import KEPT
+from holodeck.models.port import ModelReply
+from tests.models.heard import Heard
+from tests.models.openai_responses.response_streams import (
+    OPENING,
+    SHAPES,
+    Shape,
+    completed,
+    ev,
+    message,
+    response,
+    text_events,
+)
+
+
+def read(body: bytes, *cuts: int) -> tuple[ModelReply, Heard]:
+    heard = Heard()
+    stream = AnswerStream(GrowingResponse(heard))
+    edges = sorted({0, len(body), *cuts})
+    for start, end in pairwise(edges):
+        stream.feed(body[start:end])
+    return stream.end(), heard
+
+
+def as_shown(heard: Heard) -> list[tuple[str, str, str]]:
+    results = {piece[1]: piece[2] for piece in heard.said if piece[0] == "answered"}
+    return [(call.name, call.arguments, results[call.id]) for call in heard.ended if call.id in results]
+
+
+def assert_means(shape: Shape, reply: ModelReply, heard: Heard) -> None:
+    assert reply.text == heard.words == shape.text
+    assert reply.reasoning == heard.thoughts == shape.reasoning
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [call[1:] for call in shape.calls]
+    for made, (given_id, *_) in zip(reply.tool_calls, shape.calls, strict=True):
+        assert given_id in (None, made.id)
+    assert reply.finish_reason == shape.finish
+    assert reply.usage == shape.usage
+    assert as_shown(heard) == shape.shown
+    assert heard.warnings == shape.warnings
+    kept = reply.extra.get(KEPT, {}).get("items")
+    assert (None if kept is None else [item["type"] for item in kept]) == shape.items
+    for call in reply.tool_calls:
+        said = "".join(piece[2] for piece in heard.said if piece[:2] == ("arguments", call.id))
+        assert said == call.arguments
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_stream_means_what_it_means(name):
+    assert_means(SHAPES[name], *read(SHAPES[name].body))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_reads_of_one_byte_make_no_difference(name):
+    body = SHAPES[name].body
+    assert_means(SHAPES[name], *read(body, *range(len(body))))
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_a_stream_that_is_cut_is_never_taken_for_a_whole_one(name):
+    """At every byte: an error, or the whole answer; what the listener got is a beginning of it."""
+    shape = SHAPES[name]
+    for cut in range(len(shape.body)):
+        heard = Heard()
+        stream = AnswerStream(GrowingResponse(heard))
+        try:
+            stream.feed(shape.body[:cut])
+            reply = stream.end()
+        except (ModelError, Malformed):
+            assert shape.text.startswith(heard.words), cut
+            assert shape.reasoning.startswith(heard.thoughts), cut
+        else:
+            assert_means(shape, reply, heard)
+
+
+@settings(max_examples=60, deadline=None)
+@given(name=st.sampled_from(sorted(SHAPES)), cuts=st.lists(st.integers(1, 4000), max_size=8))
+def test_any_reads_make_no_difference(name, cuts):
+    assert_means(SHAPES[name], *read(SHAPES[name].body, *(cut for cut in cuts if cut < len(SHAPES[name].body))))
+
+
+ERRORS = {
+    "an error event": {"type": "error", "code": "server_error", "message": "no", "param": None},
+    "an error in an error event": {"type": "error", "error": {"code": "server_error", "message": "no"}},
+    "failed": ev("failed", response=response("failed", error={"code": "server_error", "message": "no"})),
+    "failed without a reason": ev("failed", response=response("failed")),
+    "completed that failed": ev("completed", response=response("failed", error={"code": "rate_limit_exceeded", "message": "no"})),
+    "cancelled": ev("cancelled", response=response("cancelled")),
+    "an error without a type": {"error": {"code": 502, "message": "no"}},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ERRORS)
+def test_a_failure_inside_the_stream_is_one(name):
+    with pytest.raises(InBandError) as caught:
+        read(Shape([*OPENING, *text_events(0, "Hi")[:3], ERRORS[name]]).body)
+    assert "no" in str(caught.value.value) or "was" in str(caught.value.value)
+
+
+REFUSALS = {
+    "deltas": [
+        ev("refusal.delta", item_id="msg_1", output_index=0, content_index=0, delta="I can"),
+        ev("refusal.delta", item_id="msg_1", output_index=0, content_index=0, delta="not."),
+        ev("refusal.done", item_id="msg_1", output_index=0, content_index=0, refusal="I cannot."),
+        completed(message("", content=[{"type": "refusal", "refusal": "I cannot."}])),
+    ],
+    "done only": [completed(message("", content=[{"type": "refusal", "refusal": "I cannot."}]))],
+}
+
+
+@pytest.mark.parametrize("name", REFUSALS)
+def test_a_refusal_is_shown_and_is_an_error(name):
+    heard = Heard()
+    stream = AnswerStream(GrowingResponse(heard))
+    stream.feed(Shape([*OPENING, *REFUSALS[name]]).body)
+    with pytest.raises(ContentFiltered):
+        stream.end()
+    assert heard.words == "I cannot."
+
+
+def test_the_filter_of_the_provider_is_an_error():
+    end = ev("incomplete", response=response("incomplete", incomplete_details={"reason": "content_filter"}))
+    with pytest.raises(ContentFiltered):
+        read(Shape([*OPENING, *text_events(0, "Hi")[:3], end]).body)
+
+
+def test_an_end_without_an_end_is_an_error():
+    with pytest.raises(ModelTruncated):
+        read(Shape([*OPENING, *text_events(0, "Hi")]).body)
+
+
+def test_a_failed_tool_of_the_provider_is_shown_as_failed():
+    _, heard = read(SHAPES["openai: MCP call that failed"].body)
+    assert [piece for piece in heard.said if piece[0] == "answered"] == [("answered", "mcp_1", "no", "failed")]
+
+
+def test_what_is_kept_is_what_came():
+    reply, _ = read(SHAPES["openai: web search with citations"].body)
+    search, said = reply.extra[KEPT]["items"]
+    assert search["action"] == {"type": "search", "query": "tides"}
+    assert said["content"][0]["annotations"][0]["url"] == "https://example.org/"
+    reply, _ = read(SHAPES["openai: reasoning with two summaries, then text"].body)
+    assert reply.extra[KEPT]["items"][0]["encrypted_content"] == "gAAAAA-secret"
+
+
+def test_debug_passes_the_events_on():
+    heard = Heard()
+    stream = AnswerStream(GrowingResponse(heard, debug=True))
+    stream.feed(SHAPES["openai: text"].body)
+    assert stream.end().text == "Hello wörld 😀"
+    assert [raw["type"] for raw in heard.raws][:3] == [
+        "response.created",
+        "response.in_progress",
+        "response.output_item.added",
+    ]
