@@ -145,7 +145,7 @@ THREATS = (
     ),
     Requirement(
         "T27",
-        "Client supplies system/assistant/tool messages, tools, state (AG-UI RunAgentInput) → Server history wins: from the client only the *new* user message(s) are taken; system/developer roles refused; tool results accepted only for open frontend tool-call ids of this run; frontend tools may not shadow server tools; state size <= 256 kB, JSON-patch <= 100 ops",
+        "Client supplies system/assistant/tool messages, tools, state (AG-UI RunAgentInput) → On a session that has messages, server history wins: from the client only *new* user messages are taken, or a rewind; on an unknown one texts and calls of its own tools are adopted and marked, never server tools, never approvals (sessions.client_history); system/developer roles refused; tool results accepted only for open frontend tool-call ids of this run; frontend tools may not shadow server tools; state size <= 256 kB, JSON-patch <= 100 ops",
         "reliability 2",
     ),
     Requirement(

@@ -1,11 +1,11 @@
 """What one run is given: who asks, what is new, and the conversation it goes on with."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import ToolMessage, UserMessage
+from holodeck.core.messages import Message, ToolMessage
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.request import FileNote, Resume
 from holodeck.core.tools import ToolSchema
@@ -24,7 +24,8 @@ class AgentContext:
     """The whole world of one run."""
 
     conversation: Conversation = field(default_factory=Transcript)
-    input: Sequence[UserMessage] = ()
+    input: Sequence[Message] = ()  # what this run adds to the conversation
+    history_note: Mapping[str, int] = field(default_factory=dict)  # what became of the client's history, in counts
     client_results: Sequence[ToolMessage] = ()  # answers to frontend tools of the run before
     resume: Sequence[Resume] = ()
     client_tools: Sequence[ToolSchema] = ()

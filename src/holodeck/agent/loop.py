@@ -18,15 +18,15 @@ from holodeck.agent.budget import Spending
 from holodeck.agent.compaction import Compaction
 from holodeck.agent.context import AgentContext
 from holodeck.agent.emitter import RunEmitter, reason_for_cut
-from holodeck.agent.kept_results import KeptResults
+from holodeck.agent.kept_results import READ_RESULT, KeptResults
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import initial_state, prompt_for
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.tool_calls import Batch, ToolRunner
-from holodeck.core.events import TOOLS_UNAVAILABLE, CustomSent, Emit, Interrupt, MessagesReplaced, Outcome
+from holodeck.core.events import HISTORY, TOOLS_UNAVAILABLE, CustomSent, Emit, Interrupt, MessagesReplaced, Outcome
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, now
+from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, can_be_answered, now
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import (
     BadToolArguments,
@@ -39,11 +39,12 @@ from holodeck.errors import (
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.tools.port import ToolContext
-from holodeck.tools.state import StateToolset
+from holodeck.tools.state import UPDATE_STATE, StateToolset
 
 log = logging.getLogger(__name__)
 
 FILES = "holodeck.files"  # the custom event that says what the model received of each file
+OWN_TOOLS = (READ_RESULT.name, UPDATE_STATE.name)  # tools that the loop itself brings
 REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be used
 
 
@@ -192,10 +193,11 @@ class _Run:
     # before the first step
 
     async def _accept(self) -> None:
-        if self.context.input:
-            await self.context.conversation.commit(list(self.context.input))
-        if not self.context.conversation.messages:
+        conversation, new = self.context.conversation, self.context.input
+        if not can_be_answered(new or conversation.messages):
             raise InvalidRequest("There is no message to answer.", field="messages")
+        if new:
+            await conversation.commit(list(new))
 
     async def _settle(self) -> None:
         """Brings a step that waited for somebody to its end, with what they answered."""
@@ -263,6 +265,8 @@ class _Run:
     def _emit_files(self) -> None:
         if self.context.files:
             self.emit(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
+        if self.context.history_note:
+            self.emit(CustomSent(HISTORY, dict(self.context.history_note)))
 
     def _emit_state(self) -> None:
         if self.state is None:

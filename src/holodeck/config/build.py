@@ -29,6 +29,7 @@ from holodeck.core.events import Event
 from holodeck.errors import ConfigError
 from holodeck.resilience.breaker import OnChange, StateChange
 from holodeck.resilience.breakers import Breakers, log_change
+from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.runs import RunSettings, WhenBusy
 from holodeck.sessions.port import SessionStore
 
@@ -224,6 +225,7 @@ def build_run_settings(config: LoadedConfig) -> RunSettings:
         detach_grace=runs.detach_grace,
         replay_window=runs.replay_window,
         when_busy=WhenBusy(config.agent.sessions.busy),
+        client_history=ClientHistory(config.agent.sessions.client_history),
         max_log_events=runs.max_log_events,
     )
 

@@ -29,6 +29,9 @@ class SessionSettings(Block):
     )
     max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
     history: HistorySettings = Field(HistorySettings(), description="The same in more detail")
+    client_history: Literal["adopt", "ignore"] = Field(
+        "adopt", description="What a client's history counts on a session that the server does not know"
+    )
     busy: Literal["queue", "reject"] = Field(
         "queue", description="A second message while a run is going on: wait, or 409"
     )

@@ -56,6 +56,10 @@ class Event(msgspec.Struct, frozen=True, tag=True, tag_field="type"):
     """Any event. `gc=False` on the frequent ones below: they hold only strings, the collector need not look at them."""
 
 
+HISTORY = "holodeck.history"
+"""The custom event that says what became of a client's history, in counts: adopted, left_out, rewound."""
+
+
 class RunStarted(Event, frozen=True, tag=True):
     run_id: str
     session_id: str

@@ -83,6 +83,7 @@ class AssistantMessage(
     reasoning: str = ""
     tokens_used: TokenUsage | None = None
     cut: str | None = None
+    from_client: bool = False  # adopted from a client's history; no model of ours said it
     extra: dict[str, Any] = {}
     id: str = msgspec.field(default_factory=new_ulid)
     timestamp: datetime = msgspec.field(default_factory=now)
@@ -95,6 +96,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_
     name: str
     content: Content
     failed: bool = False
+    from_client: bool = False  # adopted from a client's history
     id: str = msgspec.field(default_factory=new_ulid)
     timestamp: datetime = msgspec.field(default_factory=now)
 
@@ -111,6 +113,15 @@ def unanswered(messages: Iterable[Message]) -> list[ToolCall]:
         elif isinstance(message, ToolMessage):
             open_calls.pop(message.call_id, None)
     return list(open_calls.values())
+
+
+def can_be_answered(messages: Sequence[Message]) -> bool:
+    """Whether a model may be asked with this history: it does not end with an answer, or with one that was cut.
+
+    A model that finds its own complete answer last repeats it, or its provider refuses the request.
+    """
+    last = messages[-1] if messages else None
+    return last is not None and not (isinstance(last, AssistantMessage) and last.cut is None)
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -1,30 +1,222 @@
-"""What of a request is new: the client's history merged with ours by message id.
+"""What a client's copy of the conversation means for ours. Pure functions; messages are matched by their ids.
 
-What the server has stored wins. From the client come only the user's new messages at the end, and results of tools
-that were given to it: it cannot put words into the assistant's mouth (T27).
+A session that has messages: ours counts. The client may add user messages, and it may go back, to regenerate an answer
+or to change what the user wrote. It cannot add assistant messages, tool calls or tool results (T27).
+
+A session that has none (new, expired, deleted): the client's copy is all there is, and it is adopted: the texts of user
+and assistant, calls and results of the client's own tools. Calls of server tools and their results are left out, since
+nothing shows that they happened. Adopted messages are marked `from_client`.
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
 from typing import Any
 
+import msgspec
+
 from holodeck.agent.context import AgentContext
-from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage
+from holodeck.core.messages import (
+    AssistantMessage,
+    Content,
+    Message,
+    PendingStep,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    can_be_answered,
+    text_of,
+)
 from holodeck.core.request import RunRequest
 from holodeck.core.zones import is_zone, local_zone
-from holodeck.errors import HoloDeckError
+from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.sessions.port import Conversation
+
+
+class ClientHistory(StrEnum):
+    """What becomes of a client's history on a session without messages."""
+
+    ADOPT = "adopt"
+    IGNORE = "ignore"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Change:
+    """What a request does to a session's messages: rewind first, then append."""
+
+    append: Sequence[Message] = ()
+    rewind_before: str | None = None  # the id of a stored user message; it and all that follows goes
+    adopted: int = 0  # how many messages at the beginning of `append` are the client's history
+    left_out: int = 0  # how many messages and calls of the client's history were not adopted
+    rewound: int = 0  # how many stored messages are gone afterwards
+
+    @property
+    def note(self) -> dict[str, int]:
+        """What clients are shown of it; empty if messages were only added."""
+        counts = {"adopted": self.adopted, "left_out": self.left_out, "rewound": self.rewound}
+        return {name: count for name, count in counts.items() if count}
+
+
+def change_of(
+    request: RunRequest,
+    stored: Sequence[Message],
+    pending: PendingStep | None,
+    *,
+    server_tools: Collection[str] = (),
+    unknown: ClientHistory = ClientHistory.ADOPT,
+) -> Change:
+    """What this request does to a session that holds `stored` and waits for `pending`."""
+    sent = request.messages
+    if stored or pending is not None:
+        return matched(sent, stored, pending, answers=_answers(request, pending))
+    if unknown is ClientHistory.IGNORE:
+        return Change(append=_new_at_end(sent, {}))
+    return adopted(sent, {tool.name for tool in request.client_tools}.difference(server_tools))
+
+
+def matched(
+    sent: Sequence[Message], stored: Sequence[Message], pending: PendingStep | None = None, *, answers: bool = False
+) -> Change:
+    """For a session with messages. `answers`: the request answers the step that waits, so nothing is rewound."""
+    known = {message.id: place for place, message in enumerate(stored)}
+    if answers:
+        return Change(append=_new_at_end(sent, known))
+    edited = next((place for place, message in enumerate(sent) if _is_edited(message, stored, known)), None)
+    if edited is not None:
+        message = sent[edited]
+        return _rewound(stored, known[message.id], [message, *_new_at_end(sent[edited + 1 :], known)])
+    new, common = _new_at_end(sent, known), _common(sent, stored, pending)
+    return Change(append=new) if common is None else _rewound(stored, common, new)
+
+
+def adopted(sent: Sequence[Message], own_tools: Collection[str]) -> Change:
+    """For a session without messages. `own_tools` are the names of the tools that the client carries out itself."""
+    taken = list(_adoptable(sent, own_tools))
+    left_out = _messages_and_calls(sent) - _messages_and_calls(taken)
+    return Change(append=taken, adopted=first_of_use(taken), left_out=left_out)
+
+
+def first_of_use(sent: Sequence[Message]) -> int:
+    """Where the messages after the last assistant message begin. Those before it are history."""
+    return next((i + 1 for i in reversed(range(len(sent))) if isinstance(sent[i], AssistantMessage)), 0)
+
+
+def _answers(request: RunRequest, pending: PendingStep | None) -> bool:
+    if request.resume:
+        return True
+    waiting = () if pending is None else pending.client_calls
+    return any(isinstance(message, ToolMessage) and message.call_id in waiting for message in request.messages)
+
+
+def _new_at_end(sent: Sequence[Message], known: Collection[str]) -> list[Message]:
+    """The user messages at the end of what was sent that are not stored yet."""
+    start = len(sent)
+    while start > 0 and isinstance(sent[start - 1], UserMessage) and sent[start - 1].id not in known:
+        start -= 1
+    return list(sent[start:])
+
+
+def _common(sent: Sequence[Message], stored: Sequence[Message], pending: PendingStep | None) -> int | None:
+    """How many stored messages stay if the client went back; None if it did not.
+
+    It did if what it has of our messages is a proper prefix of ours. Tool results are not compared: they stand or fall
+    with the message that holds their calls.
+    """
+    ours = [message.id for message in stored if not isinstance(message, ToolMessage)]
+    kept, waiting = len(ours), 0 if pending is None else 1
+    if pending is not None:
+        ours.append(pending.assistant.id)
+    known = set(ours)
+    theirs = [message.id for message in sent if message.id in known and not isinstance(message, ToolMessage)]
+    if not theirs or len(theirs) == kept + waiting or theirs != ours[: len(theirs)]:
+        return None
+    if len(theirs) == kept:  # all but the step that waits
+        return len(stored)
+    return next(place for place, message in enumerate(stored) if message.id == ours[len(theirs)])
+
+
+def _rewound(stored: Sequence[Message], keep: int, new: Sequence[Message]) -> Change:
+    """Keeps the first `keep` stored messages and appends the new ones.
+
+    Stores cut only before a user message. Where the cut is elsewhere, the turn that it is in is cut off and its beginning
+    appended again.
+    """
+    cut = keep
+    while cut < len(stored) and cut >= 0 and not isinstance(stored[cut], UserMessage):
+        cut -= 1
+    if cut == len(stored):
+        cut = next((i for i in reversed(range(len(stored))) if isinstance(stored[i], UserMessage)), -1)
+    if cut < 0:  # no user message to cut before: ours stays
+        return Change(append=new)
+    append = [*stored[cut:keep], *new]
+    if not can_be_answered(append or stored[:keep]):
+        raise InvalidRequest("There is no message to answer.", field="messages")
+    return Change(append=append, rewind_before=stored[cut].id, rewound=max(1, len(stored) - keep))
+
+
+def _is_edited(message: Message, stored: Sequence[Message], known: Mapping[str, int]) -> bool:
+    if not isinstance(message, UserMessage) or message.id not in known:
+        return False
+    ours = stored[known[message.id]]
+    return isinstance(ours, UserMessage) and not _has_our_text(message.content, ours.content)
+
+
+def _has_our_text(theirs: Content, ours: Content) -> bool:
+    """Whether a client's copy of a user message has the text that we stored.
+
+    Files make the two differ without an edit: we store what was read from them as parts of their own; a client has the
+    files, or what a snapshot showed it, or neither. So the texts are unchanged if all of them are among ours, in order.
+    """
+    if _words(text_of(theirs)) == _words(text_of(ours)):
+        return True
+    stored = iter([_words(text) for text in _texts(ours)])
+    return all(words in stored for words in map(_words, _texts(theirs)) if words)
+
+
+def _texts(content: Content) -> list[str]:
+    return [content] if isinstance(content, str) else [part.text for part in content if isinstance(part, TextPart)]
+
+
+def _words(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _adoptable(sent: Sequence[Message], own_tools: Collection[str]) -> Iterator[Message]:
+    places = {message.call_id: place for place, message in enumerate(sent) if isinstance(message, ToolMessage)}
+    for place, message in enumerate(sent):
+        if isinstance(message, UserMessage):
+            yield message
+        elif isinstance(message, AssistantMessage):
+            own = {call.id: call for call in message.tool_calls if call.name in own_tools}
+            answered = {id_: places.pop(id_) for id_ in own if places.get(id_, -1) > place}
+            yield from _step(message, [own[id_] for id_ in answered], [sent[each] for each in answered.values()])
+
+
+def _step(message: AssistantMessage, calls: Sequence[ToolCall], results: Sequence[Message]) -> Iterator[Message]:
+    """An assistant message and the results of its calls, together; nothing if it says nothing and calls nothing."""
+    if message.content.strip() or calls:
+        yield msgspec.structs.replace(message, tool_calls=tuple(calls), from_client=True)
+    for call, result in zip(calls, results, strict=True):
+        yield msgspec.structs.replace(result, name=call.name, from_client=True)
+
+
+def _messages_and_calls(messages: Sequence[Message]) -> int:
+    return len(messages) + sum(len(each.tool_calls) for each in messages if isinstance(each, AssistantMessage))
 
 
 def context_of(
     request: RunRequest,
+    change: Change,
     conversation: Conversation,
     session_id: str,
+    *,
     why_stopped: Callable[[], HoloDeckError | None],
 ) -> AgentContext:
-    new = new_messages(request.messages, conversation.messages)
     return AgentContext(
         conversation=conversation,
-        input=[message for message in new if isinstance(message, UserMessage)],
+        input=change.append,
+        history_note=change.note,
         client_results=[message for message in request.messages if isinstance(message, ToolMessage)],
         resume=request.resume,
         client_tools=request.client_tools,
@@ -39,20 +231,6 @@ def context_of(
         timezone=_timezone_of(request.properties),
         why_stopped=why_stopped,
     )
-
-
-def first_of_use(sent: Sequence[Message]) -> int:
-    """Where in a client's history that begins which may be taken from it; all before is told by our own."""
-    return next((i + 1 for i in reversed(range(len(sent))) if isinstance(sent[i], AssistantMessage)), 0)
-
-
-def new_messages(sent: Sequence[Message], stored: Sequence[Message]) -> Sequence[Message]:
-    """The user's messages at the end of what was sent that are not stored yet."""
-    known = {message.id for message in stored}
-    start = len(sent)
-    while start > 0 and isinstance(sent[start - 1], UserMessage) and sent[start - 1].id not in known:
-        start -= 1
-    return sent[start:]
 
 
 def _timezone_of(properties: Mapping[str, Any]) -> str:

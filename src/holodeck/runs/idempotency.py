@@ -22,6 +22,7 @@ class RunKey(NamedTuple):
     owner: Owner
     name: str
     header_name: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
+    part: bytes = b""  # tells a resume under a run's own id from the request that began the run
 
 
 class _Beginning:

@@ -14,6 +14,7 @@ from datetime import datetime
 from enum import StrEnum
 
 from holodeck.agent.agent import Agent
+from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
 from holodeck.agent.response import AgentResponse
@@ -30,7 +31,7 @@ from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
-from holodeck.runs.client_history import context_of
+from holodeck.runs.client_history import Change, ClientHistory, change_of, context_of
 from holodeck.runs.log import MAX_EVENTS, RunLog
 from holodeck.runs.session_queue import QueueSlot, SessionQueue
 from holodeck.sessions.port import Conversation, SessionStore
@@ -58,6 +59,7 @@ class RunSettings:
     detach_grace: float = 30.0
     replay_window: float = 120.0
     when_busy: WhenBusy = WhenBusy.QUEUE
+    client_history: ClientHistory = ClientHistory.ADOPT
     max_log_events: int = MAX_EVENTS
     max_queued: int = 20  # runs that wait on one session: one conversation must not take all places of the server
 
@@ -83,6 +85,8 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
     watch: Emit | None = None  # told of everything but deltas
+    earlier: "Run | None" = None  # the part that this run continues under the same id: it ended with an interrupt
+    first_number: int = 0  # the number of the log's first event, as readers count over all parts
 
     def __post_init__(self) -> None:
         self.log.notice = self._note
@@ -101,6 +105,16 @@ class Run:
             self.finished_at, self.ended = now(), time.monotonic()
         if self.watch is not None:
             self.watch(event)
+
+    @property
+    def parts(self) -> "list[Run]":
+        """The runs that readers of this id follow, oldest first; this one is the last."""
+        return [*(self.earlier.parts if self.earlier else ()), self]
+
+    @property
+    def events(self) -> int:
+        """How many events all parts have written."""
+        return self.first_number + len(self.log)
 
     @property
     def seconds(self) -> float:
@@ -153,16 +167,18 @@ class Runs:
         owner = request.owner
         session_id = request.session_id or new_ulid()
         session = (owner, session_id)
+        self._part_before(request, session)
         await self._check(request, session)
         self._refuse_if_busy(session)
-        if (owner, request.run_id) in self._runs:
-            raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
+        earlier = self._part_before(request, session)  # another request may have come meanwhile
         run = Run(
             request=request,
             run_id=request.run_id,
             session_id=session_id,
             owner=owner,
             log=RunLog(self._settings.max_log_events),
+            earlier=earlier,
+            first_number=0 if earlier is None else earlier.events,
         )
         run.watch = self._watch(run) if self._watch else None
         self._runs[owner, run.run_id] = run
@@ -181,7 +197,12 @@ class Runs:
 
     def knows(self, run: Run) -> bool:
         """Whether a run can still be read. Its id may be another's by now, if its session was forgotten before."""
-        return self._runs.get((run.owner, run.run_id)) is run
+        latest = self._runs.get((run.owner, run.run_id))
+        return latest is not None and run in latest.parts
+
+    def latest(self, run: Run) -> Run:
+        """The last part of a run that was continued under its own id; the run itself if it was not."""
+        return self._runs.get((run.owner, run.run_id), run)
 
     def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:
         """The runs of a session that can still be read, oldest first."""
@@ -230,6 +251,21 @@ class Runs:
         for run in self.active:
             self.stop(run, why)
 
+    def _part_before(self, request: RunRequest, session: OwnedId) -> Run | None:
+        """The run that a resume under its own id continues. InvalidRequest if the id is taken by any other run.
+
+        CopilotKit resumes so. It is accepted once: from then on the id belongs to the continuation.
+        """
+        run = self._runs.get((request.owner, request.run_id))
+        if run is None:
+            return None
+        ending = run.log.since(max(0, len(run.log) - 1)) if run.log.ended else ()
+        asked = {each.id for event in ending if isinstance(event, RunFinished) for each in event.interrupts}
+        answers = {each.interrupt_id for each in request.resume}
+        if (run.owner, run.session_id) != session or not answers or not answers <= asked:
+            raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
+        return run
+
     async def _check(self, request: RunRequest, session: OwnedId) -> None:
         """Refuses before the first byte what can be refused by then."""
         self._refuse_if_busy(session)
@@ -254,8 +290,10 @@ class Runs:
             async with slot:
                 run.state = RunState.RUNNING
                 await self._store.create(run.session_id, owner=run.owner)
-                run.conversation = conversation = await self._store.open(run.session_id, owner=run.owner)
-                context = context_of(run.request, conversation, run.session_id, lambda: run.stopped_by)
+                change, run.conversation = await self._opened(run)
+                context = context_of(
+                    run.request, change, run.conversation, run.session_id, why_stopped=lambda: run.stopped_by
+                )
                 run.response = await run_loop(self._agent, context, run.emit)
         except asyncio.CancelledError:
             self._emit_ending(run, run.stopped_by)
@@ -266,6 +304,27 @@ class Runs:
             self._emit_ending(
                 run, InternalError("The run failed because of an internal error; the server's log has it.")
             )
+
+    async def _opened(self, run: Run) -> tuple[Change, Conversation]:
+        """The conversation, rewound to where the client is if it went back, and what is new."""
+        conversation = await self._store.open(run.session_id, owner=run.owner)
+        change = change_of(
+            run.request,
+            conversation.messages,
+            conversation.pending,
+            server_tools=self._server_tools(),
+            unknown=self._settings.client_history,
+        )
+        if change.rewind_before is not None:
+            await self._store.rewind(run.session_id, change.rewind_before, owner=run.owner)
+            conversation = await self._store.open(run.session_id, owner=run.owner)
+        return change, conversation
+
+    def _server_tools(self) -> set[str]:
+        """Names that a client's own tools cannot have, those of tools that are withdrawn at the moment included."""
+        tools = self._agent.tools
+        withdrawn = [name for server in tools.health() for name in server.withdrawn]
+        return {*OWN_TOOLS, *withdrawn, *(schema.name for schema in tools.schemas())}
 
     def _ended(self, run: Run, slot: QueueSlot) -> None:
         """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
@@ -303,7 +362,7 @@ class Runs:
             self._forget(run)
 
     def _forget(self, run: Run) -> None:
-        if self.knows(run):
+        if self._runs.get((run.owner, run.run_id)) is run:
             del self._runs[run.owner, run.run_id]
         session = (run.owner, run.session_id)
         remaining = [other for other in self._by_session.get(session, ()) if other is not run]

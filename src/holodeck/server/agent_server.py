@@ -10,6 +10,7 @@ from holodeck.core.owner import Owner
 from holodeck.errors import NotReady, Overloaded
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
+from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.idempotency import Idempotency, RunKey
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.connection_limit import ConnectionLimit
@@ -54,7 +55,8 @@ class AgentServer:
         )
         self.slots = StreamSlots(self.settings.use.streams_per_client)
         self._trace = trace
-        self.runs = Runs(agent, store, run_settings, watch=self._watch)
+        self.run_settings = run_settings or RunSettings()
+        self.runs = Runs(agent, store, self.run_settings, watch=self._watch)
         self._idempotency = Idempotency(self.runs)
         self.state = ServerState.INITIALIZING
         self._quotas = Quotas(self.settings.use)
@@ -117,6 +119,12 @@ class AgentServer:
         run = await (begin() if key is None else self._idempotency.run(key, fingerprint, begin))
         request.conversation_id, request.user_id = conversation or run.session_id, run.owner.user
         return run
+
+    async def will_adopt(self, session_id: str, *, owner: Owner) -> bool:
+        """Whether a client's history on this session is adopted: the session has no messages of its own."""
+        adopts = self.run_settings.client_history is ClientHistory.ADOPT
+        session = await self.store.get(session_id, owner=owner) if adopts else None
+        return adopts and (session is None or session.message_count == 0)
 
     async def history(self, session_id: str, *, owner: Owner) -> Sequence[Message]:
         """What is stored of a conversation; nothing of one that is unknown."""

@@ -232,7 +232,7 @@ class LateCursor(Cursor):
         if not told.ended:
             return b""
         (ending,) = told.since(self.place - 1)
-        return self._encoded(*self._state(), *self._history(), (self.place - 1, ending))
+        return self._encoded(*self._state(), *self._history(), (self.run.events - 1, ending))
 
     def _encoded(self, *batch: Numbered) -> bytes:
         return self.encoder.encode_many(batch if self.chain is None else self.chain(batch))

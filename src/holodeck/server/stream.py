@@ -37,7 +37,7 @@ def _head(content_type: str) -> list[tuple[bytes, bytes]]:
 
 @dataclass
 class Cursor:
-    """One run as one reader sees it; `place` is the number of the event that it gets next."""
+    """One run as one reader sees it; `place` is the index in its log of the event that it gets next."""
 
     run: Run
     encoder: Encoder
@@ -58,7 +58,7 @@ class Cursor:
     def take(self) -> bytes:
         """What is new, encoded; nothing if a chain hides it all. Raises ReplayGone."""
         events = self.run.log.since(self.place, MAX_BATCH)
-        batch: Iterable[tuple[int | None, Event]] = enumerate(events, self.place)
+        batch: Iterable[tuple[int | None, Event]] = enumerate(events, self.run.first_number + self.place)
         self.place += len(events)
         return self.encoder.encode_many(batch if self.chain is None else self.chain(batch))
 

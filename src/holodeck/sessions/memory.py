@@ -18,9 +18,9 @@ from weakref import WeakSet
 import msgspec
 
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import RateLimited, SessionNotFound
+from holodeck.errors import InvalidRequest, RateLimited, SessionNotFound
 from holodeck.sessions.port import Conversation, ServerSession
 
 TTL_SECONDS = 1800
@@ -123,6 +123,22 @@ class MemorySessionStore:
             return False
         self._drop(key)
         return True
+
+    async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
+        key = (owner, session_id)
+        kept = self._find(key)
+        if kept is None:
+            raise SessionNotFound(f"There is no session {session_id!r}.")
+        messages = _MemoryConversation(kept, lambda: None).messages
+        cut = next((i for i, each in enumerate(messages) if each.id == before and isinstance(each, UserMessage)), None)
+        if cut is None:
+            raise InvalidRequest(f"There is no user's message {before!r} in this session.", field="from")
+        summary = None if kept.summary is None else _summary.decode(_unpack(kept.summary))
+        kept.steps = [_pack(_encode(list(messages[:cut])))] if cut else []
+        kept.message_count, kept.pending = cut, None
+        if summary is not None and summary.rest_of(messages[:cut]) is None:
+            kept.summary = None  # it covers messages that were cut off
+        self._touch(key, kept)
 
     async def cleanup_expired(self) -> int:
         expired = self._all_expired()

@@ -75,6 +75,12 @@ class SessionStore(Protocol):
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
         """Whether there was something to delete."""
 
+    async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
+        """Cuts the history before this message of the user; a step that waits, and a summary of more, are dropped.
+
+        Atomic. Raises SessionNotFound, InvalidRequest if there is no such message.
+        """
+
     async def cleanup_expired(self) -> int:
         """Forgets what is past its time; returns how many."""
 

@@ -22,6 +22,7 @@ from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PR
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.decode import AguiInput, decode
+from holodeck.wires.agui.middleware import Chain
 from holodeck.wires.agui.negotiate import encoder_for
 from holodeck.wires.agui.profile import Profile
 
@@ -43,17 +44,19 @@ class AguiReaders:
         run = await self._server.start_run(
             partial(self._begin, given, owner),
             conversation=given.thread_id,
-            key=RunKey(ProtocolType.AG_UI, owner, given.run_id, "runId"),
+            key=RunKey(ProtocolType.AG_UI, owner, given.run_id, "runId", part=given.resumes),
             fingerprint=given.fingerprint,
         )
         self._profiles.setdefault(run, given.profile)
-        return self.follow(run, accept, profile=given.profile)
+        return self.follow(self._server.runs.latest(run), accept, first=run.first_number, profile=given.profile)
 
     async def _begin(self, given: AguiInput, owner: Owner) -> Run:
         request = given.request
         self._server.admit(owner)
-        sent = request.messages
-        messages, notes = await self._server.files.resolve(sent, first=first_of_use(sent))
+        sent, first = request.messages, first_of_use(request.messages)
+        if first and await self._server.will_adopt(given.thread_id, owner=owner):
+            first = 0
+        messages, notes = await self._server.files.resolve(sent, first=first)
         return await self._server.runs.start(
             msgspec.structs.replace(request, owner=owner, messages=messages, files=notes)
         )
@@ -61,14 +64,18 @@ class AguiReaders:
     def follow(
         self, run: Run, accept: str | None = None, *, first: int = 0, profile: Profile | None = None
     ) -> EventStream:
+        """The run from event `first` on, and before it the parts that it continues under the same id."""
         encoder = encoder_for(accept, profile or self.profile_of(run), run.run_id)
-        chain = self._server.chain() if self._server.chain else None
+        parts = [part for part in run.parts if part is run or part.events > first]
         return EventStream(
             self._server.runs,
-            [Cursor(run, encoder, first, chain)],
+            [Cursor(part, encoder, max(0, first - part.first_number), self._chain()) for part in parts],
             self._server.settings.streams,
             content_type=encoder.content_type,
         )
+
+    def _chain(self) -> Chain | None:
+        return self._server.chain() if self._server.chain else None
 
     def profile_of(self, run: Run) -> Profile:
         return self._profiles.get(run, Profile.FULL)

@@ -44,7 +44,7 @@ async def events(request: Request) -> Response:
     after = whole_number(request, "after", NUMBERS)
     run = _run_of(request)
     first = _first(run, after, text_header(request, "last-event-id"))
-    if run.log.ended and first == len(run.log):
+    if run.log.ended and first == run.events:
         return Response(status_code=204)
     acquire_slot()
     again = named_event_readers_of(request).follow(run, first)
@@ -58,8 +58,8 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
         if after is None:
             raise InvalidRequest("Last-Event-ID is not an event of this run.", field="Last-Event-ID")
     first = 0 if after is None else after + 1
-    if first > len(run.log):
-        raise InvalidRequest(f"The run has only {len(run.log)} events so far.", field="after")
+    if first > run.events:
+        raise InvalidRequest(f"The run has only {run.events} events so far.", field="after")
     return first
 
 
@@ -77,7 +77,7 @@ async def show(request: Request) -> Response:
         state=run.state.value,
         created_at=run.created_at,
         finished_at=run.finished_at,
-        events=len(run.log),
+        events=run.events,
         readers=run.readers,
     )
     return json_answer(told)

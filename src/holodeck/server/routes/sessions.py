@@ -6,9 +6,9 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
+from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
-from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
+from holodeck.errors import SessionBusy, SessionNotFound
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
 from holodeck.server.routes.request_input import json_answer, server_of, session_id
@@ -64,18 +64,7 @@ async def _rewind(server: AgentServer, key: str, owner: Owner, since: str) -> No
     """Cuts a conversation before a user's message, where no call is open. A step that waits is dropped with the rest."""
     if _active_runs(server, key, owner):
         raise SessionBusy(f"Session {key!r} has a run in progress; stop it first.")
-    conversation = await server.store.open(key, owner=owner)
-    messages, state, summary = list(conversation.messages), conversation.state, conversation.summary
-    cut = next((i for i, each in enumerate(messages) if each.id == since and isinstance(each, UserMessage)), None)
-    if cut is None:
-        raise InvalidRequest(f"There is no user's message {since!r} in this session.", field="from")
-    await server.store.delete(key, owner=owner)
-    await server.store.create(key, owner=owner)
-    shorter = await server.store.open(key, owner=owner)
-    await shorter.commit(messages[:cut])
-    await shorter.put_state(state)
-    if summary is not None and summary.rest_of(messages[:cut]) is not None:  # else it tells what was to be forgotten
-        await shorter.put_summary(summary)
+    await server.store.rewind(key, since, owner=owner)
 
 
 def _active_runs(server: AgentServer, key: str, owner: Owner) -> list[str]:

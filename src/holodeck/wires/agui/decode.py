@@ -53,6 +53,11 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
         told = self.thread_id, [message.id for message in self.request.messages], self.request.resume
         return sha256(json_bytes(told)).digest()
 
+    @property
+    def resumes(self) -> bytes:
+        """What tells a resume from the request that began its run, if both have the same runId; empty if it is none."""
+        return sha256(json_bytes(self.request.resume)).digest() if self.request.resume else b""
+
 
 def decode(body: bytes) -> AguiInput:
     """Reads the body of a POST; raises InvalidRequest (400 no JSON, 422 no RunAgentInput) or PayloadTooLarge."""

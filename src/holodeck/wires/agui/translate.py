@@ -20,7 +20,6 @@ from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile
 
 Wire: TypeAlias = dict[str, Any]
 WARNING = "holodeck.warning"
-HISTORY = "holodeck.history"
 MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
 
 _PATCH_MEMBERS = ("op", "path", "from", "value")
@@ -217,7 +216,7 @@ def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wir
 @_tells(e.HistoryCompacted)
 def _history_compacted(event: e.HistoryCompacted, _: Profile) -> tuple[Wire, ...]:
     value = {"messages": event.messages, "summarized": event.summarized}
-    return ({"type": "CUSTOM", "name": HISTORY, "value": value},)
+    return ({"type": "CUSTOM", "name": e.HISTORY, "value": value},)
 
 
 def _message(message: Message, profile: Profile) -> Wire:

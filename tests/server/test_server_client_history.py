@@ -1,0 +1,257 @@
+"""Clients that bring their own history, go back in it, or resume a run under its own id (SRV-07)."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holodeck.core.messages import text_of
+from holodeck.core.owner import ANONYMOUS_OWNER
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.runs.client_history import ClientHistory
+from tests.agent.parts import PlainTools, echo
+from tests.server.serving import Gate, Served, ask, frames, read_to, served, types, until
+
+pytestmark = pytest.mark.req("SRV-07")
+
+ROUTES = ("/awp", "/copilotkit/agent/default/run", "/copilotkit")
+PAINT = {"name": "paint", "description": "Paints the page", "parameters": {"type": "object"}}
+
+
+def said(id_: str, text: str) -> dict[str, Any]:
+    return {"id": id_, "role": "user", "content": text}
+
+
+def answered(id_: str, text: str = "", *calls: tuple[str, str]) -> dict[str, Any]:
+    functions = [
+        {"id": call_id, "type": "function", "function": {"name": name, "arguments": "{}"}} for call_id, name in calls
+    ]
+    return {"id": id_, "role": "assistant", "content": text, "toolCalls": functions}
+
+
+def returned(id_: str, call_id: str, text: str) -> dict[str, Any]:
+    return {"id": id_, "role": "tool", "toolCallId": call_id, "content": text}
+
+
+async def run(s: Served, *messages: dict[str, Any], path: str = "/awp", **fields: Any) -> list[dict[str, Any]]:
+    given = ask(messages=list(messages), **fields)
+    body = {"method": "agent/run", "body": given} if path == "/copilotkit" else given
+    async with s.post(body, path) as answer:
+        assert answer.status == 200, await answer.text()
+        return [data for _, data in frames(await answer.read())]
+
+
+def shown(s: Served) -> list[str]:
+    """What the model was shown last."""
+    return [f"{type(each).__name__[0]}: {text_of(each.content)}" for each in s.model.prompts[-1].messages]
+
+
+def notes(events: list[dict[str, Any]]) -> list[Any]:
+    return [event["value"] for event in events if event.get("name") == "holodeck.history"]
+
+
+async def session(s: Served, key: str = "t1") -> dict[str, Any]:
+    async with s.get(f"/sessions/{key}") as answer:
+        found: dict[str, Any] = await answer.json()
+        return found
+
+
+HISTORY = (
+    said("u1", "my name is Ann"),
+    answered("a1", "I look", ("c1", "paint"), ("c2", "delete_all")),
+    returned("r1", "c1", "painted"),
+    returned("r2", "c2", "deleted"),
+    answered("a2", "Hello Ann"),
+    said("u2", "what is my name?"),
+)
+
+
+async def test_the_history_of_an_unknown_thread_is_adopted() -> None:
+    async with served(says("Ann"), tools=PlainTools(delete_all=echo)) as s:
+        events = await run(s, *HISTORY, tools=[PAINT])
+        assert shown(s) == ["U: my name is Ann", "A: I look", "T: painted", "A: Hello Ann", "U: what is my name?"]
+        assert notes(events) == [{"adopted": 4, "left_out": 2}]
+        stored = (await session(s))["messages"]
+        assert [each.get("from_client", False) for each in stored] == [False, True, True, True, False, False]
+        assert [call["name"] for call in stored[1]["tool_calls"]] == ["paint"]
+
+
+async def test_a_deleted_thread_goes_on_where_the_client_is() -> None:
+    async with served(says("hello"), says("you are Ann")) as s:
+        first = await run(s, said("u1", "I am Ann"))
+        answer = next(event["messageId"] for event in first if event["type"] == "TEXT_MESSAGE_START")
+        async with s.client.delete(f"{s.url}/sessions/t1") as gone:
+            assert gone.status == 204
+        await run(s, said("u1", "I am Ann"), answered(answer, "hello"), said("u2", "who am I?"))
+        assert shown(s) == ["U: I am Ann", "A: hello", "U: who am I?"]
+
+
+async def test_a_result_of_a_tool_of_the_client_is_answered_on_an_unknown_thread() -> None:
+    async with served(says("It is blue.")) as s:
+        events = await run(
+            s,
+            said("u1", "blue please"),
+            answered("a1", "", ("c1", "paint")),
+            returned("r1", "c1", "painted"),
+            tools=[PAINT],
+        )
+        assert events[-1]["type"] == "RUN_FINISHED"
+        assert shown(s) == ["U: blue please", "A: ", "T: painted"]
+
+
+async def test_adoption_can_be_switched_off() -> None:
+    async with served(says("who?"), client_history=ClientHistory.IGNORE) as s:
+        events = await run(s, *HISTORY)
+        assert (shown(s), notes(events)) == (["U: what is my name?"], [])
+
+
+async def test_files_of_an_adopted_history_are_read() -> None:
+    file = {"type": "document", "source": {"type": "data", "value": "eHl6enk=", "mimeType": "text/plain"}}
+    async with served(says("xyzzy")) as s:
+        question = {"id": "u1", "role": "user", "content": [{"type": "text", "text": "Read it"}, file]}
+        await run(s, question, answered("a1", "I did"), said("u2", "what does it say?"))
+        assert "xyzzy" in shown(s)[0]
+
+
+@pytest.mark.parametrize("path", ROUTES)
+async def test_regenerate_replaces_the_answer(path: str) -> None:
+    async with served(says("one"), says("two")) as s:
+        await run(s, said("u1", "tell me"), path=path)
+        events = await run(s, said("u1", "tell me"), path=path)
+        assert shown(s) == ["U: tell me"]
+        assert notes(events) == [{"rewound": 1}]
+        assert [each["content"] for each in (await session(s))["messages"]] == ["tell me", "two"]
+
+
+async def test_an_edited_message_replaces_what_followed_it() -> None:
+    async with served(says("one"), says("two"), says("three")) as s:
+        await run(s, said("u1", "first"))
+        await run(s, said("u2", "second"))
+        await run(s, said("u1", "first, changed"))
+        assert shown(s) == ["U: first, changed"]
+        assert [each["content"] for each in (await session(s))["messages"]] == ["first, changed", "three"]
+
+
+async def test_a_new_message_after_an_older_one_replaces_what_followed_it() -> None:
+    async with served(says("one"), says("two"), says("three")) as s:
+        first = await run(s, said("u1", "first"))
+        answer = next(event["messageId"] for event in first if event["type"] == "TEXT_MESSAGE_START")
+        await run(s, said("u2", "second"))
+        await run(s, said("u1", "first"), answered(answer, "one"), said("u3", "another second"))
+        assert shown(s) == ["U: first", "A: one", "U: another second"]
+
+
+async def test_a_run_with_nothing_to_answer_changes_nothing() -> None:
+    async with served(says("one"), says("two")) as s:
+        first = await run(s, said("u1", "first"))
+        answer = next(event["messageId"] for event in first if event["type"] == "TEXT_MESSAGE_START")
+        await run(s, said("u2", "second"))
+        before = (await session(s))["messages"]
+        for messages in ([said("u1", "first"), answered(answer, "one")], []):
+            events = await run(s, *messages)
+            assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "invalid-request")
+        assert (await session(s))["messages"] == before
+        assert len(s.model.prompts) == 2
+
+
+class TestAResumeUnderTheRunsOwnId:
+    """As CopilotKit sends it."""
+
+    @staticmethod
+    def tools() -> PlainTools:
+        return PlainTools(frozenset({"delete"}), delete=echo)
+
+    @staticmethod
+    def resume(events: list[dict[str, Any]], *, payload: bool = True) -> list[dict[str, Any]]:
+        interrupts = events[-1]["outcome"]["interrupts"]
+        return [{"interruptId": each["id"], "status": "resolved", "payload": payload} for each in interrupts]
+
+    @pytest.mark.parametrize("path", ROUTES)
+    async def test_continues_the_run_and_readers_of_the_id_find_both_parts(self, path: str) -> None:
+        tools = self.tools()
+        async with served(calls(("delete", "{}")), says("gone"), tools=tools) as s:
+            asked = await run(s, said("u1", "delete it"), run="r", path=path)
+            answer = await run(s, said("u1", "delete it"), run="r", resume=self.resume(asked), path=path)
+            assert answer[-1]["outcome"] == {"type": "success"}
+            assert len(tools.called) == 1
+            async with s.get("/runs/r/events") as whole:
+                read = frames(await whole.read())
+            assert [data for _, data in read] == [*asked, *answer]
+            assert [number for number, _ in read] == [f"r:{n}" for n in range(len(read))]
+            async with s.get("/runs/r") as about:
+                assert (await about.json())["events"] == len(read)
+            for after in (len(asked) - 2, len(asked) - 1, len(asked)):
+                async with s.get("/runs/r/events", **{"Last-Event-ID": f"r:{after}"}) as rest:
+                    assert frames(await rest.read()) == read[after + 1 :]
+            async with s.get(f"/runs/r/events?after={len(read) - 1}") as nothing:
+                assert nothing.status == 204
+
+    async def test_is_accepted_once_and_a_repeat_joins_it(self) -> None:
+        tools = self.tools()
+        async with served(calls(("delete", "{}")), says("gone"), tools=tools) as s:
+            asked = await run(s, said("u1", "delete it"), run="r")
+            yes = ask(messages=[], run="r", resume=self.resume(asked))
+            no = ask(messages=[], run="r", resume=self.resume(asked, payload=False))
+
+            async def post(body: dict[str, Any]) -> tuple[int, bytes]:
+                async with s.post(body) as answer:
+                    return answer.status, await answer.read()
+
+            together = await asyncio.gather(*(post(yes) for _ in range(5)))
+            assert together == [together[0]] * 5
+            assert together[0][0] == 200
+            status, body = await post(no)
+            assert (status, b"taken by another request" in body) == (422, True)
+            assert len(tools.called) == 1
+
+    async def test_the_first_request_joins_the_whole_run(self) -> None:
+        async with served(calls(("delete", "{}")), says("gone"), tools=self.tools()) as s:
+            first = ask("delete it", run="r", message="u1")
+            async with s.post(first) as answer:
+                asked = [data for _, data in frames(await answer.read())]
+            rest = await run(s, run="r", resume=self.resume(asked))
+            async with s.post(first) as answer:
+                assert [data for _, data in frames(await answer.read())] == [*asked, *rest]
+            assert len(s.model.prompts) == 2
+
+    async def test_may_be_asked_again(self) -> None:
+        tools = self.tools()
+        async with served(calls(("delete", "{}")), calls(("delete", '{"a": 2}')), says("gone"), tools=tools) as s:
+            asked = await run(s, said("u1", "delete both"), run="r")
+            again = await run(s, run="r", resume=self.resume(asked))
+            done = await run(s, run="r", resume=self.resume(again))
+            assert done[-1]["outcome"] == {"type": "success"}
+            async with s.get("/runs/r/events") as whole:
+                assert [data for _, data in frames(await whole.read())] == [*asked, *again, *done]
+            assert len(tools.called) == 2
+
+    async def test_a_reader_follows_into_the_part_that_goes_on(self) -> None:
+        gate = Gate()
+        turns = calls(("delete", "{}")), Turn(text=["one ", "two"], pause=gate)
+        async with served(*turns, tools=self.tools()) as s:
+            asked = await run(s, said("u1", "delete it"), run="r")
+            async with s.post(ask(messages=[], run="r", resume=self.resume(asked))) as goes_on:
+                await read_to(goes_on, "one ")
+                async with s.get("/runs/r/events") as reader:
+                    await read_to(reader, "one ")
+                    gate.open.set()
+                    assert types(await reader.read())[-1] == "RUN_FINISHED"
+                await goes_on.read()
+
+    @pytest.mark.parametrize("other", [{"thread": "t2"}, {"resume": []}], ids=["another thread", "no answer"])
+    async def test_anything_else_under_the_id_is_refused(self, other: dict[str, Any]) -> None:
+        async with served(calls(("delete", "{}")), says("gone"), tools=self.tools()) as s:
+            asked = await run(s, said("u1", "delete it"), run="r")
+            fields = {"run": "r", "messages": [said("u2", "again")], "resume": self.resume(asked), **other}
+            async with s.post(ask(**fields)) as answer:
+                assert (answer.status, (await answer.json())["field"]) == (422, "runId")
+
+    async def test_what_ended_is_forgotten_in_time(self) -> None:
+        async with served(calls(("delete", "{}")), says("gone"), tools=self.tools(), replay_window=0.05) as s:
+            asked = await run(s, said("u1", "delete it"), run="r")
+            await until(lambda: not s.server.runs.of_session("t1", owner=ANONYMOUS_OWNER))
+            answer = await run(s, run="r", resume=self.resume(asked))
+            assert answer[-1]["outcome"] == {"type": "success"}
+            await until(lambda: not s.server.runs.of_session("t1", owner=ANONYMOUS_OWNER))
+            async with s.get("/runs/r") as gone:
+                assert gone.status == 404
