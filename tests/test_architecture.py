@@ -14,7 +14,7 @@ CORE = {"core", "errors", "_version"}
 PORTS = CORE | {"models", "tools", "sessions", "resilience"}
 ALLOWED = {
     "errors": set(),
-    "core": set(),
+    "core": {"errors"},
     "resilience": CORE,
     "http": set(),
     "models": CORE | {"resilience", "http"},

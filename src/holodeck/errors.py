@@ -104,6 +104,16 @@ class SessionBusy(RequestError):
     code, status, title, retryable = "session-busy", 409, "The session has a run in progress", True
 
 
+class LostClaim(RequestError):
+    """Another process writes to the session now; this run may not."""
+
+    code, status, title, retryable = "session-taken", 409, "Another process has taken this session over", True
+
+
+class SessionFull(RequestError):
+    code, status, title = "session-full", 413, "The conversation is as long as it may be"
+
+
 class PayloadTooLarge(RequestError):
     code, status, title = "payload-too-large", 413, "The request is too large"
 
@@ -147,6 +157,26 @@ class StorageFull(ServerError):
     """A disk, or what stands for one, did not take what had to be put there for a while (D10)."""
 
     code, status, title, retryable = "storage-full", 507, "There is no room for this", True
+
+
+class StoreUnavailable(ServerError):
+    """The session store cannot be read or written at the moment. Nothing of it was lost or reset."""
+
+    code, status, title, retryable = "store-unavailable", 503, "Conversations cannot be stored at the moment", True
+
+
+class SessionNewer(ServerError):
+    code, status, title = "session-newer", 503, "A newer version of HoloDeck wrote this session"
+
+
+class SessionBroken(ServerError):
+    code, status, title = "session-broken", 500, "This session cannot be read"
+
+
+class RunInterrupted(ServerError):
+    """The server process ended in the middle of the run."""
+
+    code, status, title, retryable = "interrupted", 503, "The run was cut by a crash of the server", True
 
 
 class BudgetExceeded(ServerError):

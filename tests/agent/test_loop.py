@@ -25,7 +25,7 @@ async def test_a_plain_answer_is_told_word_by_word_and_returned():
     ]  # fmt: skip
     assert response.usage is not None
     assert response.usage.total_tokens == 7
-    assert [message["role"] for message in response.messages] == ["user", "assistant"]
+    assert [type(message) for message in scene.conversation.messages] == [UserMessage, AssistantMessage]
     text_id = scene.told(e.TextStarted)[0].message_id
     assert scene.conversation.messages[-1].id == text_id, "the stream and the history name the message alike"
 

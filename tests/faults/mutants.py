@@ -27,6 +27,7 @@ READER, BREAKER, FRAMING = (
     "tests/resilience/test_breaker.py",
     "tests/tools/mcp/test_stdio_framing.py",
 )
+DURABLE, FINISHED = "tests/agent/test_durable_steps.py", "tests/runs/test_finished_runs.py"
 COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
 CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disks.py"
 PIPELINING = "tests/server/test_server_pipelining.py"
@@ -45,7 +46,14 @@ MUTANTS = (
     Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),
     Mutant("agent/loop.py", "            await self._keep_partial(reason_for_cut(error))\n", "", LOOP, "what was said before a failure is lost"),
     Mutant("agent/loop.py", "        self.spending.check()\n", "", LIMITS, "a budget that nobody looks at"),
-    Mutant("agent/loop.py", "msgspec.structs.replace(pending, approvals={}, client_calls=())", "pending", SHOWN, "an approval is not used up before it is acted on"),
+    Mutant("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        async with", "        async with", DURABLE, "a tool is called before the call is stored, and an approval is not used up"),
+    Mutant("agent/tool_calls.py", "if any(call_id not in batch.results for call_id in begun):", "if False:", DURABLE, "a result is lost if the process dies beside a slower call"),
+    Mutant("agent/loop.py", "        await self._commit(_worth_keeping(batch), ending=ending)\n", "        await self._commit(_worth_keeping(batch))\n", DURABLE, "an ending is shown that is not stored"),
+    Mutant("agent/loop.py", "            await self._accept()\n            self._emit_beginning()\n", "            self._emit_beginning()\n            await self._accept()\n", DURABLE, "a run shows that it began before the user's message is stored"),
+    Mutant("agent/pending.py", "if call.id in pending.begun:", "if False:", DURABLE, "a call that may have taken effect is said not to be made"),
+    Mutant("runs/runs.py", "            timer.cancel()  # else", "            pass  # else", FINISHED, "finished runs are kept until the end of the replay window, however many"),
+    Mutant("runs/runs.py", "messages=tuple(context.input))", "messages=run.request.messages)", FINISHED, "a finished run keeps what the client sent"),
+    Mutant("sessions/memory.py", "0 if wanted >= kept.message_count else kept.steps.start_of_last(wanted)", "0", FINISHED, "a run reads the whole history"),
     Mutant("agent/tool_calls.py", "if not (result.failed and result.retryable):", "if not result.failed:", SHOWN, "calls that failed for good are repeated"),
     Mutant("agent/tool_calls.py", "elif entry.schema.approval is Approval.ALWAYS:", "elif False:", WAITING + " tests/agent", "nobody is asked for approval"),
     Mutant("agent/budget.py", "self._calls <= self._budget.tool_calls", "self._calls <= self._budget.tool_calls + 1", LIMITS, "one call more than was paid for"),
@@ -118,8 +126,8 @@ MUTANTS = (
     Mutant("agent/summary.py", '[{"role": "summary", "text": before.content}]', "[]", COMPACTION, "the summary before is forgotten"),
     Mutant("agent/summary.py", 'if reply.finish_reason == "content_filter":', "if False:", COMPACTION, "half a summary that was filtered is used"),
     Mutant("agent/prompting.py", "    return [*recalled(summary), *latest(", "    return [*latest(", COMPACTION, "the model is not shown the summary"),
-    Mutant("sessions/memory.py", "self._clock() >= kept.expires and not self._in_use(kept)", "self._clock() >= kept.expires", SESSIONS, "a session expires in the middle of a run"),
-    Mutant("sessions/memory.py", "among.items() if id(kept) not in in_use", "among.items()", SESSIONS, "a session is dropped in the middle of a run"),
+    Mutant("sessions/memory.py", "self._clock() >= kept.expires and not kept.users", "self._clock() >= kept.expires", SESSIONS, "a session expires in the middle of a run"),
+    Mutant("sessions/memory.py", "for kept in among if not kept.users", "for kept in among", SESSIONS, "a session is dropped in the middle of a run"),
     Mutant("sessions/memory.py", "len(theirs) >= self._max_per_user", "len(theirs) > self._max_per_user", SESSIONS, "a user has one conversation too many"),
     Mutant("server/connection_limit.py", "if over <= 0 and", "if over <= 1 and", CROWD, "one connection too many is served"),
     Mutant("server/protocol.py", "            transport.abort()\n\n    def connection_lost", "            pass\n\n    def connection_lost", CROWD, "connections far beyond the limit stay"),

@@ -10,6 +10,7 @@ from holodeck.agent.agent import Agent, StateSettings
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server.options import StreamSettings
+from holodeck.sessions.memory import MemorySessionStore
 from holodeck.wires.agui.middleware import Chain, hide_tools
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
@@ -226,7 +227,7 @@ async def test_what_a_middleware_hides_is_hidden_from_the_history_too():
 async def test_an_input_that_no_client_would_take_is_left_out_of_the_replay():
     """A frame of 10 MB ends a client's run."""
     old = [{"id": f"m{i}", "role": "user", "content": "x" * 9_000} for i in range(1_100)]
-    async with served() as s:
+    async with served(store=MemorySessionStore(max_bytes=100_000_000)) as s:
         body = legacy(thread="t", run="r")
         body["messages"] = [*old, {"id": "a", "role": "assistant", "content": "yes"}, *body["messages"]]
         sent = io.BytesIO(json.dumps(body).encode())

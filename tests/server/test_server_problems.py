@@ -131,7 +131,7 @@ async def test_what_nobody_expected_is_logged_and_told_without_details(caplog):
         async def broken(*_, **__):
             raise ZeroDivisionError("/srv/secret/place with sk-verysecretkey")
 
-        s.server.store.get = broken
+        s.server.store.read = broken
         async with s.get("/sessions/x") as answer:
             text = await answer.text()
             assert answer.status == 500

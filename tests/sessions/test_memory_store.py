@@ -12,28 +12,37 @@ from holodeck.sessions.memory import MemorySessionStore
 ANN, BOB = Owner("default", "ann"), Owner("default", "bob")
 
 
+async def use(store, name, owner=ANN):
+    """A run that does nothing: the session was used just now."""
+    (await store.open(name, owner=owner)).close()
+
+
+async def left(store, names, owner=ANN):
+    return [name for name in names if await store.get(name, owner=owner)]
+
+
 async def test_the_least_recently_used_session_makes_room():
     store = MemorySessionStore(max_sessions=3)
     for name in ("a", "b", "c"):
         await store.create(name, owner=ANN)
-    await store.touch("a", owner=ANN)
+    await use(store, "a")
     await store.create("d", owner=ANN)
-    assert [name for name in "abcd" if await store.get(name, owner=ANN)] == ["a", "c", "d"]
+    assert await left(store, "abcd") == ["a", "c", "d"]
 
 
 async def test_a_users_own_oldest_session_makes_room_and_nobody_elses():
     store = MemorySessionStore(max_per_user=2)
-    for user, name in (("ann", "a1"), ("bob", "b1"), ("ann", "a2")):
-        await store.create(name, owner=Owner("default", user))
-    await store.touch("a1", owner=ANN)
+    for owner, name in ((ANN, "a1"), (BOB, "b1"), (ANN, "a2")):
+        await store.create(name, owner=owner)
+    await use(store, "a1")
     await store.create("a3", owner=ANN)
-    assert [name for name in ("a1", "a2", "a3") if await store.get(name, owner=ANN)] == ["a1", "a3"]
+    assert await left(store, ("a1", "a2", "a3")) == ["a1", "a3"]
     assert await store.get("b1", owner=BOB)
-    await store.create("a1", owner=ANN)  # there already: nobody has to go
+    await store.create("a1", owner=ANN)  # there already: no session has to go
     assert await store.get("a3", owner=ANN)
     await store.delete("a3", owner=ANN)
     await store.create("a4", owner=ANN)
-    assert await store.get("a1", owner=ANN), "a place that was given back is free"
+    assert await store.get("a1", owner=ANN), "a deleted session made room"
 
 
 @pytest.mark.req("C10")
@@ -42,18 +51,18 @@ async def test_a_session_in_use_makes_no_room_and_does_not_expire():
     store = MemorySessionStore(ttl_seconds=10, max_per_user=2, clock=lambda: now[0])
     for name in ("a", "b"):
         await store.create(name, owner=ANN)
-    using = [await store.open("a", owner=ANN)]
-    await store.touch("b", owner=ANN)
+    using = await store.open("a", owner=ANN)
+    await use(store, "b")
     await store.create("c", owner=ANN)
-    assert [name for name in "abc" if await store.get(name, owner=ANN)] == ["a", "c"], "b was idle"
+    assert await left(store, "abc") == ["a", "c"], "b was idle"
     now[0] = 20.0
     assert await store.cleanup_expired() == 1
     assert await store.count() == 1
     assert await store.get("a", owner=ANN)
-    await using[0].commit([UserMessage(content="late")])
-    using.clear()
+    await using.commit([UserMessage(content="late")])
+    using.close()
     now[0] = 29.0
-    assert (await store.get("a", owner=ANN)).message_count == 1, "its time starts with what it was last used for"
+    assert (await store.get("a", owner=ANN)).message_count == 1, "its time starts with its last use"
     now[0] = 31.0
     assert await store.get("a", owner=ANN) is None
 
@@ -61,24 +70,24 @@ async def test_a_session_in_use_makes_no_room_and_does_not_expire():
 async def test_a_user_whose_sessions_are_all_in_use_has_to_wait():
     store = MemorySessionStore(max_per_user=1)
     await store.create("a", owner=ANN)
-    using = [await store.open("a", owner=ANN)]
-    with pytest.raises(RateLimited, match="Session limit reached: 1 active"):
+    using = await store.open("a", owner=ANN)
+    with pytest.raises(RateLimited, match="1 conversations of this user are going on"):
         await store.create("b", owner=ANN)
-    using.clear()
+    using.close()
     await store.create("b", owner=ANN)
     assert await store.get("a", owner=ANN) is None
 
 
-async def test_what_is_kept_by_owners_goes_with_their_last_session():
+async def test_nothing_is_kept_of_owners_without_sessions():
     now = [0.0]
     store = MemorySessionStore(ttl_seconds=1, max_per_user=5, max_sessions=50, clock=lambda: now[0])
     for number in range(200):
         await store.create(f"s{number}", owner=Owner("default", f"user {number % 100}"))
-    assert len(store._kept) == 50
-    assert sum(map(len, store._by_owner.values())) == 50
+    assert len(store._all) == 50
+    assert sum(len(shelf.kept) for shelf in store._shelves.values()) == 50
     now[0] = 2.0
     await store.cleanup_expired()
-    assert store._by_owner == {}
+    assert store._shelves == {}
 
 
 async def test_a_kept_session_of_ten_messages_is_a_few_kib():
@@ -88,8 +97,9 @@ async def test_a_kept_session_of_ten_messages_is_a_few_kib():
     for number in range(5):
         await conversation.commit([UserMessage(content=f"question {number} " + "x" * 60)])
         await conversation.commit([AssistantMessage(content=f"answer {number} " + "y" * 120)])
-    kept = store._kept[ANN, "s"]
-    size = sum(sys.getsizeof(step) for step in kept.steps) + sys.getsizeof(kept.steps) + sys.getsizeof(kept)
+    (kept,) = store._all
+    steps = kept.steps._steps
+    size = sum(map(sys.getsizeof, (*steps, steps, kept.steps, kept)))
     assert size < 4096
 
 

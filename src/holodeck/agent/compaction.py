@@ -18,7 +18,7 @@ from holodeck.core.messages import Message, Summary, ToolCall
 from holodeck.errors import ModelError
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.resilience.step_timeout import StepTimeout
-from holodeck.sessions.port import Conversation
+from holodeck.sessions.port import KEEP, Conversation
 
 NOT_SUMMARIZED = "history-not-summarized"
 
@@ -57,12 +57,18 @@ class Compaction:
         self._spending.model_call(prompt, reply)
         content = usable(reply)
         if content:
-            covered = len(old) + (before.messages if before else 0)
-            summary = Summary(content=content, until=old[-1].id, messages=covered, tokens_used=reply.usage)
-            await self._conversation.put_summary(summary)
+            summary = Summary(
+                content=content, until=old[-1].id, messages=self._place_after(old[-1]), tokens_used=reply.usage
+            )
+            await self._conversation.commit([], KEEP, summary=summary)
         told = HistoryCompacted(len(old), bool(content), reply.usage, estimate(prompt, reply))
         self._emitter.history_compacted(told)
         return None if content else "The model wrote nothing that can be used."
+
+    def _place_after(self, last: Message) -> int:
+        """How many messages of the whole history there are up to this one."""
+        conversation = self._conversation
+        return conversation.earlier + 1 + next(i for i, each in enumerate(conversation.messages) if each is last)
 
     async def _ask(self, prompt: Prompt) -> ModelReply:
         """In a time of its own, as long as that of a step."""

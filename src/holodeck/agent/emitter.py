@@ -21,6 +21,7 @@ class RunEmitter:
 
     def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:
         self.emit = emit
+        self.started = False
         self.message_id = ""  # of the step that is being told
         self.silent = True  # the model has said nothing yet in this step
         self._run_id = run_id
@@ -37,26 +38,13 @@ class RunEmitter:
     # the run
 
     def run_started(self, *, parent_run_id: str | None, model: str) -> None:
+        self.started = True
         self.emit(e.RunStarted(self._run_id, self._session_id, parent_run_id, model))
 
-    def run_finished(self, **fields: Any) -> None:
+    def run_ended(self, ending: e.Ending) -> None:
+        """Closes what is open, then emits the last event."""
         self._close_step()
-        self.emit(e.RunFinished(self._run_id, self._session_id, **fields))
-
-    def run_failed(self, error: HoloDeckError, usage: TokenUsage | None = None) -> None:
-        self._close_step()
-        self.emit(
-            e.RunFailed(
-                self._run_id,
-                self._session_id,
-                code=error.code,
-                message=error.message,
-                reason=error.reason,
-                retryable=error.retryable,
-                retry_after=error.retry_after,
-                usage=usage,
-            )
-        )
+        self.emit(ending)
 
     def history_compacted(self, event: e.HistoryCompacted) -> None:
         self.emit(event)

@@ -24,7 +24,19 @@ from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import initial_state, prompt_for
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.tool_calls import Batch, ToolRunner
-from holodeck.core.events import HISTORY, TOOLS_UNAVAILABLE, CustomSent, Emit, Interrupt, MessagesReplaced, Outcome
+from holodeck.core.events import (
+    HISTORY,
+    TOOLS_UNAVAILABLE,
+    CustomSent,
+    Emit,
+    Ending,
+    Interrupt,
+    MessagesReplaced,
+    Outcome,
+    RunFailed,
+    RunFinished,
+    failure,
+)
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, can_be_answered, now
 from holodeck.core.tools import ToolResult, ToolSchema
@@ -38,6 +50,7 @@ from holodeck.errors import (
 )
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.resilience.step_timeout import StepTimeout
+from holodeck.sessions.port import KEEP, Keep
 from holodeck.tools.port import ToolContext
 from holodeck.tools.state import UPDATE_STATE, StateToolset
 
@@ -54,13 +67,15 @@ async def run(agent: Agent, context: AgentContext, emit: Emit) -> AgentResponse:
     try:
         return await one.go_in_time()
     except asyncio.CancelledError:
-        one.emit_cancelled()
+        await one.end_cancelled()
         raise
     except HoloDeckError as error:
-        return one.emit_failed(error)
+        return await one.end_failed(error)
     except Exception:  # the one place where a defect of ours becomes an ending instead of a dead stream
         log.exception("run %s broke", context.run_id)
-        return one.emit_failed(InternalError("The run failed because of an internal error; the server's log has it."))
+        return await one.end_failed(
+            InternalError("The run failed because of an internal error; the server's log has it.")
+        )
 
 
 @dataclass
@@ -100,6 +115,7 @@ class _Run:
             ),
             attempts=1 + self.agent.loop.retry_attempts if self.agent.loop.enable_retry else 1,
             max_characters=self.agent.max_result_characters,
+            begin_calls=conversation.begin_calls,
         )
 
     # the run, read aloud
@@ -115,20 +131,23 @@ class _Run:
             raise RunTimeout(f"The run took longer than {seconds:g} s (loop.run_timeout).", "run_timeout") from None
 
     async def go(self) -> AgentResponse:
-        self.emitter.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
-        self._warn_of_withdrawn_tools()
-        self._emit_files()
-        self._emit_state()
-        await self._settle()
-        await self._accept()
-        self._emit_history(if_client_lacks_some=True)
+        """The user's message is stored before the run shows that it began, unless a step that waited comes first."""
+        if self.context.conversation.pending is None:
+            decide(None, self.context.resume, ())  # refuses a resume of nothing
+            await self._accept()
+            self._emit_beginning()
+        else:
+            self._emit_beginning()
+            await self._settle()
+            await self._accept()
+        await self._emit_history(if_client_lacks_some=True)
         for number in range(1, self.agent.loop.max_iterations + 1):
             self.iterations = number
             await self.compaction.before_step()
             response = await self._step(number)
             if response is not None:
                 return response
-        return self._out_of_iterations()
+        return await self._out_of_iterations()
 
     async def _step(self, number: int) -> AgentResponse | None:
         """One model call and the tool calls it asks for. A response ends the run."""
@@ -143,9 +162,9 @@ class _Run:
         self.emitter.step_finished(reply.usage)
         if batch.waits:
             return await self._wait_for_input(batch, reply)
-        await self._keep(batch)
         if not batch.assistant.tool_calls:
-            return self._completed(reply)
+            return await self._complete(batch, reply)
+        await self._keep(batch)
         self._count_unusable(batch)
         self.spending.check()
         return None
@@ -179,7 +198,6 @@ class _Run:
 
     async def _act(self, batch: Batch) -> None:
         if not batch.assistant.tool_calls:
-            await self._keep_state()
             return
         try:
             await self.tools.run(batch, self.context.client_tools)
@@ -187,28 +205,23 @@ class _Run:
             self.tools.abandon(batch)
             await self._keep(batch)
             raise
-        finally:
-            await self._keep_state()
 
     # before the first step
 
     async def _accept(self) -> None:
-        conversation, new = self.context.conversation, self.context.input
-        if not can_be_answered(new or conversation.messages):
+        new = self.context.input
+        if not can_be_answered(new or self.context.conversation.messages):
             raise InvalidRequest("There is no message to answer.", field="messages")
         if new:
-            await conversation.commit(list(new))
+            await self._commit(new)
 
     async def _settle(self) -> None:
-        """Brings a step that waited for somebody to its end, with what they answered."""
-        conversation = self.context.conversation
-        pending = conversation.pending
+        """Completes a step that waited for a person or the client, or that a crash cut."""
+        pending = self.context.conversation.pending
         decision = decide(pending, self.context.resume, self.context.client_results)
         if pending is None:
             return
         batch = Batch(decision.applied_to(pending.assistant), {result.call_id: result for result in pending.results})
-        # Taken before anything is carried out: a resume that comes twice finds nothing to approve.
-        await conversation.commit([], msgspec.structs.replace(pending, approvals={}, client_calls=()))
         try:
             async with asyncio.timeout(self.agent.loop.iteration_timeout):
                 await self._carry_out(batch, decision)
@@ -217,14 +230,13 @@ class _Run:
         finally:
             self.tools.abandon(batch)
             await self._keep(batch)
-            await self._keep_state()
 
     async def _carry_out(self, batch: Batch, decision: Decision) -> None:
         for message in decision.client_results:
             self.tools.take(batch, message)
         for call, text in decision.refused:
             self.tools.answer(batch, call, ToolResult.failure(text))
-        await self.tools.run_approved(batch, decision.approved)
+        await self.tools.run_approved(batch, decision.approved)  # uses the approvals up before it makes a call
 
     # what the model is shown, and who hears it
 
@@ -245,8 +257,8 @@ class _Run:
     # keeping
 
     async def _keep(self, batch: Batch) -> None:
-        if batch.assistant.content or batch.assistant.tool_calls or batch.assistant.extra:
-            await self._commit(batch.messages())
+        if messages := _worth_keeping(batch):
+            await self._commit(messages)
 
     async def _keep_partial(self, cut: str) -> None:
         said = self.emitter.said()
@@ -254,13 +266,22 @@ class _Run:
         if said.strip():
             await self._commit([AssistantMessage(id=self.emitter.message_id, content=said, cut=cut)])
 
-    async def _commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
-        """A run that is cancelled meanwhile still stores the step whole: stores promise it."""
-        await self.context.conversation.commit(messages, pending)
+    async def _commit(
+        self, messages: Sequence[Message], pending: PendingStep | Keep | None = None, ending: Ending | None = None
+    ) -> None:
+        """Stores a step whole, with the state as it is now, also if the run is cancelled meanwhile: stores promise it."""
+        run_id = self.context.run_id
+        own = [each if each.run_id else msgspec.structs.replace(each, run_id=run_id) for each in messages]
+        state = KEEP if self.state is None else self.state.value
+        await self.context.conversation.commit(own, pending, state=state, ending=ending)
 
-    async def _keep_state(self) -> None:
-        if self.state is not None:
-            await self.context.conversation.put_state(self.state.value)
+    # showing
+
+    def _emit_beginning(self) -> None:
+        self.emitter.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
+        self._warn_of_withdrawn_tools()
+        self._emit_files()
+        self._emit_state()
 
     def _emit_files(self) -> None:
         if self.context.files:
@@ -275,12 +296,12 @@ class _Run:
         if self.agent.state is not None and self.agent.state.predictions:
             self.emit(announcement(self.agent.state.predictions))
 
-    def _emit_history(self, *, if_client_lacks_some: bool) -> None:
-        """Shows the client our history, unless that would take from it messages that we do not have."""
+    async def _emit_history(self, *, if_client_lacks_some: bool) -> None:
+        """Shows the client our history, unless that would take messages from it that we do not have."""
         theirs = self.context.client_ids
         if theirs is None:
             return
-        history = tuple(self.context.conversation.messages)
+        history = tuple(await self.context.conversation.history())
         ours = {message.id for message in history}
         if theirs <= ours and not (if_client_lacks_some and ours == theirs):
             self.emit(MessagesReplaced(history))
@@ -307,75 +328,84 @@ class _Run:
         self.warnings.append(message)
         self.emitter.warning(code, message)
 
-    # endings
+    # endings: each is stored before any reader sees it
 
-    def _completed(self, reply: ModelReply) -> AgentResponse:
+    async def _complete(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         self.text = reply.text
         if not reply.text:
             self.warnings.append("The model answered with nothing.")
+        ending = self._finished(finish_reason=reply.finish_reason)
+        await self._commit(_worth_keeping(batch), ending=ending)
         if self.tools.executions:
-            self._emit_history(if_client_lacks_some=False)
-        self.emitter.run_finished(
-            finish_reason=reply.finish_reason,
-            iterations=self.iterations,
-            usage=self.spending.usage,
-            warning=self._warning(),
-        )
+            await self._emit_history(if_client_lacks_some=False)
+        self.emitter.run_ended(ending)
         return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
 
     async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         expires = now() + timedelta(seconds=self.agent.approval_seconds)
         interrupts = tuple(_question(call, expires) for call in batch.approvals)
-        await self._commit(
-            [],
-            PendingStep(
-                assistant=batch.assistant,
-                results=tuple(batch.results.values()),
-                approvals={interrupt.id: interrupt.call_id for interrupt in interrupts},
-                client_calls=tuple(call.id for call in batch.on_client),
-                expires_at=expires,
-            ),
-        )
         outcome = Outcome.INTERRUPTED if interrupts else Outcome.CLIENT_TOOLS
-        self.emitter.run_finished(
-            outcome=outcome,
-            finish_reason=reply.finish_reason,
-            iterations=self.iterations,
-            usage=self.spending.usage,
-            interrupts=interrupts,
-            pending_calls=tuple(call.id for call in batch.on_client),
-            warning=self._warning(),
+        on_client = tuple(call.id for call in batch.on_client)
+        ending = self._finished(
+            finish_reason=reply.finish_reason, outcome=outcome, interrupts=interrupts, pending_calls=on_client
         )
+        step = PendingStep(
+            assistant=msgspec.structs.replace(batch.assistant, run_id=self.context.run_id),
+            results=tuple(batch.results.values()),
+            approvals={interrupt.id: interrupt.call_id for interrupt in interrupts},
+            client_calls=on_client,
+            expires_at=expires,
+            run_id=self.context.run_id,
+        )
+        await self._commit([], step, ending)
+        self.emitter.run_ended(ending)
         return self._response("completed", finish_reason=outcome.value, outcome=outcome)
 
-    def _out_of_iterations(self) -> AgentResponse:
+    async def _out_of_iterations(self) -> AgentResponse:
         limit = self.agent.loop.max_iterations
         self._warn("max-iterations", f"Stopped after {limit} iterations (loop.max_iterations) without a final answer.")
-        self.emitter.run_finished(
-            outcome=Outcome.MAX_ITERATIONS,
-            finish_reason="max_iterations",
-            iterations=self.iterations,
-            usage=self.spending.usage,
-            warning=self._warning(),
-        )
+        await self._end(self._finished(finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS))
         return self._response("max_iterations_reached", finish_reason="max_iterations", outcome=Outcome.MAX_ITERATIONS)
 
-    def emit_failed(self, error: HoloDeckError) -> AgentResponse:
-        self.emitter.run_failed(error, self.spending.usage)
+    async def end_failed(self, error: HoloDeckError) -> AgentResponse:
+        await self._end(self._failed(error))
         self.text = None
         return self._response("error", finish_reason="error", error=error.message, error_code=error.code)
 
-    def emit_cancelled(self) -> None:
+    async def end_cancelled(self) -> None:
         forced_by = self.context.why_stopped()
         if forced_by is not None:
-            self.emitter.run_failed(forced_by, self.spending.usage)
+            await self._end(self._failed(forced_by))
         else:
-            self.emitter.run_finished(
-                outcome=Outcome.CANCELLED,
-                finish_reason="cancelled",
-                iterations=self.iterations,
-                usage=self.spending.usage,
-            )
+            await self._end(self._finished(finish_reason="cancelled", outcome=Outcome.CANCELLED))
+
+    async def _end(self, ending: Ending) -> None:
+        """Ends a run that has nothing more to store. A store that fails now must not leave readers without an ending."""
+        try:
+            await self._commit([], KEEP, ending)
+        except HoloDeckError as error:
+            log.warning("the ending of run %s is not stored: %s", self.context.run_id, error.message)
+        except Exception:  # a store's defect; the log has it, the readers have their ending
+            log.exception("the ending of run %s is not stored", self.context.run_id)
+        finally:
+            if not self.emitter.started:
+                self._emit_beginning()
+            self.emitter.run_ended(ending)
+
+    def _finished(self, *, outcome: Outcome = Outcome.COMPLETED, **fields: Any) -> RunFinished:
+        cancelled = outcome is Outcome.CANCELLED
+        return RunFinished(
+            self.context.run_id,
+            self.context.session_id,
+            outcome,
+            iterations=self.iterations,
+            usage=self.spending.usage,
+            warning=None if cancelled else self._warning(),
+            **fields,
+        )
+
+    def _failed(self, error: HoloDeckError) -> RunFailed:
+        return failure(self.context.run_id, self.context.session_id, error, self.spending.usage)
 
     def _warning(self) -> str | None:
         return " ".join(self.warnings) or None
@@ -384,13 +414,18 @@ class _Run:
         return AgentResponse(
             status=status,
             final_response=self.text,
-            history=tuple(self.context.conversation.messages),
             iterations=self.iterations,
             warning=self._warning(),
             usage=self.spending.usage,
             executions=tuple(self.tools.executions),
             **fields,
         )
+
+
+def _worth_keeping(batch: Batch) -> list[Message]:
+    """The messages of a step; none for an empty reply, which would break the next turn."""
+    reply = batch.assistant
+    return batch.messages() if reply.content or reply.tool_calls or reply.extra else []
 
 
 def _question(call: ToolCall, expires: Any) -> Interrupt:

@@ -1,4 +1,4 @@
-"""What becomes of a step that waited: pure decisions on what people and clients answered.
+"""What becomes of a step that waited, or that a crash cut: pure decisions on what people and clients answered.
 
 A resume counts once, in time, and only for the session that asked. Tool results from a client count only for calls
 that were given to it: whatever else it claims is ignored (forged history, T27).
@@ -18,6 +18,8 @@ from holodeck.errors import InvalidRequest
 REFUSED = "The user refused this call. Do not try it again unless they ask for it."
 UNDECIDED = "Not carried out: the user went on without approving it."
 NO_ANSWER = "The application gave no result for this call."
+OUTCOME_UNKNOWN = "Stopped before it finished; whether it took effect is not known."
+NOT_MADE = "Not carried out: the run was interrupted before this call was made."
 
 
 @dataclass(frozen=True)
@@ -47,9 +49,13 @@ def decide(
     from_client = {message.call_id: message for message in client_results}
     interrupts = {call_id: interrupt_id for interrupt_id, call_id in pending.approvals.items()}
     for call in pending.waiting:
-        if call.id in pending.client_calls:
+        if call.id in pending.begun:
+            decision.refused.append((call, OUTCOME_UNKNOWN))
+        elif call.id in pending.client_calls:
             _take_result(decision, call, from_client.get(call.id))
-        elif (answer := answers.get(interrupts.get(call.id, ""))) is None:
+        elif call.id not in interrupts:
+            decision.refused.append((call, NOT_MADE))
+        elif (answer := answers.get(interrupts[call.id])) is None:
             decision.refused.append((call, UNDECIDED))
         elif answer.approved:
             decision.approved.append(_edited(call, answer.payload))

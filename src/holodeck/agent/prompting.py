@@ -30,9 +30,11 @@ def shown(agent: Agent, conversation: Conversation) -> Sequence[Message]:
 
 
 def unsummarized(agent: Agent, conversation: Conversation) -> tuple[Summary | None, Sequence[Message], int | None]:
-    """The summary that holds, what it does not tell, and how many tokens of that may be shown beside it."""
+    """The summary, the messages that it does not cover, and how many tokens of those may be shown beside it."""
     summary, messages = conversation.summary, conversation.messages
     rest = summary.rest_of(messages) if summary is not None else None
+    if rest is None and summary is not None and 0 < summary.messages <= conversation.earlier:
+        rest = messages  # all that it covers lies before what was read
     if summary is None or rest is None:
         return None, messages, agent.max_tokens
     room = None if agent.max_tokens is None else max(1, agent.max_tokens - tokens_in(recalled(summary)))

@@ -19,7 +19,7 @@ class AgentResponse(msgspec.Struct, frozen=True, kw_only=True):
 
     status: Status
     final_response: str | None = None
-    history: Sequence[Message] = ()
+    history: Sequence[Message] = ()  # filled by `run_agent`; a server's run keeps none
     iterations: int = 0
     finish_reason: str = "completed"
     error: str | None = None

@@ -6,7 +6,7 @@ Nothing a tool does ends the run: bad arguments, unknown names, failures and tim
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, TypeAlias
@@ -16,10 +16,12 @@ import msgspec
 from holodeck.agent.budget import NOT_PAID_FOR, Spending
 from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.kept_results import READ_RESULT, KeptResults
+from holodeck.agent.pending import OUTCOME_UNKNOWN
 from holodeck.core.messages import (
     AssistantMessage,
     MediaPart,
     Message,
+    PendingStep,
     TextPart,
     ToolCall,
     ToolMessage,
@@ -35,8 +37,6 @@ from holodeck.tools.state import UPDATE_STATE, StateToolset
 log = logging.getLogger(__name__)
 
 _Ready: TypeAlias = tuple[ToolCall, dict[str, Any], ToolEntry]
-
-ABANDONED = "Stopped before it finished; whether it took effect is not known."
 
 
 @dataclass
@@ -67,6 +67,7 @@ class ToolRunner:
     context: ToolContext
     spending: Spending
     kept: KeptResults
+    begin_calls: Callable[[PendingStep], Awaitable[None]]  # stores what is about to be called
     state: StateToolset | None = None
     attempts: int = 1
     max_characters: int
@@ -147,21 +148,37 @@ class ToolRunner:
         content = (TextPart(text), *media) if media and text else media or text
         batch.results[result.call_id] = msgspec.structs.replace(result, content=content)
 
-    def abandon(self, batch: Batch, text: str = ABANDONED) -> None:
+    def abandon(self, batch: Batch, text: str = OUTCOME_UNKNOWN) -> None:
         """Gives every call that has no result one that says why. A history must not hold an unanswered call."""
         for call in batch.assistant.tool_calls:
             if call.id not in batch.results:
                 self.answer(batch, call, ToolResult.failure(text))
 
     async def _run_ready(self, batch: Batch, ready: Sequence[_Ready]) -> None:
+        """Stores which calls are made, then makes them: a crash never leaves a call that took effect without a trace."""
+        paid = []
+        for each in ready:
+            if self.spending.pays_for_call():
+                paid.append(each)
+            else:
+                self.answer(batch, each[0], ToolResult.failure(NOT_PAID_FOR))
+        if not paid:
+            return
+        begun = tuple(call.id for call, _, _ in paid)
+        await self.begin_calls(self._cut_from_here(batch, begun))
         async with asyncio.TaskGroup() as group:
-            for call, arguments, entry in ready:
-                if self.spending.pays_for_call():
-                    group.create_task(self._run_one(batch, call, arguments, entry))
-                else:
-                    self.answer(batch, call, ToolResult.failure(NOT_PAID_FOR))
+            for call, arguments, entry in paid:
+                group.create_task(self._run_one(batch, call, arguments, entry, begun))
 
-    async def _run_one(self, batch: Batch, call: ToolCall, arguments: dict[str, Any], entry: ToolEntry) -> None:
+    def _cut_from_here(self, batch: Batch, begun: tuple[str, ...]) -> PendingStep:
+        """The step as a crash would leave it from now on."""
+        run_id = self.context.run_id
+        assistant = msgspec.structs.replace(batch.assistant, run_id=batch.assistant.run_id or run_id)
+        return PendingStep(assistant=assistant, results=tuple(batch.results.values()), begun=begun, run_id=run_id)
+
+    async def _run_one(
+        self, batch: Batch, call: ToolCall, arguments: dict[str, Any], entry: ToolEntry, begun: tuple[str, ...]
+    ) -> None:
         context = replace(self.context, call_id=call.id, shorten=partial(self.kept.shorten, call.id))
         started = time.monotonic()
         result = ToolResult.failure("not tried")
@@ -170,6 +187,8 @@ class ToolRunner:
             if not (result.failed and result.retryable):
                 break
         self._finish(batch, call, arguments, result, time.monotonic() - started)
+        if any(call_id not in batch.results for call_id in begun):  # else the whole step is stored at once
+            await self.begin_calls(self._cut_from_here(batch, begun))
 
     def _finish(
         self, batch: Batch, call: ToolCall, arguments: dict[str, Any], result: ToolResult, seconds: float

@@ -31,6 +31,7 @@ from holodeck.resilience.breaker import OnChange, StateChange
 from holodeck.resilience.breakers import Breakers, log_change
 from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.runs import RunSettings, WhenBusy
+from holodeck.sessions.history import MB
 from holodeck.sessions.port import SessionStore
 
 if TYPE_CHECKING:
@@ -202,7 +203,12 @@ def build_sessions(config: LoadedConfig) -> SessionStore:
     from holodeck.sessions.memory import MemorySessionStore
 
     sessions = config.agent.sessions
-    return MemorySessionStore(sessions.ttl_seconds, max_per_user=sessions.max_per_user)
+    return MemorySessionStore(
+        sessions.ttl_seconds,
+        max_per_user=sessions.max_per_user,
+        max_bytes=round(sessions.max_mb * MB),
+        max_owner_bytes=round(sessions.stored_mb * MB),
+    )
 
 
 def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from holodeck.agent.agent import Agent, TextInstructions
@@ -96,9 +97,11 @@ async def run_agent(
         instructions=TextInstructions(_system(prompt or SystemPrompt(), user_id, system_of(message_history))),
         loop=loop or AgentLoopConfig(),
     )
-    context = AgentContext(conversation=Transcript(messages), user_id=user_id, timezone=timezone or local_zone())
+    transcript = Transcript(messages)
+    context = AgentContext(conversation=transcript, user_id=user_id, timezone=timezone or local_zone())
     async with agent:
-        return await run(agent, context, emit or _to_nobody)
+        response = await run(agent, context, emit or _to_nobody)
+    return msgspec.structs.replace(response, history=tuple(transcript.messages))
 
 
 def _check_types(message_history: object, user_id: object) -> None:

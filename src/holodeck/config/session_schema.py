@@ -27,6 +27,12 @@ class SessionSettings(Block):
     max_per_user: int | None = Field(
         None, ge=1, le=100_000, description="Conversations of one user; the one unused for longest makes room"
     )
+    max_mb: float = Field(
+        4, gt=0, le=1024, description="Size of one conversation; beyond it a message is refused (413)"
+    )
+    stored_mb: float = Field(
+        1024, gt=0, le=1_048_576, description="All conversations of one user; those unused for longest make room"
+    )
     max_messages: int = Field(200, ge=2, le=10_000, description="Older messages are left out of the model's view")
     history: HistorySettings = Field(HistorySettings(), description="The same in more detail")
     client_history: Literal["adopt", "ignore"] = Field(

@@ -29,6 +29,7 @@ import msgspec
 
 from holodeck.core.messages import Content, Message
 from holodeck.core.usage import TokenUsage
+from holodeck.errors import HoloDeckError
 
 
 class Outcome(StrEnum):
@@ -223,6 +224,20 @@ class RunFailed(Event, frozen=True, tag=True):
     retryable: bool = False
     retry_after: float | None = None
     usage: TokenUsage | None = None
+
+
+def failure(run_id: str, session_id: str, error: HoloDeckError, usage: TokenUsage | None = None) -> RunFailed:
+    """The ending that an error makes."""
+    return RunFailed(
+        run_id,
+        session_id,
+        code=error.code,
+        message=error.message,
+        reason=error.reason,
+        retryable=error.retryable,
+        retry_after=error.retry_after,
+        usage=usage,
+    )
 
 
 Emit: TypeAlias = Callable[[Event], None]

@@ -71,6 +71,7 @@ class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user", kw_
     content: Content
     id: str = msgspec.field(default_factory=new_ulid)
     timestamp: datetime = msgspec.field(default_factory=now)
+    run_id: str = ""  # the run that stored it
 
 
 class AssistantMessage(
@@ -87,6 +88,7 @@ class AssistantMessage(
     extra: dict[str, Any] = {}
     id: str = msgspec.field(default_factory=new_ulid)
     timestamp: datetime = msgspec.field(default_factory=now)
+    run_id: str = ""  # the run that stored it
 
 
 class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_only=True, omit_defaults=True):
@@ -99,6 +101,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_
     from_client: bool = False  # adopted from a client's history
     id: str = msgspec.field(default_factory=new_ulid)
     timestamp: datetime = msgspec.field(default_factory=now)
+    run_id: str = ""  # the run that stored it
 
 
 Message: TypeAlias = UserMessage | AssistantMessage | ToolMessage
@@ -143,10 +146,11 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return None if ends is None else messages[ends + 1 :]
 
 
-class PendingStep(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that waits for somebody: a person's approval, or a tool that the client carries out.
+class PendingStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A step that is not complete: it waits for a person's approval or for a tool of the client, or its tools run.
 
-    It is kept beside the history, not in it, until every call has its result; then it enters the history whole.
+    It is stored beside the history, not in it, until every call has its result; then it enters the history whole. After
+    a crash `begun` names the calls that may have taken effect: they are never made again.
     """
 
     assistant: AssistantMessage
@@ -154,6 +158,8 @@ class PendingStep(msgspec.Struct, frozen=True, kw_only=True):
     approvals: dict[str, str] = {}  # interrupt id → call id
     client_calls: tuple[str, ...] = ()  # call ids
     expires_at: datetime | None = None
+    begun: tuple[str, ...] = ()  # ids of calls that were handed to their tools
+    run_id: str = ""
 
     @property
     def waiting(self) -> Sequence[ToolCall]:

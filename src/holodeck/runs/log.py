@@ -7,10 +7,12 @@ and which are so many that nobody wants to be told of each.
 
 from collections.abc import Callable, Sequence
 
-from holodeck.core.events import DELTAS, ENDINGS, Emit, Event
+from holodeck.core.events import DELTAS, ENDINGS, Emit, Event, MessagesReplaced, ToolFinished
+from holodeck.core.messages import Content, TextPart
 from holodeck.errors import RequestError
 
 MAX_EVENTS = 100_000
+_BYTES_OF_AN_EVENT, _BYTES_OF_A_MESSAGE = 160, 500  # without their texts
 
 
 class ReplayGone(RequestError):
@@ -43,6 +45,10 @@ class RunLog:
     def kept(self) -> Sequence[Event]:
         """All events that did not fall out yet."""
         return self.since(self._dropped)
+
+    def size(self) -> int:
+        """About how many bytes the events take: a delta is small, results and histories are as long as their text."""
+        return sum(map(_size_of, self._events))
 
     def append(self, event: Event) -> None:
         """The run's `emit`."""
@@ -79,3 +85,17 @@ class RunLog:
         half = self._limit // 2  # in halves, so that the cost per event stays constant
         del self._events[:half]
         self._dropped += half
+
+
+def _size_of(event: Event) -> int:
+    if isinstance(event, ToolFinished):
+        return _BYTES_OF_AN_EVENT + _length(event.content)
+    if isinstance(event, MessagesReplaced):
+        return sum(_BYTES_OF_A_MESSAGE + _length(message.content) for message in event.messages)
+    return _BYTES_OF_AN_EVENT
+
+
+def _length(content: Content) -> int:
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(part.text) if isinstance(part, TextPart) else len(part.data or "") for part in content)

@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
 
+import msgspec
+
 from holodeck.agent.agent import Agent
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
@@ -25,13 +27,14 @@ from holodeck.core.events import (
     RunFailed,
     RunFinished,
     RunStarted,
+    failure,
 )
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
-from holodeck.runs.client_history import Change, ClientHistory, change_of, context_of
+from holodeck.runs.client_history import Change, ClientHistory, change_of, context_of, first_of_use
 from holodeck.runs.log import MAX_EVENTS, RunLog
 from holodeck.runs.session_queue import QueueSlot, SessionQueue
 from holodeck.sessions.port import Conversation, SessionStore
@@ -61,7 +64,10 @@ class RunSettings:
     when_busy: WhenBusy = WhenBusy.QUEUE
     client_history: ClientHistory = ClientHistory.ADOPT
     max_log_events: int = MAX_EVENTS
-    max_queued: int = 20  # runs that wait on one session: one conversation must not take all places of the server
+    max_queued: int = 20  # runs that wait on one session: one conversation must not take all slots of the server
+    max_finished: int = 10_000  # finished runs that can be read again, whatever the replay window says …
+    max_finished_bytes: int = 64 * 1024 * 1024  # … what they take together, about …
+    max_finished_of_session: int = 8  # … and those of one conversation, since each may hold all of it
 
 
 @dataclass(kw_only=True, eq=False)
@@ -84,6 +90,7 @@ class Run:
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
+    size: int = 0  # of the log in bytes, about; known when it has ended
     watch: Emit | None = None  # told of everything but deltas
     earlier: "Run | None" = None  # the part that this run continues under the same id: it ended with an interrupt
     first_number: int = 0  # the number of the log's first event, as readers count over all parts
@@ -93,11 +100,9 @@ class Run:
         self.emit: Emit = self.log.append
 
     def release(self) -> None:
-        """Of whoever watches, and may know the run: a cycle would keep the log until the collector comes, which is seldom.
-
-        And of the conversation, which as long as it is held is in use.
-        """
+        """Drops observers, which reference the run, so that no cycle keeps the log; and what only a live run needs."""
         self.watch = self.log.notice = self.conversation = None
+        self.request = msgspec.structs.replace(self.request, client_tools=(), context=(), resume=())
 
     def _note(self, event: Event) -> None:
         if isinstance(event, RunFinished | RunFailed):
@@ -148,6 +153,8 @@ class Runs:
         self._runs: dict[OwnedId, Run] = {}
         self._live: set[Run] = set()
         self._by_session: dict[OwnedId, list[Run]] = {}
+        self._finished: dict[Run, asyncio.TimerHandle] = {}  # what forgets each; the one that ended first comes first
+        self._finished_bytes = 0
         self._queue = SessionQueue()
         self._closing = False
 
@@ -272,9 +279,8 @@ class Runs:
         if not request.resume or self._queue.busy(session):
             return
         owner, session_id = session
-        found = await self._store.get(session_id, owner=owner)
-        conversation = None if found is None else await self._store.open(session_id, owner=owner)
-        decide(None if conversation is None else conversation.pending, request.resume, ())
+        stored = await self._store.read(session_id, owner=owner)
+        decide(None if stored is None else stored.pending, request.resume, ())
 
     def _refuse_if_busy(self, session: OwnedId) -> None:
         if self._settings.when_busy is WhenBusy.REJECT and self._queue.busy(session):
@@ -291,10 +297,10 @@ class Runs:
                 run.state = RunState.RUNNING
                 await self._store.create(run.session_id, owner=run.owner)
                 change, run.conversation = await self._opened(run)
-                context = context_of(
-                    run.request, change, run.conversation, run.session_id, why_stopped=lambda: run.stopped_by
-                )
-                run.response = await run_loop(self._agent, context, run.emit)
+                try:
+                    await self._run(run, change, run.conversation)
+                finally:
+                    run.conversation.close()
         except asyncio.CancelledError:
             self._emit_ending(run, run.stopped_by)
         except HoloDeckError as error:
@@ -307,18 +313,34 @@ class Runs:
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
         """The conversation, rewound to where the client is if it went back, and what is new."""
-        conversation = await self._store.open(run.session_id, owner=run.owner)
-        change = change_of(
-            run.request,
-            conversation.messages,
-            conversation.pending,
-            server_tools=self._server_tools(),
-            unknown=self._settings.client_history,
-        )
+        request, conversation = run.request, await self._open(run)
+        try:
+            change = change_of(
+                request,
+                await conversation.history() if request.keeps_history else conversation.messages,
+                conversation.pending,
+                server_tools=self._server_tools(),
+                unknown=self._settings.client_history,
+            )
+        except BaseException:
+            conversation.close()
+            raise
         if change.rewind_before is not None:
+            conversation.close()
             await self._store.rewind(run.session_id, change.rewind_before, owner=run.owner)
-            conversation = await self._store.open(run.session_id, owner=run.owner)
+            conversation = await self._open(run)
         return change, conversation
+
+    async def _open(self, run: Run) -> Conversation:
+        shown = self._agent.max_messages
+        return await self._store.open(run.session_id, owner=run.owner, run_id=run.run_id, last=shown)
+
+    async def _run(self, run: Run, change: Change, conversation: Conversation) -> None:
+        request, new = run.request, change.append
+        # The rest of what the client sent is stored already, or is not taken from it.
+        run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
+        context = context_of(request, change, conversation, run.session_id, why_stopped=lambda: run.stopped_by)
+        run.response = await run_loop(self._agent, context, run.emit)
 
     def _server_tools(self) -> set[str]:
         """Names that a client's own tools cannot have, those of tools that are withdrawn at the moment included."""
@@ -332,7 +354,21 @@ class Runs:
         self._emit_ending(run, run.stopped_by)
         run.release()
         self._live.discard(run)
-        asyncio.get_running_loop().call_later(self._settings.replay_window, self._forget, run)
+        if self.knows(run):
+            self._keep_finished(run)
+
+    def _keep_finished(self, run: Run) -> None:
+        """Keeps the run to be read again, and drops the oldest ones beyond what may be kept."""
+        limits, run.size = self._settings, run.log.size()
+        self._finished[run] = asyncio.get_running_loop().call_later(limits.replay_window, self._forget, run)
+        self._finished_bytes += run.size
+        same_session = [
+            each for each in self._by_session.get((run.owner, run.session_id), ()) if each in self._finished
+        ]
+        for old in same_session[: -limits.max_finished_of_session]:
+            self._forget(old)
+        while len(self._finished) > limits.max_finished or self._finished_bytes > limits.max_finished_bytes:
+            self._forget(next(iter(self._finished)))
 
     def _emit_ending(self, run: Run, error: HoloDeckError | None) -> None:
         """For a run that ended before, or beside, its own story."""
@@ -343,17 +379,7 @@ class Runs:
         if error is None:
             run.emit(RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled"))
         else:
-            run.emit(
-                RunFailed(
-                    run.run_id,
-                    run.session_id,
-                    code=error.code,
-                    message=error.message,
-                    reason=error.reason,
-                    retryable=error.retryable,
-                    retry_after=error.retry_after,
-                )
-            )
+            run.emit(failure(run.run_id, run.session_id, error))
 
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops what runs on a session, and lets nobody read it any more."""
@@ -362,6 +388,9 @@ class Runs:
             self._forget(run)
 
     def _forget(self, run: Run) -> None:
+        if (timer := self._finished.pop(run, None)) is not None:
+            timer.cancel()  # else it would keep the run until the end of the replay window
+            self._finished_bytes -= run.size
         if self._runs.get((run.owner, run.run_id)) is run:
             del self._runs[run.owner, run.run_id]
         session = (run.owner, run.session_id)

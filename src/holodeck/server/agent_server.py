@@ -128,9 +128,8 @@ class AgentServer:
 
     async def history(self, session_id: str, *, owner: Owner) -> Sequence[Message]:
         """What is stored of a conversation; nothing of one that is unknown."""
-        if await self.store.get(session_id, owner=owner) is None:
-            return ()
-        return (await self.store.open(session_id, owner=owner)).messages
+        stored = await self.store.read(session_id, owner=owner)
+        return () if stored is None else stored.messages
 
     def check_ready(self) -> None:
         if self.state is ServerState.INITIALIZING:

@@ -5,7 +5,7 @@ Each route exists twice, as a path of its own and as a `method` of one route; cl
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Self
 
 import msgspec
 from starlette.requests import Request
@@ -163,7 +163,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     given = decode(body)
     acquire_slot()
     found = _readable(server.runs.of_session(given.thread_id, owner=owner_of(request)))
-    cursors = [_cursor(each, given.profile, server.chain) for each in found]
+    cursors = [await _cursor(each, given.profile, server.chain) for each in found]
     if cursors and isinstance(cursors[0], LateCursor):
         prefix = cursors[0].so_far()
     else:
@@ -180,9 +180,11 @@ def _readable(runs: Sequence[Run]) -> Sequence[Run]:
     return runs[cut + 1 :] if runs[cut].log.ended else runs[cut:]
 
 
-def _cursor(run: Run, profile: Profile, chain: Callable[[], Chain] | None) -> Cursor:
-    kind = Cursor if run.log.is_whole else LateCursor
-    return kind(run, ReplayEncoder(run, profile), chain=chain() if chain else None)
+async def _cursor(run: Run, profile: Profile, chain: Callable[[], Chain] | None) -> Cursor:
+    encoder, own_chain = ReplayEncoder(run, profile), chain() if chain else None
+    if run.log.is_whole:
+        return Cursor(run, encoder, chain=own_chain)
+    return await LateCursor(run, encoder, chain=own_chain).with_history()
 
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, chain: Chain) -> bytes:
@@ -219,6 +221,12 @@ class LateCursor(Cursor):
     def __post_init__(self) -> None:
         self.place = len(self.run.log)
         self._conversation = self.run.conversation
+        self._older: Sequence[Message] = ()  # stored before what the run has read
+
+    async def with_history(self) -> Self:
+        if self._conversation is not None:
+            self._older = (await self._conversation.history())[: self._conversation.earlier]
+        return self
 
     def so_far(self) -> bytes:
         run = self.run
@@ -246,7 +254,7 @@ class LateCursor(Cursor):
         if self._conversation is not None:
             step = self._conversation.pending
             waiting: tuple[Message, ...] = () if step is None else (step.assistant, *step.results)
-            yield None, MessagesReplaced((*self._conversation.messages, *waiting))
+            yield None, MessagesReplaced((*self._older, *self._conversation.messages, *waiting))
 
 
 class ReplayEncoder:

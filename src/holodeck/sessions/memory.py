@@ -1,8 +1,8 @@
 """Sessions in memory: gone with the process, forgotten after their time to live.
 
 Messages are kept as compressed JSON: a session of ten messages takes two or three KiB instead of dozens, nothing live can
-hide in it, and the store behaves like one behind a socket. It does not know about runs, but a conversation that is still
-referenced is in use: it neither expires nor makes room for another (C10).
+hide in it, and the store shows the same behaviour as one behind a socket. A conversation that a run has opened is in use
+until it closes it: it neither expires nor makes room for another (C10).
 """
 
 import asyncio
@@ -13,15 +13,16 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from itertools import takewhile
 from typing import Any
-from weakref import WeakSet
 
 import msgspec
 
+from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
-from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import InvalidRequest, RateLimited, SessionNotFound
-from holodeck.sessions.port import Conversation, ServerSession
+from holodeck.core.owner import Owner
+from holodeck.errors import RateLimited, SessionBusy, SessionNotFound
+from holodeck.sessions.history import MB, check_room, place_of, summary_after_cut, wanted_messages, whole_turns
+from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
 
 TTL_SECONDS = 1800
 MAX_SESSIONS = 100_000
@@ -36,8 +37,8 @@ _summary = msgspec.json.Decoder(Summary)
 _FRAME = (
     b'[{"role":"tool","call_id":"call_","name":"","content":"","failed":true,"id":"01","timestamp":"2026-'
     b'[{"role":"assistant","content":"","tool_calls":[{"id":"call_","name":"","arguments":"{\\"","extra":{}}],"reasoning":"",'
-    b'"tokens_used":{"prompt_tokens":,"completion_tokens":},"id":"01","timestamp":"202'
-    b'[{"role":"user","content":" the and to of in is you that for","id":"01","timestamp":"202-1T:.Z"}]'
+    b'"tokens_used":{"prompt_tokens":,"completion_tokens":},"id":"01","timestamp":"202","run_id":"01'
+    b'[{"role":"user","content":" the and to of in is you that for","id":"01","timestamp":"202-1T:.Z","run_id":"01"}]'
 )
 
 
@@ -54,16 +55,56 @@ def _unpack(packed: bytes) -> bytes:
     return zlib.decompressobj(wbits=-15, zdict=_FRAME).decompress(packed)
 
 
-@dataclass(slots=True)
+class _Steps:
+    """The steps of a history as bytes: a head of three (how many messages, does a user begin it), then packed JSON."""
+
+    __slots__ = ("_steps",)
+    _HEAD = 3
+
+    def __init__(self) -> None:
+        self._steps: list[bytes] = []
+
+    def add(self, messages: Sequence[Message], encoded: bytes) -> None:
+        head = len(messages).to_bytes(2, "big") + bytes([isinstance(messages[0], UserMessage)])
+        self._steps.append(head + _pack(encoded))
+
+    def messages(self, first: int = 0) -> list[Message]:
+        packed = (step[self._HEAD :] for step in self._steps[first:])
+        return [message for step in packed for message in _messages.decode(_unpack(step))]
+
+    def start_of_last(self, wanted: int) -> int:
+        """The step to begin with so that at least `wanted` messages follow, the first of them a user's."""
+        found, first = 0, len(self._steps)
+        while first and not (found >= wanted and first < len(self._steps) and self._steps[first][2]):
+            first -= 1
+            found += int.from_bytes(self._steps[first][:2], "big")
+        return first
+
+
+@dataclass(slots=True, eq=False)
 class _Kept:
+    session_id: str
+    owner: Owner
     created_at: float
     last_activity: float
     expires: float  # on the monotonic clock: a clock that is set must not end sessions
-    steps: list[bytes] = field(default_factory=list)
+    steps: _Steps = field(default_factory=_Steps)
     message_count: int = 0
+    size: int = 0
+    users: int = 0  # runs that have it open
     pending: bytes | None = None
     state: bytes | None = None
     summary: bytes | None = None
+
+
+class _Shelf:
+    """The sessions of one owner, least recently used first, and what they hold together."""
+
+    __slots__ = ("kept", "size")
+
+    def __init__(self) -> None:
+        self.kept: dict[str, _Kept] = {}
+        self.size = 0
 
 
 class MemorySessionStore:
@@ -73,16 +114,16 @@ class MemorySessionStore:
         *,
         max_sessions: int = MAX_SESSIONS,
         max_per_user: int | None = None,
+        max_bytes: int = 4 * MB,
+        max_owner_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._ttl = ttl_seconds
         self._max, self._max_per_user = max_sessions, max_per_user
+        self.max_bytes, self._max_owner_bytes = max_bytes, max_owner_bytes
         self._clock = clock
-        self._kept: dict[OwnedId, _Kept] = {}  # least recently used first
-        self._by_owner: dict[
-            Owner, dict[OwnedId, _Kept]
-        ] = {}  # in the same order; filled only if `max_per_user` is set
-        self._open: WeakSet[_MemoryConversation] = WeakSet()
+        self._shelves: dict[Owner, _Shelf] = {}
+        self._all: dict[_Kept, None] = {}  # of all owners, least recently used first
         self._cleaner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -96,124 +137,164 @@ class MemorySessionStore:
             self._cleaner = None
 
     async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
-        key = (owner, session_id or new_ulid())
-        kept = self._find(key)
-        if kept is None:
-            self._drop(key)  # it may be there, expired
-            self._make_room(owner)
-            present = time.time()
-            kept = _Kept(present, present, self._clock() + self._ttl)
-            self._put_last(key, kept)
-        return _described(key, kept)
+        return _described(self._created(session_id or new_ulid(), owner))
 
     async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
-        key = (owner, session_id)
-        kept = self._find(key)
-        return None if kept is None else _described(key, kept)
+        kept = self._find(session_id, owner)
+        return None if kept is None else _described(kept)
 
-    async def touch(self, session_id: str, *, owner: Owner) -> None:
-        key = (owner, session_id)
-        kept = self._find(key)
-        if kept is not None:
-            self._touch(key, kept)
+    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
+        kept = self._find(session_id, owner)
+        return None if kept is None else _stored(kept)
+
+    async def open(
+        self,
+        session_id: str,
+        *,
+        owner: Owner,
+        run_id: str = "",  # noqa: ARG002  for stores that outlive the process
+        last: int | None = None,
+    ) -> Conversation:
+        kept = self._existing(session_id, owner)
+        kept.users += 1
+        self.touch(kept)
+        return _MemoryConversation(self, kept, last)
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
-        key = (owner, session_id)
-        if self._find(key) is None:
+        kept = self._find(session_id, owner)
+        if kept is None:
             return False
-        self._drop(key)
+        self._drop(kept)
         return True
 
     async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
-        key = (owner, session_id)
-        kept = self._find(key)
-        if kept is None:
-            raise SessionNotFound(f"There is no session {session_id!r}.")
-        messages = _MemoryConversation(kept, lambda: None).messages
-        cut = next((i for i, each in enumerate(messages) if each.id == before and isinstance(each, UserMessage)), None)
-        if cut is None:
-            raise InvalidRequest(f"There is no user's message {before!r} in this session.", field="from")
-        summary = None if kept.summary is None else _summary.decode(_unpack(kept.summary))
-        kept.steps = [_pack(_encode(list(messages[:cut])))] if cut else []
-        kept.message_count, kept.pending = cut, None
-        if summary is not None and summary.rest_of(messages[:cut]) is None:
-            kept.summary = None  # it covers messages that were cut off
-        self._touch(key, kept)
+        kept = self._existing(session_id, owner)
+        if kept.users:
+            raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
+        self._replace(kept, kept, before)
+
+    async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
+        kept = self._existing(session_id, owner)
+        if at is not None:
+            place_of(at, kept.steps.messages())
+        copy = self._created(new_ulid(), owner)
+        self._replace(kept, copy, at)
+        return copy.session_id
+
+    async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
+        shelf = self._shelves.get(owner)
+        if shelf is None:
+            return ()
+        living = (kept for kept in reversed(shelf.kept.values()) if not self._expired(kept))
+        return [_described(kept) for kept, _ in zip(living, range(limit), strict=False)]
 
     async def cleanup_expired(self) -> int:
         expired = self._all_expired()
-        for key in expired:
-            self._drop(key)
+        for kept in expired:
+            self._drop(kept)
         return len(expired)
 
     async def count(self) -> int:
-        return len(self._kept) - len(self._all_expired())
+        return len(self._all) - len(self._all_expired())
 
-    async def open(self, session_id: str, *, owner: Owner) -> Conversation:
-        key = (owner, session_id)
-        kept = self._find(key)
-        if kept is None:
-            raise SessionNotFound(f"There is no session {session_id!r}.")
-        self._touch(key, kept)
-        conversation = _MemoryConversation(kept, lambda: self._touch(key, kept))
-        self._open.add(conversation)
-        return conversation
-
-    def _find(self, key: OwnedId) -> _Kept | None:
-        kept = self._kept.get(key)
-        return None if kept is None or self._expired(kept) else kept
-
-    def _expired(self, kept: _Kept) -> bool:
-        return self._clock() >= kept.expires and not self._in_use(kept)
-
-    def _all_expired(self) -> list[OwnedId]:
-        """Those at the front: the sessions are in the order of their expiry, so that most need no look."""
-        now, in_use = self._clock(), self._all_in_use()
-        front = takewhile(lambda each: now >= each[1].expires, self._kept.items())
-        return [key for key, kept in front if id(kept) not in in_use]
-
-    def _in_use(self, kept: _Kept) -> bool:
-        return any(each.kept is kept for each in self._open)
-
-    def _all_in_use(self) -> set[int]:
-        return {id(each.kept) for each in self._open}
-
-    def _touch(self, key: OwnedId, kept: _Kept) -> None:
+    def touch(self, kept: _Kept) -> None:
         kept.last_activity = time.time()
         kept.expires = self._clock() + self._ttl
-        if self._kept.get(key) is kept:  # it may have been deleted while a run was in progress
-            self._put_last(key, kept)
+        if kept in self._all:  # it may have been deleted while a run went on
+            self._put_last(kept)
 
-    def _put_last(self, key: OwnedId, kept: _Kept) -> None:
-        self._kept.pop(key, None)
-        self._kept[key] = kept
-        if self._max_per_user is not None:
-            of_owner = self._by_owner.setdefault(key[0], {})
-            of_owner.pop(key, None)
-            of_owner[key] = kept
+    def grew(self, kept: _Kept, added: int) -> None:
+        kept.size += added
+        shelf = self._shelves.get(kept.owner)
+        if shelf is None or kept not in self._all:
+            return
+        shelf.size += added
+        if self._max_owner_bytes is not None and shelf.size > self._max_owner_bytes:
+            self._make_space(shelf, self._max_owner_bytes)
 
-    def _drop(self, key: OwnedId) -> None:
-        self._kept.pop(key, None)
-        of_owner = self._by_owner.get(key[0])
-        if of_owner is not None:
-            of_owner.pop(key, None)
-            if not of_owner:
-                del self._by_owner[key[0]]
+    def _created(self, session_id: str, owner: Owner) -> _Kept:
+        kept = self._find(session_id, owner)
+        if kept is None:
+            expired = self._shelf(owner).kept.get(session_id)
+            if expired is not None:
+                self._drop(expired)
+            self._make_room(owner)
+            present = time.time()
+            kept = _Kept(session_id, owner, present, present, self._clock() + self._ttl)
+            self._put_last(kept)
+        return kept
+
+    def _existing(self, session_id: str, owner: Owner) -> _Kept:
+        kept = self._find(session_id, owner)
+        if kept is None:
+            raise SessionNotFound(f"There is no session {session_id!r}.")
+        return kept
+
+    def _find(self, session_id: str, owner: Owner) -> _Kept | None:
+        shelf = self._shelves.get(owner)
+        kept = None if shelf is None else shelf.kept.get(session_id)
+        return None if kept is None or self._expired(kept) else kept
+
+    def _shelf(self, owner: Owner) -> _Shelf:
+        shelf = self._shelves.get(owner)
+        if shelf is None:
+            shelf = self._shelves[owner] = _Shelf()
+        return shelf
+
+    def _expired(self, kept: _Kept) -> bool:
+        return self._clock() >= kept.expires and not kept.users
+
+    def _all_expired(self) -> list[_Kept]:
+        """Those at the front: the one used last expires last. The others are not looked at, however many there are."""
+        now = self._clock()
+        return [kept for kept in takewhile(lambda each: now >= each.expires, self._all) if not kept.users]
+
+    def _put_last(self, kept: _Kept) -> None:
+        self._all.pop(kept, None)
+        self._all[kept] = None
+        theirs = self._shelf(kept.owner).kept
+        theirs.pop(kept.session_id, None)
+        theirs[kept.session_id] = kept
+
+    def _drop(self, kept: _Kept) -> None:
+        if kept not in self._all:
+            return
+        del self._all[kept]
+        shelf = self._shelves[kept.owner]
+        del shelf.kept[kept.session_id]
+        shelf.size -= kept.size
+        if not shelf.kept:
+            del self._shelves[kept.owner]
 
     def _make_room(self, owner: Owner) -> None:
-        """Drops the sessions that were idle for the longest time: the owner's own first, then anyone's."""
-        of_owner = self._by_owner.get(owner, {})
-        while self._max_per_user is not None and len(of_owner) >= self._max_per_user:
-            idle = self._longest_idle(of_owner)
+        """Drops the sessions that were not used for the longest time: the owner's own first, then anybody's."""
+        theirs = self._shelf(owner).kept
+        while self._max_per_user is not None and len(theirs) >= self._max_per_user:
+            idle = _longest_idle(theirs.values())
             if idle is None:
-                raise RateLimited(f"Session limit reached: {len(of_owner)} active (sessions.max_per_user).")
+                raise RateLimited(f"{len(theirs)} conversations of this user are going on, as many as one may have.")
             self._drop(idle)
-        while len(self._kept) >= self._max and (idle := self._longest_idle(self._kept)) is not None:
+        while len(self._all) >= self._max and (idle := _longest_idle(self._all)) is not None:
             self._drop(idle)
 
-    def _longest_idle(self, among: dict[OwnedId, _Kept]) -> OwnedId | None:
-        in_use = self._all_in_use()
-        return next((key for key, kept in among.items() if id(kept) not in in_use), None)
+    def _make_space(self, shelf: _Shelf, limit: int) -> None:
+        while shelf.size > limit and (idle := _longest_idle(shelf.kept.values())) is not None:
+            self._drop(idle)
+
+    def _replace(self, source: _Kept, target: _Kept, before: str | None) -> None:
+        """Gives `target` the history of `source` before a message. Nothing awaits: no reader sees half of it."""
+        messages = source.steps.messages()
+        kept = messages if before is None else messages[: place_of(before, messages)]
+        summary = summary_after_cut(None if source.summary is None else _decoded_summary(source.summary), kept)
+        steps = _Steps()
+        encoded = [(part, _encode(part)) for part in whole_turns(kept)]
+        for part, data in encoded:
+            steps.add(part, data)
+        target.steps, target.message_count = steps, len(kept)
+        target.pending = source.pending if before is None else None
+        target.state, target.summary = source.state, None if summary is None else _pack(_encode(summary))
+        self.touch(target)
+        self.grew(target, sum(len(data) for _, data in encoded) - target.size)
 
     async def _clean_regularly(self) -> None:
         while True:
@@ -222,50 +303,97 @@ class MemorySessionStore:
 
 
 class _MemoryConversation:
-    """Decoded once when a run opens it; every commit goes to the store at once."""
+    """Decodes the end of the history when a run opens it; every commit goes to the store at once."""
 
-    def __init__(self, kept: _Kept, touch: Callable[[], None]) -> None:
-        self.kept = kept
-        self._touch = touch
-        self._messages: list[Message] = [message for step in kept.steps for message in _messages.decode(_unpack(step))]
+    def __init__(self, store: MemorySessionStore, kept: _Kept, last: int | None) -> None:
+        self._store, self._kept, self._closed = store, kept, False
+        wanted = wanted_messages(last, kept.message_count, self.summary if last is not None else None)
+        first = 0 if wanted >= kept.message_count else kept.steps.start_of_last(wanted)
+        self._messages: list[Message] = kept.steps.messages(first)
+        self._earlier = kept.message_count - len(self._messages)
 
     @property
     def messages(self) -> Sequence[Message]:
         return self._messages
 
     @property
+    def earlier(self) -> int:
+        return self._earlier
+
+    @property
     def pending(self) -> PendingStep | None:
-        return None if self.kept.pending is None else _pending.decode(self.kept.pending)
+        return None if self._kept.pending is None else _pending.decode(self._kept.pending)
 
     @property
     def state(self) -> Any:
-        return None if self.kept.state is None else msgspec.json.decode(self.kept.state)
+        return None if self._kept.state is None else msgspec.json.decode(self._kept.state)
 
     @property
     def summary(self) -> Summary | None:
-        return None if self.kept.summary is None else _summary.decode(_unpack(self.kept.summary))
+        return None if self._kept.summary is None else _decoded_summary(self._kept.summary)
 
-    async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
-        self._messages.extend(messages)
+    async def history(self) -> Sequence[Message]:
+        return self._messages if not self._earlier else self._kept.steps.messages()
+
+    async def commit(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None = None,
+        *,
+        state: Any = KEEP,
+        summary: Summary | Keep | None = KEEP,
+        ending: Ending | None = None,  # noqa: ARG002  nothing here outlives the process
+    ) -> None:
+        kept, encoded = self._kept, _encode(list(messages)) if messages else b""
+        check_room(messages, len(encoded), kept.size, self._store.max_bytes)
         if messages:
-            self.kept.steps.append(_pack(_encode(list(messages))))
-            self.kept.message_count += len(messages)
-        self.kept.pending = None if pending is None else _encode(pending)
-        self._touch()
+            for turn in whole_turns(messages):
+                kept.steps.add(turn, encoded if len(turn) == len(messages) else _encode(turn))
+            kept.message_count += len(messages)
+            self._messages.extend(messages)
+        if pending is not KEEP:
+            kept.pending = None if pending is None else _encode(pending)
+        if state is not KEEP:
+            kept.state = None if state is None else _encode(state)
+        if summary is not KEEP:
+            kept.summary = None if summary is None else _pack(_encode(summary))
+        self._store.touch(kept)
+        if messages:
+            self._store.grew(kept, len(encoded))
 
-    async def put_state(self, state: Any) -> None:
-        self.kept.state = None if state is None else _encode(state)
+    async def begin_calls(self, step: PendingStep) -> None:
+        self._kept.pending = _encode(step)
 
-    async def put_summary(self, summary: Summary | None) -> None:
-        self.kept.summary = None if summary is None else _pack(_encode(summary))
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._kept.users -= 1
 
 
-def _described(key: OwnedId, kept: _Kept) -> ServerSession:
-    owner, session_id = key
+def _longest_idle(among: Any) -> _Kept | None:
+    return next((kept for kept in among if not kept.users), None)
+
+
+def _decoded_summary(packed: bytes) -> Summary:
+    return _summary.decode(_unpack(packed))
+
+
+def _described(kept: _Kept) -> ServerSession:
     return ServerSession(
-        session_id=session_id,
-        owner=owner,
+        session_id=kept.session_id,
+        owner=kept.owner,
         created_at=datetime.fromtimestamp(kept.created_at, UTC),
         last_activity=datetime.fromtimestamp(kept.last_activity, UTC),
         message_count=kept.message_count,
+        size=kept.size,
+    )
+
+
+def _stored(kept: _Kept) -> StoredSession:
+    return StoredSession(
+        session=_described(kept),
+        messages=tuple(kept.steps.messages()),
+        pending=None if kept.pending is None else _pending.decode(kept.pending),
+        state=None if kept.state is None else msgspec.json.decode(kept.state),
+        summary=None if kept.summary is None else _decoded_summary(kept.summary),
     )

@@ -5,24 +5,40 @@ Neither knows models, wires or who is connected. A session is data: whatever run
 
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Any, Protocol
+from enum import Enum
+from typing import Any, Final, Literal, Protocol, TypeAlias
 
 import msgspec
 
+from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
 
 
+class _Keep(Enum):
+    KEEP = "keep"
+
+
+KEEP: Final = _Keep.KEEP
+"""Leaves a part of a session as it is."""
+
+Keep: TypeAlias = Literal[_Keep.KEEP]
+
+
 class Conversation(Protocol):
-    """What one run reads and writes. Only one run at a time has it."""
+    """What one run reads and writes. The session neither expires nor makes room for another one until `close`."""
 
     @property
     def messages(self) -> Sequence[Message]:
-        """All that was said and done, oldest first; no tool call in it is unanswered."""
+        """The end of the history, oldest first; no tool call in it is unanswered."""
+
+    @property
+    def earlier(self) -> int:
+        """How many stored messages come before `messages`."""
 
     @property
     def pending(self) -> PendingStep | None:
-        """A step that waits for an approval or for the client's tools."""
+        """A step that waits for an approval or for the client's tools, or whose tool calls were cut by a crash."""
 
     @property
     def state(self) -> Any:
@@ -30,17 +46,32 @@ class Conversation(Protocol):
 
     @property
     def summary(self) -> Summary | None:
-        """What stands for the oldest messages in what the model is shown."""
+        """The text that the model is shown in place of the oldest messages."""
 
-    async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
-        """Adds the messages of one step together, and replaces what is pending.
+    async def history(self) -> Sequence[Message]:
+        """All messages, oldest first."""
 
-        Whole or not at all, also when the caller is cancelled meanwhile: a store that has to wait shields itself.
+    async def commit(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None = None,
+        *,
+        state: Any = KEEP,
+        summary: Summary | Keep | None = KEEP,
+        ending: Ending | None = None,
+    ) -> None:
+        """Adds the messages of one step and replaces the rest, all of it or nothing. Durable when it returns.
+
+        `ending` is the last event of the run, stored before any reader sees it. A caller that is cancelled meanwhile
+        does not cut the commit: a store that has to wait shields itself. Raises SessionFull for user messages that
+        do not fit, LostClaim if another process has taken the session over.
         """
 
-    async def put_state(self, state: Any) -> None: ...
+    async def begin_calls(self, step: PendingStep) -> None:
+        """Stores a step whose tool calls are about to be made. Durable when it returns: no call is made before."""
 
-    async def put_summary(self, summary: Summary | None) -> None: ...
+    def close(self) -> None:
+        """The run is over. Idempotent."""
 
 
 class ServerSession(msgspec.Struct, frozen=True, kw_only=True):
@@ -51,13 +82,23 @@ class ServerSession(msgspec.Struct, frozen=True, kw_only=True):
     created_at: datetime
     last_activity: datetime
     message_count: int = 0
+    size: int = 0  # bytes of its messages as JSON
+
+
+class StoredSession(msgspec.Struct, frozen=True, kw_only=True):
+    """A whole session as data: what is shown, exported, and carried from one store to another."""
+
+    session: ServerSession
+    messages: tuple[Message, ...] = ()
+    pending: PendingStep | None = None
+    state: Any = None
+    summary: Summary | None = None
 
 
 class SessionStore(Protocol):
-    """Keeps sessions for their time to live, which starts anew with every touch.
+    """Keeps sessions for their time to live, which starts anew with every commit.
 
-    Every call names the owner, which is part of a session's key: two owners may use the same id, and neither can
-    observe that the other does.
+    Every call names the owner: another owner's session answers exactly as one that does not exist.
     """
 
     async def start(self) -> None: ...
@@ -65,12 +106,20 @@ class SessionStore(Protocol):
     async def close(self) -> None: ...
 
     async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
-        """A new, empty session, with a ULID unless an id is given. If the owner has a session of that id, returns it."""
+        """A new, empty session; with a ULID unless an id is given. A session that exists is returned as it is."""
 
     async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
-        """The owner's session; None if there is none, or if it has expired."""
+        """The session, unless it is unknown, expired or another owner's."""
 
-    async def touch(self, session_id: str, *, owner: Owner) -> None: ...
+    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
+        """All of it as it is now, for a reader: it does not count as use."""
+
+    async def open(self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None) -> Conversation:
+        """The conversation, for one run to work on; SessionNotFound if there is none.
+
+        With `last`, only about so many messages of its end are read, from a user's message on, so that the cost of a
+        run does not grow with a history that the model is not shown.
+        """
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
         """Whether there was something to delete."""
@@ -78,13 +127,16 @@ class SessionStore(Protocol):
     async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
         """Cuts the history before this message of the user; a step that waits, and a summary of more, are dropped.
 
-        Atomic. Raises SessionNotFound, InvalidRequest if there is no such message.
+        Atomic. Raises SessionNotFound, SessionBusy while a run has it, InvalidRequest if there is no such message.
         """
 
+    async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
+        """Copies the history before this message of the user, or all of it, into a new session; returns its id."""
+
+    async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
+        """The owner's sessions, the one used last first."""
+
     async def cleanup_expired(self) -> int:
-        """Forgets what is past its time; returns how many."""
+        """Deletes what is past its time to live; returns how many sessions."""
 
     async def count(self) -> int: ...
-
-    async def open(self, session_id: str, *, owner: Owner) -> Conversation:
-        """The conversation of a session, to run on; SessionNotFound if there is none."""

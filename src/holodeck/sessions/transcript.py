@@ -1,14 +1,16 @@
-"""A conversation in a plain list: for the terminal and for `run_agent`, which keep nothing beyond the process."""
+"""A conversation in a plain list: for `run_agent` and for runs that leave nothing behind."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.sessions.port import KEEP, Keep
 
 
 class Transcript:
     def __init__(self, messages: Iterable[Message] = (), *, state: Any = None, summary: Summary | None = None) -> None:
-        """A summary of other messages than these would tell what is not there, so it is left out."""
+        """Drops a summary that covers other messages than these."""
         self._messages = list(messages)
         self._pending: PendingStep | None = None
         self._state = state
@@ -17,6 +19,10 @@ class Transcript:
     @property
     def messages(self) -> Sequence[Message]:
         return self._messages
+
+    @property
+    def earlier(self) -> int:
+        return 0
 
     @property
     def pending(self) -> PendingStep | None:
@@ -30,15 +36,31 @@ class Transcript:
     def summary(self) -> Summary | None:
         return self._summary
 
-    async def commit(self, messages: Sequence[Message], pending: PendingStep | None = None) -> None:
+    async def history(self) -> Sequence[Message]:
+        return self._messages
+
+    async def commit(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None = None,
+        *,
+        state: Any = KEEP,
+        summary: Summary | Keep | None = KEEP,
+        ending: Ending | None = None,  # noqa: ARG002  nothing here outlives the process
+    ) -> None:
         self._messages.extend(messages)
-        self._pending = pending
+        if pending is not KEEP:
+            self._pending = pending
+        if state is not KEEP:
+            self._state = state
+        if summary is not KEEP:
+            self._summary = summary
 
-    async def put_state(self, state: Any) -> None:
-        self._state = state
+    async def begin_calls(self, step: PendingStep) -> None:
+        self._pending = step
 
-    async def put_summary(self, summary: Summary | None) -> None:
-        self._summary = summary
+    def close(self) -> None:
+        return None
 
     def clear(self) -> None:
         self._messages.clear()

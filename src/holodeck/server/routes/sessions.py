@@ -29,22 +29,22 @@ FROM = {
 @routes.get("/{id:path}", "A conversation", responses={200: SessionResponse})
 async def show(request: Request) -> Response:
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
-    session = await server.store.get(key, owner=owner)
-    if session is None:
+    stored = await server.store.read(key, owner=owner)
+    if stored is None:
         raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
-    conversation = await server.store.open(key, owner=owner)
-    told = SessionResponse(
+    session = stored.session
+    shown = SessionResponse(
         session_id=key,
         created_at=session.created_at,
         last_activity=session.last_activity,
         message_count=session.message_count,
-        messages=[_shown(message) for message in conversation.messages],
-        pending=None if conversation.pending is None else _waiting(conversation.pending),
-        summary=None if conversation.summary is None else _summary(conversation.summary),
-        state=conversation.state,
+        messages=[_shown(message) for message in stored.messages],
+        pending=None if stored.pending is None else _waiting(stored.pending),
+        summary=None if stored.summary is None else _summary(stored.summary),
+        state=stored.state,
         active_runs=_active_runs(server, key, owner),
     )
-    return json_answer(told)
+    return json_answer(shown)
 
 
 @routes.delete("/{id:path}", "Forget a conversation", parameters=(FROM,), responses={204: {}})
@@ -53,18 +53,13 @@ async def forget(request: Request) -> Response:
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
     since = request.query_params.get("from")
     if since is not None:
-        await _rewind(server, key, owner, since)
+        if _active_runs(server, key, owner):
+            raise SessionBusy(f"Session {key!r} has a run in progress; stop it first.")
+        await server.store.rewind(key, since, owner=owner)
         return Response(status_code=204)
     server.runs.forget_session(key, owner=owner)
     await server.store.delete(key, owner=owner)
     return Response(status_code=204)
-
-
-async def _rewind(server: AgentServer, key: str, owner: Owner, since: str) -> None:
-    """Cuts a conversation before a user's message, where no call is open. A step that waits is dropped with the rest."""
-    if _active_runs(server, key, owner):
-        raise SessionBusy(f"Session {key!r} has a run in progress; stop it first.")
-    await server.store.rewind(key, since, owner=owner)
 
 
 def _active_runs(server: AgentServer, key: str, owner: Owner) -> list[str]:

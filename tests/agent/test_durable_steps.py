@@ -1,0 +1,212 @@
+"""What is stored when: before a tool is called, before an ending is shown, and what a crash in between leaves."""
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from holodeck.agent.agent import StateSettings
+from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN, REFUSED
+from holodeck.core import events as e
+from holodeck.core.messages import PendingStep, ToolMessage, UserMessage
+from holodeck.core.request import Resume
+from holodeck.core.tools import ToolResult
+from holodeck.errors import StoreUnavailable
+from holodeck.models.scripted import calls, says
+from holodeck.sessions.transcript import Transcript
+from tests.agent.parts import PlainTools, Scene, echo
+
+
+class Crash(BaseException):
+    """The process ends here: nothing after it is stored or shown."""
+
+
+class Journal(Transcript):
+    """A conversation that writes down each write; `crash_at` ends the process in place of one."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self.scene = scene
+        self.writes: list[tuple[str, int]] = []  # what, and how many events were shown before
+        self.endings: list[e.Ending] = []
+        self.broken = False
+
+    async def commit(self, messages, pending=None, *, ending=None, **more: Any) -> None:
+        if self.broken:
+            raise StoreUnavailable("The disk is full.")
+        self.writes.append(("ending" if ending else "commit", len(self.scene.story)))
+        self.endings += [ending] if ending else []
+        await super().commit(messages, pending, ending=ending, **more)
+
+    async def begin_calls(self, step: PendingStep) -> None:
+        self.writes.append(("begin", len(self.scene.story)))
+        await super().begin_calls(step)
+
+
+def journaled(*turns, **settings) -> tuple[Scene, Journal]:
+    scene = Scene(*turns, **settings)
+    scene.conversation = Journal(scene)
+    return scene, scene.conversation
+
+
+async def test_the_users_message_is_stored_before_anything_is_shown():
+    scene, journal = journaled(says("hello"))
+    await scene.play("hi")
+    assert journal.writes[0] == ("commit", 0)
+    assert journal.messages[0].run_id == journal.messages[1].run_id != ""
+
+
+@pytest.mark.parametrize("how", ["completed", "failed", "cancelled", "iterations", "approval"])
+async def test_the_ending_is_stored_before_it_is_shown(how):
+    tools = PlainTools(approval=frozenset({"erase"}), erase=echo, echo=echo)
+    turn = {"approval": calls(("erase", "{}")), "iterations": calls(("echo", "{}"))}.get(how, says("hello"))
+    scene, journal = journaled(turn, max_iterations=1, tools=tools)
+    if how == "failed":
+        scene.model.turns = ()
+
+    def on(event):
+        if how == "cancelled" and isinstance(event, e.TextAdded):
+            asyncio.current_task().cancel()
+
+    if how == "cancelled":
+        with pytest.raises(asyncio.CancelledError):
+            await asyncio.create_task(scene.play("hi", on=on))
+    else:
+        await scene.play("hi")
+    assert journal.endings == [scene.ending]
+    what, shown_before = journal.writes[-1]
+    assert what == "ending"
+    assert shown_before < len(scene.story)
+
+
+async def test_an_answer_and_its_ending_are_one_commit():
+    scene, journal = journaled(says("hello"), state=StateSettings(initial={"n": 1}))
+    await scene.play("hi")
+    assert [what for what, _ in journal.writes] == ["commit", "ending"]
+    assert journal.state == {"n": 1}
+
+
+@pytest.mark.req("D03")
+async def test_a_call_is_stored_before_it_is_made():
+    seen = []
+
+    async def look(arguments, context):
+        seen.append(scene.conversation.pending)
+        return ToolResult(content="ok")
+
+    scene, journal = journaled(calls(("look", "{}")), says("done"), tools=PlainTools(look=look))
+    await scene.play("go")
+    (step,) = seen
+    assert step.begun == ("c1",)
+    assert step.run_id == journal.messages[0].run_id
+    assert journal.pending is None
+    assert [what for what, _ in journal.writes] == ["commit", "begin", "commit", "ending"]
+
+
+async def test_a_result_is_stored_while_another_call_still_runs():
+    release, first_is_stored = asyncio.Event(), asyncio.Event()
+
+    async def quick(arguments, context):
+        return ToolResult(content="quick")
+
+    async def slow(arguments, context):
+        await release.wait()
+        return ToolResult(content="slow")
+
+    scene, journal = journaled(
+        calls(("quick", "{}"), ("slow", "{}")), says("done"), tools=PlainTools(quick=quick, slow=slow)
+    )
+    begin = journal.begin_calls
+
+    async def noticed(step):
+        await begin(step)
+        if step.results:
+            first_is_stored.set()
+
+    journal.begin_calls = noticed
+    playing = asyncio.create_task(scene.play("go"))
+    await asyncio.wait_for(first_is_stored.wait(), 30)
+    assert [result.content for result in journal.pending.results] == ["quick"]
+    assert journal.pending.begun == ("c1", "c2")
+    release.set()
+    await playing
+
+
+def crashed(scene: Scene, step: PendingStep) -> None:
+    """Leaves the conversation as a crash would."""
+    scene.conversation._pending = step
+
+
+async def cut_in(tool_calls, **step: Any) -> Scene:
+    """A scene whose last run was killed after the given step was stored."""
+    scene = Scene(says("what now?"), tools=PlainTools(approval=frozenset({"erase"}), erase=echo, echo=echo))
+    await scene.conversation.commit([UserMessage(content="go")])
+    reply = await _reply(calls(*tool_calls))
+    crashed(scene, PendingStep(assistant=reply, run_id="before", **step))
+    return scene
+
+
+async def _reply(turn):
+    scene = Scene(turn, says("x"), tools=PlainTools(erase=echo, echo=echo))
+    await scene.play("go")
+    return scene.conversation.messages[1]
+
+
+@pytest.mark.req("D03")
+async def test_after_a_crash_a_begun_call_is_answered_as_unknown_and_not_made_again():
+    done = ToolMessage(call_id="c1", name="echo", content="done")
+    scene = await cut_in([("echo", "{}"), ("echo", "{}"), ("erase", "{}")], begun=("c1", "c2"), results=(done,))
+    await scene.play("and?")
+    results = [each for each in scene.conversation.messages if isinstance(each, ToolMessage)]
+    assert [each.content for each in results] == ["done", OUTCOME_UNKNOWN, NOT_MADE]
+    assert [each.failed for each in results] == [False, True, True]
+    assert scene.tools.called == []
+    assert scene.conversation.pending is None
+
+
+@pytest.mark.req("D03")
+async def test_a_crash_after_an_approval_never_reads_as_not_approved():
+    scene = await cut_in([("erase", "{}")], begun=("c1",))
+    await scene.play("and?")
+    (result,) = [each for each in scene.conversation.messages if isinstance(each, ToolMessage)]
+    assert result.content == OUTCOME_UNKNOWN
+    assert scene.tools.called == []
+
+
+async def test_an_approval_is_used_up_in_the_write_that_begins_its_call():
+    seen = []
+
+    async def erase(arguments, context):
+        seen.append(scene.conversation.pending)
+        return ToolResult(content="erased")
+
+    tools = PlainTools(approval=frozenset({"erase", "burn"}), erase=erase, burn=echo)
+    scene, journal = journaled(calls(("erase", "{}"), ("burn", "{}")), says("done"), tools=tools)
+    await scene.play("go")
+    erasing, burning = scene.ending.interrupts
+    answers = [Resume(interrupt_id=erasing.id, approved=True), Resume(interrupt_id=burning.id, approved=False)]
+    journal.writes.clear()
+    await scene.play(resume=answers)
+    assert [what for what, _ in journal.writes] == ["begin", "commit", "ending"]
+    (step,) = seen
+    assert (step.approvals, step.begun) == ({}, ("c1",))
+    assert [result.content for result in step.results] == [REFUSED], "a refusal is stored as one"
+
+
+async def test_a_store_that_fails_ends_the_run_and_leaves_no_answer_that_is_not_stored():
+    scene, journal = journaled(says("hello"))
+    journal.broken = True
+    response = await scene.play("hi")
+    assert response.error_code == "store-unavailable"
+    assert [type(event) for event in scene.story] == [e.RunStarted, e.RunFailed]
+    assert scene.ending.retryable
+
+
+async def test_a_store_that_fails_at_the_end_does_not_say_that_the_run_succeeded():
+    scene, journal = journaled(says("hello"))
+
+    def on(event):
+        journal.broken = journal.broken or isinstance(event, e.TextEnded)
+
+    await scene.play("hi", on=on)
+    assert scene.ending.code == "store-unavailable"

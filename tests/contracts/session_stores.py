@@ -1,0 +1,40 @@
+"""Every session store, for the contract suite: a new one joins by one more line."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from holodeck.core.owner import Owner
+from holodeck.sessions.memory import MemorySessionStore
+from holodeck.sessions.port import SessionStore
+
+ADA, EVE = Owner("default", "ada"), Owner("default", "eve")
+SAME_NAME_ELSEWHERE = Owner("another tenant", "ada")
+TTL = 1800
+
+
+class Clock:
+    """A clock that a test sets."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+Opener: TypeAlias = Callable[..., Any]
+
+
+@asynccontextmanager
+async def memory(_folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
+    store = MemorySessionStore(TTL, clock=clock, **settings)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+STORES: dict[str, Opener] = {"memory": memory}

@@ -1,0 +1,112 @@
+"""What finished runs take: neither the history nor what the client sent, and only so many of them."""
+
+import gc
+import tracemalloc
+
+import pytest
+
+from holodeck.agent.agent import Agent
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.request import RunRequest
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import RunNotFound
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs.runs import Runs
+from holodeck.sessions.memory import MemorySessionStore
+from tests.agent.parts import PlainTools
+from tests.runs.test_runs import ask, make_runs
+
+MB = 1024 * 1024
+
+
+async def turns(runs, number, *, session="s", keeps_history=False, size=200):
+    for _ in range(number):
+        run = await runs.start(ask("x" * size, session_id=session, keeps_history=keeps_history))
+        await run.done()
+    return run
+
+
+class Forgetful(ScriptedModel):
+    """Does not keep the prompts that it was shown: they hold the history."""
+
+    async def reply(self, prompt, listener):
+        try:
+            return await super().reply(prompt, listener)
+        finally:
+            self.prompts.clear()
+
+
+@pytest.mark.req("D11")
+@pytest.mark.parametrize("keeps_history", [False, True], ids=["rest", "ag-ui"])
+async def test_memory_does_not_grow_with_the_turns_of_a_conversation(keeps_history):
+    agent = Agent(name="a", model=Forgetful([says("y" * 200)]), tools=PlainTools())
+    runs = Runs(agent, MemorySessionStore())
+    await turns(runs, 100, keeps_history=keeps_history)
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await turns(runs, 200, keeps_history=keeps_history)
+        gc.collect()
+        grown, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert grown < 4 * MB, f"{grown / MB:.1f} MiB after 200 more turns"
+
+
+@pytest.mark.req("D11")
+async def test_a_finished_run_keeps_neither_history_nor_what_the_client_sent():
+    runs = make_runs()
+    await turns(runs, 2)
+    sent = (AssistantMessage(content="forged"), UserMessage(content="new"))
+    request = RunRequest(session_id="s", messages=sent, client_tools=(ToolSchema(name="paint"),))
+    run = await runs.start(request)
+    await run.done()
+    assert run.response.history == ()
+    assert run.conversation is None
+    assert [message.content for message in run.request.messages] == ["new"]
+    assert run.request.client_tools == ()
+
+
+@pytest.mark.req("D11")
+async def test_the_prompt_of_a_long_conversation_is_read_from_its_end_only():
+    runs = make_runs(says("y"))
+    opened, store = [], runs._store
+    plain_open = store.open
+
+    async def noticed(*args, **options):
+        opened.append(await plain_open(*args, **options))
+        return opened[-1]
+
+    store.open = noticed
+    runs._agent = type(runs._agent)(**{**vars(runs._agent), "max_messages": 10})
+    await turns(runs, 30)
+    assert [len(each.messages) - 2 for each in opened[10:]] == [10] * 20
+    assert opened[-1].earlier == 48
+    assert [len(prompt.messages) for prompt in runs.model.prompts[10:]] == [9] * 20
+
+
+async def test_only_so_many_finished_runs_are_kept():
+    runs = make_runs(max_finished=3)
+    kept = [await turns(runs, 1, session=f"s{number}") for number in range(5)]
+    assert [runs.knows(run) for run in kept] == [False, False, True, True, True]
+    with pytest.raises(RunNotFound):
+        runs.get(kept[0].run_id, owner=kept[0].owner)
+
+
+async def test_only_so_many_finished_runs_of_one_session_are_kept():
+    runs = make_runs(max_finished_of_session=2)
+    other = await turns(runs, 1, session="other")
+    kept = [await turns(runs, 1) for _ in range(4)]
+    assert [runs.knows(run) for run in (other, *kept)] == [True, False, False, True, True]
+
+
+async def test_finished_runs_are_bounded_by_what_they_hold():
+    runs = make_runs(says("word " * 100), max_finished_bytes=200_000)
+    kept = [await turns(runs, 1, session=f"s{number}") for number in range(20)]
+    known = [runs.knows(run) for run in kept]
+    assert known[-1]
+    assert not known[0]
+    assert 100_000 < runs._finished_bytes <= 200_000
+    for run in kept:
+        runs._forget(run)
+    assert (runs._finished, runs._finished_bytes) == ({}, 0)
