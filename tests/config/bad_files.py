@@ -104,16 +104,40 @@ BAD = {
     "provider": (
         "name: a\nmodel:\n  provider: gemni\n  name: x\n",
         (
-            ":3:13: model.provider: 'gemni' is not one of openai, gemini, azure_openai, ollama, openai_compatible, demo; "
+            ":3:13: model.provider: 'gemni' is not one of openai, anthropic, gemini, azure_openai, ollama, openai_compatible, demo; "
             "did you mean gemini?"
         ),
     ),
-    "anthropic": (
-        "name: a\nmodel: {provider: anthropic, name: claude}\n",
+    "thinking with a small budget": (
+        "name: a\nmodel:\n  provider: anthropic\n  name: x\n  reasoning: {budget_tokens: 500}\n",
+        ":5:14: model.reasoning: budget_tokens has to be at least 1024 with provider anthropic",
+    ),
+    "thinking and a temperature": (
+        "name: a\nmodel:\n  provider: anthropic\n  name: x\n  temperature: 0\n  reasoning: {effort: low}\n",
+        ":6:14: model.reasoning: provider anthropic takes no temperature together with reasoning; leave one out",
+    ),
+    "thinking and a forced tool": (
+        "name: a\nmodel:\n  provider: anthropic\n  name: x\n  tool_choice: required\n  reasoning: {effort: low}\n",
         (
-            ":2:19: model.provider: anthropic has no own client here yet; its OpenAI-compatible endpoint works: provider: "
-            "openai_compatible, endpoint: https://api.anthropic.com/v1, api_key: ${ANTHROPIC_API_KEY}"
+            ":6:14: model.reasoning: provider anthropic cannot be forced to use a tool while it thinks; "
+            "set tool_choice: auto"
         ),
+    ),
+    "too hot for anthropic": (
+        "name: a\nmodel:\n  provider: anthropic\n  name: x\n  temperature: 1.5\n",
+        ":5:16: model.temperature: provider anthropic takes a temperature from 0 to 1",
+    ),
+    "option that anthropic lacks": (
+        "name: a\nmodel:\n  provider: anthropic\n  name: x\n  seed: 3\n",
+        ":5:9: model.seed: provider anthropic has no seed. Leave it out",
+    ),
+    "key and token": (
+        "name: a\nmodel:\n  provider: anthropic\n  name: x\n  api_key: k\n  auth_token: t\n",
+        ":6:15: model.auth_token: set api_key or auth_token, not both",
+    ),
+    "cache": (
+        "name: a\nmodel:\n  provider: anthropic\n  name: x\n  cache: 2h\n",
+        ":5:10: model.cache: '2h' is not one of auto, 1h, off",
     ),
     "thinking above the limit": (
         "name: a\nmodel:\n  provider: gemini\n  name: x\n  max_tokens: 2000\n  reasoning: {budget_tokens: 2000}\n",

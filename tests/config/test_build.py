@@ -13,12 +13,14 @@ from holodeck.config.build import (
 from holodeck.config.build_model import build_model
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.core import events as e
+from holodeck.core.messages import UserMessage
 from holodeck.core.tools import Approval
 from holodeck.errors import ConfigError
 from holodeck.models.port import Prompt
 from holodeck.runs.runs import RunSettings, WhenBusy
 from holodeck.tools.port import ToolContext
-from tests.models.endpoint import ModelEndpoint, text_stream
+from tests.models.anthropic.message_streams import Shape, end, said, start
+from tests.models.endpoint import ModelEndpoint, stream, text_stream
 from tests.models.heard import Heard
 
 START = "name: helper\ndescription: Helps.\n"
@@ -57,6 +59,9 @@ async def test_each_model_has_its_own_price(loaded):
         ("{provider: demo}", {}, "demo"),
         ("{provider: gemini, name: gemini-2.5-flash}", {"GEMINI_API_KEY": "k"}, "gemini/gemini-2.5-flash"),
         ("{provider: openai, name: x, api_key: k}", {}, "openai/x"),
+        ("{provider: anthropic, name: claude-x}", {"ANTHROPIC_API_KEY": "k"}, "anthropic/claude-x"),
+        ("{provider: anthropic, name: claude-x}", {"ANTHROPIC_AUTH_TOKEN": "t"}, "anthropic/claude-x"),
+        ("{provider: anthropic, name: claude-x, endpoint: 'http://127.0.0.1:1'}", {}, "anthropic/claude-x"),
         ("{provider: openai, name: x, api_key: '${MY}'}", {"MY": "k"}, "openai/x"),
         ("{provider: openai_compatible, name: x, endpoint: 'http://127.0.0.1:1/v1'}", {}, "openai_compatible/x"),
         ("{provider: ollama, name: x}", {}, "ollama/x"),
@@ -67,6 +72,49 @@ async def test_every_provider_gives_a_model(loaded, model, environment, name):
     built = build_model(loaded(f"{START}model: {model}\n", **environment))
     assert built.name == name
     await built.close()
+
+
+ANTHROPIC = """
+name: helper
+model:
+  provider: anthropic
+  name: claude-x
+  endpoint: {endpoint}
+  headers: {{X-Team: blue}}
+  betas: [context-1m-2025-08-07]
+  reasoning: {{budget_tokens: 2048}}
+  max_tokens: 8000
+  cache: {cache}
+  provider_tools: [{{type: web_search_20250305, name: web_search, max_uses: 3}}]
+  extra: {{metadata: {{user_id: u}}}}
+  price: {{input: 3, output: 15, cached: 0.3, cache_write: 3.75}}
+"""
+
+
+@pytest.mark.parametrize(("cache", "mark"), [("auto", {"type": "ephemeral"}), ("off", None)])
+async def test_anthropic_from_its_file(loaded, cache, mark):
+    used = start(input_tokens=10, cache_read_input_tokens=100, cache_creation_input_tokens=1000)
+    async with ModelEndpoint(stream(*Shape([used, *said(0, "Hi."), *end()]).frames)) as there:
+        file = ANTHROPIC.format(endpoint=there.url.removesuffix("/v1"), cache=cache)
+        model = build_model(loaded(file, ANTHROPIC_AUTH_TOKEN="token"))
+        reply = await model.reply(Prompt(system="Be brief.", messages=(UserMessage(content="Hi"),)), Heard())
+        await model.close()
+    (request,) = there.requests
+    assert (request.headers["authorization"], request.headers["x-team"]) == ("Bearer token", "blue")
+    assert request.headers["anthropic-beta"] == "context-1m-2025-08-07"
+    system = {"type": "text", "text": "Be brief."} | ({} if mark is None else {"cache_control": mark})
+    assert request.json["system"] == [system]
+    assert request.json["thinking"] == {"type": "enabled", "budget_tokens": 2048}
+    assert request.json["tools"][0]["max_uses"] == 3
+    assert (request.json["max_tokens"], request.json["metadata"]) == (8000, {"user_id": "u"})
+    assert "temperature" not in request.json
+    assert reply.usage is not None
+    assert reply.usage.cost == pytest.approx((10 * 3 + 100 * 0.3 + 1000 * 3.75 + 7 * 15) / 1_000_000)
+
+
+def test_anthropic_without_a_key_says_which_variable_to_set(loaded):
+    with pytest.raises(ConfigError, match=r"3:1: model\.api_key: set ANTHROPIC_API_KEY in the environment"):
+        build_agent(loaded(START + "model: {provider: anthropic, name: x}\n"))
 
 
 @pytest.mark.req("AGT-02")

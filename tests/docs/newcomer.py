@@ -23,26 +23,37 @@ from holodeck.config.build import build_agent
 from holodeck.config.load import load_config
 from tests.cli.process import environment
 from tests.docs.snippets import ROOT, Snippet
-from tests.models.endpoint import ModelEndpoint, Wire, text_stream, tool_call_stream
+from tests.models.anthropic.message_streams import Shape, end, said, start, thought
+from tests.models.endpoint import ModelEndpoint, Wire, status, stream, text_stream, tool_call_stream
 from tests.ports import free_port
 
 KEYS = ("GEMINI_API_KEY", "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DOCS_TOKEN", "PGPASSWORD")
 ASKED_FOR = {"weather": '{"city": "Oslo"}', "add_task": '{"title": "Water the plants"}'}  # tool → arguments
-MODEL_ADDRESS = "http://localhost:11434/v1"
+MODEL_ADDRESS = "http://localhost:11434"
 SERVER_ADDRESS = re.compile(r"\b(localhost|127\.0\.0\.1):8000\b")
 READY_SECONDS = 20
 
 
 async def answer(wire: Wire) -> None:
-    """Calls the first tool it is offered, then says what came of it."""
+    """Calls the first tool it is offered, then repeats the result; repeats a message in Anthropic's API."""
+    if wire.request.method == "GET":
+        await status(200, {"data": []})(wire)
+    elif wire.request.path.endswith("/messages"):
+        asked = wire.request.json["messages"][-1]["content"][-1]["text"]
+        await stream(*Shape([start(), *thought(0, "Hm. "), *said(1, "Here you are: ", asked), *end()]).frames)(wire)
+    else:
+        await _answer_chat(wire)
+
+
+async def _answer_chat(wire: Wire) -> None:
     request = wire.request.json
     tools = [tool["function"]["name"] for tool in request.get("tools", ())]
     last = request["messages"][-1]
     if tools and last["role"] == "user":
         await tool_call_stream(("call_1", tools[0], ASKED_FOR[tools[0]]))(wire)
     else:
-        said = f" {_text(last['content'])}"
-        await text_stream("Here you are:", said, usage={"prompt_tokens": 9, "completion_tokens": 4})(wire)
+        repeated = f" {_text(last['content'])}"
+        await text_stream("Here you are:", repeated, usage={"prompt_tokens": 9, "completion_tokens": 4})(wire)
 
 
 def _text(content: str | list[dict[str, str]]) -> str:
@@ -106,7 +117,7 @@ class Newcomer:
         return ""
 
     def _here(self, text: str) -> str:
-        return SERVER_ADDRESS.sub(rf"\1:{self._port}", text.replace(MODEL_ADDRESS, self._model_url))
+        return SERVER_ADDRESS.sub(rf"\1:{self._port}", text.replace(MODEL_ADDRESS, self._model_url.removesuffix("/v1")))
 
     def _type(self, commands: str) -> str:
         done = subprocess.run(

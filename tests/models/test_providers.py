@@ -59,6 +59,7 @@ def test_keys():
     assert {name: provider.key_variable for name, provider in PROVIDERS.items()} == {
         "openai": "OPENAI_API_KEY",
         "gemini": "GEMINI_API_KEY",
+        "anthropic": "ANTHROPIC_API_KEY",
         "azure_openai": "AZURE_OPENAI_API_KEY",
         "ollama": "OLLAMA_API_KEY",
         "openai_compatible": "OPENAI_API_KEY",

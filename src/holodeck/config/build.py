@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_INSTRUCTIONS = 256 * 1024
-SEEING_PROVIDERS = frozenset({"openai", "gemini", "azure_openai"})
+SEEING_PROVIDERS = frozenset({"openai", "anthropic", "gemini", "azure_openai"})
 
 _FRONT_MATTER = re.compile(r"\A---\r?\n.*?\r?\n---\r?\n", re.DOTALL)
 

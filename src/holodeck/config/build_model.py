@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 MAX_CONNECT = 10.0
 RESPONSES_PROVIDERS = frozenset({"openai", "azure_openai", "openai_compatible"})
+AUTH_TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105  its name, not its value
 DEMO_SECONDS_PER_WORD = 0.02  # slow enough to be seen streaming
 
 
@@ -45,7 +46,12 @@ def build_model(config: LoadedConfig, breakers: Breakers | None = None) -> Model
 def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
     if choice.provider == "demo":
         return _demo_model()
-    return _openai(_endpoint_settings(config, keys, choice), choice.api)
+    settings = _endpoint_settings(config, keys, choice)
+    if choice.provider == "anthropic":
+        from holodeck.models.anthropic.messages_model import AnthropicModel
+
+        return AnthropicModel(settings)
+    return _openai(settings, choice.api)
 
 
 def _demo_model() -> Model:
@@ -77,14 +83,15 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
     """The settings of one endpoint, the same for every API."""
     from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 
+    auth_token = _auth_token(config, choice)
     return EndpointSettings(
         provider=choice.provider,
         model=choice.name,
         endpoint=_endpoint(choice),
-        api_key=_api_key(config, keys, choice),
-        auth_token=choice.auth_token.get_secret_value() if choice.auth_token else None,
+        api_key=None if auth_token else _api_key(config, keys, choice),
+        auth_token=auth_token,
         headers={name: value.get_secret_value() for name, value in choice.headers.items()},
-        temperature=choice.temperature,
+        temperature=_temperature(choice),
         top_p=choice.top_p,
         max_tokens=choice.max_tokens,
         reasoning=Reasoning(**choice.reasoning.model_dump()) if choice.reasoning else None,
@@ -142,13 +149,30 @@ def _endpoint(choice: ModelChoice) -> str | None:
     return choice.endpoint
 
 
+def _temperature(choice: ModelChoice) -> float | None:
+    """Anthropic's newest models take no temperature: it is sent only when the file sets it."""
+    is_left_out = choice.provider == "anthropic" and "temperature" not in choice.model_fields_set
+    return None if is_left_out else choice.temperature
+
+
+def _auth_token(config: LoadedConfig, choice: ModelChoice) -> str | None:
+    """A bearer token instead of a key: the file's, or the environment's where there is no key."""
+    if choice.provider != "anthropic" or choice.api_key:
+        return None
+    if choice.auth_token:
+        return choice.auth_token.get_secret_value()
+    has_key = config.environment.get("ANTHROPIC_API_KEY")
+    return None if has_key else config.environment.get(AUTH_TOKEN_VARIABLE) or None
+
+
 def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | None:
     from holodeck.models.providers import PROVIDERS
 
     provider = PROVIDERS[choice.provider]
     named = choice.api_key.get_secret_value() if choice.api_key else None
     key = named or config.environment.get(provider.key_variable)
-    if not key and provider.needs_key:
+    is_gateway = choice.provider == "anthropic" and choice.endpoint is not None  # a local one may need no key
+    if not key and provider.needs_key and not is_gateway:
         raise config.error(
             (*keys, "api_key"),
             f"set {provider.key_variable} in the environment or in .env beside {DEFAULT_NAME} "

@@ -18,7 +18,9 @@ from pydantic import (
 
 from holodeck.config.tool_schema import Block, Identifier, Url
 
-Provider: TypeAlias = Literal["openai", "gemini", "azure_openai", "ollama", "openai_compatible", "demo"]
+Provider: TypeAlias = Literal[
+    "openai", "anthropic", "gemini", "azure_openai", "ollama", "openai_compatible", "demo"
+]  # fmt: skip
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ShortText = Annotated[str, StringConstraints(max_length=2000)]
 HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
@@ -83,7 +85,7 @@ class ModelChoice(Block):
     )
     name: ShortText = Field("", description="The provider's name of the model, e.g. gemini-2.5-flash")
     endpoint: Url | None = Field(
-        None, description="An OpenAI-compatible URL; every provider but openai_compatible has a default"
+        None, description="The base URL of the API; every provider but openai_compatible and azure_openai has a default"
     )
     api_key: Secret | None = Field(None, description="Default: the provider's usual variable, e.g. GEMINI_API_KEY")
     auth_token: Secret | None = Field(None, description="anthropic only: a bearer token instead of a key")
@@ -127,19 +129,9 @@ class ModelChoice(Block):
     timeout: float = Field(30, gt=0, le=3600, description="Seconds without anything new before the call is given up")
     vision: bool | Literal["auto"] = Field(
         "auto",
-        description="Whether the model takes pictures; else their text is read. auto: yes for openai, gemini, azure",
+        description="Whether the model takes pictures; else their text is read. auto: yes for openai, anthropic, gemini, azure",
     )
     price: PriceSettings | None = Field(None, description="For the cost in the chat's status line; absent: not known")
-
-    @field_validator("provider", mode="before")
-    @classmethod
-    def _not_yet(cls, provider: object) -> object:
-        if provider == ANTHROPIC:
-            raise ValueError(
-                "anthropic has no own client here yet; its OpenAI-compatible endpoint works: provider: openai_compatible, "
-                "endpoint: https://api.anthropic.com/v1, api_key: ${ANTHROPIC_API_KEY}"
-            )
-        return provider
 
     @field_validator("api")
     @classmethod
@@ -163,6 +155,8 @@ class ModelChoice(Block):
         provider = info.data.get("provider", ANTHROPIC)
         if value and provider != ANTHROPIC:
             raise ValueError(f"provider {provider} has no {info.field_name}; only anthropic has. Leave it out")
+        if value is not None and info.field_name == "auth_token" and info.data.get("api_key"):
+            raise ValueError("set api_key or auth_token, not both")
         return value
 
     @field_validator(*_NOT_ANTHROPIC)

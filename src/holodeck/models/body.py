@@ -37,12 +37,19 @@ class AnswerStream:
     """Passes the bytes of a response body to an answer. `content_type` is a hint only: endpoints get it wrong."""
 
     def __init__(
-        self, answer: GrowingAnswer, *, content_type: str = "text/event-stream", limit: int = MAX_EVENT
+        self,
+        answer: GrowingAnswer,
+        *,
+        content_type: str = "text/event-stream",
+        limit: int = MAX_EVENT,
+        hint: str = "it usually ends in /v1",
     ) -> None:
+        """`limit` is in bytes, for one event; `hint` says what the URL of an endpoint usually looks like."""
         self.answer = answer
         self.content_type = content_type
         self.request_id = ""  # by which the provider knows the request
         self._limit = limit
+        self._hint = hint
         self._reader: SseReader | None = None
         self._body = bytearray()  # while nothing is decided, or when it is one JSON body
         self._saw_event = False
@@ -100,5 +107,5 @@ class AnswerStream:
     def _no_stream(self) -> ModelProtocolError:
         return ModelProtocolError(
             f"The model endpoint answered with {self.content_type or 'something'} that is no answer of a model. "
-            "Probably the URL is not that of an OpenAI-compatible API: is a /v1 missing at its end?"
+            f"Probably model.endpoint is not the URL of a model API ({self._hint})."
         )

@@ -84,18 +84,25 @@ DECODE_ERRORS = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 def decode_leniently(data: bytes) -> tuple[list[Chunk], bool]:
     """The chunks in `data`, and whether bytes that are no UTF-8 had to be replaced.
 
-    More than one chunk when an endpoint puts no blank lines between its events. Raises Malformed, or InBandError when
-    the value is an error in one of the shapes that are not `{"error": …}`.
+    Raises Malformed, or InBandError when the value is an error in one of the shapes that are not `{"error": …}`.
+    """
+    values, replaced = values_in(data)
+    return [_chunk(value) for value in values], replaced
+
+
+def values_in(data: bytes) -> tuple[list[dict[str, Any]], bool]:
+    """The JSON objects in `data`, and whether bytes that are no UTF-8 had to be replaced. Raises Malformed.
+
+    More than one object when an endpoint puts no blank lines between its events.
     """
     try:
         text, replaced = data.decode(), False
     except UnicodeDecodeError:
         text, replaced = data.decode(errors="replace"), True
-    values = _values(text, data)
-    return [_chunk(value) for value in values], replaced
+    return _objects(text, data), replaced
 
 
-def _values(text: str, data: bytes) -> list[dict[str, Any]]:
+def _objects(text: str, data: bytes) -> list[dict[str, Any]]:
     try:
         loaded = json.loads(text, strict=False)
         values = loaded if isinstance(loaded, list) else [loaded]

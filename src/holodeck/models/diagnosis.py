@@ -37,7 +37,7 @@ _NOWHERE = frozenset({404, 405})
 _NOT_IMPLEMENTED = 501
 
 _OVERFLOW = re.compile(
-    r"context_length_exceeded|context.{0,20}(length|window|size)|prompt is too long|too many (input )?tokens"
+    r"context_length_exceeded|context.{0,20}(length|window|size|limit)|prompt is too long|too many (input )?tokens"
     r"|input.{0,40}(token count|is too long).{0,60}|exceeds? the (maximum|max|available).{0,40}(token|context)"
     r"|reduce the length of|maximum.{0,20}prompt.{0,10}length",
     re.IGNORECASE,
@@ -92,12 +92,23 @@ class EndpointRefusal(msgspec.Struct, frozen=True, kw_only=True):
 class Diagnosis:
     """Speaks about one endpoint: `where` is its host, `key_variable` what the user sets when the key is wrong."""
 
-    def __init__(self, *, where: str, model: str, key_variable: str, has_key: bool, redact: Redactor) -> None:
+    def __init__(
+        self,
+        *,
+        where: str,
+        model: str,
+        key_variable: str,
+        has_key: bool,
+        redact: Redactor,
+        hint: str = "it usually ends in /v1",
+    ) -> None:
+        """`hint` says what the URL of an endpoint usually looks like."""
         self.redact = redact
         self._where = where
         self._model = model
         self._key_variable = key_variable
         self._has_key = has_key
+        self._hint = hint
 
     def of_response(self, refusal: EndpointRefusal) -> ModelError:
         text = refusal.text
@@ -110,7 +121,7 @@ class Diagnosis:
         if status in _NOWHERE:
             return ModelRejected(
                 f"{self._where} answered {status}: there is no model {self._model!r}, or the endpoint's URL is wrong "
-                f"(it usually ends in /v1).{quote}"
+                f"({self._hint}).{quote}"
             )
         if status in _OVERLOADED:
             return ModelUnavailable(

@@ -1,4 +1,4 @@
-"""Where each provider's OpenAI-compatible endpoint is, and how it wants to be addressed. A table and pure functions."""
+"""Where each provider's endpoint is, and how it wants to be addressed. A table and pure functions."""
 
 from collections.abc import Mapping
 from urllib.parse import urlsplit, urlunsplit
@@ -17,6 +17,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     key_variable: str
     needs_key: bool = True
     key_header: str = "Authorization"
+    hint: str = "it usually ends in /v1"  # what the URL of an endpoint looks like
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         if not api_key:
@@ -32,6 +33,13 @@ PROVIDERS: Mapping[str, Provider] = {
             name="gemini",
             endpoint="https://generativelanguage.googleapis.com/v1beta/openai",
             key_variable="GEMINI_API_KEY",
+        ),
+        Provider(
+            name="anthropic",
+            endpoint="https://api.anthropic.com",
+            key_variable="ANTHROPIC_API_KEY",
+            key_header="x-api-key",
+            hint="it is the part before /v1/messages",
         ),
         Provider(name="azure_openai", key_variable="AZURE_OPENAI_API_KEY", key_header="api-key"),
         Provider(name="ollama", endpoint="http://localhost:11434/v1", key_variable="OLLAMA_API_KEY", needs_key=False),
@@ -62,6 +70,21 @@ def responses_url(provider: str, endpoint: str | None = None) -> str:
 def models_url(provider: str, endpoint: str | None = None) -> str:
     """The URL that lists models: the cheapest question that needs a valid key."""
     return _with_path(_endpoint(provider, endpoint), "/models")
+
+
+def messages_url(endpoint: str | None = None) -> str:
+    """The URL of Anthropic's Messages API. `endpoint` is the base, as the official SDK takes it, or the whole URL."""
+    return _with_path(_messages_base(endpoint), "/v1/messages")
+
+
+def messages_models_url(endpoint: str | None = None) -> str:
+    """The URL that lists Anthropic's models."""
+    return _with_path(_messages_base(endpoint), "/v1/models")
+
+
+def _messages_base(endpoint: str | None) -> str:
+    parts = urlsplit(_endpoint("anthropic", endpoint))
+    return urlunsplit(parts._replace(path=parts.path.removesuffix("/messages").removesuffix("/v1")))
 
 
 def _endpoint(provider: str, endpoint: str | None) -> str:

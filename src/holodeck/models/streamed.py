@@ -12,6 +12,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 from holodeck.core.messages import AssistantMessage
@@ -48,6 +49,7 @@ _MAX_REFUSAL = 65_536
 _LONGEST_LOGGED = 200
 _LOST = (HttpError, OSError)  # TimeoutError is an OSError
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
+_SECRET_NAME = re.compile(r"token$|key$|secret|password|authorization", re.IGNORECASE)
 _REQUEST_ID = re.compile(r"[\w.:/-]{1,100}")
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -73,7 +75,7 @@ class StreamedModel(ABC):
     ) -> None:
         """`headers` are those that the API wants besides the key; the user's own win over them."""
         provider = provider_named(settings.provider)
-        api_key = _header_value(settings.api_key)
+        api_key, auth_token = _header_value(settings.api_key), _header_value(settings.auth_token)
         self._settings = settings
         self._limits = settings.deadlines
         self._sleep, self._clock, self._chance = sleep, clock, chance
@@ -84,8 +86,12 @@ class StreamedModel(ABC):
             where=self._where,
             model=settings.model,
             key_variable=provider.key_variable,
-            has_key=bool(api_key),
-            redact=Redactor([api_key, *settings.headers.values(), *_query_values(url)], wary=True),
+            has_key=bool(api_key or auth_token),
+            redact=Redactor(
+                [api_key, auth_token, *settings.headers.values(), *_query_values(url), *_secrets_in(settings)],
+                wary=True,
+            ),
+            hint=provider.hint,
         )
 
     # what an API adds
@@ -135,8 +141,8 @@ class StreamedModel(ABC):
             refusal = await self._probe(self._http.post(self._url, b"{}"))
         if refusal.is_page and (refusal.status in _SUCCESS or refusal.status == NOT_FOUND):
             raise ModelProtocolError(
-                f"{self._where} answers with a web page. Probably the endpoint's URL is not that of a "
-                "model API: is a /v1 missing at its end?"
+                f"{self._where} answers with a web page. Probably the endpoint's URL is not that of a model API "
+                f"({provider_named(self._settings.provider).hint})."
             )
         if refusal.status in _SUCCESS:
             return
@@ -235,6 +241,18 @@ def call_ids(prompt: Prompt) -> set[str]:
 def _query_values(url: str) -> list[str]:
     """Some gateways take their key in the query."""
     return [value for _, value in parse_qsl(urlsplit(url).query)]
+
+
+def _secrets_in(settings: EndpointSettings) -> list[str]:
+    """Tokens inside the members that are passed on as they are: an MCP server's, for example."""
+    found: list[str] = []
+    waiting: list[Any] = [settings.extra, list(settings.provider_tools)]
+    while waiting:
+        value = waiting.pop()
+        if isinstance(value, dict):
+            found += [item for name, item in value.items() if isinstance(item, str) and _SECRET_NAME.search(str(name))]
+        waiting += value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return found
 
 
 def _header_value(api_key: str | None) -> str | None:

@@ -1,0 +1,355 @@
+"""A message put together from the events of a Messages stream, passed to the listener while it grows.
+
+Pure and synchronous. Tolerates what real gateways do: blocks that never start, never stop or share an index, unknown
+events, blocks and deltas, a whole message as one JSON body, usage in any event.
+"""
+
+import json
+from collections.abc import Callable, Collection
+from functools import partial
+from typing import Any
+
+from holodeck.core.ids import new_call_id
+from holodeck.core.messages import ToolCall
+from holodeck.core.text import clean, one_line
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import ContentFiltered, ContextOverflow, ModelProtocolError, ModelTruncated
+from holodeck.models.anthropic.content_blocks import (
+    CALL,
+    DELTAS,
+    KEPT,
+    Block,
+    is_provider_call,
+    is_provider_result,
+    shown_result,
+    worth_keeping,
+)
+from holodeck.models.anthropic.message_events import Value, decode_delta, decode_events
+from holodeck.models.assembly import is_object
+from holodeck.models.chunks import DECODE_ERRORS, cleaned
+from holodeck.models.port import Listener, ModelReply
+
+FINISH_REASONS = {
+    "end_turn": "stop",
+    "stop_sequence": "stop",
+    "tool_use": "tool_calls",
+    "max_tokens": "length",
+    "model_context_window_exceeded": "length",
+}
+PAUSES = frozenset({"pause_turn", "compaction"})  # the provider goes on when it gets its own message back
+NO_RESULT = "The provider has not reported a result."
+
+_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+
+
+class MessageAnswer:
+    """One reply, growing. `paused_calls` are calls of the provider that the turn was paused with."""
+
+    def __init__(
+        self,
+        listener: Listener,
+        *,
+        taken_ids: Callable[[], set[str]] = set,
+        paused_calls: Collection[str] = (),
+        debug: bool = False,
+    ) -> None:
+        self.done = False
+        self.finish_reason: str | None = None
+        self.progress = 0
+        self._listener = listener
+        self._debug = debug
+        self._taken_ids = taken_ids
+        self._taken: set[str] | None = None
+        self._blocks: list[Block] = []  # in the order in which they began
+        self._by_index: dict[int, Block] = {}
+        self._open_calls = {call_id: call_id for call_id in paused_calls}  # the provider's: its id → the listener's
+        self._stop_details: Value = {}
+        self._usage: dict[str, int] = {}
+        self._container: Value | None = None
+        self._warned: set[str] = set()
+
+    @property
+    def started(self) -> bool:
+        return any(block.pieces or block.call_id for block in self._blocks)
+
+    def take(self, name: bytes, data: bytes) -> None:
+        if not self._debug:
+            try:
+                event = decode_delta(data)
+            except DECODE_ERRORS:
+                pass  # not one of the frequent events
+            else:
+                block, delta = self._by_index.get(event.index), event.delta
+                if block is not None and type(delta) is block.grows_by:
+                    if delta.piece:
+                        self.progress += 1
+                        block.pieces.add(delta.piece)
+                    return
+        self._take_any(name, data)
+
+    def reply(self) -> ModelReply:
+        """The whole answer. Raises when it is not whole, or is not one."""
+        stop_reason = self._stop_reason()
+        for block in self._blocks:
+            block.pieces.end()
+        if stop_reason == "refusal":
+            raise ContentFiltered(self._refusal())
+        reason = FINISH_REASONS.get(stop_reason, stop_reason)
+        calls = self._finish_calls(cut=reason == "length")
+        if calls and reason == "stop":
+            reason = "tool_calls"
+        kept = [block.kept() for block in self._blocks if self._goes_back(block, reason)]
+        if reason not in PAUSES:
+            self._end_open_calls()
+            self._warn_of_end(stop_reason, has_calls=bool(calls))
+        extra: dict[str, Any] = {"content": kept} if reason in PAUSES or worth_keeping(kept) else {}
+        if self._container is not None:
+            extra["container"] = cleaned(self._container)
+        return ModelReply(
+            text=self._joined("text"),
+            reasoning=self._joined("thinking"),
+            tool_calls=calls,
+            finish_reason=reason,
+            usage=self._token_usage(),
+            extra={KEPT: extra} if extra else {},
+        )
+
+    def _goes_back(self, block: Block, reason: str) -> bool:
+        """The API refuses an empty text, and a call of its own that will get no result any more."""
+        if block.kind == "text":
+            return bool(block.pieces)
+        gets_result = reason in PAUSES or reason == "tool_calls"
+        return gets_result or not (block.is_provider_call and str(block.value.get("id")) in self._open_calls)
+
+    # events
+
+    def _take_any(self, name: bytes, data: bytes) -> None:
+        stripped = data.strip()
+        if stripped == b"[DONE]":
+            self.done = True
+            return
+        if not stripped:
+            return
+        events, replaced = decode_events(name, data)
+        if replaced:
+            self._warn("invalid-utf8", "The model endpoint sent bytes that are no UTF-8; they are shown as \ufffd.")
+        for event in events:
+            if self._debug:
+                self._listener.raw(cleaned(event))
+            self._take_event(event)
+
+    def _take_event(self, event: Value) -> None:
+        match event["type"]:
+            case "message_start":
+                self._take_message(_object(event.get("message")))
+            case "message":  # an endpoint that does not stream
+                self._take_message(event)
+                self._take_stop(event)
+                self.done = True
+            case "content_block_start":
+                self.progress += 1
+                self._start(event.get("index"), _object(event.get("content_block")))
+            case "content_block_delta":
+                self.progress += 1
+                self._take_delta(event.get("index"), _object(event.get("delta")))
+            case "content_block_stop":
+                self._stop_block(self._at(event.get("index")))
+            case "message_delta":
+                self._take_stop(_object(event.get("delta")))
+                self._count(event.get("usage"))
+            case "message_stop":
+                self.done = True
+            case "ping" if self._is_working():
+                self.progress += 1
+
+    def _take_message(self, message: Value) -> None:
+        self._count(message.get("usage"))
+        content = message.get("content")
+        if isinstance(content, str) and content:
+            content = [{"type": "text", "text": content}]
+        for index, value in enumerate(content if isinstance(content, list) else ()):
+            if isinstance(value, dict):
+                self.progress += 1
+                self._stop_block(self._start(index, value))
+        self._take_container(message)
+
+    def _take_stop(self, delta: Value) -> None:
+        self._take_container(delta)
+        reason = delta.get("stop_reason")
+        if isinstance(reason, str) and reason:
+            self.finish_reason = clean(reason).lower()
+            self._stop_details = _object(delta.get("stop_details"))
+
+    def _take_container(self, value: Value) -> None:
+        if isinstance(value.get("container"), dict):
+            self._container = value["container"]
+
+    def _start(self, index: Any, value: Value) -> Block:
+        block = self._new_block(value)
+        self._blocks.append(block)
+        self._by_index[index if type(index) is int else len(self._blocks) - 1] = block
+        if block.call_id:
+            self._listener.call_started(block.call_id, str(cleaned(value.get("name"))))
+            if block.is_provider_call:
+                self._open_calls[str(value.get("id"))] = block.call_id
+        elif isinstance(initial := value.get(block.kind), str):
+            block.pieces.add(initial)
+        if is_provider_result(value):
+            self._answer_call(value)
+        return block
+
+    def _new_block(self, value: Value) -> Block:
+        is_call = value.get("type") == CALL or is_provider_call(value)
+        if is_call and isinstance(value.get("name"), str) and value["name"]:
+            call_id = self._settled_id(value.get("id"))
+            return Block(value, partial(self._listener.call_arguments, call_id), call_id)
+        listeners = {"text": self._listener.text, "thinking": self._listener.reasoning}
+        return Block(value, listeners.get(str(value.get("type")), _ignore))
+
+    def _take_delta(self, index: Any, delta: Value) -> None:
+        kind, member = DELTAS.get(str(delta.get("type")), ("", ""))
+        block = self._at(index)
+        if not kind:
+            if block is not None:
+                block.absorb(delta)
+            return
+        if block is None or not block.takes(kind):  # a gateway that sends no start, or starts the wrong block
+            block = self._start(index, {"type": kind})
+        piece = delta.get(member)
+        if isinstance(piece, str):
+            block.pieces.add(piece)
+        elif isinstance(piece, dict | list):
+            block.pieces.add(json.dumps(piece, ensure_ascii=False))
+
+    def _at(self, index: Any) -> Block | None:
+        if type(index) is int:
+            return self._by_index.get(index)
+        return self._blocks[-1] if self._blocks else None
+
+    # calls
+
+    def _stop_block(self, block: Block | None) -> None:
+        if block is not None and not block.stopped and block.is_provider_call and block.call_id:
+            self._end_call(block)
+        if block is not None:
+            block.stopped = True
+
+    def _end_call(self, block: Block) -> ToolCall:
+        block.pieces.end()
+        arguments = block.arguments()
+        if not block.pieces:
+            self._listener.call_arguments(block.call_id, arguments)
+        call = ToolCall(id=block.call_id, name=str(cleaned(block.value["name"])), arguments=arguments)
+        self._listener.call_ended(call)
+        return call
+
+    def _finish_calls(self, *, cut: bool) -> tuple[ToolCall, ...]:
+        """Ends every call of ours that is whole; after a cut, the others are dropped with a warning."""
+        calls = []
+        for block in self._blocks:
+            self._stop_block(block)
+            if not block.is_call:
+                continue
+            if not block.call_id:
+                raise ModelProtocolError("The model endpoint sent a tool call without the tool's name.")
+            if cut and not is_object(block.arguments()):
+                name = cleaned(block.value["name"])
+                self._listener.warning(
+                    "tool-call-cut", f"The model's answer reached its length limit inside a call of {name}."
+                )
+            else:
+                calls.append(self._end_call(block))
+        return tuple(calls)
+
+    def _answer_call(self, value: Value) -> None:
+        call_id = self._open_calls.pop(value["tool_use_id"], None)
+        if call_id is None:
+            return  # of an earlier step; its blocks are kept all the same
+        for block in self._blocks:
+            if block.call_id == call_id:
+                self._stop_block(block)
+        text, failed = shown_result(value)
+        self._listener.call_answered(call_id, text, failed=failed)
+
+    def _end_open_calls(self) -> None:
+        for call_id in self._open_calls.values():
+            self._listener.call_answered(call_id, NO_RESULT)
+        self._open_calls.clear()
+
+    def _is_working(self) -> bool:
+        """Whether a ping means progress: the provider runs one of its tools, or thinks without showing its thoughts."""
+        thinks = bool(self._blocks) and self._blocks[-1].kind == "thinking" and not self._blocks[-1].stopped
+        return bool(self._open_calls) or thinks
+
+    def _settled_id(self, given: Any) -> str:
+        if self._taken is None:
+            self._taken = self._taken_ids()
+        settled = given if isinstance(given, str) and given and given not in self._taken else new_call_id()
+        self._taken.add(settled)
+        return settled
+
+    # the end
+
+    def _stop_reason(self) -> str:
+        if self.finish_reason is None and not self.done:
+            raise ModelTruncated("The model's answer ended in the middle: the endpoint closed the stream early.")
+        return self.finish_reason or "end_turn"
+
+    def _refusal(self) -> str:
+        category, explanation = self._stop_details.get("category"), self._stop_details.get("explanation")
+        what = f"content filter: {one_line(category, 40)}" if isinstance(category, str) else "content filter"
+        why = f" {one_line(explanation, 200)}" if isinstance(explanation, str) else ""
+        return f"The model's provider refused to answer this ({what}).{why}"
+
+    def _warn_of_end(self, stop_reason: str, *, has_calls: bool) -> None:
+        silent = not has_calls and not self._joined("text")
+        if stop_reason == "model_context_window_exceeded":
+            if silent:
+                raise ContextOverflow(
+                    "The conversation fills the model's context window. Start a new one or shorten it."
+                )
+            self._warn("context-window", "The answer ends where the model's context window was full.")
+        elif silent and stop_reason == "max_tokens":
+            self._warn("empty-reply", "The model thought until its token limit and wrote no answer; raise max_tokens.")
+        elif silent and not any(block.is_provider_call for block in self._blocks):
+            self._warn("empty-reply", "The model answered with nothing.")
+
+    def _joined(self, kind: str) -> str:
+        return "".join(str(block.pieces) for block in self._blocks if block.kind == kind)
+
+    # counting
+
+    def _count(self, usage: Any) -> None:
+        """Counts are totals so far: a later one replaces an earlier one, unless a gateway leaves it at zero."""
+        usage = _object(usage)
+        details = _object(usage.get("output_tokens_details"))
+        counts = {name: usage.get(name) for name in _COUNTS} | {"thinking_tokens": details.get("thinking_tokens")}
+        for name, count in counts.items():
+            if type(count) is int and count >= self._usage.get(name, 0):
+                self._usage[name] = count
+
+    def _token_usage(self) -> TokenUsage | None:
+        counts = self._usage
+        if "input_tokens" not in counts or "output_tokens" not in counts:
+            return None
+        cached, written = counts.get("cache_read_input_tokens"), counts.get("cache_creation_input_tokens")
+        return TokenUsage(
+            prompt_tokens=counts["input_tokens"] + (cached or 0) + (written or 0),
+            completion_tokens=counts["output_tokens"],
+            reasoning_tokens=counts.get("thinking_tokens"),
+            cached_tokens=cached,
+            cache_write_tokens=written,
+        )
+
+    def _warn(self, code: str, message: str) -> None:
+        if code not in self._warned:
+            self._warned.add(code)
+            self._listener.warning(code, message)
+
+
+def _object(value: Any) -> Value:
+    return value if isinstance(value, dict) else {}
+
+
+def _ignore(_piece: str) -> None:
+    """For blocks that nobody is shown."""

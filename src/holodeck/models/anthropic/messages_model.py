@@ -1,0 +1,171 @@
+"""Any endpoint that speaks Anthropic's Messages API, streaming.
+
+`streamed` does the talking, `message_request` writes the request, `message_answer` reads the events, `message_lessons`
+learns from refusals.
+"""
+
+import logging
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.usage import total
+from holodeck.errors import ModelError
+from holodeck.models.anthropic import message_lessons, message_request
+from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks, open_provider_calls
+from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
+from holodeck.models.anthropic.message_request import NOTHING
+from holodeck.models.body import AnswerStream
+from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.port import Listener, ModelReply, Prompt
+from holodeck.models.providers import PROVIDERS, messages_models_url, messages_url
+from holodeck.models.settings import EndpointSettings
+from holodeck.models.streamed import StreamedModel, call_ids
+
+log = logging.getLogger(__name__)
+
+VERSION = "2023-06-01"
+MAX_PAUSES = 20  # of one turn
+MAX_EVENT = 32_000_000  # bytes: results of the provider's own tools come as one event
+_REMEMBERED = 10_000  # messages and turns
+
+
+class AnthropicModel(StreamedModel):
+    """One model behind one endpoint. The keyword arguments are those of StreamedModel."""
+
+    def __init__(self, settings: EndpointSettings, **timing: Any) -> None:
+        settings = _with_one_beta_header(settings)
+        super().__init__(
+            settings,
+            url=messages_url(settings.endpoint),
+            models_url=messages_models_url(settings.endpoint),
+            headers=_headers(settings),
+            **timing,
+        )
+        self._learned = NOTHING
+        self._unsigned: dict[str, None] = {}  # ids of messages whose thinking the endpoint refused; the oldest first
+        self._thoughtless: dict[str, None] = {}  # ids of user messages whose turn goes on without thinking
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        """Goes on after a pause, as often as the provider pauses its turn."""
+        parts: list[ModelReply] = []
+        while True:
+            try:
+                parts.append(await super().reply(prompt, listener))
+            except ModelError as error:
+                error.started = error.started or bool(parts)
+                raise
+            if parts[-1].finish_reason not in PAUSES or len(parts) > MAX_PAUSES:
+                return _joined(parts)
+            so_far = AssistantMessage(content=parts[-1].text, extra=parts[-1].extra)
+            prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, so_far))
+
+    def _body(self, prompt: Prompt) -> bytes:
+        return message_request.encode(
+            self._settings,
+            prompt,
+            self._learned,
+            unsigned=self._unsigned,
+            thinks=_turn(prompt) not in self._thoughtless,
+        )
+
+    def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
+        last = prompt.messages[-1] if prompt.messages else None
+        answer = MessageAnswer(
+            listener,
+            taken_ids=lambda: call_ids(prompt),
+            paused_calls=open_provider_calls(last) if isinstance(last, AssistantMessage) else (),
+            debug=self._settings.debug,
+        )
+        return AnswerStream(answer, limit=MAX_EVENT, hint=PROVIDERS["anthropic"].hint)
+
+    def _learns_from(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
+        return self._drops_thinking(refusal, prompt) or self._learns_options(refusal)
+
+    def _drops_thinking(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
+        if message_lessons.wants_thinking(refusal.status, refusal.text) and _turn(prompt) not in self._thoughtless:
+            log.warning("%s misses the thinking of an earlier reply; the turn goes on without thinking", self.name)
+            _remember(self._thoughtless, [_turn(prompt)])
+            return True
+        signed = [message.id for message in prompt.messages if _thinks(message) and message.id not in self._unsigned]
+        if not (signed and message_lessons.refuses_thinking(refusal.status, refusal.text)):
+            return False
+        log.warning(
+            "%s refused the thinking of earlier replies (another model may have signed it); it is dropped", self.name
+        )
+        _remember(self._unsigned, signed)
+        return True
+
+    def _learns_options(self, refusal: EndpointRefusal) -> bool:
+        lesson = message_lessons.lesson(refusal.status, refusal.text, self._learned)
+        if lesson is None:
+            return False
+        self._learned, what = lesson
+        log.info("%s does not take %s; it is left out from now on", self.name, what)
+        return True
+
+
+def _with_one_beta_header(settings: EndpointSettings) -> EndpointSettings:
+    """A beta header among `headers` adds to `betas`; a token is sent instead of a key."""
+    given = {name: value for name, value in settings.headers.items() if name.lower() == "anthropic-beta"}
+    betas = [beta.strip() for value in given.values() for beta in value.split(",")]
+    return msgspec.structs.replace(
+        settings,
+        api_key=None if settings.auth_token else settings.api_key,
+        headers={name: value for name, value in settings.headers.items() if name not in given},
+        betas=tuple(dict.fromkeys([*settings.betas, *filter(None, betas)])),
+    )
+
+
+def _headers(settings: EndpointSettings) -> dict[str, str]:
+    headers = {"anthropic-version": VERSION}
+    if settings.auth_token:
+        headers["Authorization"] = f"Bearer {settings.auth_token.strip()}"
+    if settings.betas:
+        headers["anthropic-beta"] = ",".join(settings.betas)
+    return headers
+
+
+def _turn(prompt: Prompt) -> str:
+    """The id of the message that the model is answering."""
+    return next((each.id for each in reversed(prompt.messages) if isinstance(each, UserMessage)), "")
+
+
+def _thinks(message: object) -> bool:
+    return isinstance(message, AssistantMessage) and any(
+        block.get("type") in THINKING for block in kept_blocks(message)
+    )
+
+
+def _remember(memory: dict[str, None], keys: Sequence[str]) -> None:
+    memory.update(dict.fromkeys(keys))
+    while len(memory) > _REMEMBERED:
+        del memory[next(iter(memory))]
+
+
+def _joined(parts: Sequence[ModelReply]) -> ModelReply:
+    """The parts of a turn that was paused, as one reply."""
+    last = parts[-1]
+    if len(parts) == 1:
+        return last
+    extra: dict[str, Any] = {"content": [block for part in parts for block in _blocks_of(part)]}
+    if container := last.extra.get(KEPT, {}).get("container"):
+        extra["container"] = container
+    return msgspec.structs.replace(
+        last,
+        text="".join(part.text for part in parts),
+        reasoning="".join(part.reasoning for part in parts),
+        tool_calls=tuple(call for part in parts for call in part.tool_calls),
+        usage=total([part.usage for part in parts]),
+        extra={KEPT: extra},
+    )
+
+
+def _blocks_of(reply: ModelReply) -> list[dict[str, Any]]:
+    kept = reply.extra.get(KEPT, {}).get("content")
+    if kept is not None:
+        return list(kept)
+    text = [{"type": "text", "text": reply.text}] if reply.text else []
+    return [*text, *({"type": CALL} for _ in reply.tool_calls)]

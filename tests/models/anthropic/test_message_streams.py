@@ -1,0 +1,143 @@
+"""Every shape of a Messages stream: what it means, wherever it is cut, and that the official SDK agrees."""
+
+import json
+
+import anthropic
+import pytest
+
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.errors import ModelTruncated
+from holodeck.models.anthropic.content_blocks import KEPT
+from holodeck.models.anthropic.message_answer import MessageAnswer
+from holodeck.models.anthropic.message_request import messages_of
+from holodeck.models.body import AnswerStream
+from holodeck.models.chunks import InBandError, Malformed
+from holodeck.models.port import ModelReply
+from tests.models.anthropic.message_streams import SHAPES, Shape
+from tests.models.endpoint import ModelEndpoint, stream
+from tests.models.heard import Heard
+
+every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
+FINISH = {"stop": ("end_turn", "stop_sequence"), "tool_calls": ("tool_use",)}
+
+
+def read(body: bytes, *cuts: int) -> tuple[ModelReply, Heard]:
+    heard = Heard()
+    answer = AnswerStream(MessageAnswer(heard))
+    for first, last in zip((0, *cuts), (*cuts, len(body)), strict=True):
+        answer.feed(body[first:last])
+    return answer.end(), heard
+
+
+@every_shape
+def test_what_a_stream_means(shape: Shape):
+    reply, heard = read(shape.body)
+    assert reply.text == heard.words == shape.text
+    assert reply.reasoning == heard.thoughts == shape.reasoning
+    assert [(call.name, call.arguments) for call in reply.tool_calls] == [call[1:] for call in shape.calls]
+    for call, (call_id, _, _) in zip(reply.tool_calls, shape.calls, strict=True):
+        assert call.id == (call_id or call.id)
+    assert len({call.id for call in reply.tool_calls}) == len(shape.calls)
+    assert reply.finish_reason == shape.finish
+    assert reply.usage == shape.usage
+    assert reply.extra.get(KEPT, {}).get("content") == shape.kept
+    assert heard.warnings == shape.warnings
+
+
+@every_shape
+def test_calls_are_shown_as_they_come(shape: Shape):
+    reply, heard = read(shape.body)
+    ours = {call.id for call in reply.tool_calls}
+    streamed: dict[str, str] = {}
+    for piece in heard.said:
+        if piece[0] == "arguments":
+            streamed[piece[1]] = streamed.get(piece[1], "") + piece[2]
+    assert [(call.arguments, streamed[call.id]) for call in heard.ended if call.id in ours] == [
+        (arguments, arguments) for _, _, arguments in shape.calls
+    ]
+    answers = {piece[1]: piece[2] for piece in heard.said if piece[0] == "answered"}
+    theirs = [call for call in heard.ended if call.id not in ours]
+    assert [(call.name, call.arguments, answers[call.id]) for call in theirs] == shape.shown
+    assert set(answers) == {call.id for call in theirs}
+
+
+@every_shape
+def test_a_stream_cut_in_two_anywhere_means_the_same(shape: Shape):
+    body = shape.body
+    whole, heard = read(body)
+    minted = any(call_id is None for call_id, _, _ in shape.calls)
+    for cut in range(len(body)):
+        reply, again = read(body, cut)
+        assert again.words == heard.words
+        assert (reply.text, reply.usage, reply.finish_reason) == (whole.text, whole.usage, whole.finish_reason), cut
+        assert minted or reply == whole, cut
+
+
+@every_shape
+def test_a_stream_that_ends_anywhere_is_never_a_silent_success(shape: Shape):
+    body = shape.body
+    whole, _ = read(body)
+    for cut in range(len(body)):
+        heard = Heard()
+        answer = AnswerStream(MessageAnswer(heard))
+        try:
+            answer.feed(body[:cut])
+            reply = answer.end()
+        except (ModelTruncated, InBandError, Malformed):
+            assert whole.text.startswith(heard.words), cut
+            assert whole.reasoning.startswith(heard.thoughts), cut
+        else:
+            assert (reply.text, len(reply.tool_calls)) == (whole.text, len(whole.tool_calls)), cut
+            assert reply.finish_reason == whole.finish_reason, cut
+
+
+@every_shape
+def test_what_is_kept_goes_back_in_its_order(shape: Shape):
+    reply, _ = read(shape.body)
+    message = AssistantMessage(content=reply.text, tool_calls=reply.tool_calls, extra=reply.extra)
+    sent = messages_of([UserMessage(content="Hi"), message])[1:]
+    calls = iter(reply.tool_calls)
+    expected = [
+        {**block, "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
+        if block["type"] == "tool_use" and (call := next(calls))
+        else block
+        for block in shape.kept or []
+    ]
+    if shape.kept is None:
+        expected = [{"type": "text", "text": shape.text}] if shape.text else []
+        expected += [
+            {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
+            for call in reply.tool_calls
+        ]
+    assert [_plain(block) for each in sent for block in each["content"]] == expected
+
+
+def _plain(block):
+    is_call = block["type"] == "tool_use" and not isinstance(block["input"], dict)
+    return {**block, "input": json.loads(bytes(block["input"]))} if is_call else block
+
+
+@pytest.mark.parametrize("shape", [pytest.param(s, id=name) for name, s in SHAPES.items() if s.sdk])
+async def test_the_official_sdk_agrees(shape: Shape):
+    reply, _ = read(shape.body)
+    async with ModelEndpoint(stream(*shape.frames)) as endpoint:
+        base = endpoint.url.removesuffix("/v1")
+        client = anthropic.AsyncAnthropic(api_key="k", base_url=base, max_retries=0)
+        async with client, client.messages.stream(model="m", max_tokens=9, messages=[]) as theirs:
+            message = await theirs.get_final_message()
+    assert "".join(block.text for block in message.content if block.type == "text") == reply.text
+    assert "".join(block.thinking for block in message.content if block.type == "thinking") == reply.reasoning
+    assert [(block.id, block.name, block.input) for block in message.content if block.type == "tool_use"] == [
+        (call.id, call.name, json.loads(call.arguments)) for call in reply.tool_calls
+    ]
+    if reply.finish_reason in FINISH:
+        assert message.stop_reason in FINISH[reply.finish_reason]
+    usage = message.usage
+    cached, written = usage.cache_read_input_tokens or 0, usage.cache_creation_input_tokens or 0
+    assert reply.usage is not None
+    assert usage.input_tokens + cached + written == reply.usage.prompt_tokens
+    assert usage.output_tokens == reply.usage.completion_tokens
+    kept = [block for block in reply.extra.get(KEPT, {}).get("content", ()) if block["type"] != "tool_use"]
+    if kept:
+        whole = [block.to_dict() for block in message.content if block.type != "tool_use"]
+        assert kept == whole
