@@ -10,29 +10,46 @@ from typing import TYPE_CHECKING, Any
 from holodeck._version import __version__
 
 if TYPE_CHECKING:
-    from holodeck import errors
-    from holodeck.agent.agent import Agent
+    from holodeck import errors, testing
     from holodeck.agent.context import AgentContext
     from holodeck.agent.loop import run
     from holodeck.agent.response import AgentResponse
     from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
+    from holodeck.api import Agent, Reply, load
     from holodeck.config.build import load_agent
     from holodeck.config.service import AgentConfiguration, run_agent
     from holodeck.core import events
+    from holodeck.core.tools import ToolResult, ToolSchema
+    from holodeck.models.port import Listener, Model, ModelReply, Prompt
+    from holodeck.sessions.port import Conversation, SessionStore
     from holodeck.tools.binding import ToolBinding
+    from holodeck.tools.port import ToolContext, Toolset
 
 _HOMES = {
-    "Agent": "holodeck.agent.agent",
+    "Agent": "holodeck.api",
     "AgentConfiguration": "holodeck.config.service",
     "AgentContext": "holodeck.agent.context",
     "AgentLoopConfig": "holodeck.agent.settings",
     "AgentResponse": "holodeck.agent.response",
+    "Conversation": "holodeck.sessions.port",
+    "Listener": "holodeck.models.port",
+    "Model": "holodeck.models.port",
+    "ModelReply": "holodeck.models.port",
+    "Prompt": "holodeck.models.port",
+    "Reply": "holodeck.api",
+    "SessionStore": "holodeck.sessions.port",
     "SystemPrompt": "holodeck.agent.settings",
     "ToolBinding": "holodeck.tools.binding",
+    "ToolContext": "holodeck.tools.port",
+    "ToolResult": "holodeck.core.tools",
+    "ToolSchema": "holodeck.core.tools",
+    "Toolset": "holodeck.tools.port",
+    "load": "holodeck.api",
     "load_agent": "holodeck.config.build",
     "run": "holodeck.agent.loop",
     "run_agent": "holodeck.config.service",
 }
+_MODULES = {"errors": "holodeck.errors", "events": "holodeck.core.events", "testing": "holodeck.testing"}
 
 __all__ = [
     "Agent",
@@ -40,22 +57,37 @@ __all__ = [
     "AgentContext",
     "AgentLoopConfig",
     "AgentResponse",
+    "Conversation",
+    "Listener",
+    "Model",
+    "ModelReply",
+    "Prompt",
+    "Reply",
+    "SessionStore",
     "SystemPrompt",
     "ToolBinding",
+    "ToolContext",
+    "ToolResult",
+    "ToolSchema",
+    "Toolset",
     "__version__",
     "errors",
     "events",
+    "load",
     "load_agent",
     "run",
     "run_agent",
+    "testing",
 ]
 
 
+def __dir__() -> list[str]:
+    return sorted(__all__)
+
+
 def __getattr__(name: str) -> Any:
-    if name == "events":
-        return import_module("holodeck.core.events")
-    if name == "errors":
-        return import_module("holodeck.errors")
+    if name in _MODULES:
+        return import_module(_MODULES[name])
     if name in _HOMES:
         return getattr(import_module(_HOMES[name]), name)
     raise AttributeError(f"holodeck has no {name!r}")

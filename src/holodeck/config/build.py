@@ -7,7 +7,7 @@ brings libraries that other agents do not need (HTTP and TLS, the MCP SDK, parse
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, assert_never
 
@@ -27,6 +27,7 @@ from holodeck.config.schema import (
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.events import Event
 from holodeck.errors import ConfigError
+from holodeck.models.port import Model
 from holodeck.resilience.breaker import OnChange, StateChange
 from holodeck.resilience.breakers import Breakers, log_change
 from holodeck.runs.client_history import ClientHistory
@@ -53,16 +54,25 @@ def load_agent(path: str | Path = DEFAULT_NAME) -> Agent:
     return build_agent(load_config(path))
 
 
-def build_agent(config: LoadedConfig, *, on_change: OnChange | None = None) -> Agent:
-    """`on_change` is told of every change of a circuit breaker, besides the log."""
+def build_agent(
+    config: LoadedConfig,
+    *,
+    on_change: OnChange | None = None,
+    model: Model | None = None,
+    tools: Sequence["Source"] = (),
+) -> Agent:
+    """The agent of a file; `model` replaces the file's, `tools` are added to the file's.
+
+    `on_change` is called for every change of a circuit breaker, besides the log.
+    """
     file = config.agent
     history, breakers = file.sessions.history, Breakers(on_change=_logged(on_change))
     return Agent(
         name=file.name,
         description=file.description,
-        model=build_model(config, breakers),
+        model=model or build_model(config, breakers),
         instructions=build_instructions(config),
-        tools=build_tools(config, breakers),
+        tools=build_tools(config, breakers, tools),
         loop=file.loop,
         state=_state(config),
         max_messages=history.max_messages or file.sessions.max_messages,
@@ -126,7 +136,7 @@ def _read_instructions(config: LoadedConfig, name: str) -> str:
     return text
 
 
-def build_tools(config: LoadedConfig, breakers: Breakers | None = None) -> "Catalogue":
+def build_tools(config: LoadedConfig, breakers: Breakers | None = None, added: Sequence["Source"] = ()) -> "Catalogue":
     """All tools in one catalogue; those of MCP servers behind circuit breakers, if `breakers` is given."""
     from holodeck.tools.catalogue import Catalogue
 
@@ -142,7 +152,7 @@ def build_tools(config: LoadedConfig, breakers: Breakers | None = None) -> "Cata
                     assert_never(tool)
         except ConfigError as error:  # they know what is wrong, the file knows where
             raise config.error(("tools", number), error.message) from error
-    return Catalogue(sources, breakers)
+    return Catalogue([*sources, *added], breakers)
 
 
 def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Source":

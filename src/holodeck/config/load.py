@@ -4,13 +4,16 @@ Reads two files, the agent's and `.env` beside it, and connects to nothing: `hol
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import get_args
 
+import msgspec
 from pydantic import ValidationError
 
 from holodeck.config.advice import advice_on
 from holodeck.config.environment import Keys, YamlDocument, expand, read_environment
+from holodeck.config.model_schema import Provider
 from holodeck.config.problems import explain
 from holodeck.config.schema import AgentFile
 from holodeck.config.upstream_format import UpstreamParts
@@ -63,6 +66,40 @@ def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, st
         document=document,
         warnings=(*foreign.warnings, *advice_on(agent, document)),
     )
+
+
+def with_model(config: LoadedConfig, name: str) -> LoadedConfig:
+    """The same configuration with another model, validated as the file was.
+
+    `name` is a model of the same provider, or `provider/model`, or `demo`.
+    """
+    settings = config.agent.model
+    provider, slash, rest = name.partition("/")
+    changed: dict[str, object] = {"name": name}
+    if (slash and provider in get_args(Provider)) or name == "demo":
+        changed = {"provider": provider, "name": rest}
+        if provider != settings.provider:  # another provider's address and key
+            changed |= {"endpoint": None, "api_key": None, "auth_token": None, "betas": []}
+    if (settings.provider, settings.name) != (changed.get("provider", settings.provider), changed["name"]):
+        changed["price"] = None  # of the other model
+    try:
+        model = type(settings).model_validate({**settings.model_dump(), "fallback": [], **changed})
+    except ValidationError as error:
+        raise ConfigError(f"{name}: {error.errors()[0]['msg']}") from None  # pydantic's own text may repeat a secret
+    return replace(config, agent=config.agent.model_copy(update={"model": model}))
+
+
+def config_of(settings: Mapping[str, object], *, environment: Mapping[str, str] | None = None) -> LoadedConfig:
+    """An agent that a program describes instead of a file: the keys of agent.yaml as a dictionary."""
+    root = parse(msgspec.json.encode(settings), "agent")  # JSON is YAML: one way to validate, one kind of error
+    folder = Path.cwd()
+    environment = read_environment(folder) if environment is None else environment
+    document = expand(root, "agent", environment)
+    try:
+        agent = AgentFile.model_validate(document.data)
+    except ValidationError as error:
+        raise ConfigError(explain(error, document)) from None
+    return LoadedConfig(agent=agent, folder=folder, environment=environment, document=document)
 
 
 def _read(file: Path) -> bytes:

@@ -3,16 +3,12 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import get_args
-
-from pydantic import ValidationError
 
 from holodeck.agent.agent import Agent
 from holodeck.config.build import build_agent
 from holodeck.config.build_model import build_model
-from holodeck.config.load import LoadedConfig
-from holodeck.config.model_schema import ModelChoice, Provider
-from holodeck.errors import ConfigError
+from holodeck.config.load import LoadedConfig, with_model
+from holodeck.config.model_schema import ModelChoice
 
 
 class StartingAgent:
@@ -39,7 +35,7 @@ class StartingAgent:
     async def use_model(self, name: str) -> Agent:
         """Another model from now on: `name` or `provider/name`. Raises ConfigError, ModelError; then nothing changes."""
         before = await self.get()
-        changed = _with_model(self.config, name)
+        changed = with_model(self.config, name)
         model = build_model(changed, before.breakers)
         try:
             await model.check()
@@ -69,21 +65,3 @@ class StartingAgent:
             await agent.close()
             raise
         self._agent = replace(agent, max_messages=min(agent.max_messages, self._max_messages))
-
-
-def _with_model(config: LoadedConfig, name: str) -> LoadedConfig:
-    """The same configuration with another model in it, checked as the file was."""
-    settings = config.agent.model
-    provider, slash, rest = name.partition("/")
-    changed: dict[str, object] = {"name": name}
-    if (slash and provider in get_args(Provider)) or name == "demo":
-        changed = {"provider": provider, "name": rest}
-        if provider != settings.provider:  # another's address and key are no use to it
-            changed |= {"endpoint": None, "api_key": None, "auth_token": None, "betas": []}
-    if (settings.provider, settings.name) != (changed.get("provider", settings.provider), changed["name"]):
-        changed["price"] = None  # another's as well
-    try:
-        model = type(settings).model_validate({**settings.model_dump(), "fallback": [], **changed})
-    except ValidationError as error:
-        raise ConfigError(f"{name}: {error.errors()[0]['msg']}") from None  # its own text may repeat a secret
-    return replace(config, agent=config.agent.model_copy(update={"model": model}))

@@ -1,0 +1,347 @@
+"""Agents in Python programs: load or make one, ask it, stream its events, answer its questions.
+
+`Agent` joins what the server joins: the definition of an agent, a session store, and the runs on both. So a conversation in a
+program behaves as it does over HTTP: one run at a time per session, one log per run, the same errors.
+"""
+
+import asyncio
+import inspect
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self, TypeAlias
+
+import msgspec
+from anyio.from_thread import BlockingPortal, start_blocking_portal
+
+from holodeck.agent.agent import Agent as AgentDefinition
+from holodeck.agent.settings import AgentLoopConfig
+from holodeck.config.build import build_agent, build_files, build_run_settings
+from holodeck.config.load import LoadedConfig, config_of, load_config, with_model
+from holodeck.core.events import Event, Interrupt, Outcome, RunFailed, RunFinished
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import TextPart, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER, Owner
+from holodeck.core.request import Resume, RunRequest
+from holodeck.core.tools import Approval, ToolExecution
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import Cancelled, ConfigError, InvalidRequest, by_code
+from holodeck.files.limits import FileLimits
+from holodeck.files.upload import Upload
+from holodeck.models.port import Model
+from holodeck.runs.runs import Run, Runs
+from holodeck.sessions.memory import MemorySessionStore
+from holodeck.sessions.port import SessionStore
+from holodeck.tools.binding import ToolBinding, toolset_of
+from holodeck.tools.catalogue import Source
+from holodeck.tools.functions import FunctionTool, FunctionToolset
+from holodeck.tools.port import Toolset
+from holodeck.tools.rules import ToolRules
+
+Tool: TypeAlias = Callable[..., Any] | FunctionTool | ToolBinding | Toolset
+Approve: TypeAlias = Callable[[Interrupt], bool | Awaitable[bool]]
+MAX_APPROVALS = 50  # questions that one `ask` answers before it gives up: a model may ask for the same call for ever
+
+
+class Reply(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run came to. `str(reply)` is its text."""
+
+    text: str
+    session: str
+    run_id: str
+    outcome: Outcome = Outcome.COMPLETED
+    interrupts: tuple[Interrupt, ...] = ()
+    tools: tuple[ToolExecution, ...] = ()
+    usage: TokenUsage | None = None
+    warning: str | None = None
+    output: Any = None  # the parsed value, where the agent has a response format
+
+    @property
+    def waits(self) -> bool:
+        """Whether a person has to approve something before the run can go on."""
+        return bool(self.interrupts)
+
+    def __str__(self) -> str:
+        return self.text
+
+
+class Agent:
+    """An agent, ready to be asked. Use it as `async with`, or call `close` when you are done.
+
+    Args:
+        model: `provider/name` such as "gemini/gemini-2.5-flash", "demo", or a Model of your own.
+        instructions: The system prompt; {user_id}, {now} and {timezone} are filled in.
+        tools: Plain functions (sync or async; the schema comes from the signature), ToolBindings, or Toolsets.
+        approve: Names of tools that need a person's approval; "*" means all.
+        settings: Further keys of agent.yaml, as a dictionary.
+    """
+
+    def __init__(
+        self,
+        model: str | Model,
+        instructions: str = "",
+        tools: Iterable[Tool] = (),
+        *,
+        name: str = "agent",
+        approve: Iterable[str] = (),
+        loop: AgentLoopConfig | None = None,
+        store: SessionStore | None = None,
+        settings: Mapping[str, Any] | None = None,
+    ) -> None:
+        described: dict[str, Any] = {"name": name, "model": {"provider": "demo"}, **(settings or {})}
+        if instructions:
+            described["instructions"] = {"inline": instructions}
+        if loop is not None:
+            described["loop"] = loop.model_dump(mode="json")
+        if isinstance(model, str) and "/" not in model and model != "demo":
+            raise ConfigError(f"model {model!r} names no provider; write provider/name, e.g. openai/{model or 'gpt-5'}")
+        self._join(config_of(described), model, tools, approve, store)
+
+    @classmethod
+    def of_config(
+        cls,
+        config: LoadedConfig,
+        *,
+        model: str | Model | None = None,
+        tools: Iterable[Tool] = (),
+        store: SessionStore | None = None,
+    ) -> Self:
+        """The agent of a loaded file; `model` replaces the file's, `tools` are added to the file's."""
+        self = cls.__new__(cls)
+        self._join(config, model, tools, (), store)
+        return self
+
+    def _join(
+        self,
+        config: LoadedConfig,
+        model: str | Model | None,
+        tools: Iterable[Tool],
+        approve: Iterable[str],
+        store: SessionStore | None,
+    ) -> None:
+        own = None if isinstance(model, str) else model
+        self._config = with_model(config, model) if isinstance(model, str) else config
+        self._definition = build_agent(self._config, model=own, tools=_sources(tools, approve))
+        self._store = store or MemorySessionStore(config.agent.sessions.ttl_seconds)
+        self._runs = Runs(self._definition, self._store, build_run_settings(config))
+        self._started = False
+        self._portal: _Portal | None = None
+
+    @property
+    def name(self) -> str:
+        return self._definition.name
+
+    @property
+    def definition(self) -> AgentDefinition:
+        """What the server, and `holodeck.run`, work with."""
+        return self._definition
+
+    @property
+    def config(self) -> LoadedConfig:
+        return self._config
+
+    async def start(self) -> None:
+        """Connects to tool servers. Called by the first question, if not before."""
+        if not self._started:
+            await self._store.start()
+            await self._definition.start()
+            self._started = True
+
+    async def close(self) -> None:
+        """Ends what still runs, and closes tool servers, model connections and the store."""
+        await self._runs.close(0)
+        try:
+            await self._definition.close()
+        finally:
+            await self._store.close()
+
+    async def __aenter__(self) -> Self:
+        try:
+            await self.start()
+        except BaseException:  # a half-started tool server must not stay behind
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def ask(
+        self,
+        message: str,
+        *,
+        session: str | None = None,
+        user_id: str = ANONYMOUS_OWNER.user,
+        files: Sequence[str | Path] = (),
+        approve: Approve | bool | None = None,
+        timezone: str | None = None,
+    ) -> Reply:
+        """Asks and waits for the answer. Cancelling the call stops the run.
+
+        `session` continues a conversation (`reply.session` names it). `approve` decides about tools that need approval: True,
+        False, or a function of the question; without it the reply `waits`, and `resume` answers.
+
+        Raises:
+            HoloDeckError: The run failed or was stopped; the class says how (`holodeck.errors`).
+        """
+        run = await self._begin(message, session, user_id, files, timezone)
+        reply = await self._reply_of(run)
+        for _ in range(MAX_APPROVALS):
+            if not reply.waits or approve is None:
+                break
+            answers = {each.id: await _decided(each, approve=approve) for each in reply.interrupts}
+            reply = await self.resume(reply.session, answers, user_id=user_id)
+        return reply
+
+    async def resume(self, session: str, answers: Mapping[str, bool], *, user_id: str = ANONYMOUS_OWNER.user) -> Reply:
+        """Answers the questions of a reply that waits: interrupt id → approved."""
+        decided = tuple(Resume(interrupt_id=key, approved=approved) for key, approved in answers.items())
+        request = RunRequest(session_id=session, owner=Owner(ANONYMOUS_OWNER.tenant, user_id), resume=decided)
+        return await self._reply_of(await self._runs.start(request))
+
+    async def stream(
+        self,
+        message: str,
+        *,
+        session: str | None = None,
+        user_id: str = ANONYMOUS_OWNER.user,
+        files: Sequence[str | Path] = (),
+        timezone: str | None = None,
+    ) -> AsyncIterator[Event]:
+        """The events of a run as they happen (`holodeck.events`). Leaving the loop early stops the run."""
+        run = await self._begin(message, session, user_id, files, timezone)
+        woken, position = asyncio.Event(), 0
+        try:
+            while not (run.log.ended and position == len(run.log)):
+                for event in run.log.since(position):
+                    position += 1
+                    yield event
+                if not run.log.ended:
+                    woken.clear()
+                    run.log.call_at_next(woken.set)
+                    await woken.wait()
+        finally:
+            self._runs.stop(run)  # does nothing after the ending
+
+    def ask_sync(self, message: str, **options: Any) -> Reply:
+        """`ask` for programs without an event loop. The agent lives in a thread of its own until `close_sync`."""
+        if self._portal is None:
+            self._portal = _Portal()
+        reply: Reply = self._portal.call(lambda: self.ask(message, **options))
+        return reply
+
+    def close_sync(self) -> None:
+        """`close` for programs without an event loop."""
+        if self._portal is not None:
+            self._portal.call(self.close)
+            self._portal.close()
+            self._portal = None
+
+    async def _begin(
+        self, message: str, session: str | None, user_id: str, files: Sequence[str | Path], timezone: str | None
+    ) -> Run:
+        if not isinstance(message, str) or not message.strip():
+            raise InvalidRequest("message has to be a text that is not empty.", field="message")
+        await self.start()
+        uploads = [Upload(data=await asyncio.to_thread(_bytes, Path(each)), name=Path(each).name) for each in files]
+        read = await build_files(self._config, FileLimits()).read(uploads) if uploads else []
+        content = (TextPart(message), *(each.part for each in read)) if read else message
+        return await self._runs.start(
+            RunRequest(
+                session_id=session or new_ulid(),
+                owner=Owner(ANONYMOUS_OWNER.tenant, user_id),
+                messages=(UserMessage(content=content),),
+                files=tuple(each.note for each in read),
+                properties={"timezone": timezone} if timezone else {},
+            )
+        )
+
+    async def _reply_of(self, run: Run) -> Reply:
+        try:
+            await run.done()
+        except asyncio.CancelledError:
+            self._runs.stop(run)
+            raise
+        ending = run.log.kept[-1]
+        if isinstance(ending, RunFailed):
+            raise by_code(ending.code, ending.message, reason=ending.reason, retry_after=ending.retry_after)
+        if not isinstance(ending, RunFinished) or ending.outcome is Outcome.CANCELLED:
+            raise Cancelled("The run was stopped before it had answered.")
+        response = run.response
+        return Reply(
+            text=(response.final_response if response else None) or "",
+            session=run.session_id,
+            run_id=run.run_id,
+            outcome=ending.outcome,
+            interrupts=ending.interrupts,
+            tools=tuple(response.executions) if response else (),
+            usage=ending.usage,
+            warning=ending.warning,
+            output=getattr(response, "output", None),
+        )
+
+
+async def load(
+    path: str | Path = "agent.yaml",
+    *,
+    model: str | Model | None = None,
+    tools: Iterable[Tool] = (),
+    variables: Mapping[str, str] | None = None,
+    store: SessionStore | None = None,
+) -> Agent:
+    """The agent of a file, started. `variables` are values for `${NAME}` in the file, besides the environment's."""
+    environment = None if variables is None else {**os.environ, **variables}
+    agent = Agent.of_config(load_config(path, environment=environment), model=model, tools=tools, store=store)
+    return await agent.__aenter__()
+
+
+class _Portal:
+    """An event loop in a thread, for callers that have none."""
+
+    def __init__(self) -> None:
+        self._context: AbstractContextManager[BlockingPortal] = start_blocking_portal()
+        self._portal = self._context.__enter__()
+
+    def call(self, function: Callable[[], Awaitable[Any]]) -> Any:
+        return self._portal.call(function)
+
+    def close(self) -> None:
+        self._context.__exit__(None, None, None)
+
+
+def _sources(tools: Iterable[Tool], approve: Iterable[str]) -> list[Source]:
+    rules = ToolRules(approval=dict.fromkeys(approve, Approval.ALWAYS))
+    toolsets: list[Toolset] = []
+    bindings: list[ToolBinding] = []
+    plain: list[FunctionTool] = []
+    for each in tools:
+        if isinstance(each, ToolBinding):
+            bindings.append(each)
+        elif isinstance(each, FunctionTool):
+            plain.append(each)
+        elif callable(each):
+            plain.append(FunctionTool.of(each))
+        else:
+            toolsets.append(each)
+    if plain:
+        toolsets.append(FunctionToolset(plain))
+    if bindings:
+        toolsets.append(toolset_of(bindings))
+    return [Source(toolset=each, rules=rules) for each in toolsets]
+
+
+async def _decided(interrupt: Interrupt, *, approve: Approve | bool) -> bool:
+    decision = approve if isinstance(approve, bool) else approve(interrupt)
+    answer = await decision if inspect.isawaitable(decision) else decision
+    return answer is True
+
+
+def _bytes(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise InvalidRequest(f"{path.name} cannot be read: {error.strerror}", field="files") from error

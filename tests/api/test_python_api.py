@@ -1,0 +1,178 @@
+"""Agents in Python programs: asked, streamed, resumed, with functions as tools, without a file and from one."""
+
+import asyncio
+import inspect
+import subprocess
+import sys
+
+import pytest
+
+import holodeck
+from holodeck import Agent, errors, events
+from holodeck.core.events import Outcome
+from holodeck.models.scripted import Turn
+from holodeck.testing import ScriptedModel, calls, says
+
+PUBLIC = [
+    "Agent", "AgentConfiguration", "AgentContext", "AgentLoopConfig", "AgentResponse", "Conversation", "Listener", "Model",
+    "ModelReply", "Prompt", "Reply", "SessionStore", "SystemPrompt", "ToolBinding", "ToolContext", "ToolResult",
+    "ToolSchema", "Toolset", "__version__", "errors", "events", "load", "load_agent", "run", "run_agent", "testing",
+]  # fmt: skip
+
+
+def convert(miles: float) -> str:
+    """Converts miles to kilometres."""
+    return f"{miles * 1.609344:.1f} km"
+
+
+async def greet(name: str, user_id: str = "") -> str:
+    """Greets a person by name."""
+    await asyncio.sleep(0)
+    return f"Hello {name}"
+
+
+def test_the_public_names_are_these_and_no_others():
+    assert dir(holodeck) == sorted(PUBLIC)
+    assert sorted(holodeck.__all__) == sorted(PUBLIC)
+    assert all(getattr(holodeck, name) is not None for name in PUBLIC)
+    with pytest.raises(AttributeError, match="no 'agent_of'"):
+        _ = holodeck.agent_of
+
+
+def test_importing_the_package_is_cheap():
+    code = "import holodeck, sys; print([m for m in ('pydantic', 'uvicorn', 'anyio') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+async def test_ask_calls_functions_and_answers():
+    model = ScriptedModel([calls(("convert", '{"miles": 5}'), ("greet", '{"name": "Ann"}')), says("Done.")])
+    async with Agent(model, "You convert for {user_id}.", [convert, greet]) as agent:
+        reply = await agent.ask("5 miles?", user_id="ann")
+    assert str(reply) == reply.text == "Done."
+    assert {each.result for each in reply.tools} == {"8.0 km", "Hello Ann"}
+    assert (reply.waits, reply.outcome) == (False, Outcome.COMPLETED)
+    assert "You convert for ann." in (model.prompts[0].system or "")
+
+
+async def test_a_session_goes_on_and_users_do_not_meet():
+    model = ScriptedModel([says("one"), says("two"), says("three")])
+    async with Agent(model) as agent:
+        first = await agent.ask("a", user_id="ann")
+        await agent.ask("b", session=first.session, user_id="ann")
+        await agent.ask("c", session=first.session, user_id="bob")
+    assert [len(prompt.messages) for prompt in model.prompts] == [1, 3, 1]
+
+
+async def test_stream_gives_every_event_and_leaving_it_stops_the_run():
+    gate = asyncio.Event()
+    model = ScriptedModel([says("a b c"), Turn(text=["x"] * 3, pause=lambda: asyncio.ensure_future(gate.wait()))])
+    async with Agent(model) as agent:
+        seen = [event async for event in agent.stream("go")]
+        assert isinstance(seen[0], events.RunStarted)
+        assert "".join(each.delta for each in seen if isinstance(each, events.TextAdded)) == "a b c"
+        assert isinstance(seen[-1], events.RunFinished)
+        stream = agent.stream("go")
+        async for event in stream:
+            if isinstance(event, events.TextAdded):
+                break
+        await stream.aclose()
+        await asyncio.wait_for(asyncio.shield(asyncio.gather(*(run.done() for run in agent._runs.active))), 30)
+        assert agent._runs.active == []
+
+
+@pytest.mark.parametrize(
+    ("decision", "carried_out"),
+    [(True, ["8.0 km"]), (False, []), (lambda question: question.tool == "convert", ["8.0 km"])],
+)
+async def test_approvals_are_answered_from_python(decision, carried_out):
+    model = ScriptedModel([calls(("convert", '{"miles": 5}')), says("Done.")])
+    async with Agent(model, tools=[convert], approve=["convert"]) as agent:
+        waiting = await agent.ask("5 miles?")
+        assert (waiting.waits, waiting.outcome) == (True, Outcome.INTERRUPTED)
+        assert waiting.interrupts[0].tool == "convert"
+        decided = await agent.resume(waiting.session, {waiting.interrupts[0].id: decision is not False})
+        assert decided.text == "Done."
+    model = ScriptedModel([calls(("convert", '{"miles": 5}')), says("Done.")])
+    async with Agent(model, tools=[convert], approve=["*"]) as agent:
+        reply = await agent.ask("5 miles?", approve=decision)
+    assert reply.text == "Done."
+    results = [message.content for message in model.prompts[-1].messages if message.__class__.__name__ == "ToolMessage"]
+    assert [text for text in results if text == "8.0 km"] == carried_out
+
+
+async def test_an_approval_that_is_not_true_is_a_no():
+    model = ScriptedModel([calls(("convert", '{"miles": 5}')), says("Done.")])
+    async with Agent(model, tools=[convert], approve=["convert"]) as agent:
+        reply = await agent.ask("5 miles?", approve=lambda question: "no")  # type: ignore[arg-type, return-value]
+    assert reply.tools == () or all(each.result != "8.0 km" for each in reply.tools)
+
+
+async def test_failures_are_raised_with_their_class():
+    async with Agent(ScriptedModel([Turn(error=errors.ModelUnavailable("away"))])) as agent:
+        with pytest.raises(errors.ModelUnavailable, match="away"):
+            await agent.ask("hello")
+        with pytest.raises(errors.InvalidRequest, match="not empty"):
+            await agent.ask("  ")
+        with pytest.raises(errors.InvalidRequest, match="cannot be read"):
+            await agent.ask("read this", files=["nowhere.txt"])
+
+
+async def test_cancelling_ask_stops_the_run():
+    gate = asyncio.Event()
+    model = ScriptedModel([Turn(text=["x"], pause=lambda: asyncio.ensure_future(gate.wait()))])
+    async with Agent(model) as agent:
+        asking = asyncio.create_task(agent.ask("hello"))
+        while not agent._runs.active or not model.prompts:
+            await asyncio.sleep(0)
+        (run,) = agent._runs.active
+        asking.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await asking
+        await run.done()
+        assert run.state == "cancelled"
+
+
+async def test_files_reach_the_model(tmp_path):
+    (tmp_path / "notes.txt").write_text("the secret word is heron")
+    model = ScriptedModel([says("ok")])
+    async with Agent(model) as agent:
+        await agent.ask("summarise", files=[tmp_path / "notes.txt"])
+    assert "heron" in str(model.prompts[0].messages[0].content)
+
+
+def test_ask_sync_works_twice_without_a_loop():
+    agent = Agent(ScriptedModel([says("one"), says("two")]))
+    try:
+        first = agent.ask_sync("a")
+        assert agent.ask_sync("b", session=first.session).text == "two"
+    finally:
+        agent.close_sync()
+
+
+async def test_load_takes_a_file_with_other_model_tools_and_variables(tmp_path):
+    (tmp_path / "agent.yaml").write_text(
+        "name: helper\nmodel: {provider: gemini, name: x, api_key: '${KEY_OF_TEST}'}\ninstructions: Hi.\n"
+    )
+    model = ScriptedModel([calls(("convert", '{"miles": 5}')), says("Done.")])
+    agent = await holodeck.load(tmp_path / "agent.yaml", model=model, tools=[convert], variables={"KEY_OF_TEST": "k"})
+    async with agent:
+        assert (agent.name, (await agent.ask("5 miles?")).text) == ("helper", "Done.")
+
+
+@pytest.mark.parametrize(
+    ("make", "sentence"),
+    [
+        (lambda: Agent("nonsense"), "provider/name"),
+        (lambda: Agent("demo", settings={"lop": {}}), "loop"),
+        (lambda: Agent("demo", tools=[lambda x: x]), "has no type"),
+    ],
+)
+def test_misuse_is_a_sentence(make, sentence):
+    with pytest.raises(errors.ConfigError, match=sentence):
+        make()
+
+
+def test_every_public_callable_has_a_docstring():
+    missing = [name for name in PUBLIC if inspect.isroutine(each := getattr(holodeck, name)) and not each.__doc__]
+    assert missing == []
