@@ -1,7 +1,8 @@
 """Plays scenarios with Microsoft's AGUIChatClient. Runs in an environment of its own, so it imports nothing of ours.
 
 Scenarios as a JSON list on standard input, one line of JSON out for each. A scenario is {name, url, thread, asks: [...]};
-an ask is {say?, resume?: status and payload for each open interrupt, tools?: answers by the client's own tools}.
+an ask is {say?, resume?: status and payload for each open interrupt, tools?: answers by the client's own tools}. A scenario
+without a thread is played as the framework's users write it: an Agent with a session, and no thread id by hand.
 """
 
 import asyncio
@@ -9,7 +10,7 @@ import json
 import sys
 from typing import Any
 
-from agent_framework import ChatResponse, FunctionTool, Message
+from agent_framework import Agent, ChatResponse, FunctionTool, Message
 from agent_framework_ag_ui import AGUIChatClient
 
 
@@ -58,7 +59,21 @@ async def _ask(client: AGUIChatClient, scenario: dict[str, Any], ask: dict[str, 
     return _told(await stream.get_final_response(), len(updates))
 
 
+async def _play_as_agent(scenario: dict[str, Any]) -> dict[str, Any]:
+    told: list[dict[str, Any]] = []
+    async with AGUIChatClient(endpoint=scenario["url"]) as client:
+        agent = Agent(client=client)
+        session = agent.create_session()
+        for ask in scenario["asks"]:
+            response = await agent.run(ask["say"], session=session, tools=_tools(ask.get("tools", {})))
+            contents = [_content(content) for message in response.messages for content in message.contents]
+            told.append({"text": response.text, "contents": contents})
+    return {"name": scenario["name"], "asks": told}
+
+
 async def _play(scenario: dict[str, Any]) -> dict[str, Any]:
+    if "thread" not in scenario:
+        return await _play_as_agent(scenario)
     told: list[dict[str, Any]] = []
     async with AGUIChatClient(endpoint=scenario["url"]) as client:
         for ask in scenario["asks"]:

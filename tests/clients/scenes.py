@@ -7,6 +7,7 @@ import asyncio
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 from holodeck.agent.agent import Agent, Prediction, StateSettings, TextInstructions
@@ -55,7 +56,16 @@ def _what_was_said(prompt: Prompt) -> Sequence[Turn]:
     return [says("You said: " + " | ".join(said))]
 
 
+def _another_answer(_prompt: Prompt) -> Sequence[Turn]:
+    return [says(f"Answer number {next(_answers)}.")]
+
+
+_answers = count(1)
+
 SCENES: dict[str, Scene] = {
+    "answer me": _another_answer,
+    "let me choose": [calls(("choose", '{"question": "Tea or coffee?"}')), says("Tea it is.")],
+    "keep a note": [calls(("note", '{"text": "milk"}')), says("I kept it.")],
     "hello": [says("Hello there, how are you?", usage=USAGE)],
     "weather": [calls(("get_weather", '{"city": "Oslo"}')), says("It is 4 degrees in Oslo.")],
     "weather twice": [

@@ -17,7 +17,8 @@ def test_missing_client_is_skipped_here_and_an_error_in_ci(monkeypatch: pytest.M
 
 
 def test_versions_are_exact() -> None:
-    packages = json.loads((driving.HERE / "package.json").read_text())["dependencies"]
-    assert all(version.rpartition("@")[2][0].isdigit() for version in packages.values())
+    for folder in (driving.HERE, driving.HERE / "react"):
+        packages = json.loads((folder / "package.json").read_text())["dependencies"]
+        assert all(version.rpartition("@")[2][0].isdigit() for version in packages.values())
     lines = (driving.HERE / "requirements.txt").read_text().splitlines()
     assert all("==" in line for line in lines if not line.startswith("#"))

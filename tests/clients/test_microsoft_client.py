@@ -20,6 +20,11 @@ ASKS: dict[str, list[Json]] = {
     "refuse": [{"say": "delete it"}, {"resume": [REFUSE]}],
 }
 
+AS_USERS_WRITE_IT: dict[str, list[Json]] = {
+    "agent: two turns": [{"say": "hello"}, {"say": "what did I say"}],
+    "agent: own tool": [{"say": "paint it blue", "tools": {"change_background": "painted"}}, {"say": "what did I say"}],
+}
+
 Played = dict[str, list[Json]]
 
 
@@ -28,6 +33,9 @@ def played(addresses: dict[str, str]) -> Played:
     scenarios = [
         {"name": name, "url": f"{addresses['plain']}/awp", "thread": f"microsoft-{number}", "asks": asks}
         for number, (name, asks) in enumerate(ASKS.items())
+    ]
+    scenarios += [
+        {"name": name, "url": f"{addresses['plain']}/awp", "asks": asks} for name, asks in AS_USERS_WRITE_IT.items()
     ]
     return {result["name"]: result["asks"] for result in python("microsoft_driver.py", scenarios)}
 
@@ -77,3 +85,15 @@ def test_interrupt_and_resume(played: Played, name: str, result: str) -> None:
     assert asked["properties"]["interrupts"][0]["metadata"]["tool"] == "delete_file"
     assert contents(resumed, "function_result")[0]["result"].startswith(result)
     assert resumed["text"] == "As you wish."
+
+
+def test_an_agent_without_a_thread_id_remembers_the_turn_before(played: Played) -> None:
+    """This client makes a new thread for every request, and sends its history."""
+    assert played["agent: two turns"][1]["text"] == "You said: hello | what did I say"
+
+
+def test_an_agent_without_a_thread_id_carries_out_its_own_tool(played: Played) -> None:
+    painted, said = played["agent: own tool"]
+    assert [each["result"] for each in painted["contents"] if each["type"] == "function_result"] == ["painted blue"]
+    assert painted["text"] == "It is blue now."
+    assert said["text"] == "You said: paint it blue | what did I say"

@@ -37,6 +37,7 @@ PASSING_ON = "tests/server/test_server_passing_on.py"
 FREED = "tests/faults/test_runs_are_freed.py"
 HTTP = "tests/http"
 APPROVALS = "tests/server/test_server_approvals.py"
+CLIENT_HISTORY = "tests/runs/test_client_history.py tests/server/test_server_client_history.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
 
 MUTANTS = (
@@ -73,6 +74,11 @@ MUTANTS = (
     Mutant("runs/runs.py", "if run.readers == 0 and not run.log.ended:", "if False:", RUNS, "a run without readers goes on for ever"),
     Mutant("runs/runs.py", "self._settings.when_busy is WhenBusy.REJECT and", "self._settings.when_busy is WhenBusy.QUEUE and", RUNS, "busy sessions queue and reject the wrong way round"),
     Mutant("runs/runs.py", "run = self._runs.get((owner, run_id))", "run = next((r for (_, i), r in self._runs.items() if i == run_id), None)", RUNS, "a run can be read by another user"),
+    Mutant("runs/client_history.py", "or theirs != ours[: len(theirs)]", "", CLIENT_HISTORY, "a client with gaps in its history rewinds ours"),
+    Mutant("runs/client_history.py", "if call.name in own_tools}", "}", CLIENT_HISTORY, "calls of server tools are taken from a client"),
+    Mutant("runs/client_history.py", ".difference(server_tools)", "", CLIENT_HISTORY, "a client's tool may have the name of one of ours"),
+    Mutant("core/messages.py", "isinstance(last, AssistantMessage) and last.cut is None", "False", CLIENT_HISTORY, "a model is asked with its own answer last"),
+    Mutant("runs/runs.py", "or not answers <= asked", "", CLIENT_HISTORY, "an answer to another question continues a run"),
     Mutant("runs/client_history.py", "and sent[start - 1].id not in known", "", RECEIVED, "a message that is stored is stored again"),
     Mutant("runs/client_history.py", "isinstance(sent[start - 1], UserMessage) and ", "", RECEIVED + " tests/agent", "words in the assistant's mouth hide the user's"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if True:", STREAMS, "a reader that takes nothing is never cut off"),

@@ -1,0 +1,56 @@
+import { CopilotChat, CopilotKitProvider, useAgent, useCopilotKit, useFrontendTool, useHumanInTheLoop, useInterrupt, useRenderTool } from "@copilotkit/react-core/v2";
+import "@copilotkit/react-core/v2/styles.css";
+import { z } from "zod";
+import { createRoot } from "react-dom/client";
+
+const { server, thread, transport } = Object.fromEntries(new URLSearchParams(location.search));
+
+function Tools() {
+  useFrontendTool({
+    name: "change_background",
+    description: "Paints the page",
+    parameters: z.object({ colour: z.string() }),
+    handler: async ({ colour }) => {
+      document.body.dataset.colour = colour;
+      return `painted ${colour}`;
+    },
+  });
+  useHumanInTheLoop({
+    name: "choose",
+    description: "Asks the user to choose",
+    parameters: z.object({ question: z.string() }),
+    render: ({ args, status, respond }) =>
+      status === "executing" ? <button data-choose onClick={() => respond("tea")}>{args.question}</button> : <i data-chosen={status} />,
+  });
+  useRenderTool({
+    name: "get_weather",
+    parameters: z.object({ city: z.string() }),
+    render: ({ status, result }) => <i data-weather={status}>{String(result ?? "")}</i>,
+  });
+  useInterrupt({
+    render: ({ interrupt, resolve }) => (
+      <p data-interrupt>
+        {interrupt.message}
+        <button data-allow onClick={() => resolve({ approved: true })}>Allow</button>
+        <button data-deny onClick={() => resolve({ approved: false })}>Deny</button>
+      </p>
+    ),
+  });
+  // What an app with buttons of its own does to regenerate an answer or to edit a message.
+  const { agent } = useAgent();
+  const { copilotkit } = useCopilotKit();
+  globalThis.running = agent.isRunning;
+  globalThis.messages = () => agent.messages;
+  globalThis.goBack = (messages) => {
+    agent.setMessages(messages);
+    void copilotkit.runAgent({ agent });
+  };
+  return null;
+}
+
+createRoot(document.getElementById("root")).render(
+  <CopilotKitProvider runtimeUrl={server} useSingleEndpoint={transport === "single"} showDevConsole={false}>
+    <Tools />
+    <CopilotChat threadId={thread} />
+  </CopilotKitProvider>,
+);
