@@ -258,6 +258,12 @@ class BadToolArguments(ModelError):
     reason = "bad_tool_arguments"
 
 
+class InvalidOutput(ModelError):
+    """The final answer did not have the form of `response_format`, also when the model was asked again."""
+
+    reason = "invalid_output"
+
+
 class ModelTimeout(ModelError):
     code, status, title, retryable = "timeout", 504, "The model took too long", True
     reason = "upstream_timeout"

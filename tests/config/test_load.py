@@ -220,7 +220,6 @@ def test_holodecks_own_files_load_with_one_warning_for_each_foreign_part(tmp_pat
             "deployment",
             "claude",
             "embedding_provider",
-            "response_format",
             "execution",
             "something_new",
             "model.auth_provider",

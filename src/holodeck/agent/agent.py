@@ -9,6 +9,7 @@ from typing import Any, Protocol, Self
 from zoneinfo import ZoneInfo
 
 from holodeck.agent.settings import AgentLoopConfig
+from holodeck.agent.structured_output import OutputType
 from holodeck.models.port import Model
 from holodeck.resilience.breakers import Breakers
 from holodeck.tools.catalogue import Catalogue
@@ -68,6 +69,7 @@ class Agent:
     description: str = ""
     loop: AgentLoopConfig = field(default_factory=AgentLoopConfig)
     state: StateSettings | None = None
+    output: OutputType | None = None  # the form of the final answer; None: any text
     max_messages: int = 200  # of the history, that the model is shown
     max_tokens: int | None = None  # the same in tokens, estimated
     summarize: bool = False  # what is left out is summed up by the model, instead of trimmed

@@ -23,6 +23,7 @@ from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
 from holodeck.agent.prompting import initial_state, prompt_for
 from holodeck.agent.response import AgentResponse, Status
+from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import Batch, ToolRunner
 from holodeck.core.events import (
     HISTORY,
@@ -45,6 +46,7 @@ from holodeck.errors import (
     ContentFiltered,
     HoloDeckError,
     InternalError,
+    InvalidOutput,
     InvalidRequest,
     RunTimeout,
 )
@@ -87,6 +89,9 @@ class _Run:
     text: str | None = None
     warnings: list[str] = field(default_factory=list)
     unusable_turns: int = 0
+    output: Any = None  # the final answer as a JSON value
+    typed_output: Any = None  # the same as a value of the agent's output type
+    repair: Sequence[Message] = ()  # what the model is shown after an answer of the wrong form
 
     def __post_init__(self) -> None:
         context, conversation = self.context, self.context.conversation
@@ -163,7 +168,7 @@ class _Run:
         if batch.waits:
             return await self._wait_for_input(batch, reply)
         if not batch.assistant.tool_calls:
-            return await self._complete(batch, reply)
+            return await self._complete(batch, reply) if await self._has_output(batch, reply) else None
         await self._keep(batch)
         self._count_unusable(batch)
         self.spending.check()
@@ -195,6 +200,25 @@ class _Run:
             extra=reply.extra,
         )
         return Batch(message), reply
+
+    async def _has_output(self, batch: Batch, reply: ModelReply) -> bool:
+        """Whether the final answer has the form that it has to have. One that has not is asked for once more."""
+        if self.agent.output is None:
+            return True
+        try:
+            self.output, self.typed_output = self.agent.output.read(reply.text)
+        except BadOutputError as problem:
+            is_last = self.iterations >= self.agent.loop.max_iterations
+            if self.repair or is_last or reply.finish_reason == "length":
+                await self._commit([msgspec.structs.replace(batch.assistant, cut="invalid_output")])
+                advice = " It was cut off; raise model.max_tokens." if reply.finish_reason == "length" else ""
+                raise InvalidOutput(
+                    f"The model's answer does not match response_format: {problem}.{advice}", started=True
+                ) from problem
+            self.repair = repair_request(batch.assistant, str(problem))
+            self.emitter.warning("output-repaired", f"The answer did not have the required form ({problem}).")
+            return False
+        return True
 
     async def _act(self, batch: Batch) -> None:
         if not batch.assistant.tool_calls:
@@ -243,7 +267,9 @@ class _Run:
     def _prompt(self) -> Prompt:
         offered = self.tools.offered()
         server_tools = [entry.schema for entry in offered.values()]
-        return prompt_for(self.agent, self.context, [*server_tools, *self._client_tools(offered)], self.state)
+        return prompt_for(
+            self.agent, self.context, [*server_tools, *self._client_tools(offered)], self.state, self.repair
+        )
 
     def _client_tools(self, ours: Container[str]) -> list[ToolSchema]:
         """Frontend tools that do not take the name of one of ours."""
@@ -334,7 +360,7 @@ class _Run:
         self.text = reply.text
         if not reply.text:
             self.warnings.append("The model answered with nothing.")
-        ending = self._finished(finish_reason=reply.finish_reason)
+        ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
         await self._commit(_worth_keeping(batch), ending=ending)
         if self.tools.executions:
             await self._emit_history(if_client_lacks_some=False)
@@ -418,6 +444,7 @@ class _Run:
             warning=self._warning(),
             usage=self.spending.usage,
             executions=tuple(self.tools.executions),
+            output=self.typed_output,
             **fields,
         )
 

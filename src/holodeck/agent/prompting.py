@@ -14,11 +14,19 @@ from holodeck.sessions.port import Conversation
 from holodeck.tools.state import StateToolset
 
 
-def prompt_for(agent: Agent, context: AgentContext, tools: Sequence[ToolSchema], state: StateToolset | None) -> Prompt:
+def prompt_for(
+    agent: Agent,
+    context: AgentContext,
+    tools: Sequence[ToolSchema],
+    state: StateToolset | None,
+    added: Sequence[Message] = (),
+) -> Prompt:
+    """`added` are shown after the conversation and are no part of it."""
     return Prompt(
         system=_system(agent, context, state),
-        messages=tuple(shown(agent, context.conversation)),
+        messages=(*shown(agent, context.conversation), *added),
         tools=tools,
+        output=agent.output.schema if agent.output is not None else None,
         timezone=context.timezone,
     )
 

@@ -27,6 +27,7 @@ class AgentResponse(msgspec.Struct, frozen=True, kw_only=True):
     warning: str | None = None
     outcome: Outcome = Outcome.COMPLETED
     usage: TokenUsage | None = None
+    output: Any = None  # the final answer as a value, if the agent has an output type
     executions: Sequence[ToolExecution] = ()
 
     @property

@@ -9,11 +9,15 @@ import logging
 import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING, Any, assert_never
+
+import yaml
 
 from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings, TextInstructions
 from holodeck.agent.settings import SystemPrompt
+from holodeck.agent.structured_output import OutputType
 from holodeck.config.build_model import build_model
+from holodeck.config.environment import Keys
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
 from holodeck.config.schema import (
     AnnotateMiddleware,
@@ -74,6 +78,7 @@ def build_agent(
         instructions=build_instructions(config),
         tools=build_tools(config, breakers, tools),
         loop=file.loop,
+        output=_output(config),
         state=_state(config),
         max_messages=history.max_messages or file.sessions.max_messages,
         max_tokens=history.max_tokens,
@@ -118,6 +123,14 @@ def build_instructions(config: LoadedConfig) -> Instructions:
 def _read_instructions(config: LoadedConfig, name: str) -> str:
     """The file's text, without the block of front matter in which HoloDeck's own files keep a version."""
     keys = ("instructions", "file")
+    text = _FRONT_MATTER.sub("", _text_in(config, keys, name)).strip()
+    if not text:
+        raise config.error(keys, f"{name} is empty")
+    return text
+
+
+def _text_in(config: LoadedConfig, keys: Keys, name: str) -> str:
+    """The text of a file in the agent's folder; what is wrong with it is reported at `keys`."""
     try:
         with (config.folder / name).open("rb") as stream:
             data = stream.read(MAX_INSTRUCTIONS + 1)
@@ -130,10 +143,30 @@ def _read_instructions(config: LoadedConfig, name: str) -> str:
         raise config.error(keys, f"{name} is not UTF-8") from error
     if len(data) > MAX_INSTRUCTIONS:
         raise config.error(keys, f"{name} is longer than {MAX_INSTRUCTIONS // 1024} kB")
-    text = _FRONT_MATTER.sub("", text).strip()
-    if not text:
-        raise config.error(keys, f"{name} is empty")
     return text
+
+
+def _output(config: LoadedConfig) -> OutputType | None:
+    given = config.agent.response_format
+    if given is None:
+        return None
+    schema = _schema_in(config, given) if isinstance(given, str) else given
+    try:
+        return OutputType.of_schema(schema)
+    except ConfigError as error:
+        raise config.error(("response_format",), error.message) from error
+
+
+def _schema_in(config: LoadedConfig, name: str) -> dict[str, Any]:
+    """The schema in a file, JSON or YAML; YAML reads both."""
+    keys = ("response_format",)
+    try:
+        schema = yaml.safe_load(_text_in(config, keys, name))
+    except yaml.YAMLError as error:
+        raise config.error(keys, f"{name} is neither JSON nor YAML") from error
+    if not isinstance(schema, dict):
+        raise config.error(keys, f"{name} holds no JSON Schema: it has to be an object")
+    return schema
 
 
 def build_tools(config: LoadedConfig, breakers: Breakers | None = None, added: Sequence["Source"] = ()) -> "Catalogue":

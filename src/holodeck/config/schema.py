@@ -252,6 +252,9 @@ class AgentFile(Block):
     instructions: Instructions | None = Field(
         None, description="The system prompt: text, {file: …}, {inline: …} or the four parts of SystemPrompt"
     )
+    response_format: Annotated[dict[str, Any], Field(max_length=1000)] | FilePath | None = Field(
+        None, description="The form of the final answer: a JSON Schema, or a JSON or YAML file that holds one"
+    )
     loop: AgentLoopConfig = Field(AgentLoopConfig(), description="When a run has done enough")
     tools: list[ToolSettings] = Field(default=[], max_length=128, description="What the agent can do")
     sessions: SessionSettings = Field(SessionSettings(), description="Memory of conversations")

@@ -15,6 +15,7 @@ from holodeck.agent.context import AgentContext
 from holodeck.agent.loop import run
 from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
+from holodeck.agent.structured_output import OutputType
 from holodeck.core.events import Emit, Event
 from holodeck.core.messages import unanswered
 from holodeck.core.zones import is_zone, local_zone
@@ -75,9 +76,13 @@ async def run_agent(
     prompt: SystemPrompt | None = None,
     loop: AgentLoopConfig | None = None,
     timezone: str | None = None,
+    output_type: Any = None,
     emit: Emit | None = None,
 ) -> AgentResponse:
-    """Answers a conversation in the chat-completions format; `emit` hears the story as it happens.
+    """Answers a conversation in the chat-completions format; `emit` gets the events as they happen.
+
+    With `output_type` (a pydantic model, dataclass, TypedDict, msgspec struct, any type that pydantic knows, or a JSON
+    Schema), `response.output` is the final answer as a value of that type.
 
     Raises for misuse only (InvalidRequest, or pydantic's ValidationError for a bad configuration): whatever a model,
     an endpoint or a tool does wrong is in the response.
@@ -96,6 +101,7 @@ async def run_agent(
         tools=toolset_of(tools),
         instructions=TextInstructions(_system(prompt or SystemPrompt(), user_id, system_of(message_history))),
         loop=loop or AgentLoopConfig(),
+        output=None if output_type is None else OutputType.of(output_type),
     )
     transcript = Transcript(messages)
     context = AgentContext(conversation=transcript, user_id=user_id, timezone=timezone or local_zone())

@@ -20,7 +20,6 @@ FOREIGN_BLOCKS = frozenset(
         "evaluations",
         "execution",
         "openai",
-        "response_format",
         "test_cases",
         "test_cases_file",
         "tool_filtering",

@@ -211,6 +211,7 @@ class RunFinished(Event, frozen=True, tag=True):
     interrupts: tuple[Interrupt, ...] = ()
     pending_calls: tuple[str, ...] = ()
     warning: str | None = None
+    output: Any = None  # the final answer as a JSON value, if the agent has an output type
 
 
 class RunFailed(Event, frozen=True, tag=True):

@@ -22,6 +22,8 @@ log = logging.getLogger(__name__)
 class OpenAIChatModel(StreamedModel):
     """One model behind one endpoint. The keyword arguments are those of StreamedModel."""
 
+    native_output = True
+
     def __init__(self, settings: EndpointSettings, **timing: Any) -> None:
         super().__init__(
             settings,

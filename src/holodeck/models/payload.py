@@ -15,6 +15,7 @@ from holodeck.models.chat_format import to_chat
 from holodeck.models.chunks import cleaned
 from holodeck.models.port import Prompt
 from holodeck.models.settings import EndpointSettings, Reasoning
+from holodeck.models.structured import chat_format_of
 
 _COMPLAINTS = frozenset({400, 422})
 
@@ -46,6 +47,8 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
         body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = settings.max_tokens
     if prompt.tools:
         body["tools"] = [_tool(tool) for tool in prompt.tools]
+    if prompt.output is not None:
+        body["response_format"] = chat_format_of(prompt.output)
     options = _options(settings, prompt)
     body |= {name: value for name, value in options.items() if value is not None and name not in without}
     body |= settings.extra

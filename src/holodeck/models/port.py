@@ -10,6 +10,7 @@ from typing import Any, Protocol
 import msgspec
 
 from holodeck.core.messages import Message, ToolCall
+from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.core.usage import TokenUsage
 
@@ -20,6 +21,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     system: str = ""
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSchema] = ()
+    output: OutputSchema | None = None  # the form that the final answer has to have
     timezone: str | None = None  # the user's, as an IANA name; for models that compute with dates themselves
     sums_up: bool = False  # the reply is a summary for the agent's own use; for models that do not read instructions
 

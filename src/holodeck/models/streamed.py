@@ -12,7 +12,7 @@ import re
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlsplit
 
 from holodeck.core.messages import AssistantMessage
@@ -35,6 +35,7 @@ from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
 from holodeck.models.settings import EndpointSettings
+from holodeck.models.structured import AnswerListener, OutputMode, after_refusal, shown_by, with_answer_as_text
 from holodeck.resilience.idle_timeout import IdleTimeout
 from holodeck.resilience.retry import retry_after
 
@@ -45,6 +46,7 @@ DRAIN = 0.05  # seconds for the end of the body that follows [DONE]; with it the
 REFUSAL = 5.0  # seconds for the text of a refusal; without it the status has to do
 NOT_FOUND = 404
 _SUCCESS = range(200, 300)
+_COMPLAINTS = frozenset({400, 404, 422, 500, 501})  # llama.cpp answers 500 for a schema that it cannot follow
 _MAX_REFUSAL = 65_536
 _LONGEST_LOGGED = 200
 _LOST = (HttpError, OSError)  # TimeoutError is an OSError
@@ -61,6 +63,8 @@ class ApiNotServed(ModelRejected):
 
 class StreamedModel(ABC):
     """One model behind one endpoint. `sleep`, `clock` and `chance` exist so that tests need not wait."""
+
+    native_output: ClassVar[bool] = False  # whether `_body` can ask for `prompt.output`
 
     def __init__(
         self,
@@ -81,6 +85,7 @@ class StreamedModel(ABC):
         self._sleep, self._clock, self._chance = sleep, clock, chance
         self._url, self._models_url = url, models_url
         self._http = Client({**provider.headers(api_key), **(headers or {}), **settings.headers}, self._limits.connect)
+        self._output_mode = OutputMode.NATIVE if self.native_output else OutputMode.TOOL
         self._where = urlsplit(url).netloc
         self._diagnosis = Diagnosis(
             where=self._where,
@@ -177,10 +182,10 @@ class StreamedModel(ABC):
 
     async def _attempt(self, prompt: Prompt, listener: Listener, remaining: float) -> ModelReply:
         """One attempt. Every failure leaves it as a ModelError."""
-        stream = self._answer_stream(prompt, listener)
+        stream = self._answer_stream(prompt, listener if prompt.output is None else AnswerListener(listener))
         try:
             await self._exchange_in_time(prompt, stream, remaining)
-            return stream.end()
+            return stream.end() if prompt.output is None else with_answer_as_text(stream.end())
         except (ModelError, InBandError, Malformed, *_LOST) as error:
             started = stream.answer.started
             failure = error if isinstance(error, ModelError) else self._diagnose(error, started=started)
@@ -213,14 +218,25 @@ class StreamedModel(ABC):
     async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: IdleTimeout) -> None:
         """Asks, and asks again without what the endpoint refuses; then reads the answer."""
         while True:
-            async with self._http.post(self._url, self._body(prompt)) as response:
+            async with self._http.post(self._url, self._body(shown_by(self._output_mode, prompt))) as response:
                 stream.request_id = _request_id(response.headers)
                 if response.status in _SUCCESS:
                     stream.content_type = response.content_type
                     return await self._read(response, stream, silence)
                 refusal = await _read_refusal(response)
-            if not self._learns_from(refusal, prompt):
+            if not (self._changes_mode(refusal, prompt) or self._learns_from(refusal, prompt)):
                 raise self._failure_of(refusal)
+
+    def _changes_mode(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
+        """Whether the endpoint refuses the way in which it was asked for an answer by a schema."""
+        if prompt.output is None or refusal.status not in _COMPLAINTS:
+            return False
+        mode = after_refusal(self._output_mode, refusal.text)
+        if mode is None:
+            return False
+        log.warning("%s: the endpoint refuses %s; %s is used", self.name, self._output_mode.value, mode.value)
+        self._output_mode = mode
+        return True
 
     async def _read(self, response: Response, stream: AnswerStream, silence: IdleTimeout) -> None:
         await response.pour(_TimedStream(stream, silence, self._limits.idle).take)

@@ -12,6 +12,7 @@ from holodeck.models.chunks import cleaned
 from holodeck.models.openai_responses.input_items import to_input
 from holodeck.models.port import Prompt
 from holodeck.models.settings import EndpointSettings, Reasoning
+from holodeck.models.structured import responses_format_of
 
 REFUSED = frozenset({400, 422})
 OPTIONAL = (
@@ -48,6 +49,8 @@ def encode_request(
     for name, value in _options(settings, prompt, summary=summary).items():
         if value is not None and name not in without and name.partition(".")[0] not in without:
             _put(body, name, value)
+    if prompt.output is not None:
+        _put(body, "text.format", responses_format_of(prompt.output))
     body |= settings.extra
     try:
         return msgspec.json.encode(body)

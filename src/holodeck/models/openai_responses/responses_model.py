@@ -36,6 +36,8 @@ _MOST_REMEMBERED = 10_000
 class ResponsesModel(StreamedModel):
     """One model behind one endpoint. `summary`: ask for a summary of its thoughts without being configured to."""
 
+    native_output = True
+
     def __init__(self, settings: EndpointSettings, *, summary: bool = False, **timing: Any) -> None:
         super().__init__(
             settings,

@@ -250,6 +250,8 @@ def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[Wire, ...]:
         "finishReason": event.finish_reason,
         "iterations": event.iterations,
     } | ({"warning": event.warning} if event.warning else {})
+    if event.output is not None:
+        result["output"] = event.output
     wire = {"type": "RUN_FINISHED", "threadId": event.session_id, "runId": event.run_id, "result": result}
     outcome = _outcome(event, profile)
     return (wire | ({"outcome": outcome} if outcome else {}) | _usage(event.usage),)

@@ -112,7 +112,10 @@ class ChatStreamEventMapper:
             message = f"A person has to approve {tools} first, and this wire cannot ask; REST and AG-UI can."
             asked = self._frame("error", error_type=APPROVAL_NEEDED, message=message, recoverable=False)
             return self._broken_off(answer, asked)
-        return (self._done(answer, success=True, **({"warning": ending.warning} if ending.warning else {})),)
+        more: dict[str, Any] = {"warning": ending.warning} if ending.warning else {}
+        if ending.output is not None:
+            more["output"] = ending.output
+        return (self._done(answer, success=True, **more),)
 
     def failed(self, ending: e.RunFailed) -> Sequence[bytes]:
         error = error_of(ending)
@@ -127,7 +130,7 @@ class ChatStreamEventMapper:
     def _error(self, error: HoloDeckError, message: str | None = None) -> bytes:
         return self._frame("error", error_type=error.code, message=message or error.message, recoverable=False)
 
-    def _done(self, answer: str, *, success: bool, **more: str) -> bytes:
+    def _done(self, answer: str, *, success: bool, **more: Any) -> bytes:
         return self._frame("done", final_output=answer, tools_called=self._called, success=success, **more)
 
     def _frame(self, name: str, **data: Any) -> bytes:

@@ -56,6 +56,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     files: Annotated[Sequence[FileNote], Meta(description="What the model received of each file")] = ()
     interrupts: list[InterruptInfo] | UnsetType = UNSET
     warning: str | UnsetType = UNSET
+    output: Annotated[Any, Meta(description="The answer as a value, if the agent has a response_format")] = UNSET
 
 
 def chat_response(
@@ -86,6 +87,8 @@ def how_it_ended(ending: RunFinished) -> dict[str, Any]:
         told["interrupts"] = [_interrupt(each) for each in ending.interrupts]
     if ending.warning:
         told["warning"] = ending.warning
+    if ending.output is not None:
+        told["output"] = ending.output
     return told
 
 

@@ -1,0 +1,150 @@
+"""An agent's final answer as a value: the schema that the model is shown, and the check of what it wrote.
+
+From a JSON Schema (agent.yaml) or a Python type. pydantic knows models, dataclasses and plain types; msgspec knows its
+structs and TypedDicts. How a model is asked to follow the schema is known in `holodeck.models.structured`.
+"""
+
+import json
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any, Self, is_typeddict
+
+import msgspec
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import SchemaError, best_match
+from pydantic import TypeAdapter, ValidationError
+
+from holodeck.core.messages import AssistantMessage, Message, UserMessage
+from holodeck.core.output import OutputSchema
+from holodeck.core.text import one_line
+from holodeck.errors import ConfigError
+
+WRAPPED = "value"  # the member that holds a value which is no object
+_LONGEST_PROBLEM = 300
+
+
+class BadOutputError(Exception):
+    """What is wrong with an answer, in words for the model."""
+
+
+def _as_it_is(value: Any) -> Any:
+    return value
+
+
+@dataclass(frozen=True)
+class OutputType:
+    """What the final answer has to be. Make it with `of` or `of_schema`."""
+
+    schema: OutputSchema
+    convert: Callable[[Any], Any] = _as_it_is
+    is_wrapped: bool = False
+    validator: Draft202012Validator = field(repr=False, default_factory=lambda: Draft202012Validator({}))
+
+    @classmethod
+    def of_schema(cls, schema: dict[str, Any], convert: Callable[[Any], Any] = _as_it_is) -> Self:
+        """Raises ConfigError for what is no JSON Schema."""
+        schema = _unpacked(schema)
+        try:
+            Draft202012Validator.check_schema(schema)
+        except SchemaError as error:
+            where = "/".join(map(str, error.absolute_path))
+            raise ConfigError(
+                f"is no JSON Schema: {one_line(error.message, 200)}{f' (at {where})' if where else ''}"
+            ) from error
+        name = schema.get("title")
+        wrapped = schema.get("type") != "object" and "properties" not in schema and "$ref" not in schema
+        root = _wrapped(schema) if wrapped else schema
+        return cls(
+            schema=OutputSchema(schema=root, name=_safe_name(name)),
+            convert=convert,
+            is_wrapped=wrapped,
+            validator=Draft202012Validator(root),
+        )
+
+    @classmethod
+    def of(cls, kind: Any) -> Self:
+        """From a Python type, or a JSON Schema as a dict."""
+        if isinstance(kind, OutputType):
+            return kind  # type: ignore[return-value]  # there are no subclasses
+        if isinstance(kind, dict):
+            return cls.of_schema(kind)
+        is_struct = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+        if is_struct or is_typeddict(kind):  # pydantic takes a TypedDict of the standard library from Python 3.12 on
+            return cls.of_schema(_inlined(msgspec.json.schema(kind)), lambda value: msgspec.convert(value, kind))
+        adapter = TypeAdapter(kind)
+        return cls.of_schema(adapter.json_schema(), adapter.validate_python)
+
+    def read(self, text: str) -> tuple[Any, Any]:
+        """The answer as a JSON value, and as a value of the type. Raises BadOutputError."""
+        document = _parsed(text)
+        problem = best_match(self.validator.iter_errors(document))
+        if problem is not None:
+            where = "/".join(map(str, problem.absolute_path))
+            raise BadOutputError(
+                one_line(f"{where}: {problem.message}" if where else problem.message, _LONGEST_PROBLEM)
+            )
+        value = document[WRAPPED] if self.is_wrapped else document
+        try:
+            return value, self.convert(value)
+        except (ValidationError, msgspec.ValidationError, ValueError) as error:
+            raise BadOutputError(one_line(str(error), _LONGEST_PROBLEM)) from error
+
+
+def repair_request(answer: AssistantMessage, problem: str) -> list[Message]:
+    """What the model is shown after an answer that is not valid. It is no part of the conversation."""
+    said = [answer] if answer.content else []
+    words = f"Your answer does not have the required form: {problem}. Write the whole answer again, as JSON only."
+    return [*said, UserMessage(content=words)]
+
+
+def _parsed(text: str) -> Any:
+    """The JSON value in a text; models put it into a code fence, or a sentence in front of it."""
+    bare = text.strip()
+    if bare.startswith("```"):
+        bare = bare.partition("\n")[2].rpartition("```")[0].strip()
+    try:
+        return json.loads(bare)
+    except ValueError as error:
+        problem = str(error)
+    start = bare.find("{")
+    try:
+        value, end = json.JSONDecoder().raw_decode(bare[start:]) if start >= 0 else (None, -1)
+    except (ValueError, RecursionError):
+        end = -1
+    if end < 0 or bare[start + end :].strip().strip("`").strip():
+        raise BadOutputError(f"it is not JSON ({problem})" if bare else "it is empty")
+    return value
+
+
+def _unpacked(schema: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's own form has the schema inside."""
+    inside = schema.get("json_schema")
+    if schema.get("type") == "json_schema" and isinstance(inside, dict):
+        return {"title": inside.get("name"), **inside["schema"]} if isinstance(inside.get("schema"), dict) else inside
+    return schema
+
+
+def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:
+    inner = {name: value for name, value in schema.items() if name != "$defs"}
+    shared = {"$defs": schema["$defs"]} if "$defs" in schema else {}
+    return {
+        "type": "object",
+        "properties": {WRAPPED: inner},
+        "required": [WRAPPED],
+        "additionalProperties": False,
+        **shared,
+    }
+
+
+def _inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Msgspec puts every struct under $defs; providers want an object at the root."""
+    name = schema.get("$ref", "").removeprefix("#/$defs/")
+    root = schema.get("$defs", {}).get(name)
+    return {**root, "$defs": schema["$defs"]} if isinstance(root, dict) else schema
+
+
+def _safe_name(title: Any) -> str:
+    kept = "".join(
+        letter if letter.isascii() and (letter.isalnum() or letter in "_-") else "_" for letter in str(title or "")
+    )
+    return kept[:64] or "answer"

@@ -1,0 +1,177 @@
+"""Final answers that are values: types, the check, one repair, a typed error."""
+
+from dataclasses import dataclass
+from typing import TypedDict
+
+import msgspec
+import pydantic
+import pytest
+
+from holodeck.agent.structured_output import BadOutputError, OutputType
+from holodeck.core import events as e
+from holodeck.errors import ConfigError, by_code
+from holodeck.models.scripted import calls, says
+from tests.agent.parts import Scene
+
+
+class Pydantic(pydantic.BaseModel):
+    city: str
+    people: int
+
+
+@dataclass
+class Dataclass:
+    city: str
+    people: int
+
+
+class Typed(TypedDict):
+    city: str
+    people: int
+
+
+class Struct(msgspec.Struct):
+    city: str
+    people: int
+
+
+KINDS = {
+    "pydantic": (Pydantic, Pydantic(city="Bonn", people=330_000)),
+    "dataclass": (Dataclass, Dataclass("Bonn", 330_000)),
+    "TypedDict": (Typed, {"city": "Bonn", "people": 330_000}),
+    "msgspec": (Struct, Struct("Bonn", 330_000)),
+}
+ANSWER = '{"city": "Bonn", "people": 330000}'
+SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+async def test_the_answer_is_a_value_of_the_type(kind):
+    made, expected = KINDS[kind]
+    scene = Scene(says(ANSWER), output=OutputType.of(made))
+    response = await scene.play("Where?")
+    assert response.output == expected
+    assert type(response.output) is type(expected)
+    assert scene.ending.output == {"city": "Bonn", "people": 330_000}
+    shown = scene.model.prompts[0].output.schema
+    assert shown["type"] == "object"
+    assert set(shown["properties"]) == {"city", "people"}
+    assert "".join(event.delta for event in scene.told(e.TextAdded)) == ANSWER
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "expected"),
+    [(list[int], '{"value": [1, 2]}', [1, 2]), (int, '{"value": 7}', 7), (bool, '{"value": false}', False)],
+)
+def test_what_is_no_object_is_wrapped_in_one(kind, text, expected):
+    output = OutputType.of(kind)
+    assert output.schema.schema["type"] == "object"
+    assert output.read(text) == (expected, expected)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        ANSWER,
+        f"```json\n{ANSWER}\n```",
+        f"```\n{ANSWER}```",
+        f"Here it is:\n{ANSWER}",
+        f"  {ANSWER}\n",
+        f"Sure! ```{ANSWER}```",
+    ],
+)
+def test_a_fence_or_a_sentence_around_it_does_no_harm(text):
+    assert OutputType.of(Typed).read(text)[0] == {"city": "Bonn", "people": 330_000}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("", "it is empty"),
+        ("Bonn", "it is not JSON"),
+        ('{"city": "Bonn"', "it is not JSON"),
+        ('{"city": "Bonn"}', "'people' is a required property"),
+        ('{"city": 5, "people": 1}', "city: 5 is not of type 'string'"),
+        (f"{ANSWER} and so on", "it is not JSON"),
+        ("[1]", "is not of type 'object'"),
+    ],
+)
+def test_what_is_wrong_is_said_in_words(text, problem):
+    with pytest.raises(BadOutputError, match=problem):
+        OutputType.of(Typed).read(text)
+
+
+def test_a_type_may_be_stricter_than_its_schema():
+    class Even(pydantic.BaseModel):
+        number: int
+
+        @pydantic.field_validator("number")
+        @classmethod
+        def _even(cls, number: int) -> int:
+            if number % 2:
+                raise ValueError("has to be even")
+            return number
+
+    with pytest.raises(BadOutputError, match="has to be even"):
+        OutputType.of(Even).read('{"number": 3}')
+
+
+async def test_a_wrong_answer_is_asked_for_once_more_and_leaves_no_trace():
+    scene = Scene(says("It is Bonn."), says('{"city": "Bonn"}'), output=OutputType.of_schema(SCHEMA))
+    response = await scene.play("Where?")
+    assert response.output == {"city": "Bonn"}
+    assert response.final_response == '{"city": "Bonn"}'
+    asked = scene.model.prompts[1].messages
+    assert [text.content for text in asked][:2] == ["Where?", "It is Bonn."]
+    assert "it is not JSON" in asked[2].content
+    assert [message.content for message in scene.conversation.messages] == ["Where?", '{"city": "Bonn"}']
+    assert [event.code for event in scene.told(e.WarningRaised)] == ["output-repaired"]
+
+
+async def test_a_second_wrong_answer_is_a_typed_error():
+    scene = Scene(says("It is Bonn."), says("Bonn!"), output=OutputType.of_schema(SCHEMA))
+    response = await scene.play("Where?")
+    assert (response.status, response.output, response.error_code) == ("error", None, "model-error")
+    assert scene.ending.reason == "invalid_output"
+    assert "does not match response_format: it is not JSON" in scene.ending.message
+    assert scene.conversation.messages[-1].cut == "invalid_output"
+    assert by_code(scene.ending.code, "x").status == 502
+
+
+async def test_an_answer_that_was_cut_is_not_repaired():
+    scene = Scene(says('{"city": "Bo', finish_reason="length"), output=OutputType.of_schema(SCHEMA))
+    await scene.play("Where?")
+    assert "raise model.max_tokens" in scene.ending.message
+    assert len(scene.model.prompts) == 1
+
+
+async def test_the_last_iteration_is_not_spent_twice():
+    scene = Scene(says("Bonn"), output=OutputType.of_schema(SCHEMA), max_iterations=1)
+    await scene.play("Where?")
+    assert scene.ending.reason == "invalid_output"
+
+
+async def test_tools_are_used_before_the_answer():
+    scene = Scene(calls(("echo", "{}")), says('{"city": "Bonn"}'), output=OutputType.of_schema(SCHEMA))
+    response = await scene.play("Where?")
+    assert response.output == {"city": "Bonn"}
+    assert len(response.executions) == 1
+
+
+def test_openais_own_form_of_a_schema_is_understood():
+    output = OutputType.of_schema({"type": "json_schema", "json_schema": {"name": "place", "schema": SCHEMA}})
+    assert output.schema.name == "place"
+    assert output.read('{"city": "Bonn"}')[0] == {"city": "Bonn"}
+
+
+def test_what_is_no_schema_is_a_mistake_of_the_file():
+    with pytest.raises(ConfigError, match="is no JSON Schema: 'objekt' is not valid"):
+        OutputType.of_schema({"type": "objekt"})
+
+
+def test_strict_only_where_it_is_allowed():
+    closed = {**SCHEMA, "additionalProperties": False}
+    assert OutputType.of_schema(closed).schema.is_strict
+    assert not OutputType.of_schema(SCHEMA).schema.is_strict
+    nested = {"type": "object", "properties": {"a": SCHEMA}, "required": ["a"], "additionalProperties": False}
+    assert not OutputType.of_schema(nested).schema.is_strict
