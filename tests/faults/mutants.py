@@ -30,6 +30,7 @@ READER, BREAKER, FRAMING = (
 DURABLE, FINISHED = "tests/agent/test_durable_steps.py", "tests/runs/test_finished_runs.py"
 COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
 CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disks.py"
+SIZES = "tests/wires/test_body_sizes.py"
 PIPELINING = "tests/server/test_server_pipelining.py"
 BOUND, RULES = "tests/tools/test_bound.py", "tests/tools/test_tool_rules.py"
 SHOWN = "tests/faults/test_shown_by_mutants.py"
@@ -152,4 +153,8 @@ MUTANTS = (
     Mutant("server/connection_limit.py", "if over <= 0 and over_client <= 0:", "if over <= 0:", CROWD, "one address has all connections"),
     Mutant("server/guard.py", "        self._check_site(scope, origin)\n", "", GUARD, "pages of other sites may read what needs no preflight"),
     Mutant("server/guard.py", "_LOOPBACK_PAGE.fullmatch(origin)", "_LOOPBACK_PAGE.match(origin)", GUARD, "a page of localhost.evil.example is taken for one of this machine"),
+    Mutant("wires/body.py", "if len(body) > MAX_MENDED_BODY:", "if False:", SIZES, "megabytes of half surrogates are decoded twice"),
+    Mutant("wires/agui/decode.py", "if sum(lengths) > allowed or max(lengths, default=0) > max_text:", "if False:", SIZES, "a message may have any amount of text"),
+    Mutant("wires/body.py", "        if len(body) > MAX_PLAIN_BODY:\n            raise", "        if False:\n            raise", SIZES, "a body without files may have any size"),
+    Mutant("server/quota.py", "return (address,) if owner.is_anonymous else (owner, address)", "return (address,) if owner.is_anonymous else (owner,)", "tests/server/test_server_quota.py", "a name in a body frees a client from its address"),
 )  # fmt: skip

@@ -224,6 +224,18 @@ async def test_a_head_that_comes_in_one_read_has_a_size_and_a_number_of_lines(li
         await close(writer)
 
 
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("text", ["x" * 1_000_001, "\ud800" * 168_000], ids=["plain", "half surrogates"])
+async def test_a_message_that_is_too_long_is_413_and_nothing_is_kept(text):
+    async with served() as s:
+        async with s.post(ask(text)) as answer:
+            assert answer.status == 413
+            assert (await answer.json(content_type=None))["type"].endswith("/payload-too-large")
+        async with s.get("/sessions/t1") as answer:
+            assert answer.status == 404
+        assert s.model.prompts == []
+
+
 @pytest.mark.req("T17")
 async def test_a_refusal_reaches_a_client_that_is_still_sending():
     """The kernel answers what arrives at a closed socket with a reset, and the client loses the answer."""

@@ -14,8 +14,9 @@ from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted, RateLimited
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.server import quota
 from holodeck.server.options import ProtocolType, ServerSettings, UseLimits
-from holodeck.server.quota import DAY, MAX_USERS, MovingWindow, Quotas, network_of, payer_of
+from holodeck.server.quota import DAY, MAX_USERS, MovingWindow, Quotas, network_of, payers_of
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools, echo
 from tests.examples import examples
@@ -66,13 +67,61 @@ def test_a_grain_keeps_a_day_small_and_never_lets_more_through():
 
 
 @pytest.mark.req("T30")
-def test_users_have_windows_of_their_own_and_the_oldest_are_forgotten():
-    quotas = Quotas(UseLimits(requests_per_minute=1), Clock())
+def test_users_have_windows_of_their_own_and_only_empty_ones_are_forgotten():
+    clock = Clock()
+    quotas = Quotas(UseLimits(requests_per_minute=1), clock)
     for n in range(MAX_USERS + 10):
         quotas.admit(f"user {n}")
+    for n in (0, 5, MAX_USERS + 9):
+        with pytest.raises(RateLimited):
+            quotas.admit(f"user {n}")
+    clock.now += 61
+    for n in range(MAX_USERS + 11):
+        quotas.admit(f"other {n}")
+    assert len(quotas._requests._windows) <= 2 * MAX_USERS
+
+
+@pytest.mark.req("T30")
+def test_names_that_come_later_do_not_give_back_what_was_spent():
+    quotas = Quotas(UseLimits(tokens_per_day=1000), Clock())
+    quotas.admit("spender")
+    quotas.charge(999_999, "spender")
+    for n in range(MAX_USERS + 10):
+        quotas.admit(f"user {n}")
+        quotas.charge(1, f"user {n}")
     with pytest.raises(RateLimited):
-        quotas.admit(f"user {MAX_USERS + 9}")
-    assert len(quotas._requests._windows) == MAX_USERS
+        quotas.admit("spender")
+
+
+@pytest.mark.req("T30")
+def test_a_table_that_is_full_admits_no_other_user(monkeypatch):
+    monkeypatch.setattr(quota, "MOST_USERS", 3)
+    quotas = Quotas(UseLimits(requests_per_minute=5), Clock())
+    for n in range(3):
+        quotas.admit(f"user {n}")
+    with pytest.raises(RateLimited):
+        quotas.admit("another")
+    quotas.admit("user 0")
+
+
+@pytest.mark.req("T30")
+async def test_a_name_in_a_body_does_not_free_a_client_from_the_limit_of_its_address():
+    async with served(settings=limited(requests_per_minute=3)) as s:
+        statuses = []
+        for user in (None, None, None, None, *(f"u{n}" for n in range(8))):
+            body = {"input": "hi"} | ({"user_id": user} if user else {})
+            async with s.post(body, "/chat/stream") as answer:
+                await answer.read()
+                statuses.append(answer.status)
+        assert statuses == [200] * 3 + [429] * 9
+
+
+@pytest.mark.req("T30")
+def test_a_credential_frees_its_user_from_the_address_and_a_name_does_not():
+    ann = Owner("default", "ann")
+    assert payers_of(ann, "10.0.0.1", authenticated=True) == (ann,)
+    assert payers_of(ann, "10.0.0.1", authenticated=False) == (ann, "10.0.0.1")
+    assert payers_of(ANONYMOUS_OWNER, "10.0.0.1", authenticated=False) == ("10.0.0.1",)
 
 
 @pytest.mark.req("T30")
@@ -106,7 +155,8 @@ def test_an_ipv6_client_is_its_network(client, network):
 
 
 def test_a_user_cannot_take_the_name_of_an_address():
-    assert payer_of(Owner("default", "10.0.0.1"), "10.0.0.2") != payer_of(ANONYMOUS_OWNER, "10.0.0.1")
+    of_user = payers_of(Owner("default", "10.0.0.1"), "10.0.0.2", authenticated=False)
+    assert "10.0.0.1" not in of_user
 
 
 @pytest.mark.req("T30")
@@ -163,14 +213,16 @@ async def test_no_header_makes_another_client_of_one():
 
 
 @pytest.mark.req("T30")
-async def test_named_users_have_their_own_quota():
-    async with served(settings=limited(requests_per_minute=1)) as s:
-        statuses = []
-        for user in ("ann", "bob", "ann"):
-            async with s.post({"input": "hi", "user_id": user}, "/chat/stream") as answer:
-                await answer.read()
-                statuses.append(answer.status)
-        assert statuses == [200, 200, 429]
+def test_a_named_user_has_one_quota_wherever_the_requests_come_from():
+    quotas = Quotas(UseLimits(requests_per_minute=2), Clock())
+    quotas.admit("ann", "10.0.0.1")
+    quotas.admit("ann", "10.0.0.2")
+    with pytest.raises(RateLimited):
+        quotas.admit("ann", "10.0.0.3")
+    quotas.admit("bob", "10.0.0.3")
+    quotas.admit("10.0.0.3")  # what was refused was not counted
+    with pytest.raises(RateLimited):
+        quotas.admit("cid", "10.0.0.3")
 
 
 @pytest.mark.req("T30")

@@ -80,7 +80,7 @@ class LimitSettings(Block):
     """What one user, or one client, may take of the server. More is answered 429."""
 
     requests_per_minute: int | None = Field(
-        None, ge=1, le=100_000, description="Runs that one user may ask for; a user without a name is an address"
+        None, ge=1, le=100_000, description="Runs that one user may ask for; a user without a credential is an address"
     )
     tokens_per_day: int | None = Field(
         None, ge=1, le=10**12, description="Tokens that one user may spend in 24 hours, over all runs"
@@ -93,6 +93,12 @@ class LimitSettings(Block):
         ge=1,
         le=100_000,
         description="Connections that one address may have at a time. Default: 1,000, and no limit for loopback",
+    )
+    message_characters: int = Field(
+        1_000_000,
+        ge=1000,
+        le=3_000_000,
+        description="Text of one message; all text parts of a message may have twice as much. More is answered 413",
     )
 
 

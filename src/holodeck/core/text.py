@@ -5,7 +5,8 @@ Every function is total: whatever goes in, text comes out.
 
 import re
 
-_LONE_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_SURROGATE_PAIR = re.compile("[\ud800-\udbff][\udc00-\udfff]")
 _CONTROL = re.compile(r"[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]")
 _BIDI_AND_INVISIBLE = re.compile(
     "[\u200b\u200e\u200f\u202a-\u202e\u2060\u2066-\u2069\ufeff\u061c\U000e0000-\U000e007f]"
@@ -22,10 +23,11 @@ _ESCAPE = re.compile(
 
 def scalar(text: str) -> str:
     """Text that UTF-8 can carry: surrogate pairs joined, halves that are left alone become U+FFFD."""
-    if text.isascii() or not _LONE_SURROGATE.search(text):
+    if text.isascii() or not _SURROGATE.search(text):
         return text
-    joined = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
-    return _LONE_SURROGATE.sub("\ufffd", joined)
+    if _SURROGATE_PAIR.search(text):  # never in what a JSON decoder made; slow where many halves are left alone
+        text = text.encode("utf-16-le", "surrogatepass").decode("utf-16-le", "replace")
+    return _SURROGATE.sub("\ufffd", text)
 
 
 def strip_controls(text: str) -> str:

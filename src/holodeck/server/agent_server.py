@@ -15,7 +15,7 @@ from holodeck.runs.idempotency import Idempotency, RunKey
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.options import ServerSettings
-from holodeck.server.quota import Charging, Quotas, payer_of
+from holodeck.server.quota import Charging, Payer, Quotas, payers_of
 from holodeck.server.slots import StreamSlots, acquire_slot
 from holodeck.server.state import ServerState, advance
 from holodeck.sessions.port import SessionStore
@@ -100,7 +100,7 @@ class AgentServer:
         self.enter()
         if self.runs.busy >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
-        self._quotas.admit(payer_of(owner, current().client))
+        self._quotas.admit(*_payers(owner))
 
     async def start_run(
         self,
@@ -153,9 +153,7 @@ class AgentServer:
         """Everybody who wants to know about a run, as one."""
         story, figures = self._story(run), self.metrics.run(run.log)
         spans = self._trace(run) if self._trace else None
-        charging = (
-            Charging(self._quotas, payer_of(run.owner, current().client), run) if self._quotas.counts_tokens else None
-        )
+        charging = Charging(self._quotas, _payers(run.owner), run) if self._quotas.counts_tokens else None
 
         def watch(event: Event) -> None:
             story(event)
@@ -175,3 +173,8 @@ class AgentServer:
             debug=self.settings.debug,
             said=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
         )
+
+
+def _payers(owner: Owner) -> tuple[Payer, ...]:
+    request = current()
+    return payers_of(owner, request.client, authenticated=request.authenticated)

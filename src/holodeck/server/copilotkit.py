@@ -146,7 +146,8 @@ def _check(server: AgentServer, agent_id: str) -> None:
 
 async def _run(request: Request, agent_id: str, body: bytes) -> Response:
     _check(server_of(request), agent_id)
-    return await readers_of(request).start(decode(body), owner_of(request), None)
+    given = decode(body, server_of(request).settings.use.message_characters)
+    return await readers_of(request).start(given, owner_of(request), None)
 
 
 def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str, Any]) -> JSONResponse:
@@ -160,7 +161,7 @@ def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str, Any])
 async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
-    given = decode(body)
+    given = decode(body, server.settings.use.message_characters)
     acquire_slot()
     found = _readable(server.runs.of_session(given.thread_id, owner=owner_of(request)))
     cursors = [await _cursor(each, given.profile, server.chain) for each in found]

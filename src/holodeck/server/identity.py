@@ -13,6 +13,7 @@ from starlette.types import Scope
 from holodeck.access.principal import ACT_AS, ANONYMOUS_PRINCIPAL, Principal, is_user_name
 from holodeck.core.owner import Owner
 from holodeck.errors import Forbidden, InvalidRequest, Unauthorized
+from holodeck.telemetry.context import current
 
 Identify: TypeAlias = Callable[[Scope], Principal | None]
 
@@ -40,6 +41,7 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     would look as if it had worked.
     """
     principal = principal_of(request)
+    current().authenticated = principal is not ANONYMOUS_PRINCIPAL
     headers = [value.decode("latin-1") for name, value in request.scope["headers"] if name == USER_HEADER]
     names = {*headers, *(() if user_id is None else (user_id,))} - {principal.user}
     if not names:

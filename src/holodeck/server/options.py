@@ -45,6 +45,7 @@ class UseLimits:
     tokens_per_day: int | None = None
     streams_per_client: int | None = None
     connections_per_client: int | None = None  # see `ConnectionLimit`
+    message_characters: int = 1_000_000
 
 
 @dataclass(frozen=True, kw_only=True)

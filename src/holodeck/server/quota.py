@@ -34,7 +34,8 @@ Payer: TypeAlias = Owner | str
 """An owner, or the network that an anonymous request comes from."""
 
 MINUTE, DAY = 60.0, 86_400.0
-MAX_USERS = 10_000  # the one that was not heard of for the longest time is forgotten
+MAX_USERS = 10_000  # beyond this, windows in which nothing was used are removed
+MOST_USERS = 200_000  # with something used; no other user is admitted then
 _GRAIN = 60.0  # seconds of a day's use that are kept as one figure
 _IPV6_NETWORK = 64  # bits: what one household or machine gets, and may take any address of
 
@@ -47,11 +48,14 @@ class MovingWindow:
         self._uses: deque[tuple[float, float, int]] = deque()  # first, last, how much
         self._used = 0
 
-    def wait(self, now: float) -> float:
-        """Seconds until there is room for something; 0 if there is now."""
+    def is_empty(self, now: float) -> bool:
         while self._uses and self._uses[0][1] <= now - self._seconds:
             self._used -= self._uses.popleft()[2]
-        if self._used < self._limit:
+        return not self._uses
+
+    def wait(self, now: float) -> float:
+        """Seconds until there is room for something; 0 if there is now."""
+        if self.is_empty(now) or self._used < self._limit:
             return 0.0
         over = self._used - self._limit
         for _, last, amount in self._uses:
@@ -76,13 +80,24 @@ class Windows:
     def __init__(self, limit: int, seconds: float, grain: float = 0.0) -> None:
         self._terms = (limit, seconds, grain)
         self._windows: dict[Payer, MovingWindow] = {}
+        self._sweep_at = MAX_USERS
 
-    def of(self, user: Payer) -> MovingWindow:
-        window = self._windows.pop(user, None) or MovingWindow(*self._terms)
-        self._windows[user] = window  # now the last of the dictionary
-        if len(self._windows) > MAX_USERS:
-            del self._windows[next(iter(self._windows))]
-        return window
+    def wait(self, user: Payer, now: float) -> float:
+        """Seconds until there is room for something of this user; 0 if there is now."""
+        window = self._windows.get(user)
+        if window is not None:
+            return window.wait(now)
+        if len(self._windows) >= self._sweep_at:
+            self._sweep(now)
+        return 0.0 if len(self._windows) < MOST_USERS else self._terms[1]
+
+    def use(self, user: Payer, now: float, amount: int = 1) -> None:
+        self._windows.setdefault(user, MovingWindow(*self._terms)).use(now, amount)
+
+    def _sweep(self, now: float) -> None:
+        """Removes only empty windows: with any other a user would get back what is spent."""
+        self._windows = {user: window for user, window in self._windows.items() if not window.is_empty(now)}
+        self._sweep_at = max(MAX_USERS, 2 * len(self._windows))
 
 
 class Quotas:
@@ -95,27 +110,29 @@ class Quotas:
     def counts_tokens(self) -> bool:
         return self._tokens is not None
 
-    def admit(self, user: Payer) -> None:
-        """Counts a request; RateLimited if it is one too many, or if there are no tokens left for it."""
+    def admit(self, *payers: Payer) -> None:
+        """Counts a request for each of its payers; RateLimited if one of them has no request or no token left."""
         now = self._clock()
-        if self._tokens is not None and (wait := self._tokens.of(user).wait(now)):
-            raise _refused(f"{self._limits.tokens_per_day:,} tokens a day", wait)
-        if self._requests is not None:
-            window = self._requests.of(user)
-            if wait := window.wait(now):
+        for payer in payers:
+            if self._tokens is not None and (wait := self._tokens.wait(payer, now)):
+                raise _refused(f"{self._limits.tokens_per_day:,} tokens a day", wait)
+            if self._requests is not None and (wait := self._requests.wait(payer, now)):
                 raise _refused(f"{self._limits.requests_per_minute:,} requests a minute", wait)
-            window.use(now)
+        if self._requests is not None:
+            for payer in payers:
+                self._requests.use(payer, now)
 
-    def charge(self, user: Payer, tokens: int) -> None:
+    def charge(self, tokens: int, *payers: Payer) -> None:
         if self._tokens is not None and tokens:
-            self._tokens.of(user).use(self._clock(), tokens)
+            for payer in payers:
+                self._tokens.use(payer, self._clock(), tokens)
 
 
 class Charging:
-    """Charges a run's tokens to a user, after each step. An endpoint that does not count them is estimated, not free."""
+    """Charges a run's tokens to its payers, after each step. An endpoint that does not count them is estimated, not free."""
 
-    def __init__(self, quotas: Quotas, user: Payer, run: Run) -> None:
-        self._quotas, self._user, self._run = quotas, user, run
+    def __init__(self, quotas: Quotas, payers: tuple[Payer, ...], run: Run) -> None:
+        self._quotas, self._payers, self._run = quotas, payers, run
         self._step_at = 0
 
     def __call__(self, event: Event) -> None:
@@ -123,10 +140,10 @@ class Charging:
             self._step_at = len(self._run.log)
         elif isinstance(event, StepFinished):
             usage = event.usage
-            self._quotas.charge(self._user, self._estimate() if usage is None else usage.total_tokens)
+            self._quotas.charge(self._estimate() if usage is None else usage.total_tokens, *self._payers)
         elif isinstance(event, HistoryCompacted):
             usage = event.usage
-            self._quotas.charge(self._user, event.estimate if usage is None else usage.total_tokens)
+            self._quotas.charge(event.estimate if usage is None else usage.total_tokens, *self._payers)
 
     def _estimate(self) -> int:
         """A step in which the model said nothing is one that failed, and costs nothing."""
@@ -139,12 +156,16 @@ class Charging:
         return said and said + tokens_in(self._run.request.messages)
 
 
-def payer_of(owner: Owner, client: str | None) -> Payer:
-    """Whose quota a request uses: its owner's; that of its address if it is anonymous.
+def payers_of(owner: Owner, client: str | None, *, authenticated: bool) -> tuple[Payer, ...]:
+    """Whose quota a request uses: its owner's, and that of its address unless a credential says who the owner is.
 
-    Only the socket's own address counts: any client can write what headers say about it (T31).
+    A client can write any name into a body, so a name does not free it from its address's quota (T30). Only the socket's
+    own address counts: any client can write what headers say about it (T31).
     """
-    return network_of(client or "") if owner.is_anonymous else owner
+    if authenticated:
+        return (owner,)
+    address = network_of(client or "")
+    return (address,) if owner.is_anonymous else (owner, address)
 
 
 def network_of(client: str) -> str:

@@ -15,6 +15,7 @@ class RequestContext:
     user_id: str | None = None
     conversation_id: str | None = None
     client: str | None = None  # the socket's address: no header changes it (T31)
+    authenticated: bool = False  # a credential says who the user is; else any client may write any name
 
 
 _NOBODY = RequestContext()

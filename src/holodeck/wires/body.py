@@ -6,6 +6,7 @@ known here.
 
 import json
 import re
+from itertools import islice
 from typing import Any, NoReturn
 
 import msgspec
@@ -15,37 +16,110 @@ from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 
 MAX_DEPTH = 64
-MAX_SEPARATORS = 500_000  # commas, in texts too: thirty megabytes of `1,1,1` would be gigabytes of values
-MAX_OPAQUE = 100_000  # values under one member that is walked here, while every other stream stands still
+MAX_PLAIN_BODY = 4_000_000  # bytes besides long strings, which are files: decoding holds the event loop
+MAX_VALUES = 50_000  # in one body: a megabyte of empty lists takes longer to decode than 30 of text
+MAX_SEARCHED_BODY = 2_500_000  # bytes in which commas of texts are told from those between values
+MAX_MENDED_BODY = 1_000_000  # bytes that are decoded a second time, by a slower decoder
+MAX_TEXT = 1_000_000  # characters of one message, unless the agent file says otherwise
+LONG_STRING = 100_000  # bytes
+MAX_LONG_STRING = 14_000_000  # bytes: a file of 10 MB in base64
 MAX_NAME = 1024  # of messages and calls: some providers put signatures into call ids
 
 _decode = msgspec.json.Decoder().decode
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+_ENDS = b"\\", b",", b":"
+_STAND_IN = "holodeck:long-string:"
 
 
 def parse(body: bytes) -> dict[str, Any]:
-    """The JSON object in a body: 400 for what is no JSON, 422 for what is no object, 413 for what has no end."""
-    if body.count(b",") > MAX_SEPARATORS:
-        raise PayloadTooLarge(f"The body holds more than {MAX_SEPARATORS:,} values")
-    try:
-        value = _decode(body)
-    except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        value = _parse_halves(body, error)
-    except RecursionError as error:
-        raise InvalidRequest("The body is nested too deeply", status=400) from error
+    """The JSON object in a body. Raises InvalidRequest (400: no JSON, 422: no object) or PayloadTooLarge.
+
+    All sizes are checked before the body is decoded, and it is decoded once: every other client waits meanwhile.
+    """
+    long_strings: list[str] = []
+    if len(body) > MAX_PLAIN_BODY:
+        body = _without_long_strings(body, long_strings)
+        if len(body) > MAX_PLAIN_BODY:
+            raise PayloadTooLarge(f"The body is larger than {MAX_PLAIN_BODY:,} bytes without the files in it")
+    _check_values(body)
+    value = _decoded(body)
     if not isinstance(value, dict):
         raise InvalidRequest("The body has to be a JSON object")
+    if long_strings:
+        _put_back(value, long_strings)
     return value
 
 
+def _check_values(body: bytes) -> None:
+    """Counts values by their commas. Where there are many, those in texts are left out, as far as that is quick."""
+    commas = body.count(b",")
+    strings = _STRING.finditer(body) if len(body) <= MAX_SEARCHED_BODY else iter(())
+    for match in islice(strings, MAX_VALUES // 2):
+        if commas <= MAX_VALUES:
+            break
+        commas -= body.count(b",", match.start(), match.end())
+    if commas > MAX_VALUES:
+        raise PayloadTooLarge(f"The body holds more than {MAX_VALUES:,} values")
+
+
+def _without_long_strings(body: bytes, long_strings: list[str]) -> bytes:
+    """The body with a short string in place of each long one, such as a file in base64.
+
+    What is between two quotes is a string if it holds neither a colon nor a comma: nothing else is that long without.
+    """
+    pieces: list[bytes] = []
+    start, here = 0, LONG_STRING
+    while here < len(body):  # a string of more than twice LONG_STRING is met wherever it begins
+        begin, end = body.rfind(b'"', start, here), body.find(b'"', here)
+        if min(begin, end) < 0 or end - begin <= LONG_STRING or any(body.find(mark, begin, end) >= 0 for mark in _ENDS):
+            here = max(here, end) + LONG_STRING
+            continue
+        if end - begin > MAX_LONG_STRING:
+            raise PayloadTooLarge(f"A text or file in the body is larger than {MAX_LONG_STRING:,} bytes")
+        pieces += body[start : begin + 1], b"%b%d" % (_STAND_IN.encode(), len(long_strings))
+        try:
+            long_strings.append(body[begin + 1 : end].decode())
+        except UnicodeDecodeError as error:
+            raise InvalidRequest("The body is not valid JSON", status=400) from error
+        start, here = end, end + LONG_STRING
+    return b"".join([*pieces, body[start:]])
+
+
+def _put_back(value: Any, long_strings: list[str]) -> None:
+    """Replaces the stand-ins of long strings wherever they are in `value`."""
+    waiting = [value]
+    while waiting:
+        holder = waiting.pop()
+        for key, item in holder.items() if isinstance(holder, dict) else enumerate(holder):
+            if isinstance(item, str):
+                if item.startswith(_STAND_IN) and (number := item.removeprefix(_STAND_IN)).isdecimal():
+                    holder[key] = long_strings[int(number)] if int(number) < len(long_strings) else item
+            elif isinstance(item, dict | list):
+                waiting.append(item)
+
+
+def _decoded(body: bytes) -> Any:
+    try:
+        return _decode(body)
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return _parse_halves(body, error)
+    except RecursionError as error:
+        raise InvalidRequest("The body is nested too deeply", status=400) from error
+
+
 def _parse_halves(body: bytes, reason: Exception) -> Any:
-    """A second look at what msgspec refused.
+    """Decodes what msgspec refused a second time.
 
     A JavaScript client that cuts a text in the middle of an emoji sends an escaped half of a surrogate pair. That is
     JSON, and json.loads reads it; `clean` mends it later.
     """
     if not _SURROGATE_ESCAPE.search(body):
         raise InvalidRequest("The body is not valid JSON", status=400) from reason
+    if len(body) > MAX_MENDED_BODY:
+        raise PayloadTooLarge(
+            f"The body holds half a surrogate pair; such a body may have {MAX_MENDED_BODY:,} bytes, besides its files"
+        ) from reason
     try:
         return json.loads(body.decode(), parse_constant=_refuse_constant)
     except (ValueError, RecursionError) as error:  # ValueError: also of the UTF-8 decoder, and integers of 4,300 digits
@@ -61,6 +135,13 @@ def text(value: Any, path: str) -> str:
     if not isinstance(value, str):
         raise _wrong(path, "a string", value)
     return clean(value)
+
+
+def short_text(value: Any, path: str, limit: int) -> str:
+    """Text of at most `limit` characters; it is not cleaned before it is known to be so short."""
+    if isinstance(value, str) and len(value) > limit:
+        raise InvalidRequest(f"{path} has {len(value):,} characters; {limit:,} are allowed", field=path)
+    return text(value, path)
 
 
 def name(value: Any, path: str) -> str:
@@ -103,7 +184,7 @@ def opaque(value: Any, path: str) -> Any:
 
 class _Walk:
     def __init__(self, path: str) -> None:
-        self._path, self._left = path, MAX_OPAQUE
+        self._path, self._left = path, MAX_VALUES
 
     def cleaned(self, value: Any, depth: int) -> Any:
         if isinstance(value, str):
@@ -114,7 +195,7 @@ class _Walk:
             raise InvalidRequest(f"{self._path} is nested more than {MAX_DEPTH} levels deep", field=self._path)
         self._left -= len(value)
         if self._left < 0:
-            raise PayloadTooLarge(f"{self._path} holds more than {MAX_OPAQUE:,} values")
+            raise PayloadTooLarge(f"{self._path} holds more than {MAX_VALUES:,} values")
         if isinstance(value, list):
             return [self.cleaned(item, depth - 1) for item in value]
         return {clean(key): self.cleaned(item, depth - 1) for key, item in value.items()}

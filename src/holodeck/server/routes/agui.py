@@ -89,7 +89,7 @@ def readers_of(request: Request) -> AguiReaders:
 @routes.post("/awp", "Run the agent", body=AGENT_INPUT_BODY, responses={200: EVENT_STREAM})
 async def run_agent(request: Request) -> Response:
     """Starts a run and streams its events. Posting the same runId again joins the same run."""
-    given = decode(await json_body(request))
+    given = decode(await json_body(request), server_of(request).settings.use.message_characters)
     return await readers_of(request).start(given, owner_of(request), request.headers.get("accept"))
 
 

@@ -20,7 +20,7 @@ from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.content import read_part
 from holodeck.wires.agui.profile import Profile, profile_of
 from holodeck.wires.agui.spelling import camel_case
-from holodeck.wires.body import foreign_id, name, opaque, parse, rows, table, text
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, rows, table, text
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000
@@ -31,6 +31,7 @@ MAX_TOOLS = 128
 MAX_CONTEXT = 1_000
 MAX_RESUMES = 128
 MAX_STATE_BYTES = 256_000
+PARTS = 2  # times as much text as in one may be in all parts of a message
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
@@ -59,7 +60,7 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
         return sha256(json_bytes(self.request.resume)).digest() if self.request.resume else b""
 
 
-def decode(body: bytes) -> AguiInput:
+def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
     """Reads the body of a POST; raises InvalidRequest (400 no JSON, 422 no RunAgentInput) or PayloadTooLarge."""
     raw = camel_case(parse(body))
     warnings: list[str] = []
@@ -71,7 +72,7 @@ def decode(body: bytes) -> AguiInput:
         session_id=thread_id,
         run_id=run_id,
         parent_run_id=None if raw.get("parentRunId") is None else foreign_id(raw["parentRunId"], "parentRunId"),
-        messages=_messages(raw.get("messages"), warn),
+        messages=_messages(raw.get("messages"), max_text, warn),
         client_tools=_tools(raw.get("tools"), warn),
         context=context,
         state=_state(raw.get("state")),
@@ -82,7 +83,7 @@ def decode(body: bytes) -> AguiInput:
     return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
 
 
-def _messages(value: Any, warn: Warn) -> tuple[Message, ...]:
+def _messages(value: Any, max_text: int, warn: Warn) -> tuple[Message, ...]:
     if value is None:
         raise InvalidRequest("messages is missing", field="messages")
     read: dict[str, Message] = {}
@@ -90,6 +91,8 @@ def _messages(value: Any, warn: Warn) -> tuple[Message, ...]:
     given = rows(value, "messages", MAX_MESSAGES)
     if sum(map(_pieces, given)) > MAX_PIECES:
         raise PayloadTooLarge(f"messages holds more than {MAX_PIECES:,} parts and tool calls")
+    for i, item in enumerate(given):
+        _check_text(item, f"messages[{i}]", max_text)
     for i, item in enumerate(given):
         path = f"messages[{i}]"
         message = _message(camel_case(table(item, path)), path, tool_names, warn)
@@ -102,6 +105,22 @@ def _messages(value: Any, warn: Warn) -> tuple[Message, ...]:
         if isinstance(message, AssistantMessage):
             tool_names.update((call.id, call.name) for call in message.tool_calls)
     return tuple(read.values())
+
+
+def _check_text(message: Any, path: str, max_text: int) -> None:
+    """Refuses a message with too much text, before any of it is cleaned. Data of files is checked where it is read."""
+    content = message.get("content") if isinstance(message, dict) else None
+    if isinstance(content, str):
+        lengths, allowed = [len(content)], max_text
+    else:
+        parts = content if isinstance(content, list) else ()
+        texts = [part.get("text") for part in parts if isinstance(part, dict)]
+        lengths, allowed = [len(each) for each in texts if isinstance(each, str)], PARTS * max_text
+    if sum(lengths) > allowed or max(lengths, default=0) > max_text:
+        raise PayloadTooLarge(
+            f"{path} has {sum(lengths):,} characters of text; {max_text:,} are allowed in one text, "
+            f"{PARTS * max_text:,} in all parts of a message (server.limits.message_characters)"
+        )
 
 
 def _pieces(message: Any) -> int:

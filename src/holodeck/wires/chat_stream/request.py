@@ -10,9 +10,10 @@ from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.text import strip_controls
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import foreign_id, parse, text
+from holodeck.wires.body import foreign_id, parse, short_text
 
 MAX_INPUT = 5_000
+MAX_TYPED = 10 * MAX_INPUT  # with control characters, which are dropped before the input is measured
 
 ForeignId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)]
 
@@ -38,7 +39,7 @@ def decode(body: bytes) -> ChatStreamRequest:
     raw = parse(body)
     if raw.get("input") is None:
         raise InvalidRequest("input is missing", field="input")
-    said = strip_controls(text(raw["input"], "input"))
+    said = strip_controls(short_text(raw["input"], "input", MAX_TYPED))
     if not said.strip():
         raise InvalidRequest("input has to say something", field="input")
     if len(said) > MAX_INPUT:

@@ -14,7 +14,7 @@ from holodeck.core.ids import is_ulid
 from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import name, parse, rows, table, text
+from holodeck.wires.body import name, parse, rows, short_text, table, text
 
 MAX_MESSAGE = 10_000
 MAX_FILES = 10
@@ -71,11 +71,9 @@ def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileCo
 def _message(value: Any) -> str:
     if value is None:
         raise InvalidRequest("message is missing", field="message")
-    said = text(value, "message")
+    said = short_text(value, "message", MAX_MESSAGE)
     if not said.strip():
         raise InvalidRequest("message has to say something", field="message")
-    if len(said) > MAX_MESSAGE:
-        raise InvalidRequest(f"message has {len(said):,} characters; {MAX_MESSAGE:,} are allowed", field="message")
     return said
 
 

@@ -1,0 +1,120 @@
+"""How much a JSON body may hold, and that it is found out before the body is decoded, cleaned or decoded again (F4)."""
+
+import base64
+import json
+
+import pytest
+
+from holodeck.errors import InvalidRequest, PayloadTooLarge
+from holodeck.wires import body as bodies
+from holodeck.wires.agui.decode import decode as decode_agui
+from holodeck.wires.body import LONG_STRING, MAX_LONG_STRING, MAX_MENDED_BODY, MAX_PLAIN_BODY, MAX_VALUES, parse
+from holodeck.wires.chat_stream.request import decode as decode_chat_stream
+from holodeck.wires.rest.request import decode as decode_rest
+
+FILE = base64.b64encode(bytes(range(256)) * 20_000).decode()  # 6.8 MB
+
+
+def agui(content):
+    message = {"id": "m1", "role": "user", "content": content}
+    return json.dumps({"threadId": "t", "runId": "r", "messages": [message]}).encode()
+
+
+@pytest.fixture
+def decoded_once(monkeypatch):
+    """Fails a test in which a body is decoded a second time, or at all for `decoders` of none."""
+
+    def refuse(*_, **__):
+        raise AssertionError("decoded again")
+
+    monkeypatch.setattr(bodies.json, "loads", refuse)
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("size", [MAX_MENDED_BODY + 1, 21_000_000])
+def test_a_large_body_of_half_surrogates_is_not_decoded_twice(decoded_once, size):
+    text = b"\\ud800" * (size // 6 + 1)
+    for body, decode in (
+        (b'{"message": "%b"}' % text, decode_rest),
+        (b'{"input": "%b"}' % text, decode_chat_stream),
+        (b'{"threadId":"t","runId":"r","messages":[{"id":"m","role":"user","content":"%b"}]}' % text, decode_agui),
+    ):
+        with pytest.raises(PayloadTooLarge):
+            decode(body)
+
+
+def test_a_small_body_with_half_a_pair_is_mended():
+    value = parse(b'{"a": "x\\ud83d", "b": "\\ud83d\\ude00"}')
+    assert value == {"a": "x\ud83d", "b": "\N{GRINNING FACE}"}
+
+
+@pytest.mark.req("T15")
+def test_a_body_without_files_has_four_megabytes():
+    line = "one, two: three\n"
+    text = line * (MAX_PLAIN_BODY // (len(line) + 1) - 10)
+    assert parse(json.dumps({"a": text.replace(",", ";")}).encode())
+    with pytest.raises(PayloadTooLarge, match="without the files"):
+        parse(json.dumps({"a": text * 2}).encode())
+
+
+def test_files_do_not_count_and_come_through_whole():
+    parts = [{"type": "text", "text": "look"}, {"type": "image", "source": {"type": "data", "value": FILE}}]
+    value = parse(json.dumps({"a": parts, "b": [FILE, FILE[:LONG_STRING], "x"], FILE[:10]: 1}).encode())
+    assert value == {"a": parts, "b": [FILE, FILE[:LONG_STRING], "x"], FILE[:10]: 1}
+    assert decode_rest(json.dumps({"message": "hi", "files": [{"content": FILE, "mime_type": "a/b"}]}).encode())
+
+
+def test_a_string_that_looks_like_a_stand_in_stays_a_string_of_its_sender():
+    value = parse(json.dumps({"a": FILE, "b": "holodeck:long-string:7", "c": "holodeck:long-string:x"}).encode())
+    assert value == {"a": FILE, "b": "holodeck:long-string:7", "c": "holodeck:long-string:x"}
+
+
+@pytest.mark.req("T15")
+def test_one_string_cannot_be_larger_than_a_file_may_be():
+    with pytest.raises(PayloadTooLarge, match="A text or file"):
+        parse(b'{"a": "%b"}' % (b"x" * (MAX_LONG_STRING + 1)))
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": "' + b"x" * MAX_PLAIN_BODY,
+        b'{"a": "' + b"\xff" * MAX_PLAIN_BODY + b'"}',
+        b'{"a" ' + b"1" * MAX_PLAIN_BODY + b' "b"}',
+        b'"' + b"x" * MAX_PLAIN_BODY + b'" "' + b"y" * MAX_PLAIN_BODY + b'"',
+    ],
+)
+def test_large_bodies_that_are_no_json_are_refused(body):
+    with pytest.raises((InvalidRequest, PayloadTooLarge)):
+        parse(body)
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("value", ["[]", "{}", "1", '"a"', '","'])
+def test_a_body_has_a_number_of_values(value):
+    assert parse(f'{{"a": [{",".join([value] * (MAX_VALUES // 3))}]}}'.encode())
+    with pytest.raises(PayloadTooLarge, match="values"):
+        parse(f'{{"a": [{",".join([value] * (MAX_VALUES + 2))}]}}'.encode())
+
+
+def test_commas_of_a_text_are_no_values():
+    text = "a,b;" * 200_000
+    assert parse(json.dumps({"a": text, "b": '",",' * 1000}).encode())["a"] == text
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize(
+    "content", ["x" * 1001, [{"type": "text", "text": "é" * 1001}], [{"type": "text", "text": "x" * 900}] * 3]
+)
+def test_a_message_has_so_much_text_and_no_more(monkeypatch, content):
+    def refuse(_text):
+        raise AssertionError("cleaned before it was measured")
+
+    monkeypatch.setattr(bodies, "clean", lambda text: text if len(text) < 100 else refuse(text))
+    with pytest.raises(PayloadTooLarge, match=r"server\.limits\.message_characters"):
+        decode_agui(agui(content), 1000)
+
+
+@pytest.mark.parametrize("content", ["x" * 1000, [{"type": "text", "text": "x" * 1000}] * 2])
+def test_a_message_may_have_as_much_text_as_the_agent_file_says(content):
+    assert decode_agui(agui(content), 1000).request.messages
