@@ -94,7 +94,7 @@ MUTANTS = (
     Mutant("http/client_connection.py", "context.run(sink, piece)", "sink(piece)", HTTP, "who takes an answer does not know for whom"),
     Mutant("http/client.py", "if unsent or not line.reusable", "if not line.reusable", HTTP, "a request follows half of another"),
     Mutant("http/client.py", "if loop is not self._loop:", "if self._loop is None:", HTTP, "connections of a loop that is gone are used"),
-    Mutant("http/client.py", "and line.idle_since > oldest ", "", HTTP, "connections are used that waited too long"),
+    Mutant("http/client.py", "and line.idle_since + line.keepalive > now ", "", HTTP, "connections are used that waited too long"),
     Mutant("http/dial.py", "server_hostname=name", "server_hostname=None", HTTP, "any certificate will do"),
     Mutant("http/unpacking.py", "if len(unpacked) > MOST:", "if False:", HTTP, "a bomb goes off"),
     Mutant("files/fetch.py", "if not addresses or not all(", "if not addresses or not any(", "tests/files/test_file_fetch.py", "a name with two faces leads into our network"),

@@ -9,7 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 import pytest
 
 from holodeck.http import client as client_module
-from holodeck.http.client import Client
+from holodeck.http.client import Client, keepalive_of
 from holodeck.http.failures import ConnectionBroken, HttpError, NoConnection
 from tests.http.peers import OK, Peer, Peers, answers
 from tests.http.reading import ask, read
@@ -61,13 +61,13 @@ async def test_connections_that_waited_too_long_are_ended(client, monkeypatch):
     async with Peers(numbered(gate)) as peers:
         await kept(client, peers, gate, 3)
         (idle,) = client._idle.values()
-        idle[0].idle_since -= client_module.KEPT
+        idle[0].idle_since -= client_module.KEEPALIVE_SECONDS
         client._sweep()
         await peers.until(lambda: len(peers.open) == 2)
         assert await read(client, peers)
         assert peers.connections == 3
         for line in idle:
-            line.idle_since -= client_module.KEPT
+            line.idle_since -= client_module.KEEPALIVE_SECONDS
         client._sweep()
         await peers.all_gone()
         assert client._idle == {}
@@ -76,7 +76,7 @@ async def test_connections_that_waited_too_long_are_ended(client, monkeypatch):
 
 
 async def test_the_sweep_comes_by_itself(client, monkeypatch):
-    monkeypatch.setattr(client_module, "KEPT", 0.02)
+    monkeypatch.setattr(client_module, "KEEPALIVE_SECONDS", 0.02)
     async with Peers(answers(OK)) as peers:
         await read(client, peers)
         await peers.all_gone()
@@ -86,7 +86,7 @@ async def test_a_connection_that_waited_too_long_is_not_used_though_nobody_swept
     async with Peers(numbered()) as peers:
         assert await read(client, peers) == (200, b"1")
         (idle,) = client._idle.values()
-        idle[0].idle_since -= client_module.KEPT
+        idle[0].idle_since -= client_module.KEEPALIVE_SECONDS
         assert await read(client, peers) == (200, b"2")
         await peers.until(lambda: len(peers.open) == 1)
 
@@ -312,3 +312,32 @@ def test_a_client_that_comes_into_another_loop_begins_anew():
         finally:
             server.shutdown()
             serving.join()
+
+
+@pytest.mark.parametrize(
+    ("header", "seconds"),
+    [
+        ("", 60),
+        ("timeout=5", 4),
+        ("timeout=120, max=1000", 119),
+        ("max=100, Timeout = 30", 29),
+        ('timeout="75"', 74),
+        ("timeout=0", 0),
+        ("timeout=100000", 300),
+        ("timeout=-3", 60),
+        ("timeout=x", 60),
+    ],
+)
+def test_a_connection_waits_as_long_as_its_server_does(header, seconds):
+    assert keepalive_of(header) == seconds
+
+
+async def test_what_a_server_says_about_its_patience_counts(client):
+    answer = OK.replace(b"\r\n", b"\r\nKeep-Alive: timeout=%d\r\n", 1)
+    async with Peers(answers(answer % 20)) as short, Peers(answers(answer % 90)) as long, Peers(answers(OK)) as silent:
+        for peers, seconds in ((short, 19), (long, 89), (silent, 60)):
+            await read(client, peers)
+            (line,) = next(lines for route, lines in client._idle.items() if route.port == peers.port)
+            assert line.keepalive == seconds
+        swept_at = client._sweeper.when()
+        assert swept_at == pytest.approx(min(each.idle_since + each.keepalive for (each,) in client._idle.values()))

@@ -266,3 +266,30 @@ async def test_nothing_is_left_in_the_kernel(trusted):
         held: socket.socket = line.transport.get_extra_info("socket")
         await client.close()
         assert held.fileno() == -1
+
+
+@pytest.mark.parametrize("version", [ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.TLSv1_3])
+async def test_a_second_connection_resumes_the_session_of_the_first(client, trusted, version):
+    async def talk(peer: Peer) -> None:
+        await peer.request()
+        reused.append(peer.writer.get_extra_info("ssl_object").session_reused)
+        await peer.say(OK)
+        await peer.gone.wait()
+
+    reused: list[bool] = []
+    server = trusted.server()
+    server.minimum_version = server.maximum_version = version
+    async with Peers(talk, ssl=server) as peers:
+        for _ in range(3):
+            assert await read(client, f"https://localhost:{peers.port}/") == (200, b"Hi")
+            await client.close()
+            await peers.all_gone()
+    assert reused == [False, True, True]
+
+
+async def test_a_session_is_not_resumed_with_another_host(client, trusted):
+    async with Peers(answers(OK), ssl=trusted.server()) as first:
+        assert await read(client, f"https://localhost:{first.port}/") == (200, b"Hi")
+    async with Peers(answers(OK), ssl=trusted.server("other.test")) as other:
+        with pytest.raises(NoTrust):
+            await ask(client, f"https://localhost:{other.port}/")

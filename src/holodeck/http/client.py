@@ -7,14 +7,18 @@ compressed stream is held back in blocks.
 import asyncio
 import re
 from collections.abc import Mapping
+from contextvars import Context
 from types import TracebackType
 
 from holodeck.http.address import Address, Route, address_of, proxy_for
 from holodeck.http.client_connection import ClientConnection, Response
-from holodeck.http.dial import Resolve, credentials, dial, system_resolve
+from holodeck.http.dial import Resolve, credentials, dial, remember_session, system_resolve
 from holodeck.http.failures import ConnectionBroken, NoProxy, Unsendable
 
-KEPT = 15.0  # seconds that a connection waits for the next request; most servers wait a little longer
+KEEPALIVE_SECONDS = 60.0  # that a connection waits for the next request, unless the server says how long it waits
+MAX_KEEPALIVE_SECONDS = 300.0
+_MARGIN = 1.0  # seconds before the server's own time is up: a request must not meet the end of its connection
+_KEEPALIVE_TIMEOUT = re.compile(r"timeout\s*=\s*\"?(\d{1,9})")
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "holodeck"}
 _OF_A_BODY = {"Content-Type": "application/json", "Accept": "text/event-stream"}
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
@@ -61,10 +65,10 @@ class Client:
         if loop is not self._loop:
             self._begin(loop)
         waiting = self._idle.get(route)
-        oldest = loop.time() - KEPT
+        now = loop.time()
         while waiting:
             line = waiting.pop()
-            if line.reusable and line.idle_since > oldest and not line.transport.is_closing():
+            if line.reusable and line.idle_since + line.keepalive > now and not line.transport.is_closing():
                 break
             line.drop()
         else:
@@ -91,12 +95,21 @@ class Client:
         unsent = line.transport.get_write_buffer_size()  # the answer came before all of the request was read
         if unsent or not line.reusable or line.transport.is_closing():
             return line.drop()
-        loop = asyncio.get_running_loop()
-        line.idle_since = loop.time()
+        if route.scheme == "https":
+            remember_session(line.transport)
+        line.idle_since = asyncio.get_running_loop().time()
+        line.keepalive = keepalive_of(line.keep_alive_header)
         self._idle.setdefault(route, []).append(line)
-        if self._sweeper is None:
-            self._sweeper = loop.call_later(KEPT, self._sweep)
+        self._sweep_by(line.idle_since + line.keepalive)
         return None
+
+    def _sweep_by(self, when: float) -> None:
+        if self._sweeper is None or self._sweeper.when() > when:
+            if self._sweeper is not None:
+                self._sweeper.cancel()
+            self._sweeper = asyncio.get_running_loop().call_at(
+                when, self._sweep, context=Context()
+            )  # not the request's
 
     async def close(self) -> None:
         """Ends all connections, also those that are just being made."""
@@ -112,16 +125,16 @@ class Client:
 
     def _sweep(self) -> None:
         """Ends the connections that waited too long."""
-        loop = asyncio.get_running_loop()
-        oldest = loop.time() - KEPT
+        now, self._sweeper = asyncio.get_running_loop().time(), None
         for route, lines in list(self._idle.items()):
-            for line in [line for line in lines if line.lost or line.idle_since <= oldest]:
+            for line in [line for line in lines if line.lost or line.idle_since + line.keepalive <= now]:
                 lines.remove(line)
                 line.drop()
             if not lines:
                 del self._idle[route]
-        longest = [lines[0].idle_since for lines in self._idle.values()]  # the first of each has waited longest
-        self._sweeper = loop.call_at(min(longest) + KEPT, self._sweep) if longest else None
+        waiting = [line.idle_since + line.keepalive for lines in self._idle.values() for line in lines]
+        if waiting:
+            self._sweep_by(min(waiting))
 
     def way(self, method: str, url: str) -> tuple[Route, bytes]:
         """How to get there, and the head of a request up to where its length is said: the same for all of one URL."""
@@ -141,6 +154,14 @@ class Client:
             lines += credentials(proxy)
         head = "\r\n".join([f"{method} {target} HTTP/1.1", *lines, ""])
         return Route(address.scheme, address.host, address.port, proxy), head.encode()
+
+
+def keepalive_of(header: str) -> float:
+    """Seconds that a connection may wait: as long as the server says in `Keep-Alive`, else the default."""
+    stated = _KEEPALIVE_TIMEOUT.search(header.lower())
+    if stated is None:
+        return KEEPALIVE_SECONDS
+    return min(max(int(stated[1]) - _MARGIN, 0.0), MAX_KEEPALIVE_SECONDS)
 
 
 class Exchange:

@@ -118,6 +118,7 @@ class ClientConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self.idle_since = 0.0
+        self.keepalive = 0.0  # seconds that it may be idle
         self.lost = False
         self._asked: asyncio.Future[Response] | None = None  # waits for the head
         self._response: Response | None = None
@@ -131,6 +132,11 @@ class ClientConnection(asyncio.Protocol):
         self._parser.set_dangerous_leniencies(  # what other clients take too
             lenient_headers=True, lenient_optional_cr_before_lf=True, lenient_spaces_after_chunk_size=True
         )
+
+    @property
+    def keep_alive_header(self) -> str:
+        """How long the server says it waits for the next request; empty if it does not say."""
+        return self._headers.get("keep-alive", "")
 
     @property
     def reusable(self) -> bool:

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
 from functools import cache
 from http import HTTPStatus
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from aiohappyeyeballs import start_connection
 
@@ -15,6 +15,7 @@ from holodeck.http.address import Address, Route
 from holodeck.http.client_connection import ClientConnection
 from holodeck.http.failures import HttpError, NoConnection, NoHost, NoProxy, NoTrust
 
+MAX_SESSIONS = 100  # hosts whose TLS session is kept
 SECOND_TRY = 0.25  # seconds until another address is tried beside one that says nothing (RFC 8305)
 
 
@@ -135,9 +136,42 @@ def credentials(proxy: Address) -> list[str]:
     return [f"Proxy-Authorization: Basic {b64encode(proxy.user.encode(errors='surrogateescape')).decode()}"]
 
 
+class ResumingContext(ssl.SSLContext):
+    """A client's TLS settings that resume the last session with each host: no certificates are sent and checked again.
+
+    The event loops make their connections with `wrap_bio` and know no sessions.
+    """
+
+    sessions: dict[str, ssl.SSLSession]
+
+    def wrap_bio(
+        self,
+        incoming: ssl.MemoryBIO,
+        outgoing: ssl.MemoryBIO,
+        server_side: bool = False,  # noqa: FBT001, FBT002  as the class has it
+        server_hostname: str | bytes | None = None,
+        session: ssl.SSLSession | None = None,
+    ) -> ssl.SSLObject:
+        known = self.sessions.get(server_hostname) if isinstance(server_hostname, str) else None
+        return super().wrap_bio(incoming, outgoing, server_side, server_hostname, session or known)
+
+
+def remember_session(transport: asyncio.BaseTransport) -> None:
+    """Keeps the TLS session of a connection for the next one to its host. A ticket comes after the handshake."""
+    secured = transport.get_extra_info("ssl_object")
+    context = None if secured is None else secured.context
+    session = None if secured is None else secured.session
+    if isinstance(context, ResumingContext) and session is not None and secured.server_hostname:
+        if len(context.sessions) >= MAX_SESSIONS:
+            context.sessions.clear()
+        context.sessions[secured.server_hostname] = session
+
+
 @cache
 def _trust() -> ssl.SSLContext:
     """The system's certificates; SSL_CERT_FILE and SSL_CERT_DIR name others."""
     trust = ssl.create_default_context()
+    trust.__class__ = ResumingContext  # with all that the default sets; there is no other way to make a subclass of it
+    cast("ResumingContext", trust).sessions = {}
     trust.set_alpn_protocols(["http/1.1"])
     return trust
