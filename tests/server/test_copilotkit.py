@@ -1,7 +1,6 @@
 """CopilotKit's runtime contract by raw HTTP; the real client is tried elsewhere."""
 
 import asyncio
-import io
 import json
 
 import pytest
@@ -9,8 +8,8 @@ import pytest
 from holodeck.agent.agent import Agent, StateSettings
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.server import copilotkit
 from holodeck.server.options import StreamSettings
-from holodeck.sessions.memory import MemorySessionStore
 from holodeck.wires.agui.middleware import Chain, hide_tools
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
@@ -224,20 +223,19 @@ async def test_what_a_middleware_hides_is_hidden_from_the_history_too():
         assert b"hidden" not in told
 
 
-async def test_an_input_that_no_client_would_take_is_left_out_of_the_replay():
-    """A frame of 10 MB ends a client's run."""
-    old = [{"id": f"m{i}", "role": "user", "content": "x" * 9_000} for i in range(1_100)]
-    async with served(store=MemorySessionStore(max_bytes=100_000_000)) as s:
-        body = legacy(thread="t", run="r")
-        body["messages"] = [*old, {"id": "a", "role": "assistant", "content": "yes"}, *body["messages"]]
-        sent = io.BytesIO(json.dumps(body).encode())
-        async with s.client.post(s.url + "/awp", data=sent, headers={"Content-Type": "application/json"}) as answer:
+@pytest.mark.parametrize(("limit", "told"), [(10_000_000, True), (50_000, False)])
+async def test_an_input_that_no_client_would_take_is_left_out_of_the_replay(monkeypatch, limit, told):
+    """A frame of 10 MB ends a client's run; files in base64 make one."""
+    monkeypatch.setattr(copilotkit, "MAX_FRAME_BYTES", limit)
+    async with served() as s:
+        async with s.post(legacy(text="x" * 60_000, thread="t", run="r")) as answer:
             assert types(await answer.read())[-1] == "RUN_FINISHED"
         async with s.post(legacy(thread="t"), BASE + "/agent/default/connect") as answer:
-            told = await answer.read()
-        assert max(map(len, told.split(b"\n\n"))) < 9_100_000
-        assert types(told)[0] == "RUN_STARTED"
-        assert types(told)[-1] == "RUN_FINISHED"
+            received = await answer.read()
+        started = [data for _, data in frames(received) if data["type"] == "RUN_STARTED"]
+        assert [each["runId"] for each in started][-1] == "r"
+        assert ("input" in started[-1]) is told
+        assert types(received)[-1] == "RUN_FINISHED"
 
 
 async def test_connecting_to_nothing_is_an_empty_stream():

@@ -272,7 +272,7 @@ class MemorySessionStore:
         while self._max_per_user is not None and len(theirs) >= self._max_per_user:
             idle = _longest_idle(theirs.values())
             if idle is None:
-                raise RateLimited(f"{len(theirs)} conversations of this user are going on, as many as one may have.")
+                raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
             self._drop(idle)
         while len(self._all) >= self._max and (idle := _longest_idle(self._all)) is not None:
             self._drop(idle)

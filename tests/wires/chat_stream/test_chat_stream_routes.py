@@ -82,7 +82,7 @@ async def test_nothing_is_kept_between_two_requests():
         for text in ("first", "second"):
             await say(s, text, conversation_id="conv_1")
         assert [message.content for message in s.model.prompts[-1].messages] == ["second"]
-        await until(lambda: not s.server.store._kept)
+        await until(lambda: not s.server.store._all)
         async with s.get("/sessions/conv_1") as answer:
             assert answer.status == 404
 
@@ -95,7 +95,7 @@ async def test_with_a_store_a_conversation_has_memory_and_others_have_none():
         assert [message.content for message in s.model.prompts[-1].messages] == ["first", "one", "second"]
         await say(s, "third")
         assert [message.content for message in s.model.prompts[-1].messages] == ["third"]
-        await until(lambda: [name for _, name in s.server.store._kept] == ["conv_1"])
+        await until(lambda: [kept.session_id for kept in s.server.store._all] == ["conv_1"])
 
 
 @pytest.mark.req("ORC-03")
@@ -192,7 +192,7 @@ async def test_a_client_that_leaves_does_not_leave_its_conversation_behind():
     async with served(says("a b", pause=Gate()), settings=settings(), detach_grace=0.02) as s:
         async with s.post({"input": "hi"}, PATH) as answer:
             await read_to(answer, "response_delta")
-        await until(lambda: not s.server.runs.busy and not s.server.store._kept)
+        await until(lambda: not s.server.runs.busy and not s.server.store._all)
 
 
 @pytest.mark.req("ORC-01", "SRV-17")
