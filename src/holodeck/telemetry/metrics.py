@@ -126,6 +126,8 @@ class RunMetrics:
         add("output", by=usage.completion_tokens)
         if usage.cached_tokens is not None:  # part of the input
             add("cached", by=usage.cached_tokens)
+        if usage.cache_write_tokens is not None:  # part of the input
+            add("cache_write", by=usage.cache_write_tokens)
         if usage.reasoning_tokens is not None:  # part of the output
             add("reasoning", by=usage.reasoning_tokens)
 

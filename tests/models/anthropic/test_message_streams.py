@@ -109,6 +109,8 @@ def test_what_is_kept_goes_back_in_its_order(shape: Shape):
             {"type": "tool_use", "id": call.id, "name": call.name, "input": json.loads(call.arguments)}
             for call in reply.tool_calls
         ]
+    if expected and expected[-1]["type"] == "thinking":
+        expected = []  # the API refuses thoughts that nothing follows
     assert [_plain(block) for each in sent for block in each["content"]] == expected
 
 

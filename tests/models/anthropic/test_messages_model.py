@@ -192,8 +192,11 @@ LESSONS = {
     "both": ("`temperature` and `top_p` cannot both be specified for this model. Please use only one.", {"temperature": 0.5, "top_p": 0.5}, "top_p", None),
     "service tier": ("service_tier: Extra inputs are not permitted", {"service_tier": "auto"}, "service_tier", None),
     "adaptive": ("adaptive thinking is not supported on this model", {"reasoning": Reasoning(effort="high")}, "thinking", {"type": "enabled", "budget_tokens": 16_384}),
-    "effort": ("This model does not support the effort parameter. output_config: unsupported", {"reasoning": Reasoning(effort="high")}, "output_config", None),
-    "budget": ('"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive"', {"reasoning": Reasoning(budget_tokens=2000)}, "thinking", {"type": "adaptive", "display": "summarized"}),
+    "warm thinking": ("`temperature` may only be set to 1 when thinking is enabled or in adaptive mode.", {"temperature": 0.5}, "temperature", None),
+    "old types": ("Validation: `thinking.type` must be `enabled` or `disabled`", {"reasoning": Reasoning(effort="low")}, "thinking", {"type": "enabled", "budget_tokens": 2048}),
+    "effort of Bedrock": ("output_config.effort: Extra inputs are not permitted", {"reasoning": Reasoning(effort="high")}, "output_config", None),
+    "effort": ("This model does not support the effort parameter.", {"reasoning": Reasoning(effort="high")}, "output_config", None),
+    "budget": ('"thinking.type.enabled" is not supported for this model. Use "thinking.type.adaptive" and "output_config.effort" to control thinking behavior.', {"reasoning": Reasoning(budget_tokens=2000)}, "thinking", {"type": "adaptive", "display": "summarized"}),
     "display": ("thinking.adaptive.display: Extra inputs are not permitted", {"reasoning": Reasoning(effort="low")}, "thinking", {"type": "adaptive"}),
     "disabled": ("thinking.type: Input tag 'disabled' is not supported", {"reasoning": Reasoning(effort="none")}, "thinking", None),
 }  # fmt: skip

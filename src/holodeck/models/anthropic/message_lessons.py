@@ -15,22 +15,26 @@ _TOO_MANY = re.compile(
     r"max_tokens: (\d{1,9}) > (\d{1,9})|max_tokens.{0,80}(?:less than or equal to|at most) (\d{1,9})"
 )
 
-_REFUSED = r"(?s:.{0,120})(?:not support|unsupported|not permitted|not allowed|deprecated|unexpected|unknown|invalid)"
+_REFUSED = r"(?s:.{0,120}?)(?:not support|unsupported|not permitted|not allowed|deprecated|unexpected|unknown|invalid)"
+
+
+def _words(*patterns: str) -> re.Pattern[str]:
+    return re.compile("|".join(patterns), re.IGNORECASE)
+
+
 LESSONS: Mapping[str, re.Pattern[str]] = {  # the member to leave out → the words that refuse it; the first one counts
-    "display": re.compile(rf"thinking[\w.]*\.display\b{_REFUSED}", re.IGNORECASE),
-    "adaptive": re.compile(rf"adaptive[` '\"]*(?:thinking)?{_REFUSED}|tag 'adaptive'", re.IGNORECASE),
-    "budget": re.compile(
-        rf"(?:thinking\.type\.enabled|thinking\.(?:enabled\.)?budget_tokens\b){_REFUSED}", re.IGNORECASE
-    ),
-    "output_config": re.compile(rf"(?:output_config|\beffort\b){_REFUSED}", re.IGNORECASE),
-    "top_p": re.compile(rf"top_p\b{_REFUSED}|temperature.{{0,20}}top_p.{{0,20}}cannot both", re.IGNORECASE),
-    "temperature": re.compile(rf"temperature\b{_REFUSED}", re.IGNORECASE),
-    "cache": re.compile(rf"cache_control\b{_REFUSED}", re.IGNORECASE),
-    "service_tier": re.compile(rf"service_tier\b{_REFUSED}", re.IGNORECASE),
-    "disable_parallel_tool_use": re.compile(rf"disable_parallel_tool_use\b{_REFUSED}", re.IGNORECASE),
-    "stop_sequences": re.compile(rf"stop_sequences\b{_REFUSED}", re.IGNORECASE),
-    "tool_choice": re.compile(rf"tool_choice\b{_REFUSED}|thinking may not be enabled when tool_choice", re.IGNORECASE),
-    "thinking": re.compile(rf"\bthinking\b{_REFUSED}", re.IGNORECASE),
+    "display": _words(rf"thinking[\w.]*\.display\b{_REFUSED}"),
+    "budget": _words(rf"(?:thinking\.type\.enabled|thinking\.(?:enabled\.)?budget_tokens\b){_REFUSED}"),
+    "adaptive": _words(rf"adaptive[` '\"]*(?:thinking)?{_REFUSED}", r"tag 'adaptive'", r"thinking\.type\W+must be"),
+    "output_config": _words(rf"(?:output_config|\beffort\b){_REFUSED}", r"not support\w* (?:the )?\W?effort"),
+    "top_p": _words(rf"top_p\b{_REFUSED}", r"temperature.{0,20}top_p.{0,20}cannot both", r"top_p\b.{0,20}only be"),
+    "temperature": _words(rf"temperature\b{_REFUSED}", r"temperature\b.{0,20}only be"),
+    "cache": _words(rf"cache_control\b{_REFUSED}"),
+    "service_tier": _words(rf"service_tier\b{_REFUSED}"),
+    "disable_parallel_tool_use": _words(rf"disable_parallel_tool_use\b{_REFUSED}"),
+    "stop_sequences": _words(rf"stop_sequences\b{_REFUSED}"),
+    "tool_choice": _words(rf"tool_choice\b{_REFUSED}", r"thinking may not be enabled when tool_choice"),
+    "thinking": _words(rf"\bthinking\b{_REFUSED}"),
 }
 _SIGNATURE = re.compile(
     r"signature|(?:redacted_)?thinking`? blocks|messages\.\d+\.content\.\d+.{0,40}thinking", re.IGNORECASE

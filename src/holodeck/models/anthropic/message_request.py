@@ -144,7 +144,10 @@ def _restored(message: AssistantMessage, kept: Sequence[Value], *, with_thinking
                 blocks.append({**block, **_call(call)})
         elif with_thinking or kind not in THINKING:
             blocks.append(block)
-    return blocks + [_call(call) for call in calls]
+    blocks += [_call(call) for call in calls]
+    while blocks and blocks[-1].get("type") in THINKING:  # the API refuses thoughts that nothing follows
+        blocks.pop()
+    return blocks
 
 
 def _call(call: ToolCall) -> Value:

@@ -301,5 +301,6 @@ def _usage(usage: TokenUsage | None) -> Wire:
         "totalTokens": usage.total_tokens,
         "reasoningTokens": usage.reasoning_tokens,
         "cachedInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
     }
     return {"usage": [{key: count for key, count in counts.items() if count is not None}]}
