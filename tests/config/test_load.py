@@ -227,7 +227,6 @@ def test_holodecks_own_files_load_with_one_warning_for_each_foreign_part(tmp_pat
             "observability.exporters",
             "kb",
             "shorter",
-            "tools[0].timeout",  # 60 s, which the loop's own limit does not allow
             "tools[1].load_tools",
             "tools[1].config",
             "tools[2].parameters",

@@ -61,10 +61,25 @@ def test_the_schema_is_a_schema_and_takes_a_file():
     assert not Draft202012Validator(SCHEMA).is_valid({"name": "a", "model": {"provider": "demo"}, "tool": []})
 
 
+@pytest.mark.parametrize(
+    ("model", "loop", "expected"),
+    [
+        ({"provider": "ollama"}, {}, (300, 300)),
+        ({"provider": "openai_compatible", "endpoint": "http://127.0.0.1:8001/v1"}, {}, (300, 300)),
+        ({"provider": "openai_compatible", "endpoint": "http://localhost:8001/v1", "timeout": 60}, {}, (60, 60)),
+        ({"provider": "ollama"}, {"iteration_timeout": 40}, (300, 40)),
+        ({"provider": "openai_compatible", "endpoint": "https://gateway.example/v1"}, {}, (30, 30)),
+    ],
+)
+def test_a_local_model_has_time_to_read(model, loop, expected):
+    agent = AgentFile.model_validate({"name": "a", "model": {"name": "m", **model}, "loop": loop})
+    assert (agent.model.idle_seconds, agent.loop_in_time.iteration_timeout) == expected
+
+
 @pytest.mark.req("AGT-02", "AGT-04")
 def test_the_promised_defaults():
     agent = AgentFile.model_validate({"name": "a", "model": {"provider": "gemini", "name": "gemini-2.5-flash"}})
-    assert (agent.model.temperature, agent.model.max_tokens, agent.model.timeout) == (1.0, None, 30)
+    assert (agent.model.temperature, agent.model.max_tokens, agent.model.idle_seconds) == (1.0, None, 30)
     assert agent.loop == AgentLoopConfig(max_iterations=15, iteration_timeout=30, enable_retry=False, retry_attempts=1)
     assert (agent.sessions.store, agent.sessions.ttl_seconds, agent.sessions.max_messages) == ("memory", 1800, 200)
     assert (agent.files.max_files, agent.files.max_file_mb, agent.files.max_request_mb) == (10, 50, 100)

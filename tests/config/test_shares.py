@@ -14,7 +14,7 @@ KEYED = "provider: openai_compatible, api: chat, name: m, endpoint: 'http://127.
 )
 def test_the_wait_for_a_first_token_is_shared(tmp_path, fallback, shares):
     file = tmp_path / "agent.yaml"
-    file.write_text(f"name: a\nmodel: {{{KEYED}, fallback: {fallback}}}\n")
+    file.write_text(f"name: a\nloop: {{iteration_timeout: 30}}\nmodel: {{{KEYED}, fallback: {fallback}}}\n")
     built = build_model(load_config(file))
     models = getattr(built, "_models", [built])
     waits = [model._limits.first_token for model in models if hasattr(model, "_limits")]

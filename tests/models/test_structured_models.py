@@ -5,6 +5,7 @@ import logging
 import pytest
 
 from holodeck.core.output import OutputSchema
+from holodeck.core.tools import ToolSchema
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.port import Prompt
@@ -84,3 +85,23 @@ async def test_a_prompt_without_a_schema_is_as_before():
         await model.reply(PROMPT, Heard())
         await model.close()
     assert "response_format" not in endpoint.requests[0].json
+
+
+async def test_a_model_that_has_to_answer_is_offered_no_tools():
+    tool = ToolSchema(name="f", description="d", parameters={"type": "object"})
+    prompt = Prompt(messages=PROMPT.messages, tools=(tool,), answers_now=True)
+    chosen = {"tool_choice": "required", "parallel_tool_calls": False}
+    body = Shape([*OPENING, *text_events(0, "Hi"), completed(message("Hi"))]).body
+    for kind, answer in ((OpenAIChatModel, text_stream("Hi")), (ResponsesModel, stream(body))):
+        async with ModelEndpoint(answer) as endpoint:
+            model = kind(EndpointSettings(model="m", endpoint=endpoint.url, **chosen))
+            await model.reply(prompt, Heard())
+            await model.close()
+        assert {"tools", "tool_choice", "parallel_tool_calls"}.isdisjoint(endpoint.requests[0].json)
+
+
+def test_anthropic_keeps_its_tools_and_may_not_use_them():
+    """Its API refuses a history with tool calls if no tools are given."""
+    tool = ToolSchema(name="f", description="d", parameters={"type": "object"})
+    prompt = Prompt(messages=PROMPT.messages, tools=(tool,), answers_now=True)
+    assert EndpointSettings(model="m", provider="anthropic").choice_of_tools(prompt) == "none"

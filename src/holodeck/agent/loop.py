@@ -5,6 +5,7 @@ here. It does not know who listens, over which wire the request came, or how mes
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Container, Sequence
 from dataclasses import dataclass, field
@@ -21,7 +22,7 @@ from holodeck.agent.emitter import RunEmitter, reason_for_cut
 from holodeck.agent.kept_results import READ_RESULT, KeptResults
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
-from holodeck.agent.prompting import initial_state, prompt_for
+from holodeck.agent.prompting import REFUSED, initial_state, prompt_for, shown, tokens_of_half
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import Batch, ToolRunner
@@ -39,11 +40,12 @@ from holodeck.core.events import (
     failure,
 )
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, can_be_answered, now
+from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, can_be_answered, now, text_of
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import (
     BadToolArguments,
     ContentFiltered,
+    ContextOverflow,
     HoloDeckError,
     InternalError,
     InvalidOutput,
@@ -60,6 +62,10 @@ log = logging.getLogger(__name__)
 
 FILES = "holodeck.files"  # the custom event that says what the model received of each file
 OWN_TOOLS = (READ_RESULT.name, UPDATE_STATE.name)  # tools that the loop itself brings
+ONLY_THOUGHTS = (
+    "The model spent its whole reply on thoughts and wrote no answer. Raise model.max_tokens, or lower "
+    "model.reasoning.effort."
+)
 REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be used
 
 
@@ -91,6 +97,9 @@ class _Run:
     unusable_turns: int = 0
     output: Any = None  # the final answer as a JSON value
     typed_output: Any = None  # the same as a value of the agent's output type
+    last_calls: Sequence[tuple[str, str, str]] = ()  # of the step before: name, arguments, result
+    answers_now: bool = False  # the next step is asked without tools
+    most_tokens: int | None = None  # of the conversation, after the model found it too long
     repair: Sequence[Message] = ()  # what the model is shown after an answer of the wrong form
 
     def __post_init__(self) -> None:
@@ -171,14 +180,14 @@ class _Run:
             return await self._complete(batch, reply) if await self._has_output(batch, reply) else None
         await self._keep(batch)
         self._count_unusable(batch)
+        self._notice_repetition(batch)
         self.spending.check()
         return None
 
     async def _ask(self) -> tuple[Batch, ModelReply]:
         """The model's reply as a batch of calls. What it said before it failed is kept, marked as cut."""
-        prompt = self._prompt()
         try:
-            reply = await self.agent.model.reply(prompt, self._listener())
+            prompt, reply = await self._reply()
         except (asyncio.CancelledError, HoloDeckError) as error:
             await self._keep_partial(reason_for_cut(error))
             raise
@@ -200,6 +209,21 @@ class _Run:
             extra=reply.extra,
         )
         return Batch(message), reply
+
+    async def _reply(self) -> tuple[Prompt, ModelReply]:
+        """Asks the model; again with fewer messages, when the conversation is too long for it."""
+        while True:
+            prompt = self._prompt()
+            try:
+                return prompt, await self.agent.model.reply(prompt, self._listener())
+            except ContextOverflow as error:
+                shorter = tokens_of_half(shown(self.agent, self.context.conversation, self.most_tokens))
+                if error.started or shorter is None:
+                    raise
+                if self.most_tokens is None:
+                    words = "The conversation is too long for the model; its oldest messages are not shown to it."
+                    self._warn("history-shortened", words)
+                self.most_tokens = shorter
 
     async def _has_output(self, batch: Batch, reply: ModelReply) -> bool:
         """Whether the final answer has the form that it has to have. One that has not is asked for once more."""
@@ -268,7 +292,13 @@ class _Run:
         offered = self.tools.offered()
         server_tools = [entry.schema for entry in offered.values()]
         return prompt_for(
-            self.agent, self.context, [*server_tools, *self._client_tools(offered)], self.state, self.repair
+            self.agent,
+            self.context,
+            [*server_tools, *self._client_tools(offered)],
+            self.state,
+            added=self.repair,
+            most_tokens=self.most_tokens,
+            answers_now=self.answers_now or 1 < self.iterations == self.agent.loop.max_iterations,
         )
 
     def _client_tools(self, ours: Container[str]) -> list[ToolSchema]:
@@ -289,7 +319,9 @@ class _Run:
     async def _keep_partial(self, cut: str) -> None:
         said = self.emitter.said()
         self.emitter.reply_ended()
-        if said.strip():
+        if cut in REFUSED and not said.strip():
+            await self._commit([AssistantMessage(id=self.emitter.message_id, cut=cut)])
+        elif said.strip():
             await self._commit([AssistantMessage(id=self.emitter.message_id, content=said, cut=cut)])
 
     async def _commit(
@@ -341,6 +373,19 @@ class _Run:
                 f"The model sent unusable tool calls {self.unusable_turns} times in a row.", started=True
             )
 
+    def _notice_repetition(self, batch: Batch) -> None:
+        """Small models repeat a call for ever; without tools they answer with what they have (after two equal steps)."""
+        made = [
+            (call.name, _canonical(call.arguments), text_of(batch.results[call.id].content))
+            for call in batch.assistant.tool_calls
+        ]
+        self.answers_now = made == self.last_calls
+        self.last_calls = made
+        if self.answers_now:
+            log.info(
+                "run %s repeats the same calls with the same results; it goes on without tools", self.context.run_id
+            )
+
     def _warn_of_withdrawn_tools(self) -> None:
         if withdrawn := self.agent.catalogue.withdrawn():
             names = ", ".join(withdrawn)
@@ -359,7 +404,7 @@ class _Run:
     async def _complete(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         self.text = reply.text
         if not reply.text:
-            self.warnings.append("The model answered with nothing.")
+            self.warnings.append(ONLY_THOUGHTS if _has_thoughts(reply) else "The model answered with nothing.")
         ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
         await self._commit(_worth_keeping(batch), ending=ending)
         if self.tools.executions:
@@ -447,6 +492,18 @@ class _Run:
             output=self.typed_output,
             **fields,
         )
+
+
+def _has_thoughts(reply: ModelReply) -> bool:
+    return bool(reply.reasoning.strip() or (reply.usage is not None and reply.usage.reasoning_tokens))
+
+
+def _canonical(arguments: str) -> str:
+    """The same text for arguments that differ in spaces or in the order of their members only."""
+    try:
+        return json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return arguments.strip()
 
 
 def _worth_keeping(batch: Batch) -> list[Message]:

@@ -7,11 +7,13 @@ from holodeck.agent.agent import Agent, StateSettings
 from holodeck.agent.context import AgentContext
 from holodeck.agent.estimate import tokens_in, tokens_of
 from holodeck.agent.summary import recalled
-from holodeck.core.messages import Message, Summary, UserMessage
+from holodeck.core.messages import AssistantMessage, Message, Summary, UserMessage
 from holodeck.core.tools import ToolSchema
 from holodeck.models.port import Prompt
 from holodeck.sessions.port import Conversation
 from holodeck.tools.state import StateToolset
+
+REFUSED = frozenset({"context_overflow", "content_filter"})  # how a reply is marked that never began
 
 
 def prompt_for(
@@ -19,22 +21,54 @@ def prompt_for(
     context: AgentContext,
     tools: Sequence[ToolSchema],
     state: StateToolset | None,
+    *,
     added: Sequence[Message] = (),
+    most_tokens: int | None = None,
+    answers_now: bool = False,
 ) -> Prompt:
-    """`added` are shown after the conversation and are no part of it."""
+    """`added` are shown after the conversation and are no part of it, `most_tokens` bounds what is shown of it."""
     return Prompt(
         system=_system(agent, context, state),
-        messages=(*shown(agent, context.conversation), *added),
+        messages=(*shown(agent, context.conversation, most_tokens), *added),
         tools=tools,
         output=agent.output.schema if agent.output is not None else None,
+        answers_now=answers_now,
         timezone=context.timezone,
     )
 
 
-def shown(agent: Agent, conversation: Conversation) -> Sequence[Message]:
+def shown(agent: Agent, conversation: Conversation, most_tokens: int | None = None) -> Sequence[Message]:
     """The end of the conversation; in front of it a summary of the beginning, if there is one."""
     summary, rest, max_tokens = unsummarized(agent, conversation)
-    return [*recalled(summary), *latest(rest, agent.max_messages, max_tokens)]
+    if most_tokens is not None:
+        max_tokens = most_tokens if max_tokens is None else min(most_tokens, max_tokens)
+    return [*recalled(summary), *latest(_without_refused(rest), agent.max_messages, max_tokens)]
+
+
+def tokens_of_half(messages: Sequence[Message]) -> int | None:
+    """A limit that leaves out about half of them; None if there is only one turn, which is never cut."""
+    half = tokens_in(messages) // 2
+    return half if len(latest(messages, len(messages), half)) < len(messages) else None
+
+
+def _without_refused(messages: Sequence[Message]) -> Sequence[Message]:
+    """Leaves out turns that the provider refused: shown again, they would have every later request refused as well."""
+    if not any(_is_refusal(message) for message in messages):
+        return messages
+    kept: list[Message] = []
+    turn: list[Message] = []
+    for message in messages:
+        if isinstance(message, UserMessage):
+            kept += turn
+            turn = []
+        turn.append(message)
+        if _is_refusal(message):
+            turn = []
+    return [*kept, *turn]
+
+
+def _is_refusal(message: Message) -> bool:
+    return isinstance(message, AssistantMessage) and message.cut in REFUSED and not message.content
 
 
 def unsummarized(agent: Agent, conversation: Conversation) -> tuple[Summary | None, Sequence[Message], int | None]:

@@ -35,7 +35,9 @@ class AgentLoopConfig(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
     max_iterations: int = Field(15, ge=1, le=50, description="Model calls in one run before it is stopped")
-    iteration_timeout: float = Field(30, gt=0, le=3600, description="Seconds for one model call and its tool calls")
+    iteration_timeout: float = Field(
+        30, gt=0, le=3600, description="Seconds for one model call and its tool calls; with a local model 300"
+    )
     run_timeout: float | None = Field(
         None, gt=0, le=86_400, description="Seconds for a whole run, which is cut off in the middle of what it does"
     )

@@ -8,7 +8,7 @@ from holodeck.config.schema import AgentFile
 
 def advice_on(agent: AgentFile, document: YamlDocument) -> list[str]:
     """Time limits that are written down but never reached, because the step that they are part of ends first."""
-    limit = agent.loop.iteration_timeout
+    limit = agent.loop_in_time.iteration_timeout
     return [
         f"{document.file}:{mark.line}:{mark.column}: {dotted(keys)}: {seconds:g} s are never reached: "
         f"loop.iteration_timeout ends the step after {limit:g} s"
@@ -18,8 +18,8 @@ def advice_on(agent: AgentFile, document: YamlDocument) -> list[str]:
 
 
 def _timeouts(agent: AgentFile) -> Iterator[tuple[Keys, float]]:
-    yield ("model", "timeout"), agent.model.timeout
+    yield ("model", "timeout"), agent.model.idle_seconds
     for number, choice in enumerate(agent.model.fallback):
-        yield ("model", "fallback", number, "timeout"), choice.timeout
+        yield ("model", "fallback", number, "timeout"), choice.idle_seconds
     for number, tool in enumerate(agent.tools):
         yield ("tools", number, "timeout"), tool.timeout

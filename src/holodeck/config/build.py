@@ -77,7 +77,7 @@ def build_agent(
         model=model or build_model(config, breakers),
         instructions=build_instructions(config),
         tools=build_tools(config, breakers, tools),
-        loop=file.loop,
+        loop=file.loop_in_time,
         output=_output(config),
         state=_state(config),
         max_messages=history.max_messages or file.sessions.max_messages,

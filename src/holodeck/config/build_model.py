@@ -106,9 +106,9 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
         betas=tuple(choice.betas),
         extra=choice.extra,
         deadlines=Deadlines(
-            connect=min(MAX_CONNECT, choice.timeout),
-            first_token=min(choice.timeout, _share_of_step(config, keys)),
-            idle=choice.timeout,
+            connect=min(MAX_CONNECT, choice.idle_seconds),
+            first_token=min(choice.idle_seconds, _share_of_step(config, keys)),
+            idle=choice.idle_seconds,
         ),
     )
 
@@ -123,7 +123,7 @@ def _priced(model: Model, choice: ModelChoice) -> Model:
 
 def _share_of_step(config: LoadedConfig, keys: Keys) -> float:
     """Seconds for the first token: a model with others behind it leaves them time, also when it is asked twice."""
-    step = config.agent.loop.iteration_timeout
+    step = config.agent.loop_in_time.iteration_timeout
     models = 1 + len(config.agent.model.fallback)
     is_last = keys == ("model", "fallback", models - 2) or models == 1
     return step if is_last else 0.4 * step / (models - 1)

@@ -5,6 +5,7 @@ is reported at the key that is wrong, with what to write instead.
 """
 
 from typing import Annotated, Any, Literal, Self, TypeAlias
+from urllib.parse import urlsplit
 
 from pydantic import (
     BeforeValidator,
@@ -26,6 +27,7 @@ ShortText = Annotated[str, StringConstraints(max_length=2000)]
 HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, pattern=r"^[!#$%&'*+.^_`|~0-9A-Za-z-]+$")]
 
 ANTHROPIC = "anthropic"
+TIMEOUT, LOCAL_TIMEOUT = 30.0, 300.0
 SMALLEST_BUDGET = 1024  # Anthropic's
 _WITHOUT_BUDGET = frozenset({"openai", "azure_openai"})
 _WITHOUT_APIS = frozenset({ANTHROPIC, "gemini", "ollama", "demo"})
@@ -126,12 +128,28 @@ class ModelChoice(Block):
     extra: dict[str, Any] = Field(
         default={}, max_length=100, description="Further members of the request, sent as they are"
     )
-    timeout: float = Field(30, gt=0, le=3600, description="Seconds without anything new before the call is given up")
+    timeout: float | None = Field(
+        None,
+        gt=0,
+        le=3600,
+        description="Seconds without anything new before the call is given up; default: 30, for local models 300",
+    )
     vision: bool | Literal["auto"] = Field(
         "auto",
         description="Whether the model takes pictures; else their text is read. auto: yes for openai, anthropic, gemini, azure",
     )
     price: PriceSettings | None = Field(None, description="For the cost in the chat's status line; absent: not known")
+
+    @property
+    def is_local(self) -> bool:
+        """Whether the model runs on this machine, where reading a long prompt may take minutes."""
+        host = urlsplit(self.endpoint or "").hostname or ""
+        return self.provider == "ollama" or host in ("localhost", "::1") or host.startswith("127.")
+
+    @property
+    def idle_seconds(self) -> float:
+        """`timeout`, or its default."""
+        return self.timeout or (LOCAL_TIMEOUT if self.is_local else TIMEOUT)
 
     @field_validator("api")
     @classmethod

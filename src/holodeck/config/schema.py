@@ -276,6 +276,14 @@ class AgentFile(Block):
         default=[], max_length=20, description="What happens to events on their way out"
     )
 
+    @property
+    def loop_in_time(self) -> AgentLoopConfig:
+        """`loop`; with a local model and no iteration_timeout in the file, a step may take as long as the model."""
+        if not self.model.is_local or "iteration_timeout" in self.loop.model_fields_set:
+            return self.loop
+        seconds = max(self.loop.iteration_timeout, self.model.idle_seconds)
+        return self.loop.model_copy(update={"iteration_timeout": seconds})
+
     @field_validator("tools")
     @classmethod
     def _names_are_unique(cls, tools: list[Any]) -> list[Any]:

@@ -22,6 +22,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     messages: Sequence[Message] = ()
     tools: Sequence[ToolSchema] = ()
     output: OutputSchema | None = None  # the form that the final answer has to have
+    answers_now: bool = False  # the model has to answer with what it knows, and call no more tools
     timezone: str | None = None  # the user's, as an IANA name; for models that compute with dates themselves
     sums_up: bool = False  # the reply is a summary for the agent's own use; for models that do not read instructions
 

@@ -73,7 +73,11 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
         A forced choice holds for the first call after a message of the user. After that the model may answer: forced
         in every call, it would never finish.
         """
-        if not (prompt.tools or self.provider_tools) or self.tool_choice is None:
+        if not (prompt.tools or self.provider_tools):
+            return None
+        if prompt.answers_now:
+            return "none"
+        if self.tool_choice is None:
             return None
         if self.tool_choice in _FREE_CHOICES:
             return self.tool_choice

@@ -44,8 +44,9 @@ def shown_by(mode: OutputMode, prompt: Prompt) -> Prompt:
         return prompt
     if mode is OutputMode.TOOL:
         tool = ToolSchema(name=ANSWER_TOOL, description="Takes the final answer.", parameters=output.schema)
+        others = () if prompt.answers_now else prompt.tools
         return msgspec.structs.replace(
-            prompt, output=None, tools=[*prompt.tools, tool], system=_added(prompt, _BY_TOOL)
+            prompt, output=None, answers_now=False, tools=[*others, tool], system=_added(prompt, _BY_TOOL)
         )
     words = _BY_PROMPT + json.dumps(output.schema, ensure_ascii=False)
     return msgspec.structs.replace(prompt, output=None, system=_added(prompt, words))

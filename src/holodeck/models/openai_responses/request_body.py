@@ -43,7 +43,7 @@ def encode_request(
     body: dict[str, Any] = {"model": settings.model, "input": to_input(prompt.messages, plain), "stream": True}
     if prompt.system:
         body["instructions"] = prompt.system
-    tools = [*map(_tool, prompt.tools), *settings.provider_tools]
+    tools = [] if prompt.answers_now else [*map(_tool, prompt.tools), *settings.provider_tools]
     if tools:
         body["tools"] = tools
     for name, value in _options(settings, prompt, summary=summary).items():
@@ -86,9 +86,9 @@ def _options(settings: EndpointSettings, prompt: Prompt, *, summary: bool) -> di
     """The optional members by their path, None where the settings leave them to the provider."""
     reasoning = settings.reasoning or Reasoning()
     wanted = reasoning.summary or ("auto" if summary or settings.reasoning else None)
-    choice = settings.choice_of_tools(prompt)
+    choice = None if prompt.answers_now else settings.choice_of_tools(prompt)
     names_tool = choice not in (None, "auto", "none", "required")
-    has_tools = bool(prompt.tools or settings.provider_tools)
+    has_tools = bool(prompt.tools or settings.provider_tools) and not prompt.answers_now
     return {
         "store": False,
         "include": ["reasoning.encrypted_content"],
