@@ -44,7 +44,7 @@ def test_check_shows_the_commands_but_nothing_that_came_from_variables(tmp_path)
 
 @pytest.mark.req("CHT-02", "CHT-10")
 def test_the_demo_can_be_talked_to_through_a_pipe(tmp_path):
-    result = holodeck("chat", "--demo", folder=tmp_path, stdin="add buy milk\nwhat is on my list?\nexit\nnever read\n")
+    result = holodeck("chat", "--demo", "--lines", folder=tmp_path, stdin="add buy milk\nwhat is on my list?\n")
     assert (result.code, result.err) == (0, "")
     assert '→ create_todo(title="Buy milk") … ✓ ' in result.out
     assert "1. **Buy milk**" in result.out

@@ -7,14 +7,15 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import click
 
-from holodeck.cli.agent_choice import agent_arguments, chosen
+from holodeck.cli.agent_choice import chosen
 from holodeck.cli.conversation.archive import Archive, data_folder
-from holodeck.cli.conversation.attachments import Attachments
+from holodeck.cli.conversation.attachments import MB, Attachments
 from holodeck.cli.conversation.chat import LEAVE_SECONDS, Chat, Watch
 from holodeck.cli.conversation.chat_context import ChatContext, Display
 from holodeck.cli.conversation.commands import COMMANDS, listed
@@ -22,18 +23,26 @@ from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSess
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.json_display import JsonDisplay
-from holodeck.cli.lines import Lines, PipedLines
+from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, whole_input
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import PlainDisplay
 from holodeck.cli.terminal.silence import silence
-from holodeck.config.load import LoadedConfig
+from holodeck.config.load import LoadedConfig, with_model
+from holodeck.core.owner import ANONYMOUS
 from holodeck.core.text import one_line
 
 ENDED = 128  # and the signal's number, as shells count
 
 
 @click.command("chat")
-@agent_arguments
+@click.argument("words", nargs=-1, metavar="[PATH] [QUESTION]")
+@click.option("--demo", is_flag=True, help="The bundled todo agent on the offline demo model.")
+@click.option("-p", "--prompt", metavar="QUESTION", help="Answer this and leave; the same as the argument.")
+@click.option("-a", "--attach", metavar="FILE", multiple=True, help="A file for the first message; may be repeated.")
+@click.option("--lines", "each_line", is_flag=True, help="Each line of a pipe is a message of its own.")
+@click.option("--model", metavar="NAME", help="Another model: a name, or provider/name.")
+@click.option("--system", metavar="TEXT", help="Another system prompt.")
+@click.option("--user", "user_id", metavar="ID", default=ANONYMOUS, help="Whose conversation it is.")
 @click.option("-v", "--verbose", is_flag=True, help="Full arguments, results, reasoning and token counts.")
 @click.option("-q", "--quiet", is_flag=True, help="Answers only.")
 @click.option("-o", "--observability", is_flag=True, help="Send OpenTelemetry traces.")
@@ -51,8 +60,14 @@ ENDED = 128  # and the signal's number, as shells count
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each event, for scripts.")
 def command(
     *,
-    path: str | None,
+    words: tuple[str, ...],
     demo: bool,
+    prompt: str | None,
+    attach: tuple[str, ...],
+    each_line: bool,
+    model: str | None,
+    system: str | None,
+    user_id: str,
     verbose: bool,
     quiet: bool,
     observability: bool,
@@ -64,12 +79,20 @@ def command(
 ) -> int:
     """Talk to an agent in the terminal.
 
+    With a QUESTION, answer it and leave.
+
     PATH is an agent file or its folder; without it, agent.yaml of this folder. Ctrl+C stops a reply, Ctrl+D leaves.
-    """
+
+    \b
+    holodeck chat                                a conversation
+    holodeck chat "What is on my list?"          one answer
+    cat report.txt | holodeck chat "Summarise"   one answer about what is piped in
+    """  # noqa: D301  click wants the real \b
     if list_chats:
         click.echo("\n".join(listed(_archive())))
         return 0
-    config = chosen(path, demo=demo)
+    path, question = _path_and_question(words, prompt, demo=demo)
+    config = _changed(chosen(path, demo=demo), model, system)
     asked = ChatConfig(
         agent_config_path=None if demo else Path(path or "."),
         verbose=verbose,
@@ -79,20 +102,60 @@ def command(
         as_json=as_json,
         resume=resume,
         save=not no_save,
+        question=question,
+        each_line=each_line,
+        attach=attach,
+        user_id=user_id,
     )
     return asyncio.run(talk(config, asked))
+
+
+def _path_and_question(words: tuple[str, ...], prompt: str | None, *, demo: bool) -> tuple[str | None, str | None]:
+    """An argument that is no file and does not look like one is the question."""
+    rest = list(words)
+    path = rest.pop(0) if rest and not demo and (len(rest) > 1 or _looks_like_path(rest[0])) else None
+    if demo and len(rest) > 1:
+        raise click.UsageError("--demo brings its own agent; leave out the path, and put the question into quotes")
+    if len(rest) > 1 or (rest and prompt is not None):
+        raise click.UsageError("there is more than one question; put it into quotes")
+    if rest and demo and _looks_like_path(rest[0]):
+        raise click.UsageError("--demo brings its own agent; leave out the path")
+    return path, prompt if prompt is not None else next(iter(rest), None)
+
+
+def _looks_like_path(word: str) -> bool:
+    is_name = not any(each.isspace() for each in word) and (
+        word.endswith((".yaml", ".yml")) or word.startswith(("/", "./", "../", "~")) or word in {".", ".."}
+    )
+    try:
+        return is_name or Path(word).exists()
+    except OSError:  # longer than a name may be
+        return False
+
+
+def _changed(config: LoadedConfig, model: str | None, system: str | None) -> LoadedConfig:
+    if model is not None:
+        config = with_model(config, model)
+    if system is not None:
+        config = replace(config, agent=config.agent.model_copy(update={"instructions": system}))
+    return config
 
 
 async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an answer in letters that the terminal's encoding lacks
-    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json
-    lines, ready = _lines(interactive=interactive)
+    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json and asked.question is None
+    attachments = Attachments(config)
+    for name in asked.attach:
+        attachments.add(name)
+    lines, ready = await _lines(asked, attachments, interactive=interactive)
     session = _archive().load(asked.resume) if asked.resume else ChatSession(agent_name=config.agent.name)
     with _ended_by_signal() as ended:
         starting = StartingAgent(config, max_messages=asked.max_messages, after=ready.wait)
         try:
-            return await _conversation(config, asked, session, starting, lines, interactive=interactive)
+            return await _conversation(
+                config, asked, session, starting, lines=lines, attachments=attachments, interactive=interactive
+            )
         except asyncio.CancelledError:
             if not ended:
                 raise
@@ -106,8 +169,9 @@ async def _conversation(
     asked: ChatConfig,
     session: ChatSession,
     starting: StartingAgent,
-    lines: Lines,
     *,
+    lines: Lines,
+    attachments: Attachments,
     interactive: bool,
 ) -> int:
     paint = Paint.of(sys.stdout)
@@ -116,7 +180,7 @@ async def _conversation(
         session=session,
         starting=starting,
         archive=_archive(),
-        attachments=Attachments(config),
+        attachments=attachments,
         display=_display(asked, paint),
         say=_say_aside if asked.as_json else _say,
         complain=_complain,
@@ -150,7 +214,7 @@ def _greet(shared: ChatContext, config: LoadedConfig) -> None:
         shared.say(shared.paint.dim(f"{shared.session.message_count} messages: {shared.session.title}"))
 
 
-def _lines(*, interactive: bool) -> tuple[Lines, asyncio.Event]:
+async def _lines(asked: ChatConfig, attachments: Attachments, *, interactive: bool) -> tuple[Lines, asyncio.Event]:
     """Where messages come from, and when the agent may start."""
     if interactive:
         from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
@@ -159,7 +223,18 @@ def _lines(*, interactive: bool) -> tuple[Lines, asyncio.Event]:
         return keyboard, keyboard.ready
     at_once = asyncio.Event()
     at_once.set()
-    return PipedLines(), at_once
+    if asked.each_line and asked.question is None:
+        return PipedLines(), at_once
+    answers = TypedAnswers() if sys.stdin.isatty() else None
+    if answers is not None:
+        return OneMessage(asked.question, answers), at_once
+    limit = round(attachments.settings.max_file_mb * MB)
+    data = await whole_input(limit=limit)
+    if asked.question is None:
+        text = data.decode("utf-8", "surrogateescape").strip("\n")
+        return OneMessage(text or None), at_once
+    attachments.take_input(data)
+    return OneMessage(asked.question), at_once
 
 
 def _display(asked: ChatConfig, paint: Paint) -> Display:

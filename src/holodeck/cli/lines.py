@@ -1,9 +1,11 @@
-"""Where the user's lines come from: a terminal with line editing (`terminal.keyboard`), or a pipe."""
+"""Where the user's messages come from: a terminal with line editing (`terminal.keyboard`), a pipe, or the command line."""
 
 import asyncio
 import codecs
 import contextlib
 import os
+import stat
+import sys
 import threading
 from typing import Protocol
 
@@ -20,8 +22,22 @@ class Lines(Protocol):
         """The answer to a question, which is no message."""
 
 
+class OneMessage:
+    """The one message of the command line or of a pipe. `answers` reads answers to questions, where a user can type."""
+
+    def __init__(self, message: str | None, answers: "Lines | None" = None) -> None:
+        self._message, self._answers = message, answers
+
+    async def read(self, prompt: str) -> str | None:  # noqa: ARG002  there is nothing to type
+        message, self._message = self._message, None
+        return message
+
+    async def ask(self, question: str, default: str = "") -> str | None:
+        return None if self._answers is None else await self._answers.ask(question, default)
+
+
 class PipedLines:
-    """Lines of a pipe or file, without a prompt.
+    """Lines of a pipe or file, each a message, without a prompt.
 
     A thread reads the descriptor itself: a blocked read of `sys.stdin` would hold a lock that the interpreter needs
     at its end, and event loops cannot watch a regular file. Bytes that are no UTF-8 come as lone surrogates.
@@ -33,13 +49,13 @@ class PipedLines:
         self._loop = asyncio.get_running_loop()
         threading.Thread(target=self._pump, name="stdin", daemon=True).start()
 
-    async def read(self, prompt: str) -> str | None:  # noqa: ARG002  nobody is there to see it
+    async def read(self, prompt: str) -> str | None:  # noqa: ARG002  a pipe has no prompt
         line = await self._queue.get()
         if line is None:
             self._queue.put_nowait(None)  # the end stays the end
         return line
 
-    async def ask(self, question: str, default: str = "") -> str | None:  # noqa: ARG002  nobody is there to see them
+    async def ask(self, question: str, default: str = "") -> str | None:  # noqa: ARG002  a pipe has no prompt
         return await self.read(question)
 
     def _pump(self) -> None:
@@ -55,3 +71,39 @@ class PipedLines:
         with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
             for line in lines:
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, line)
+
+
+class TypedAnswers(PipedLines):
+    """Answers that a user types at a terminal, for a command that takes no further messages."""
+
+    async def ask(self, question: str, default: str = "") -> str | None:  # noqa: ARG002  an empty line is an answer
+        sys.stderr.write(question)
+        sys.stderr.flush()
+        return await self.read(question)
+
+
+async def whole_input(descriptor: int = 0, *, limit: int) -> bytes:
+    """All that is piped into the command, at most a byte more than `limit`; nothing from a terminal or /dev/null.
+
+    A daemon thread reads: a pipe that never ends must not keep a command that Ctrl+C has ended.
+    """
+    kind = os.fstat(descriptor).st_mode
+    if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)):
+        return b""
+    loop = asyncio.get_running_loop()
+    read: asyncio.Future[bytes] = loop.create_future()
+
+    def finish(data: bytes) -> None:
+        if not read.done():
+            read.set_result(data)
+
+    def pump() -> None:
+        pieces, size = [], 0
+        while size <= limit and (data := os.read(descriptor, 1 << 20)):
+            pieces.append(data)
+            size += len(data)
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended
+            loop.call_soon_threadsafe(finish, b"".join(pieces)[: limit + 1])
+
+    threading.Thread(target=pump, name="stdin", daemon=True).start()
+    return await read

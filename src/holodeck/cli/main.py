@@ -26,6 +26,7 @@ FAILED, CANNOT_START, DEFECT, INTERRUPTED = 1, 2, 70, 130
 COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
     "serve": "Serve an agent over HTTP.",
+    "call": "Call one tool of an agent, without a model.",
     "check": "Validate an agent file and connect to everything it names.",
     "keys": "Make, list, revoke and rotate API keys.",
     "init": "Write a project that runs at once.",

@@ -20,6 +20,7 @@ from holodeck.errors import InvalidRequest
 
 MB = 1_000_000
 LONGEST_SHOWN = 200
+STDIN = "stdin.txt"  # what the model is shown as the name of piped input
 
 
 class ReadAttachment(Protocol):
@@ -35,6 +36,7 @@ class ReadAttachment(Protocol):
 class Attachments:
     def __init__(self, config: LoadedConfig) -> None:
         self.paths: list[Path] = []
+        self.piped: bytes = b""  # standard input, which goes with the first message
         self.settings = config.agent.files
         self._config = config
         self._read: Callable[[list[Any]], Awaitable[Sequence[ReadAttachment]]] | None = None
@@ -53,15 +55,27 @@ class Attachments:
         self.paths.append(path)
         return path
 
+    def take_input(self, data: bytes) -> None:
+        """Attaches what was piped into the command."""
+        if len(data) > self.settings.max_file_mb * MB:
+            raise InvalidRequest(
+                f"The piped input is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb)."
+            )
+        self.piped = data if data.strip() else b""
+
     async def with_text(self, text: str) -> tuple[Content, Sequence[FileNote]]:
         """The message with its files, which are not attached any more then; they still are if one cannot be read."""
-        if not self.paths:
+        if not self.paths and not self.piped:
             return text, ()
         if self._read is None:
             self._read = self._reader()
         upload = import_module("holodeck.files.upload").Upload
-        read = await self._read([upload(data=_bytes(path), name=path.name) for path in self.paths])
+        uploads = [upload(data=_bytes(path), name=path.name) for path in self.paths]
+        if self.piped:
+            uploads.append(upload(data=self.piped, name=STDIN))
+        read = await self._read(uploads)
         self.paths.clear()
+        self.piped = b""
         return (TextPart(text), *(each.part for each in read)), [each.note for each in read]
 
     def _reader(self) -> Callable[[list[Any]], Awaitable[Sequence[ReadAttachment]]]:

@@ -74,9 +74,12 @@ class Chat:
                 self._context.say(self._context.paint.dim("(Ctrl+C again leaves)"))
                 continue
             interrupted = False
-            if line is None or line.strip().lower() in WORDS_THAT_LEAVE or isinstance(await self._take(line), Exit):
+            if line is None or self._leaves(line) or isinstance(await self._take(line), Exit):
                 return ANSWER_FAILED if self._failed and not self._interactive else 0
         return INTERRUPTED
+
+    def _leaves(self, line: str) -> bool:
+        return self._interactive and line.strip().lower() in WORDS_THAT_LEAVE
 
     async def _line(self) -> str | None:
         """The next line; raises at once what the start of the agent raised while the user was typing."""
@@ -107,6 +110,10 @@ class Chat:
             return None
 
     async def _follow(self, line: str) -> Outcome:
+        """Carries out a command or answers a message. Piped text is never a command: it may come from anywhere."""
+        if not self._interactive:
+            await self._message(line)
+            return None
         if paths := dropped_files(line.strip()):
             for path in paths:
                 self._context.attachments.add(path)
@@ -117,10 +124,13 @@ class Chat:
             if isinstance(outcome, Retry):
                 await self._answer(outcome.message, ())
             return outcome
+        await self._message(line)
+        return None
+
+    async def _message(self, line: str) -> None:
         if (text := self._checked(line)) is not None:
             content, notes = await self._context.attachments.with_text(text)
             await self._answer(UserMessage(content=content), notes)
-        return None
 
     def _checked(self, line: str) -> str | None:
         try:
@@ -203,7 +213,12 @@ class Chat:
         agent = await talk.starting.get()
         session = talk.session
         context = AgentContext(
-            conversation=session.transcript, input=input, resume=resume, files=files, session_id=session.session_id
+            conversation=session.transcript,
+            input=input,
+            resume=resume,
+            files=files,
+            session_id=session.session_id,
+            user_id=talk.config.user_id,
         )
         listeners: list[Emit] = [talk.display.emit, heard]
         if self._watch is not None:

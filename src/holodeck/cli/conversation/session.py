@@ -13,6 +13,7 @@ import msgspec
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage, now, text_of
+from holodeck.core.owner import ANONYMOUS
 from holodeck.core.text import one_line
 from holodeck.core.usage import TokenUsage, total
 from holodeck.sessions.transcript import Transcript
@@ -45,6 +46,10 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
     as_json: bool = False
     resume: str | None = None
     save: bool = True
+    question: str | None = None  # answer this and leave
+    each_line: bool = False  # of a pipe is a message
+    attach: tuple[str, ...] = ()
+    user_id: str = ANONYMOUS
 
     def __post_init__(self) -> None:
         if self.max_messages < 1:

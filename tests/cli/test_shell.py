@@ -1,0 +1,119 @@
+"""`holodeck chat "question"` and `holodeck call`: what people type into a shell and put into scripts."""
+
+import json
+
+import pytest
+
+from tests.cli.process import holodeck
+
+ECHO = "name: a\nmodel: {provider: demo}\ntools: [{name: convert, type: function, file: units.py}, {name: wipe, type: function, file: units.py, approval: always}]\n"
+UNITS = '''
+def convert(miles: float, note: str = "") -> str:
+    """Converts miles to kilometres."""
+    return f"{miles * 1.609344:.1f} km{note}"
+
+
+def wipe(user_id: str = "") -> str:
+    """Deletes everything."""
+    return "gone"
+'''
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "agent.yaml").write_text(ECHO)
+    (tmp_path / "units.py").write_text(UNITS)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["hello"], ["-p", "hello"], [".", "hello"], ["agent.yaml", "hello"], ["agent.yaml", "--prompt", "hello"]],
+)
+def test_one_question_one_answer(project, arguments):
+    result = holodeck("chat", "-q", *arguments, folder=project)
+    assert (result.code, result.err) == (0, "")
+    assert result.out.startswith("Hello!")
+
+
+def test_the_demo_takes_a_question(tmp_path):
+    result = holodeck("chat", "-q", "--demo", "who are you?", folder=tmp_path)
+    assert result.code == 0
+    assert "demo model" in result.out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["x.yaml"], "x.yaml: there is no such file"),
+        (["./x"], "x: there is no such file"),
+        (["agent.yaml", "two", "words"], "put it into quotes"),
+        (["agent.yaml", "hello", "-p", "hello"], "more than one question"),
+        (["hello", "-p", "hello"], "more than one question"),
+        (["--demo", "agent.yaml"], "--demo brings its own agent"),
+        (["hello", "-a", "nowhere.txt"], "There is no file nowhere.txt"),
+        (["hello", "--model", "anthropic/"], "anthropic/"),
+    ],
+)
+def test_what_cannot_be_meant_is_a_sentence(project, arguments, sentence):
+    result = holodeck("chat", *arguments, folder=project)
+    assert result.code != 0
+    assert sentence in result.err
+
+
+def test_what_is_piped_in_goes_with_the_question(project):
+    result = holodeck("chat", "--json", "hello", folder=project, stdin="a long report\n/attach units.py\n")
+    assert result.code == 0
+    events = [json.loads(line) for line in result.out.splitlines()]
+    (files,) = [event["value"] for event in events if event["type"] == "CustomSent"]
+    assert [each["name"] for each in files] == ["stdin.txt"]
+    assert sum(event["type"] == "RunStarted" for event in events) == 1
+
+
+def test_a_pipe_without_a_question_is_one_message(project):
+    result = holodeck("chat", "--json", folder=project, stdin="first line\nsecond line\n")
+    starts = [line for line in result.out.splitlines() if '"RunStarted"' in line]
+    assert (result.code, len(starts)) == (0, 1)
+
+
+def test_lines_are_messages_and_never_commands(project):
+    result = holodeck("chat", "--json", "--lines", folder=project, stdin="hello\n/attach units.py\nexit\n")
+    starts = [line for line in result.out.splitlines() if '"RunStarted"' in line]
+    assert (result.code, len(starts)) == (0, 3)
+    assert "stdin.txt" not in result.out
+    assert "units.py" not in result.out
+
+
+def test_a_file_is_attached(project):
+    (project / "notes.txt").write_text("heron")
+    result = holodeck("chat", "hello", "-a", "notes.txt", folder=project)
+    assert "notes.txt: 5 characters as text" in result.out
+
+
+def test_call_runs_a_tool_without_a_model(project):
+    result = holodeck("call", "convert", "miles=5", "note= by 7", folder=project)
+    assert (result.code, result.out, result.err) == (0, "8.0 km by 7\n", "")
+    result = holodeck("call", "convert", "--json", '{"miles": 10}', folder=project)
+    assert result.out == "16.1 km\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["convrt", "miles=5"], 2, "no tool 'convrt'; did you mean convert?"),
+        (["convert", "miles"], 2, "not NAME=VALUE"),
+        (["convert", "miles=far"], 4, "miles"),
+        (["convert"], 4, "miles"),
+        (["wipe"], 2, "--yes"),
+        (["convert", "miles=5", "--json", "{}"], 2, "not both"),
+        (["convert", "--json", "{"], 4, "JSON"),
+    ],
+)
+def test_call_says_what_is_wrong(project, arguments, code, sentence):
+    result = holodeck("call", *arguments, folder=project)
+    assert (result.code, result.out) == (code, "")
+    assert sentence in result.err
+
+
+def test_call_with_a_yes(project):
+    assert holodeck("call", "wipe", "--yes", folder=project).out == "gone\n"
