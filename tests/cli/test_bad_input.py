@@ -108,7 +108,7 @@ def test_an_endpoint_that_is_a_web_page(tmp_path, web_page, command):
     (tmp_path / "agent.yaml").write_text(model(web_page))
     result = holodeck(command, folder=tmp_path)
     assert result.code == 2
-    assert "is a /v1 missing" in result.err
+    assert "usually ends in /v1" in result.err
     assert len(result.err.splitlines()) == 1
 
 

@@ -13,7 +13,6 @@ LATER = {
     "mcp": "servers over HTTP need it, local ones do not",
     "mcp_types": "as above",
     "httpx2": "as above",
-    "jsonschema": "the first tool call needs it",
     "parsedatetime": "the demo model's first reply needs it",
     "holodeck.models.demo.conversation": "as above",
     "rich.console": "for the terminal chat",
