@@ -19,9 +19,10 @@ from typing import Any
 import msgspec
 
 from holodeck import errors
+from holodeck.access.route_access import RouteAccess
 from holodeck.config.schema import AgentFile
 from holodeck.core import events
-from holodeck.server import agent_server  # noqa: F401  an error of its own is defined there
+from holodeck.server.app import ALWAYS, ROUTES
 
 DOCS = Path(__file__).parent
 PAGES = sorted(DOCS.glob("*.md"))
@@ -190,8 +191,27 @@ def reasons(_name: str) -> str:
     return table(("reason", "code", "status", "worth a retry", "meaning"), rows)
 
 
+# routes
+
+
+def access(_name: str) -> str:
+    """What each route asks for, as the router knows it."""
+    routes = [each for group in (*ROUTES.values(), ALWAYS) for each in group]
+    operations = [operation for each in routes for operation in each.operations]
+    rows = ((f"`{each.method} {each.shown_path}`", _asked(each.access)) for each in operations)
+    return table(("route", "needs"), rows)
+
+
+def _asked(wanted: RouteAccess) -> str:
+    if wanted.kind in ("static", "open"):
+        return "nothing"
+    need = f"`{wanted.scope}`" if wanted.scope else "any credential"
+    return f"{need}; nothing with `public: [{wanted.open_as}]`" if wanted.open_as else need
+
+
 WRITERS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(blocks(), keys),
+    "access": access,
     "events": story,
     "problems": problems,
     "reasons": reasons,

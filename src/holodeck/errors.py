@@ -7,7 +7,7 @@
     │   ├── InvalidRequest  Unauthorized  Forbidden  NotFound  AgentNotFound  SessionNotFound  RunNotFound
     │   └── MethodNotAllowed  SessionBusy  PayloadTooLarge  UnsupportedMediaType  RateLimited
     ├── ServerError            we, or somebody behind us, failed           5xx
-    │   ├── InternalError  NotReady  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull
+    │   ├── InternalError  NotReady  AuthUnavailable  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull
     │   └── ModelError         the model endpoint failed; `reason` says how
     │       ├── ModelUnreachable   ModelRejected (auth, bad request)  ContextOverflow
     │       ├── ModelInterrupted   ModelTruncated   ModelProtocolError   ContentFiltered
@@ -31,6 +31,7 @@ class HoloDeckError(Exception):
     retryable: ClassVar[bool] = False
     reason: str | None = None
     retry_after: float | None = None
+    challenge: str | None = None  # WWW-Authenticate: how the client may show who it is
 
     @property
     def message(self) -> str:
@@ -141,6 +142,13 @@ class ToolUnavailable(ServerError):
 class NotReady(ServerError):
     code, status, title, retryable = "not-ready", 503, "The agent is not ready yet", True
     retry_after = 1.0
+
+
+class AuthUnavailable(ServerError):
+    """Credentials cannot be checked now. Not 401: clients answer that with a new sign-in, in a loop."""
+
+    code, status, title, retryable = "auth-unavailable", 503, "Credentials cannot be checked at the moment", True
+    retry_after = 5.0
 
 
 class ShuttingDown(ServerError):

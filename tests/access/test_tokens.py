@@ -43,6 +43,7 @@ def tokens(*issuers, clock=lambda: NOW):
 
 
 @pytest.mark.parametrize("name", TOKENS)
+@pytest.mark.req("T12")
 async def test_every_token_of_the_table(name):
     """A01 to A32 of the attack table, in their forms for one issuer."""
     made, checker = TOKENS[name](), tokens()

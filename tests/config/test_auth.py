@@ -2,9 +2,8 @@
 
 import pytest
 
-from holodeck.config.auth import build_access, is_loopback, refuse_exposure
+from holodeck.config.auth import build_access
 from holodeck.config.load import load_config
-from holodeck.config.serving import ServeOptions
 from holodeck.errors import ConfigError, StartError
 from tests.access.signing import jwks, pem, rsa_key
 
@@ -184,51 +183,3 @@ def test_what_is_no_such_block_is_a_mistake_in_the_file(load, text):
         load(text)
     assert refused.value.exit_code == 1
     assert "agent.yaml:" in refused.value.message
-
-
-@pytest.mark.parametrize(
-    ("host", "loopback"),
-    [
-        ("127.0.0.1", True),
-        ("127.0.0.2", True),
-        ("::1", True),
-        ("localhost", True),
-        ("0.0.0.0", False),
-        ("::", False),
-        ("192.168.1.5", False),
-        ("8.8.8.8", False),
-        ("no.such.name.invalid", False),
-    ],
-)
-def test_which_hosts_are_this_machine(host, loopback):
-    """A72: by every address that a name resolves to."""
-    assert is_loopback(host) is loopback
-
-
-def test_a_name_with_two_faces_is_not_loopback(monkeypatch):
-    import socket
-
-    both = [(socket.AF_INET, 1, 6, "", ("127.0.0.1", 0)), (socket.AF_INET, 1, 6, "", ("192.168.1.5", 0))]
-    monkeypatch.setattr(socket, "getaddrinfo", lambda *a, **k: both)
-    assert not is_loopback("two.example")
-
-
-def test_strangers_are_not_served_by_mistake(load):
-    config = load()
-    open_access = build_access(config)
-    options = ServeOptions(config=config, host="0.0.0.0", cors_origins=("http://localhost:3000",))
-    with pytest.raises(StartError, match=r"HOLODECK_API_KEY=.*--insecure-no-auth") as refused:
-        refuse_exposure(options, open_access, insecure=False, unix=False)
-    assert refused.value.exit_code == 2
-    refuse_exposure(options, open_access, insecure=True, unix=False)
-    refuse_exposure(options, open_access, insecure=False, unix=True)
-    refuse_exposure(options, build_access(load(HOLODECK_API_KEY="x" * 32)), insecure=False, unix=False)
-
-
-def test_any_page_and_auth_do_not_go_together(load):
-    """A56."""
-    config = load(HOLODECK_API_KEY="x" * 32)
-    with pytest.raises(StartError, match="cors-origins"):
-        refuse_exposure(
-            ServeOptions(config=config, cors_origins=("*",)), build_access(config), insecure=False, unix=False
-        )

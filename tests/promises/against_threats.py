@@ -23,13 +23,11 @@ THREATS = (
         "T04",
         'Auth decided on request.url (BadHost) → Auth per route by dependency, default deny; path only from scope["path"]; validate Host; starlette >= 1.10',
         "reliability 2",
-        due=8,  # hosts and paths are checked, but nobody is asked who they are
     ),
     Requirement(
         "T05",
         "Missing auth on one route or one legacy twin → Route table is enumerated; every route carries an explicit policy public|user|admin; app refuses to start otherwise",
         "reliability 2",
-        due=8,  # there is no authentication, so no route has a policy
     ),
     Requirement(
         "T06",
@@ -46,19 +44,16 @@ THREATS = (
         "T08",
         "CORS * with credentials → Default: no CORS. * allowed only without credentials and without cookie auth; the combination is a start-up error. Playground same-origin; token in header, not cookie",
         "reliability 2",
-        due=8,  # `*` goes without credentials (test_server_guard.py); a refusal to start needs authentication
     ),
     Requirement(
         "T09",
         "Bind 0.0.0.0 unauthenticated → Default 127.0.0.1; non-loopback bind without auth = exit 2 with the sentence how to fix it; --insecure-no-auth has to be typed",
         "reliability 2",
-        due=8,  # it warns (test_server_process.py); to refuse, there has to be authentication
     ),
     Requirement(
         "T10",
         "Cross-user access by id (IDOR) → Every store call takes the principal; key = (tenant,user,session); another's id → same 404 body as unknown; ids >= 128 bit random; user id never from body, header or prompt; **tool user-id is injected by code, not by the model**",
         "reliability 2",
-        due=8,  # users are who requests say they are, until there is authentication
     ),
     Requirement(
         "T11",
@@ -69,7 +64,6 @@ THREATS = (
         "T12",
         "JWT confusion → joserfc; one configured algorithm family per issuer; require exp, iss, aud, sub; ignore jku/x5u/jwk; max 8 kB token; JWKS fetch with pinned URL, cache, min refresh 5 min",
         "reliability 2",
-        due=8,  # no tokens are taken
     ),
     Requirement(
         "T13",

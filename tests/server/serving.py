@@ -11,12 +11,12 @@ from itertools import count
 import aiohttp
 from yarl import URL
 
+from holodeck.access.authenticator import Authenticator
 from holodeck.agent.agent import Agent
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.runs import Run, RunSettings
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import Identify, anonymous
 from holodeck.server.listen import bind
 from holodeck.server.main import FLUSH_SECONDS, HttpServer, http_server
 from holodeck.server.options import RequestLimits, ServerSettings, StreamSettings
@@ -30,8 +30,8 @@ _numbers = count()
 class PromptServer(HttpServer):
     """Goes when it is told to. uvicorn looks ten times a second whether it should, and takes a tenth for its farewell."""
 
-    def __init__(self, server: AgentServer, identify: Identify = anonymous) -> None:
-        super().__init__(http_server(server, identify).config)
+    def __init__(self, server: AgentServer) -> None:
+        super().__init__(http_server(server).config)
         self.over = asyncio.Event()
 
     async def main_loop(self) -> None:
@@ -96,7 +96,7 @@ async def served(
     store=None,
     model=None,
     agent=None,
-    identify: Identify = anonymous,
+    access: Authenticator | None = None,
     **run_settings,
 ) -> AsyncIterator[Served]:
     """`model` is asked instead of a scripted one that says `turns`; `agent` is served instead of a plain one."""
@@ -108,9 +108,10 @@ async def served(
         settings=given,
         run_settings=RunSettings(**run_settings),
         chain=chain,
+        access=access,
     )
     listener = bind("127.0.0.1", 0)
-    http = PromptServer(server, identify)
+    http = PromptServer(server)
     serving = asyncio.create_task(http.serve(sockets=[listener]))
     await until(lambda: http.started)
     if ready:

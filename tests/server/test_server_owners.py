@@ -4,6 +4,8 @@ import asyncio
 
 import pytest
 
+from holodeck.access.authenticator import Authenticator
+from holodeck.access.hook import Hook
 from holodeck.access.principal import OF_ONE_USER, Principal
 from holodeck.core.owner import Owner
 from holodeck.models.scripted import calls, says
@@ -19,11 +21,15 @@ ADA, EVE, OTHER_ADA = "default/ada", "default/eve", "other/ada"
 PAIRS = pytest.mark.parametrize(("victim", "other"), [(ADA, EVE), (ADA, OTHER_ADA)], ids=["user", "tenant"])
 
 
-def identify(scope):
-    """Stands for authentication: a header names tenant and user."""
-    name = dict(scope["headers"]).get(b"x-test-principal", b"").decode()
+async def who(headers, _address):
+    """A hook: a header names tenant and user."""
+    name = headers.get("x-test-principal", "")
     tenant, _, user = name.partition("/")
-    return Principal(tenant=tenant, user=user, scopes=OF_ONE_USER, via="api_key") if name else None
+    return Principal(tenant=tenant, user=user, scopes=OF_ONE_USER, via="hook") if name else None
+
+
+def hooked():
+    return Authenticator(hook=Hook(who))
 
 
 def by(principal: str) -> dict[str, str]:
@@ -67,7 +73,7 @@ async def say(s, wire, text: str, principal: str, **headers) -> tuple[int, bytes
 @PAIRS
 @pytest.mark.req("T36")
 async def test_the_same_ids_and_the_same_key_are_another_conversation(wire, victim, other):
-    async with served(says("noted"), says("who are you?"), settings=ALL, identify=identify) as s:
+    async with served(says("noted"), says("who are you?"), settings=ALL, access=hooked()) as s:
         assert (await say(s, wire, SECRET, victim, **{"Idempotency-Key": "k"}))[0] == 200
         status, body = await say(s, wire, "what is the word?", other, **{"Idempotency-Key": "k"})
         assert status == 200
@@ -84,7 +90,7 @@ async def test_the_same_ids_and_the_same_key_are_another_conversation(wire, vict
 async def test_a_session_that_is_busy_for_one_is_free_for_the_other(wire, victim, other):
     gate = Gate()
     turns = says("a b", pause=gate), says("quick")
-    async with served(*turns, settings=ALL, identify=identify, when_busy=WhenBusy.REJECT) as s:
+    async with served(*turns, settings=ALL, access=hooked(), when_busy=WhenBusy.REJECT) as s:
         path, body = agui("hold")
         held = await s.post(body, path, **by(victim))
         await read_to(held, "TEXT_MESSAGE_CONTENT")
@@ -95,7 +101,7 @@ async def test_a_session_that_is_busy_for_one_is_free_for_the_other(wire, victim
 
 @PAIRS
 async def test_anothers_session_answers_as_one_that_does_not_exist(victim, other):
-    async with served(says("noted"), settings=ALL, identify=identify) as s:
+    async with served(says("noted"), settings=ALL, access=hooked()) as s:
         await say(s, agui, SECRET, victim)
         for method, query in (("GET", ""), ("HEAD", ""), ("DELETE", "?from=x"), ("DELETE", "")):
             told = []
@@ -111,7 +117,7 @@ async def test_anothers_session_answers_as_one_that_does_not_exist(victim, other
 @PAIRS
 async def test_anothers_run_answers_as_one_that_does_not_exist(victim, other):
     gate = Gate()
-    async with served(says("a b", pause=gate), settings=ALL, identify=identify) as s:
+    async with served(says("a b", pause=gate), settings=ALL, access=hooked()) as s:
         path, body = agui(SECRET)
         held = await s.post(body, path, **by(victim))
         await read_to(held, "TEXT_MESSAGE_CONTENT")
@@ -137,7 +143,7 @@ async def test_anothers_run_answers_as_one_that_does_not_exist(victim, other):
 async def test_a_question_to_one_cannot_be_answered_by_the_other(victim, other):
     tools = PlainTools(frozenset({"delete"}), delete=echo)
     turns = calls(("delete", "{}")), says("nothing to do")
-    async with served(*turns, tools=tools, settings=ALL, identify=identify) as s:
+    async with served(*turns, tools=tools, settings=ALL, access=hooked()) as s:
         _, body = await say(s, agui, "delete it", victim)
         (interrupt,) = frames(body)[-1][1]["outcome"]["interrupts"]
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
@@ -150,7 +156,7 @@ async def test_a_question_to_one_cannot_be_answered_by_the_other(victim, other):
 
 
 async def test_a_request_without_a_principal_reaches_no_route_that_has_an_owner():
-    async with served(settings=ALL, identify=identify) as s:
+    async with served(settings=ALL, access=hooked()) as s:
         for wire in (agui, copilotkit, copilotkit_single, rest, rest_stream, chat_stream):
             path, body = wire("hi")
             async with s.post(body, path) as answer:
@@ -177,7 +183,7 @@ async def test_a_request_without_a_principal_reaches_no_route_that_has_an_owner(
     ],
 )
 async def test_a_credential_cannot_name_another_user(path, body, headers):
-    async with served(settings=ALL, identify=identify) as s:
+    async with served(settings=ALL, access=hooked()) as s:
         async with s.post(body, path, **by(ADA), **headers) as answer:
             assert answer.status == 403
             assert (await answer.json(content_type=None))["reason"] == "user-mismatch"
@@ -186,7 +192,7 @@ async def test_a_credential_cannot_name_another_user(path, body, headers):
 
 async def test_naming_oneself_is_fine():
     async with (
-        served(settings=ALL, identify=identify) as s,
+        served(settings=ALL, access=hooked()) as s,
         s.post({"input": "hi", "user_id": "ada"}, "/chat/stream", **by(ADA), **{"X-HoloDeck-User": "ada"}) as answer,
     ):
         assert answer.status == 200
@@ -218,7 +224,7 @@ async def test_two_names_in_one_request_are_refused():
 
 
 async def test_many_owners_at_once_on_one_session_id_never_meet():
-    async with served(says("ok"), settings=ALL, identify=identify) as s:
+    async with served(says("ok"), settings=ALL, access=hooked()) as s:
 
         async def talk(number):
             for _ in range(3):

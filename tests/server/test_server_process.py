@@ -100,7 +100,7 @@ async def test_the_banner_says_where_and_how_to_talk(tmp_path):
 
 
 async def test_listening_everywhere_is_warned_about(tmp_path):
-    async with holodeck(tmp_path, "--host", "0.0.0.0") as server:
+    async with holodeck(tmp_path, "--host", "0.0.0.0", "--insecure-no-auth") as server:
         await server.until_ready()
         rest = await asyncio.wait_for(server.process.stderr.readline(), PATIENCE)
         assert b"warning" in server.banner + rest

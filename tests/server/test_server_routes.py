@@ -262,6 +262,7 @@ async def test_openapi_describes_every_route_and_its_problems():
         "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/sessions/{id}",
         "/health", "/ready", "/health/agent", "/metrics", "/copilotkit", "/copilotkit/info", "/copilotkit/agent/{agent_id}/run",
         "/copilotkit/agent/{agent_id}/connect", "/copilotkit/agent/{agent_id}/stop/{thread_id}",
+        "/me", "/.well-known/oauth-protected-resource",
     } == set(told["paths"])  # fmt: skip
     assert "HTTPValidationError" not in told["components"]["schemas"]
     references = set(re.findall(r"#/components/schemas/(\w+)", str(told)))

@@ -165,7 +165,7 @@ def test_an_unknown_placeholder_is_a_mistake_in_the_agent_file():
     with pytest.raises(ConfigError) as caught:
         bound(OPEN, {"owner": "{user}"})
     assert caught.value.message == (
-        "bind.owner: there is no value {user}; there are {user_id}, {session_id}, {run_id}, {timezone}"
+        "bind.owner: there is no value {user}; there are {user_id}, {tenant}, {session_id}, {run_id}, {timezone}"
     )
 
 

@@ -58,6 +58,14 @@ class Authenticator:
         return any((self.keys, self._tokens, self.proxy, self._hook))
 
     @property
+    def takes_tokens(self) -> bool:
+        return self._tokens is not None
+
+    @property
+    def issuers(self) -> list[str]:
+        return [] if self._tokens is None else self._tokens.issuers
+
+    @property
     def ready(self) -> bool:
         """Whether every issuer's keys are known."""
         return all(source.current is not None for source in self._sources)
@@ -98,6 +106,10 @@ class Authenticator:
     def client_address(self, head: RequestHead) -> str | None:
         """The client's address; None on a unix socket."""
         return head.address if self.proxy is None else self.proxy.client_address(head)
+
+    def is_exhausted(self, head: RequestHead) -> bool:
+        """Whether the client has used up its failures of this minute."""
+        return self._attempts.wait(network_of(self.client_address(head))) > 0
 
     async def identify(self, head: RequestHead) -> Principal | Failure:
         if not self.enabled:

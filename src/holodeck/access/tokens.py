@@ -100,6 +100,10 @@ class Tokens:
         self._accepted: dict[bytes, _Remembered] = {}
         self._refused: dict[bytes, _Remembered] = {}
 
+    @property
+    def issuers(self) -> list[str]:
+        return list(self._issuers)
+
     async def check(self, token: str, *, only_remembered: bool = False) -> Principal | Failure:
         """`only_remembered` is for addresses that sent too many bad credentials: no signature is verified for them."""
         if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):

@@ -6,7 +6,7 @@ from typing import Any
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, ToolMessage
-from holodeck.core.owner import ANONYMOUS
+from holodeck.core.owner import ANONYMOUS, DEFAULT_TENANT
 from holodeck.core.request import FileNote, Resume
 from holodeck.core.tools import ToolSchema
 from holodeck.core.zones import local_zone
@@ -36,6 +36,7 @@ class AgentContext:
     session_id: str = field(default_factory=new_ulid)
     parent_run_id: str | None = None
     user_id: str = ANONYMOUS
+    tenant: str = DEFAULT_TENANT
     timezone: str = field(default_factory=local_zone)  # the user's, as an IANA name
     client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
     # After a cancellation: None if somebody wanted it, else the error that forced it and becomes the ending.

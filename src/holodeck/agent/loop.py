@@ -122,6 +122,7 @@ class _Run:
             emitter=self.emitter,
             context=ToolContext(
                 user_id=context.user_id,
+                tenant=context.tenant,
                 session_id=context.session_id,
                 run_id=context.run_id,
                 timezone=context.timezone,

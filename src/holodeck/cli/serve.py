@@ -35,6 +35,8 @@ from holodeck.config.serving import PROTOCOLS, ServeOptions
     multiple=True,
     help="Another name of this server, e.g. behind a proxy; may be given several times.",
 )
+@click.option("--uds", metavar="PATH", help="Listen on a unix socket (mode 0600) instead of host and port.")
+@click.option("--insecure-no-auth", is_flag=True, help="Serve other machines without server.auth.")
 @click.option("--debug", is_flag=True, help="Log requests and answers in full; show tracebacks.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the playground in the browser.")
 def command(
@@ -46,6 +48,8 @@ def command(
     protocols: tuple[str, ...],
     cors_origins: str,
     allowed_hosts: tuple[str, ...],
+    uds: str | None,
+    insecure_no_auth: bool,
     debug: bool,
     open_browser: bool,
 ) -> None:
@@ -62,6 +66,8 @@ def command(
         allowed_hosts=allowed_hosts,
         debug=debug,
         open_browser=open_browser,
+        uds=uds,
+        insecure_no_auth=insecure_no_auth,
     )
     gc.disable()  # imports make only what stays; the server turns it on again when it is ready
     import_module("holodeck.server.main").serve(options)  # uvicorn and all, only when everything above is right

@@ -7,7 +7,6 @@ A refusal is one sentence that names the fix, and ends the start with exit code 
 import inspect
 import ipaddress
 import re
-import socket
 from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
@@ -24,7 +23,6 @@ from holodeck.access.proxy import Network, ProxySettings, TrustedProxy
 from holodeck.config.auth_schema import AuthSettings, HookSettings, JwtSettings, Mode, ProxyAuthSettings, audiences_of
 from holodeck.config.environment import Keys
 from holodeck.config.load import LoadedConfig
-from holodeck.config.serving import ServeOptions
 from holodeck.core.owner import is_owner_name
 from holodeck.errors import ConfigError, StartError
 from holodeck.tools.function_files import load_function
@@ -59,29 +57,6 @@ def build_access(config: LoadedConfig) -> Authenticator:
         proxy=building.proxy() if "proxy" in modes else None,
         hook=building.hook() if "hook" in modes else None,
         attempts=Attempts(FAILURES_PER_MINUTE),
-    )
-
-
-def refuse_exposure(options: ServeOptions, access: Authenticator, *, insecure: bool, unix: bool) -> None:
-    """Refuses to serve strangers by mistake: other machines without auth, any web page with it."""
-    if access.enabled and "*" in options.cors_origins:
-        raise StartError("--cors-origins * does not go with server.auth: name the origins of your own pages.")
-    if access.enabled or insecure or unix or is_loopback(options.host):
-        return
-    raise StartError(
-        f"--host {options.host} is open to other machines, and no one has to sign in: set a key "
-        f"({API_KEY_VARIABLE}=$(openssl rand -hex 32) holodeck serve …), or insist with --insecure-no-auth."
-    )
-
-
-def is_loopback(host: str) -> bool:
-    """Whether every address that a name resolves to is this machine's own."""
-    try:
-        found = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)
-    except (OSError, UnicodeError):
-        return False  # `bind` explains what is wrong with it
-    return bool(found) and all(
-        ipaddress.ip_address(str(address[0]).partition("%")[0]).is_loopback for *_, address in found
     )
 
 

@@ -17,3 +17,5 @@ class ServeOptions:
     allowed_hosts: tuple[str, ...] = ()  # names under which the server may be asked, besides loopback and `host`
     debug: bool = False
     open_browser: bool = False
+    uds: str | None = None  # a unix socket to listen on instead of host and port
+    insecure_no_auth: bool = False  # whether other machines may come without a credential

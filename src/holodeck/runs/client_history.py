@@ -228,6 +228,7 @@ def context_of(
         session_id=session_id,
         parent_run_id=request.parent_run_id,
         user_id=request.owner.user,
+        tenant=request.owner.tenant,
         timezone=_timezone_of(request.properties),
         why_stopped=why_stopped,
     )

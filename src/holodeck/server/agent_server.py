@@ -2,18 +2,21 @@
 
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from weakref import WeakKeyDictionary
 
+from holodeck.access.authenticator import Authenticator
 from holodeck.agent.agent import Agent
 from holodeck.core.events import Emit, Event, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
-from holodeck.errors import NotReady, Overloaded
+from holodeck.errors import NotReady, Overloaded, Unauthorized
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.idempotency import Idempotency, RunKey
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.connection_limit import ConnectionLimit
+from holodeck.server.gate import Gate
 from holodeck.server.options import ServerSettings
 from holodeck.server.quota import Charging, Payer, Quotas, payers_of
 from holodeck.server.slots import StreamSlots, acquire_slot
@@ -39,6 +42,7 @@ class AgentServer:
         files: FileReader | None = None,
         metrics: Metrics | None = None,
         trace: Callable[[Run], Emit] | None = None,
+        access: Authenticator | None = None,
     ) -> None:
         """`chain` makes the event middleware of one AG-UI reader (SRV-21), `trace` the spans of one run: both keep state."""
         self.agent = agent
@@ -54,6 +58,16 @@ class AgentServer:
             per_client=self.settings.use.connections_per_client,
         )
         self.slots = StreamSlots(self.settings.use.streams_per_client)
+        self.access = access or Authenticator()
+        self.access.on_revoked = self._revoked
+        self.gate = Gate(
+            self.access,
+            self.metrics,
+            realm=agent.name,
+            public=self.settings.access.public,
+            metadata_url=self.settings.access.metadata_url if self.access.takes_tokens else None,
+        )
+        self._credentials: WeakKeyDictionary[Run, str] = WeakKeyDictionary()  # the key that started each run
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(agent, store, self.run_settings, watch=self._watch)
@@ -66,6 +80,7 @@ class AgentServer:
     async def start(self) -> None:
         """Makes the agent ready; raises StartError if it cannot be."""
         await self.store.start()
+        await self.access.start()
         await self.agent.start()
         self.state = advance(self.state, ServerState.READY)
 
@@ -84,6 +99,7 @@ class AgentServer:
         if self._watchdog is not None:
             self._watchdog.close()
         try:
+            await self.access.close()
             await self.agent.close()
         finally:
             await self.store.close()
@@ -149,8 +165,19 @@ class AgentServer:
         has_model = not self.agent.breakers.cut_off(Dependency.MODEL)
         return alive and has_model and all(each.ready for each in self.tool_servers() if each.required)
 
+    def _revoked(self, credentials: frozenset[str]) -> None:
+        """Ends what revoked keys have started, then what they still read."""
+        for run in self.runs.active:
+            if self._credentials.get(run) in credentials:
+                error = Unauthorized("The key of this run was revoked.")
+                error.reason = "revoked"
+                self.runs.stop(run, error)
+        self.gate.end(credentials)
+
     def _watch(self, run: Run) -> Emit:
-        """Everybody who wants to know about a run, as one."""
+        """The observers of a run, as one."""
+        if (credential := current().credential_id) is not None:
+            self._credentials[run] = credential
         story, figures = self._story(run), self.metrics.run(run.log)
         spans = self._trace(run) if self._trace else None
         charging = Charging(self._quotas, _payers(run.owner), run) if self._quotas.counts_tokens else None

@@ -16,13 +16,12 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.connection import RAW_SEND
 from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
-from holodeck.server.identity import PRINCIPAL, Identify, anonymous
 from holodeck.server.limits import BodyLimits
 from holodeck.server.openapi import document
 from holodeck.server.options import ProtocolType
 from holodeck.server.problems import Problems
 from holodeck.server.readers import NamedEventReaders
-from holodeck.server.routes import agui, chat_stream, health, metrics, pages, playground, rest, runs, sessions
+from holodeck.server.routes import agui, chat_stream, health, me, metrics, pages, playground, rest, runs, sessions
 from holodeck.server.routes.agui import AguiReaders
 from holodeck.server.routing import Operation, Router
 from holodeck.server.slots import SlotMiddleware
@@ -33,28 +32,25 @@ ROUTES = {
     ProtocolType.REST: (rest.routes,),
     ProtocolType.CHAT_STREAM: (chat_stream.routes,),
 }
-ALWAYS = tuple(module.routes for module in (runs, sessions, health, metrics, pages, playground))
+ALWAYS = tuple(module.routes for module in (runs, sessions, me, health, metrics, pages, playground))
 
 
 class Application:
     """What uvicorn serves. Routes find it as `request.app`, and what they share as its `state`."""
 
-    def __init__(self, server: AgentServer, identify: Identify) -> None:
-        """`identify` makes a request's principal of its headers and socket."""
+    def __init__(self, server: AgentServer) -> None:
         self.state = State()
         self.state.server = server
         self.state.agui = AguiReaders(server)
         self.state.named_events = NamedEventReaders(server)
         self.state.chat_streams = ChatStreams(server)
-        self._identify = identify
         self._operations = operations_of(server)
-        self._layers = layered(Router(self._operations), server)
+        self._layers = layered(Router(self._operations, server.gate), server)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             raise InternalError(f"Only HTTP is served here, not {scope['type']}.")  # uvicorn is told to offer no more
         scope["app"], scope[RAW_SEND] = self, send
-        scope[PRINCIPAL] = self._identify(scope)
         try:
             await self._layers(scope, receive, send)
         finally:
@@ -67,6 +63,7 @@ class Application:
             description=agent.description or "An agent, served by HoloDeck.",
             version=__version__,
             operations=self._operations,
+            secured=self.state.server.gate.enabled,
         )
 
 
@@ -85,8 +82,8 @@ def layered(app: ASGIApp, server: AgentServer) -> ASGIApp:
     app = HostGuard(app, settings.access)
     app = Problems(app)
     app = CorsHeaders(app, settings.access)
-    return RequestTrace(app, server.metrics)
+    return RequestTrace(app, server.metrics, quiet=server.gate.is_flooding)
 
 
-def create_app(server: AgentServer, identify: Identify = anonymous) -> Application:
-    return Application(server, identify)
+def create_app(server: AgentServer) -> Application:
+    return Application(server)

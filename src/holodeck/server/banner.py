@@ -13,17 +13,29 @@ ENDPOINTS = {
     ProtocolType.REST: (("REST", "/agent/{name}/chat"), ("REST, streamed", "/agent/{name}/chat/stream")),
     ProtocolType.CHAT_STREAM: (("chat-stream", "/chat/stream"),),
 }
+_OPTIONS = {True: ' -H "Authorization: Bearer $HOLODECK_API_KEY"', False: ""}
 
 
 def banner(
-    *, agent: str, model: str, host: str, port: int, protocols: Sequence[ProtocolType], tools: int, colours: bool
+    *,
+    agent: str,
+    model: str,
+    host: str,
+    port: int,
+    protocols: Sequence[ProtocolType],
+    tools: int,
+    colours: bool,
+    secured: bool = False,
+    uds: str | None = None,
 ) -> str:
     """`host` and `port` are those that are listened on; the addresses shown are those to use."""
-    url = f"http://{_shown(host)}:{port}"
+    url = f"http://{_shown(host)}:{port}" if uds is None else "http://localhost"
     rows = [
         ("model", model),
         ("tools", str(tools)),
         ("protocols", ", ".join(protocols)),
+        *([("socket", uds)] if uds is not None else []),
+        *([("access", "a key or token is needed")] if secured else []),
         *((name, url + path.format(name=quote(agent))) for wire in protocols for name, path in ENDPOINTS[wire]),
         *([("playground", f"{url}/")] if ProtocolType.AG_UI in protocols else []),
         ("docs", f"{url}/docs"),
@@ -34,17 +46,17 @@ def banner(
     lines += [
         "",
         f"{_QUIET}Talk to it:{_END}",
-        f"  {_curl(url, agent, protocols[0])}",
+        f"  {_curl(url, agent, protocols[0], _OPTIONS[secured] + (f' --unix-socket {uds}' if uds else ''))}",
         f"{_QUIET}Ctrl+C stops it.{_END}",
     ]
-    if not only_on_loopback(host):
+    if uds is None and not secured and not only_on_loopback(host):
         where = "on all addresses" if host in ANYWHERE else f"on {host}, which is more than this machine"
         lines.append(f"{_YELLOW}warning{_END}: listening {where}: any client that can connect may use the agent")
     text = "\n".join(lines)
     return text if colours else _plain(text)
 
 
-def _curl(url: str, agent: str, protocol: ProtocolType) -> str:
+def _curl(url: str, agent: str, protocol: ProtocolType, options: str) -> str:
     """AG-UI gets fresh ids each time it is pasted: the same run id again would only show the same run again."""
     body = {
         ProtocolType.AG_UI: """{"threadId":"t1","runId":"r'$RANDOM'","messages":"""
@@ -53,7 +65,7 @@ def _curl(url: str, agent: str, protocol: ProtocolType) -> str:
         ProtocolType.CHAT_STREAM: '{"input":"Hello"}',
     }[protocol]
     _, path = ENDPOINTS[protocol][0]
-    return f"curl -N {url}{path.format(name=quote(agent))} -H 'Content-Type: application/json' -d '{body}'"
+    return f"curl -N{options} {url}{path.format(name=quote(agent))} -H 'Content-Type: application/json' -d '{body}'"
 
 
 def _shown(host: str) -> str:

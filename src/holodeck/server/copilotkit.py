@@ -12,6 +12,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from holodeck._version import __version__
+from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
+from holodeck.access.route_access import SIGNED_IN, needs
 from holodeck.core.events import (
     Event,
     MessagesReplaced,
@@ -27,7 +29,7 @@ from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import owner_of
+from holodeck.server.identity import check_approval, owner_of, require
 from holodeck.server.routes.agui import capabilities_of, readers_of
 from holodeck.server.routes.request_input import json_body, server_of, session_id
 from holodeck.server.routing import Routes
@@ -80,29 +82,35 @@ _CALL_BODY = {
 }
 
 
-@routes.get("/info", "Which agents there are", responses=ANYTHING)
+@routes.get("/info", "Which agents there are", access=needs(CHAT, open_as="capabilities"), responses=ANYTHING)
 async def info(request: Request) -> JSONResponse:
     return JSONResponse(_info(server_of(request)))
 
 
-@routes.post("/agent/{agent_id}/run", "Run the agent", body=AGENT_INPUT_BODY, responses=_STREAM)
+@routes.post("/agent/{agent_id}/run", "Run the agent", access=needs(CHAT), body=AGENT_INPUT_BODY, responses=_STREAM)
 async def run(request: Request) -> Response:
     return await _run(request, request.path_params["agent_id"], await json_body(request))
 
 
-@routes.post("/agent/{agent_id}/connect", "Replay", body=AGENT_INPUT_BODY, responses=_STREAM)
+@routes.post("/agent/{agent_id}/connect", "Replay", access=needs(RUNS_READ), body=AGENT_INPUT_BODY, responses=_STREAM)
 async def connect(request: Request) -> Response:
     """The runs of a thread that are kept, then what is going on."""
     return await _connect(request, request.path_params["agent_id"], await json_body(request))
 
 
-@routes.post("/agent/{agent_id}/stop/{thread_id:path}", "Stop the thread's run", body=_STOP_BODY, responses=ANYTHING)
+@routes.post(
+    "/agent/{agent_id}/stop/{thread_id:path}",
+    "Stop the thread's run",
+    access=needs(RUNS_STOP),
+    body=_STOP_BODY,
+    responses=ANYTHING,
+)
 async def stop(request: Request) -> Response:
     body, params = await request.body(), request.path_params
     return _stop(request, params["agent_id"], params["thread_id"], parse(body) if body else {})
 
 
-@routes.post("", "All of the above in one route", body=_CALL_BODY, responses=_ANY_OF_THEM)
+@routes.post("", "All of the above in one route", access=SIGNED_IN, body=_CALL_BODY, responses=_ANY_OF_THEM)
 async def single(request: Request) -> Response:
     call = parse(await json_body(request))
     given = call.get("params")
@@ -111,12 +119,16 @@ async def single(request: Request) -> Response:
     body = call.get("body") or {}
     match call.get("method"):
         case "info":
+            require(request, CHAT)
             return JSONResponse(_info(server_of(request)))
         case "agent/run":
+            require(request, CHAT)
             return await _run(request, agent_id, sse.json_bytes(body))
         case "agent/connect":
+            require(request, RUNS_READ)
             return await _connect(request, agent_id, sse.json_bytes(body))
         case "agent/stop":
+            require(request, RUNS_STOP)
             return _stop(request, agent_id, str(params.get("threadId", "")), body if isinstance(body, dict) else {})
     raise InvalidRequest("method has to be info, agent/run, agent/connect or agent/stop.", field="method")
 
@@ -147,6 +159,7 @@ def _check(server: AgentServer, agent_id: str) -> None:
 async def _run(request: Request, agent_id: str, body: bytes) -> Response:
     _check(server_of(request), agent_id)
     given = decode(body, server_of(request).settings.use.message_characters)
+    check_approval(request, given.request.resume)
     return await readers_of(request).start(given, owner_of(request), None)
 
 

@@ -1,29 +1,22 @@
 """Who sends a request. Routes learn it here and nowhere else.
 
-The application puts a `Principal` into the scope of each request before a route sees it. Without authentication it is
-the anonymous one.
+The gate puts a `Principal` into the scope of each request before a route sees it. Without authentication it is the
+anonymous one.
 """
 
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Sequence
 
-from starlette.requests import HTTPConnection
-from starlette.types import Scope
+from starlette.requests import HTTPConnection, Request
 
-from holodeck.access.principal import ACT_AS, ANONYMOUS_PRINCIPAL, Principal, is_user_name
+from holodeck.access.key_file import is_user_of_key
+from holodeck.access.principal import ACT_AS, ADMIN, ANONYMOUS_PRINCIPAL, APPROVE, Principal, is_user_name
 from holodeck.core.owner import Owner
 from holodeck.errors import Forbidden, InvalidRequest, Unauthorized
+from holodeck.server.audit import admin_access
 from holodeck.telemetry.context import current
-
-Identify: TypeAlias = Callable[[Scope], Principal | None]
 
 PRINCIPAL = "holodeck.principal"  # the key in the scope
 USER_HEADER = b"x-holodeck-user"
-
-
-def anonymous(_scope: Scope) -> Principal:
-    """Identifies nobody: every request has the same principal, which may do everything."""
-    return ANONYMOUS_PRINCIPAL
 
 
 def principal_of(request: HTTPConnection) -> Principal:
@@ -36,9 +29,9 @@ def principal_of(request: HTTPConnection) -> Principal:
 def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     """The owner of what a request reads or creates: the user of its credential.
 
-    A credential with the scope `act-as` may name another user of its tenant, in the header `X-HoloDeck-User` or, on the
-    chat-stream wire, as `user_id` in the body. From any other credential such a name is 403: a name that is ignored
-    would look as if it had worked.
+    A credential with the scope `act-as` or `admin` may name another user of its tenant, in the header `X-HoloDeck-User`
+    or, on the chat-stream wire, as `user_id` in the body. From any other credential such a name is 403: a name that is
+    ignored would look as if it had worked. Every use by an admin is logged.
     """
     principal = principal_of(request)
     current().authenticated = principal is not ANONYMOUS_PRINCIPAL
@@ -46,14 +39,29 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     names = {*headers, *(() if user_id is None else (user_id,))} - {principal.user}
     if not names:
         return principal.owner
-    if not principal.may(ACT_AS):
+    as_admin = principal.may(ADMIN) and not principal.may(ACT_AS)
+    if not principal.may(ACT_AS) and not as_admin:
         raise _mismatch("This credential may not act for another user.")
     if len(names) > 1 or len(headers) > 1:
         raise _mismatch("The request names more than one user.")
     name = names.pop()
-    if not is_user_name(name):
+    if not is_user_name(name) and not (as_admin and is_user_of_key(name)):
         raise InvalidRequest("user_id has to be 1 to 255 printable characters, and no reserved name.", field="user_id")
-    return Owner(principal.tenant, name)
+    owner = Owner(principal.tenant, name)
+    if as_admin:
+        admin_access(principal, owner, str(getattr(request.scope.get("route"), "path", "")))
+    return owner
+
+
+def check_approval(request: Request, resume: Sequence[object]) -> None:
+    """403 for an answer to an approval from a credential that may chat but not approve."""
+    if resume:
+        require(request, APPROVE)
+
+
+def require(request: Request, scope: str) -> None:
+    """For routes that need a scope because of what is in the body."""
+    request.app.state.server.gate.require(principal_of(request), scope, request.scope)
 
 
 def _mismatch(message: str) -> Forbidden:

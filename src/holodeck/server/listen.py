@@ -2,7 +2,9 @@
 
 import errno
 import ipaddress
+import os
 import socket
+import stat
 import sys
 from contextlib import closing
 
@@ -34,6 +36,36 @@ def bind(host: str, port: int) -> socket.socket:
         taken.close()
         raise _explained(error, host, port) from error
     return taken
+
+
+def bind_unix(path: str) -> socket.socket:
+    """A unix socket that only this user may connect to. A socket that a killed server left behind is replaced."""
+    taken = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    earlier = os.umask(0o177)
+    try:
+        if _is_abandoned(path):
+            os.unlink(path)  # noqa: PTH108  a path of bytes works too
+        taken.bind(path)
+    except OSError as error:
+        taken.close()
+        if error.errno == errno.EADDRINUSE:
+            raise PortBusy(f"--uds: {path} is in use by another program, or is no socket.") from error
+        raise StartError(f"--uds: cannot listen on {path}: {error.strerror or error}.") from error
+    finally:
+        os.umask(earlier)
+    return taken
+
+
+def _is_abandoned(path: str) -> bool:
+    """Whether there is a socket that no process listens on."""
+    with closing(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)) as probe:
+        try:
+            probe.connect(path)
+        except ConnectionRefusedError:
+            return stat.S_ISSOCK(os.stat(path).st_mode)  # noqa: PTH116
+        except OSError:
+            return False
+    return False
 
 
 def only_on_loopback(host: str) -> bool:

@@ -17,12 +17,14 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
+from pathlib import Path
 from select import select
 
 import uvicorn
 import uvloop
 
-from holodeck.config.auth import build_access
+from holodeck.access.authenticator import Authenticator
+from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings, build_sessions
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
@@ -36,8 +38,8 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
 from holodeck.server.connection_limit import room_for
-from holodeck.server.identity import Identify, anonymous
-from holodeck.server.listen import bind
+from holodeck.server.guard import ANY
+from holodeck.server.listen import bind, bind_unix, only_on_loopback
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
     MB,
@@ -63,14 +65,12 @@ LAST_WORDS_SECONDS = 0.2  # for the log's last lines, when somebody does not wan
 
 def serve(options: ServeOptions) -> None:
     """Serves until a signal comes. Raises ConfigError or StartError when it cannot; a second signal ends the process."""
-    if build_access(options.config).enabled:
-        raise StartError(
-            "server.auth is checked but not enforced yet: the server does not start, rather than let everyone in."
-        )
+    access = build_access(options.config)
+    refuse_exposure(options, access)
     settings = _settings(options)
     traces = _traces(options.config)
-    server = build_server(options.config, settings, trace=traces.of_run if traces else None)
-    listener = bind(options.host, options.port)
+    server = build_server(options.config, settings, access, trace=traces.of_run if traces else None)
+    listener = bind_unix(options.uds) if options.uds else bind(options.host, options.port)
     output = logs.configure(debug=options.debug, secrets=secrets_of(options.config))
     server.metrics.log_drops = lambda: output.writer.dropped
     try:
@@ -78,6 +78,8 @@ def serve(options: ServeOptions) -> None:
             runner.run(Service(server, listener, options, last_words=partial(output.close, LAST_WORDS_SECONDS)).run())
     finally:
         listener.close()
+        if options.uds:
+            Path(options.uds).unlink(missing_ok=True)
         if traces is not None:
             traces.close()
         output.close()
@@ -104,7 +106,11 @@ def _traces(config: LoadedConfig) -> Traces | None:
 
 
 def build_server(
-    config: LoadedConfig, settings: ServerSettings, *, trace: Callable[[Run], Emit] | None = None
+    config: LoadedConfig,
+    settings: ServerSettings,
+    access: Authenticator | None = None,
+    *,
+    trace: Callable[[Run], Emit] | None = None,
 ) -> AgentServer:
     metrics = Metrics()
     return AgentServer(
@@ -116,6 +122,19 @@ def build_server(
         files=build_files(config, settings.files),
         metrics=metrics,
         trace=trace,
+        access=access,
+    )
+
+
+def refuse_exposure(options: ServeOptions, access: Authenticator) -> None:
+    """Refuses to serve strangers by mistake: other machines without auth, any web page with it (T08, T09)."""
+    if access.enabled and ANY in options.cors_origins:
+        raise StartError("--cors-origins * does not go with server.auth: name the origins of your own pages.")
+    if access.enabled or options.insecure_no_auth or options.uds or only_on_loopback(options.host):
+        return
+    raise StartError(
+        f"--host {options.host} is open to other machines, and no one has to sign in: set a key "
+        f"({API_KEY_VARIABLE}=$(openssl rand -hex 32) holodeck serve …), or insist with --insecure-no-auth."
     )
 
 
@@ -126,6 +145,8 @@ def _settings(options: ServeOptions) -> ServerSettings:
             bind_host=options.host,
             allowed_hosts=(*options.allowed_hosts, *(name.strip() for name in more_hosts.split(",") if name.strip())),
             cors_origins=options.cors_origins,
+            public=frozenset(file.server.auth.public),
+            public_url=file.server.public_url,
         ),
         limits=RequestLimits(
             max_upload=round(file.files.max_request_mb * MB), max_connections=room_for(file.server.max_connections)
@@ -199,7 +220,8 @@ class Service:
         self._told_to_stop.set()
 
     def _announce(self) -> None:
-        host, port = self._listener.getsockname()[:2]
+        uds = self._options.uds
+        host, port = ("", 0) if uds else self._listener.getsockname()[:2]
         text = banner(
             agent=self._server.agent.name,
             model=self._server.agent.model.name,
@@ -207,10 +229,12 @@ class Service:
             port=port,
             protocols=self._server.settings.protocols,
             tools=len(self._server.agent.tools.schemas()),
+            secured=self._server.gate.enabled,
+            uds=uds,
             colours=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
         )
         self._say(text)
-        if self._options.open_browser:
+        if self._options.open_browser and not uds:
             asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
 
     def _tell_stop(self, runs: int, seconds: float) -> None:
@@ -251,11 +275,11 @@ class HttpServer(uvicorn.Server):
         yield
 
 
-def http_server(server: AgentServer, identify: Identify = anonymous) -> HttpServer:
+def http_server(server: AgentServer) -> HttpServer:
     limits = server.settings.limits
     return HttpServer(
         uvicorn.Config(
-            create_app(server, identify),
+            create_app(server),
             http=TimedProtocol.with_limits(limits, server.connection_limit),
             ws="none",
             lifespan="off",

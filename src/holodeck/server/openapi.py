@@ -15,18 +15,30 @@ from holodeck.wires.problem import ProblemDetail
 REFERENCE = "#/components/schemas/{name}"
 
 
-def document(*, title: str, description: str, version: str, operations: Iterable[Operation]) -> dict[str, Any]:
+SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer", "description": "An API key (hdk_…) or a JSON web token"},
+    "apiKey": {"type": "apiKey", "in": "header", "name": "X-Api-Key"},
+}
+
+
+def document(
+    *, title: str, description: str, version: str, operations: Iterable[Operation], secured: bool = False
+) -> dict[str, Any]:
     described = [each for each in operations if each.tag is not None]
     bodies = {body for each in described for body in each.responses.values() if isinstance(body, type)}
     schemas = _Schemas([*sorted(bodies, key=lambda body: body.__name__), ProblemDetail])
     paths: dict[str, dict[str, Any]] = {}
     for each in described:
-        paths.setdefault(each.shown_path, {})[each.method.lower()] = _operation(each, schemas)
+        told = _operation(each, schemas)
+        paths.setdefault(each.shown_path, {})[each.method.lower()] = told | (_security(each) if secured else {})
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "description": description, "version": version},
         "paths": paths,
-        "components": {"schemas": {**schemas.components, **CHAT_SCHEMAS}},
+        "components": {
+            "schemas": {**schemas.components, **CHAT_SCHEMAS},
+            **({"securitySchemes": SCHEMES} if secured else {}),
+        },
     }
 
 
@@ -55,6 +67,14 @@ def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
         "responses": {str(status): _response(status, body, schemas) for status, body in each.responses.items()},
     }
     return {name: value for name, value in told.items() if value}
+
+
+def _security(each: Operation) -> dict[str, Any]:
+    """What the operation asks for; the scope is a role of the scheme (OpenAPI 3.1, 4.8.30)."""
+    if each.access.kind in ("static", "open"):
+        return {"security": []}
+    roles = [each.access.scope] if each.access.scope else []
+    return {"security": [{name: roles} for name in SCHEMES]}
 
 
 def _response(status: int | str, body: Any, schemas: _Schemas) -> dict[str, Any]:

@@ -6,6 +6,7 @@ from enum import StrEnum
 from holodeck.files.limits import FileLimits
 
 MB = 1024 * 1024
+RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CHAT_STREAM_SECONDS = 30.0  # for one answer on that wire, unless `loop.run_timeout` says otherwise (ORC-07)
 
 
@@ -60,7 +61,14 @@ class Access:
 
     bind_host: str = "127.0.0.1"
     allowed_hosts: tuple[str, ...] = ()
+    public: frozenset[str] = frozenset({"health"})  # what strangers may see, in the words of server.auth.public
+    public_url: str | None = None  # the server's address for clients; never taken from a request
     cors_origins: tuple[str, ...] = ("loopback",)
+
+    @property
+    def metadata_url(self) -> str | None:
+        """Where clients learn which issuers are trusted (RFC 9728)."""
+        return None if self.public_url is None else self.public_url.rstrip("/") + RESOURCE_METADATA
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -54,4 +54,5 @@ def answer_to(error: Exception) -> Response:
 
 def problem_response(error: HoloDeckError, headers: Mapping[str, str] | None = None) -> Response:
     told = problem(error, instance=current().request_id)
-    return Response(told.to_json(), status_code=told.status, headers={**told.headers, **(headers or {})})
+    challenge = {} if error.challenge is None else {"WWW-Authenticate": error.challenge}
+    return Response(told.to_json(), status_code=told.status, headers={**told.headers, **challenge, **(headers or {})})

@@ -12,10 +12,13 @@ from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
+from holodeck.access.route_access import RouteAccess
 from holodeck.core.text import one_line
 from holodeck.errors import MethodNotAllowed, NotFound
+from holodeck.server.gate import Gate
+from holodeck.server.identity import PRINCIPAL
 from holodeck.server.problems import problem_response
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
@@ -35,6 +38,7 @@ class Operation:
     method: str
     path: str
     endpoint: Endpoint
+    access: RouteAccess
     summary: str = ""
     tag: str | None = None
     parameters: Sequence[Mapping[str, Any]] = ()
@@ -84,6 +88,7 @@ class Routes:
         path: str,
         summary: str,
         *,
+        access: RouteAccess,
         responses: Described | None = None,
         parameters: Sequence[Mapping[str, Any]] = (),
         body: Mapping[str, Any] | None = None,
@@ -94,6 +99,7 @@ class Routes:
                     method=method,
                     path=self._prefix + path,
                     endpoint=endpoint,
+                    access=access,
                     summary=summary,
                     tag=self._tag,
                     parameters=parameters,
@@ -107,9 +113,10 @@ class Routes:
 
 
 class Router:
-    """Finds who answers a request. The innermost of the application's layers."""
+    """Finds the operation that answers a request, and asks the gate whether it may. The innermost of the layers."""
 
-    def __init__(self, operations: Iterable[Operation]) -> None:
+    def __init__(self, operations: Iterable[Operation], gate: Gate) -> None:
+        self._gate = gate
         self._fixed: dict[str, dict[str, Operation]] = {}
         self._patterns: dict[re.Pattern[str], dict[str, Operation]] = {}  # in the order in which they were given
         for each in operations:
@@ -127,8 +134,15 @@ class Router:
             await problem_response(told, headers={"Allow": _allowed(operations)})(scope, receive, send)
             return
         scope["route"], scope["path_params"] = operation, parameters
-        answer = await operation.endpoint(Request(scope, receive))
-        await answer(scope, receive, send)
+        left = await self._gate.admit(scope, operation.access)
+        if scope[PRINCIPAL] is not None and self._gate.enabled:
+            send = private(send)
+        try:
+            answer = await operation.endpoint(Request(scope, receive))
+            await answer(scope, receive, send)
+        finally:
+            if left is not None:
+                left()
 
     def _at(self, path: str) -> dict[str, Operation]:
         return self._fixed.setdefault(path, {})
@@ -142,6 +156,18 @@ class Router:
             if found is not None:
                 return operations, {name: text.replace(_SLASH, "/") for name, text in found.groupdict().items()}
         raise NotFound(f"There is nothing at {one_line(path.replace(_SLASH, '%2F'), _MAX_SHOWN)}.")
+
+
+def private(send: Send) -> Send:
+    """`send` for an answer that only its principal may see: no cache keeps it."""
+
+    async def marked(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            kept = [pair for pair in message["headers"] if pair[0].lower() != b"cache-control"]
+            message["headers"] = [*kept, (b"cache-control", b"no-store")]
+        await send(message)
+
+    return marked
 
 
 def _segments(scope: Scope) -> str:

@@ -1,6 +1,7 @@
 """The outermost layer of every request: its id, its two lines in the log, its place in the figures (ORC-09, SRV-18)."""
 
 import time
+from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -15,8 +16,11 @@ _MAX_SHOWN = 200
 
 
 class RequestTrace:
-    def __init__(self, app: ASGIApp, metrics: Metrics) -> None:
-        self._app, self._metrics = app, metrics
+    def __init__(
+        self, app: ASGIApp, metrics: Metrics, *, quiet: Callable[[Scope], bool] = lambda _scope: False
+    ) -> None:
+        """`quiet` says which requests are logged for debugging only, besides those of monitors."""
+        self._app, self._metrics, self._quiet = app, metrics, quiet
         self._log = event_log
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -26,7 +30,7 @@ class RequestTrace:
         request_id = _id_of(scope)
         client = scope["client"][0] if scope.get("client") else None
         enter(RequestContext(request_id=request_id, client=client))
-        tell = self._log.debug if scope["path"] in PROBES else self._log.info
+        tell = self._log.debug if scope["path"] in PROBES or self._quiet(scope) else self._log.info
         details = {"method": scope["method"], "endpoint": one_line(scope["path"], _MAX_SHOWN)}
         tell("request_received", details=details)
         begun, status = time.monotonic(), None

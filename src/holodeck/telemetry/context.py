@@ -14,7 +14,9 @@ class RequestContext:
     request_id: str | None = None
     user_id: str | None = None
     conversation_id: str | None = None
-    client: str | None = None  # the socket's address: no header changes it (T31)
+    client: str | None = None  # the socket's address; behind a trusted proxy, what that says (T31)
+    tenant: str | None = None
+    credential_id: str | None = None
     authenticated: bool = False  # a credential says who the user is; else any client may write any name
 
 

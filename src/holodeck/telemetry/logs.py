@@ -47,6 +47,8 @@ def noted(level: str, event: str, members: dict[str, Any]) -> Line:
     }
     if members:  # what has no member of its own is a detail
         line["details"] = {**line["details"], **members}
+    if context.credential_id is not None:
+        line["details"] = {"tenant": context.tenant, "credential_id": context.credential_id, **line["details"]}
     return line
 
 

@@ -19,6 +19,7 @@ METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"}
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 _GAPS = (0.001, 0.0025, 0.005, 0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.25, 0.5, 1, 2.5)
+_CHECKS = (0.00001, 0.0001, 0.001, 0.01, 0.1, 1, 5)
 _LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5)
 
 
@@ -48,6 +49,10 @@ class Metrics:
         self.breaker_changes = Counter(
             "holodeck_circuit_breaker_changes_total", "Changes of a breaker, to this state", ("service", "state")
         )
+        self.auth = Counter(
+            "holodeck_auth_total", "Credentials checked: accepted, denied a scope, or why refused", ("via", "outcome")
+        )
+        self.auth_seconds = Histogram("holodeck_auth_seconds", "The time to check a credential", _CHECKS)
         self.loop_lag = Histogram("holodeck_event_loop_lag_seconds", "How long the event loop lets a task wait", _LAGS)
         self.log_drops: Callable[[], int] = int  # asked for the lines that were dropped so far
         self.offered_tools: Callable[[], Iterable[str]] = tuple  # asked for the names that may become labels

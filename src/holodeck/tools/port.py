@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from holodeck.core.events import Emit, Event
+from holodeck.core.owner import DEFAULT_TENANT
 from holodeck.core.text import shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 
@@ -22,6 +23,7 @@ class ToolContext:
     """Who asks, and on whose behalf. Bound arguments are filled from here, never from what the model said."""
 
     user_id: str
+    tenant: str = DEFAULT_TENANT
     session_id: str = ""
     run_id: str = ""
     call_id: str = ""
@@ -33,6 +35,7 @@ class ToolContext:
         """What `bind:` templates may name."""
         return {
             "user_id": self.user_id,
+            "tenant": self.tenant,
             "session_id": self.session_id,
             "run_id": self.run_id,
             "timezone": self.timezone,

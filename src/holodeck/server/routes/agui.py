@@ -9,12 +9,14 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from holodeck._version import __version__
+from holodeck.access.principal import CHAT
+from holodeck.access.route_access import needs
 from holodeck.core.owner import Owner
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.idempotency import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import owner_of
+from holodeck.server.identity import check_approval, owner_of
 from holodeck.server.options import ProtocolType
 from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
@@ -86,14 +88,17 @@ def readers_of(request: Request) -> AguiReaders:
     return readers
 
 
-@routes.post("/awp", "Run the agent", body=AGENT_INPUT_BODY, responses={200: EVENT_STREAM})
+@routes.post("/awp", "Run the agent", access=needs(CHAT), body=AGENT_INPUT_BODY, responses={200: EVENT_STREAM})
 async def run_agent(request: Request) -> Response:
     """Starts a run and streams its events. Posting the same runId again joins the same run."""
     given = decode(await json_body(request), server_of(request).settings.use.message_characters)
+    check_approval(request, given.request.resume)
     return await readers_of(request).start(given, owner_of(request), request.headers.get("accept"))
 
 
-@routes.get("/awp/capabilities", "What the agent can do", responses=ANYTHING)
+@routes.get(
+    "/awp/capabilities", "What the agent can do", access=needs(CHAT, open_as="capabilities"), responses=ANYTHING
+)
 async def agent_capabilities(request: Request) -> JSONResponse:
     return JSONResponse(capabilities_of(server_of(request)))
 

@@ -5,6 +5,8 @@ from functools import partial
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holodeck.access.principal import CHAT
+from holodeck.access.route_access import needs
 from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.chat_streams import ChatStreams
@@ -24,7 +26,12 @@ routes = Routes(tag="Chat-stream", responses=PROBLEMS)
 
 
 @routes.post(
-    "/chat/stream", "Ask, and watch", parameters=(REPEAT_KEY,), body=CHAT_STREAM_BODY, responses=CHAT_STREAM_EVENTS
+    "/chat/stream",
+    "Ask, and watch",
+    access=needs(CHAT),
+    parameters=(REPEAT_KEY,),
+    body=CHAT_STREAM_BODY,
+    responses=CHAT_STREAM_EVENTS,
 )
 async def chat_stream(request: Request) -> Response:
     """Nothing is kept between two requests, unless the agent file names a session store.

@@ -2,14 +2,18 @@
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import Response
+from starlette.responses import JSONResponse, Response
 
+from holodeck.access.principal import METRICS
+from holodeck.access.route_access import needs, signed_in
 from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import PRINCIPAL
 from holodeck.server.routes.request_input import json_answer, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AgentHealthResponse, HealthResponse, Moment, ToolServerHealth
 
+_HEALTH = signed_in(open_as="health")
 routes = Routes(tag="Health", responses={503: HealthResponse})
 
 
@@ -30,17 +34,27 @@ class DependenciesResponse(AgentHealthResponse, frozen=True, kw_only=True):
     breakers: list[BreakerHealth]
 
 
-@routes.get("/health", "Whether the server is well", responses={200: HealthResponse})
+@routes.get("/health", "Whether the server is well", access=_HEALTH, responses={200: HealthResponse})
 async def health(request: Request) -> Response:
-    return _answer(await _health(server_of(request)))
+    return _shown(request, await _health(server_of(request)))
 
 
-@routes.get("/ready", "Whether to send requests here", responses={200: HealthResponse})
+@routes.get("/ready", "Whether to send requests here", access=_HEALTH, responses={200: HealthResponse})
 async def ready(request: Request) -> Response:
-    return _answer(await _health(server_of(request)))
+    """Also 503 while the keys of a token's issuer are not known."""
+    server = server_of(request)
+    told = await _health(server)
+    if not server.access.ready:
+        told = msgspec.structs.replace(told, status="unhealthy", agent_ready=False)
+    return _shown(request, told)
 
 
-@routes.get("/health/agent", "The same, with what the agent depends on", responses={200: DependenciesResponse})
+@routes.get(
+    "/health/agent",
+    "The same, with what the agent depends on",
+    access=needs(METRICS, open_as="metrics"),
+    responses={200: DependenciesResponse},
+)
 async def agent_health(request: Request) -> Response:
     server = server_of(request)
     told = DependenciesResponse(
@@ -66,6 +80,15 @@ async def _health(server: AgentServer) -> HealthResponse:
         active_sessions=await server.store.count(),
         uptime_seconds=round(server.uptime, 3),
     )
+
+
+def _shown(request: Request, told: HealthResponse) -> Response:
+    """The status for everyone, the rest for principals with the scope `metrics`."""
+    principal = request.scope[PRINCIPAL]
+    if principal is not None and principal.may(METRICS):
+        return _answer(told)
+    headers = None if told.agent_ready else {"Retry-After": "1"}
+    return JSONResponse({"status": told.status}, 200 if told.agent_ready else 503, headers)
 
 
 def _answer(told: HealthResponse) -> Response:

@@ -6,6 +6,8 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from holodeck._version import __version__
+from holodeck.access.principal import METRICS
+from holodeck.access.route_access import needs
 from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.request_input import server_of
@@ -19,6 +21,7 @@ routes = Routes(tag="Health")
 @routes.get(
     "/metrics",
     "Figures for monitoring",
+    access=needs(METRICS, open_as="metrics"),
     responses={200: {"content": {"text/plain": {}}, "description": "In Prometheus' text format"}},
 )
 async def metrics(request: Request) -> Response:
@@ -30,6 +33,7 @@ async def metrics(request: Request) -> Response:
 async def _present(server: AgentServer) -> list[Figure]:
     about: dict[Labels, float] = {(__version__, server.agent.name, server.state.value): 1}
     drops = server.metrics.log_drops()
+    ages = server.access.key_ages
     return [
         Gauge("holodeck_info", "The server", about, ("version", "agent", "state")),
         Gauge("holodeck_active_runs", "Runs that are queued or going on", server.runs.busy),
@@ -38,6 +42,10 @@ async def _present(server: AgentServer) -> list[Figure]:
             "holodeck_open_connections", "Connections, those over the limit included", server.connection_limit.present
         ),
         Gauge("holodeck_event_loop_tasks", "Tasks, the one that makes this page included", len(asyncio.all_tasks())),
+        *[
+            Gauge("holodeck_jwks_age_seconds", "Since the issuers' keys were fetched, the oldest", max(ages))
+            for _ in ages[:1]
+        ],
         Gauge("holodeck_active_sessions", "Conversations that are remembered", await server.store.count()),
         Gauge("holodeck_circuit_breaker_state", "1 for the state it is in", _breakers(server), ("service", "state")),
         Gauge("holodeck_log_lines_dropped_total", "Log lines that nobody took in time", drops, kind="counter"),

@@ -6,6 +6,7 @@ from importlib.resources import files
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
+from holodeck.access.route_access import PUBLIC, signed_in
 from holodeck.errors import NotFound
 from holodeck.server.routing import Routes
 
@@ -22,17 +23,17 @@ TYPES = {"html": "text/html; charset=utf-8", "js": "text/javascript; charset=utf
 FILES = frozenset({"docs.html", "docs.js", "docs.css"})
 
 
-@routes.get("/openapi.json")
+@routes.get("/openapi.json", access=signed_in(open_as="openapi"))
 async def openapi(request: Request) -> Response:
     return JSONResponse(request.app.openapi())
 
 
-@routes.get("/docs")
+@routes.get("/docs", access=PUBLIC)
 async def docs(_request: Request) -> Response:
     return _page("docs.html")
 
 
-@routes.get("/docs/{name}")
+@routes.get("/docs/{name}", access=PUBLIC)
 async def docs_file(request: Request) -> Response:
     return _page(request.path_params["name"])
 

@@ -12,7 +12,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from holodeck._version import __version__
+from holodeck.access.route_access import OPEN, PUBLIC
 from holodeck.errors import NotFound
+from holodeck.server.identity import PRINCIPAL
 from holodeck.server.options import ProtocolType
 from holodeck.server.routes.pages import STRICT, TYPES
 from holodeck.server.routes.request_input import server_of
@@ -43,7 +45,7 @@ class Playground:
     assets: dict[str, tuple[str, bytes]]  # name → type, content
 
 
-@routes.get("/")
+@routes.get("/", access=OPEN)
 async def start(request: Request) -> Response:
     """The page for people; for programs, what this is and where to go."""
     server = server_of(request)
@@ -51,12 +53,13 @@ async def start(request: Request) -> Response:
         if ProtocolType.AG_UI not in server.settings.protocols:
             return RedirectResponse("/docs")  # nobody here whom the page could talk to
         return _page(request.headers.get("if-none-match", ""))
-    agent = server.agent
-    told = {"agent": agent.name, "description": agent.description, "version": __version__, "links": _LINKS}
-    return JSONResponse(told, headers={"Vary": "Accept"})
+    about: dict[str, object] = {"version": __version__, "links": _LINKS}
+    if request.scope[PRINCIPAL] is not None:
+        about = {"agent": server.agent.name, "description": server.agent.description, **about}
+    return JSONResponse(about, headers={"Vary": "Accept"})
 
 
-@routes.get(FOLDER + "{version}/{name}")
+@routes.get(FOLDER + "{version}/{name}", access=PUBLIC)
 async def asset(request: Request) -> Response:
     kept, version, name = playground(), request.path_params["version"], request.path_params["name"]
     if version != kept.version or name not in kept.assets:

@@ -4,11 +4,13 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holodeck.access.principal import CHAT
+from holodeck.access.route_access import needs
 from holodeck.core.events import Ending, RunFailed
 from holodeck.errors import AgentNotFound
 from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
-from holodeck.server.identity import owner_of
+from holodeck.server.identity import check_approval, owner_of
 from holodeck.server.options import ProtocolType
 from holodeck.server.readers import milliseconds_of, named_event_readers_of
 from holodeck.server.routes.request_input import repeat_key_of, server_of
@@ -29,7 +31,12 @@ routes = Routes("/agent", tag="REST", responses=PROBLEMS)
 
 
 @routes.post(
-    "/{name}/chat", "Ask, and get the whole answer", parameters=(REPEAT_KEY,), body=CHAT_BODY, responses=CHAT_RESPONSE
+    "/{name}/chat",
+    "Ask, and get the whole answer",
+    access=needs(CHAT),
+    parameters=(REPEAT_KEY,),
+    body=CHAT_BODY,
+    responses=CHAT_RESPONSE,
 )
 async def chat(request: Request) -> Response:
     """A model that fails is 502, 503 or 504; a tool that fails is in `tool_calls`, and the model knows of it."""
@@ -39,7 +46,14 @@ async def chat(request: Request) -> Response:
     return Response(sse.json_bytes(_answer(run, ending)), media_type="application/json")
 
 
-@routes.post("/{name}/chat/stream", "Ask, and watch", parameters=(REPEAT_KEY,), body=CHAT_BODY, responses=CHAT_EVENTS)
+@routes.post(
+    "/{name}/chat/stream",
+    "Ask, and watch",
+    access=needs(CHAT),
+    parameters=(REPEAT_KEY,),
+    body=CHAT_BODY,
+    responses=CHAT_EVENTS,
+)
 async def chat_stream(request: Request) -> Response:
     """The same, told while it happens. A client that comes back reads on at `/runs/{message_id}/events`."""
     return named_event_readers_of(request).begin(await _start(request), _encoder)
@@ -54,6 +68,7 @@ async def _start(request: Request) -> Run:
     if key is None:  # else it may be a repeat, which needs no room
         server.admit(owner)
     given, uploads = await chat_of(request)
+    check_approval(request, given.resume)
 
     async def begin() -> Run:
         if key is not None:

@@ -3,6 +3,8 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holodeck.access.principal import RUNS_READ, RUNS_STOP
+from holodeck.access.route_access import needs
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run
 from holodeck.server.identity import owner_of
@@ -36,6 +38,7 @@ LAST_EVENT_ID = {
 @routes.get(
     "/{run_id:path}/events",
     "Read a run again, then follow it",
+    access=needs(RUNS_READ),
     parameters=(AFTER, LAST_EVENT_ID),
     responses={200: EVENT_STREAM, 204: {}},
 )
@@ -63,12 +66,12 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
     return first
 
 
-@routes.post("/{run_id:path}/stop", "Stop a run at once", responses={200: StopResponse})
+@routes.post("/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: StopResponse})
 async def stop(request: Request) -> Response:
     return json_answer(StopResponse(stopped=server_of(request).runs.stop(_run_of(request))))
 
 
-@routes.get("/{run_id:path}", "How a run is getting on", responses={200: RunResponse})
+@routes.get("/{run_id:path}", "How a run is getting on", access=needs(RUNS_READ), responses={200: RunResponse})
 async def show(request: Request) -> Response:
     run = _run_of(request)
     told = RunResponse(

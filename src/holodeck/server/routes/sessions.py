@@ -6,6 +6,8 @@ import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
+from holodeck.access.principal import SESSIONS_DELETE, SESSIONS_READ
+from holodeck.access.route_access import needs
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
 from holodeck.errors import SessionBusy, SessionNotFound
@@ -26,7 +28,7 @@ FROM = {
 }
 
 
-@routes.get("/{id:path}", "A conversation", responses={200: SessionResponse})
+@routes.get("/{id:path}", "A conversation", access=needs(SESSIONS_READ), responses={200: SessionResponse})
 async def show(request: Request) -> Response:
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
     stored = await server.store.read(key, owner=owner)
@@ -47,7 +49,9 @@ async def show(request: Request) -> Response:
     return json_answer(shown)
 
 
-@routes.delete("/{id:path}", "Forget a conversation", parameters=(FROM,), responses={204: {}})
+@routes.delete(
+    "/{id:path}", "Forget a conversation", access=needs(SESSIONS_DELETE), parameters=(FROM,), responses={204: {}}
+)
 async def forget(request: Request) -> Response:
     """Stops what runs on it. It is no error if there is nothing to forget."""
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)

@@ -1,0 +1,33 @@
+"""What a route asks of a request's principal. Every operation declares one of these; there is no default."""
+
+from typing import Literal, TypeAlias
+
+import msgspec
+
+Kind: TypeAlias = Literal["static", "open", "principal", "scope"]
+
+
+class RouteAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """`open_as` is the word in `server.auth.public` that lets strangers in."""
+
+    kind: Kind
+    scope: str | None = None
+    open_as: str | None = None
+
+
+PUBLIC = RouteAccess(kind="static")
+"""Files that are the same for everyone. The server does not even look for a credential."""
+
+OPEN = RouteAccess(kind="open")
+"""For strangers as well; a principal may see more."""
+
+SIGNED_IN = RouteAccess(kind="principal")
+"""Any principal."""
+
+
+def needs(scope: str, *, open_as: str | None = None) -> RouteAccess:
+    return RouteAccess(kind="scope", scope=scope, open_as=open_as)
+
+
+def signed_in(*, open_as: str) -> RouteAccess:
+    return RouteAccess(kind="principal", open_as=open_as)

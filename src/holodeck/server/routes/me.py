@@ -1,0 +1,58 @@
+"""Who a credential stands for, and where clients learn how to get one."""
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from holodeck.access.principal import SCOPES
+from holodeck.access.route_access import PUBLIC, SIGNED_IN
+from holodeck.errors import NotFound
+from holodeck.server.identity import principal_of
+from holodeck.server.options import RESOURCE_METADATA
+from holodeck.server.routes.request_input import json_answer, server_of
+from holodeck.server.routing import Routes
+from holodeck.server.schemas import ANYTHING, PROBLEMS
+
+routes = Routes(tag="Access", responses=PROBLEMS)
+
+
+class MeResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """The principal of the request. `expires` is in seconds since 1970."""
+
+    tenant: str
+    user: str
+    scopes: list[str]
+    via: str
+    credential_id: str | None
+    expires: float | None
+
+
+@routes.get("/me", "Who I am, and what I may do", access=SIGNED_IN, responses={200: MeResponse})
+async def me(request: Request) -> Response:
+    principal = principal_of(request)
+    return json_answer(
+        MeResponse(
+            tenant=principal.tenant,
+            user=principal.user,
+            scopes=sorted(scope for scope in SCOPES if principal.may(scope)),
+            via=principal.via,
+            credential_id=principal.credential_id,
+            expires=principal.expires,
+        )
+    )
+
+
+@routes.get(RESOURCE_METADATA, "Whose tokens are accepted (RFC 9728)", access=PUBLIC, responses=ANYTHING)
+async def protected_resource(request: Request) -> Response:
+    server = server_of(request)
+    public_url = server.settings.access.public_url
+    if public_url is None or not server.access.issuers:
+        raise NotFound("There is no metadata: it needs server.public_url and mode jwt.")
+    return JSONResponse(
+        {
+            "resource": public_url.rstrip("/"),
+            "authorization_servers": server.access.issuers,
+            "scopes_supported": sorted(SCOPES),
+            "bearer_methods_supported": ["header"],
+        }
+    )

@@ -1,0 +1,444 @@
+"""Keys on every route: the matrix of operations and credentials, and the answers of §1.9."""
+
+import asyncio
+import json
+
+import aiohttp
+import pytest
+
+from holodeck.access.authenticator import Authenticator
+from holodeck.access.principal import ADMIN, APPROVE, CHAT, METRICS, OF_ONE_USER, SCOPES
+from holodeck.models.scripted import calls, says
+from holodeck.server.app import operations_of
+from holodeck.server.routing import Routes
+from tests.agent.parts import PlainTools, echo
+from tests.server.keyed import KeyHolders, keyed, settings
+from tests.server.serving import Gate, ask, frames, read_to, served, until
+
+SESSION, RUN = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G", "run-of-ann"
+BODIES = {
+    "/awp": ask(thread="other"),
+    "/copilotkit": {"method": "info"},
+    "/copilotkit/agent/{agent_id}/run": ask(thread="other"),
+    "/copilotkit/agent/{agent_id}/connect": ask(thread="other"),
+    "/agent/{name}/chat": {"message": "hi"},
+    "/agent/{name}/chat/stream": {"message": "hi"},
+    "/chat/stream": {"input": "hi"},
+}
+PARAMETERS = {
+    "agent_id": "default",
+    "name": "tester",
+    "thread_id": SESSION,
+    "run_id": RUN,
+    "id": SESSION,
+    "version": "v",
+}
+
+
+def operations():
+    from holodeck.agent.agent import Agent
+    from holodeck.models.scripted import ScriptedModel
+    from holodeck.server.agent_server import AgentServer
+    from holodeck.sessions.memory import MemorySessionStore
+
+    agent = Agent(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    return operations_of(AgentServer(agent, MemorySessionStore(), settings=settings()))
+
+
+OPERATIONS = {f"{each.method} {each.shown_path}": each for each in operations()}
+GUARDED = {name: each for name, each in OPERATIONS.items() if each.access.kind in ("principal", "scope") and each.access.open_as != "health"}  # fmt: skip
+
+
+async def request(s, operation, headers, method=None):
+    path = operation.shown_path
+    for name, value in PARAMETERS.items():
+        path = path.replace("{" + name + "}", value)
+    body = BODIES.get(operation.shown_path)
+    data = None if operation.method != "POST" else json.dumps(body or {}).encode()
+    given = {"Content-Type": "application/json", **headers} if data is not None else headers
+    async with s.client.request(method or operation.method, s.url + path, data=data, headers=given) as answer:
+        return answer.status, await answer.read(), answer.headers
+
+
+@pytest.mark.req("T05")
+def test_every_operation_declares_its_access():
+    """A02: a route without it does not import."""
+    with pytest.raises(TypeError, match="access"):
+
+        @Routes().get("/new")
+        async def new(_request):
+            raise AssertionError
+
+    assert len(OPERATIONS) > 20
+
+
+@pytest.mark.req("T04", "T05")
+async def test_without_a_credential_nothing_but_public_routes_answers(tmp_path):
+    """A01, A09."""
+    async with keyed(tmp_path) as (s, _):
+        for name, operation in OPERATIONS.items():
+            for method in {operation.method, "HEAD" if operation.method == "GET" else operation.method}:
+                status, body, headers = await request(s, operation, {}, method)
+                if name in GUARDED:
+                    assert status == 401, name
+                    assert headers["WWW-Authenticate"] == 'Bearer realm="tester"'
+                    assert method == "HEAD" or json.loads(body)["type"].endswith("/unauthorized")
+                else:
+                    assert status in (200, 404), name  # 404: files and metadata that are not there
+        assert s.model.prompts == []
+
+
+@pytest.mark.parametrize("path", ["/me/", "/%6de", "//me", "/ME", "/me?x=1", "/me#x", "/awp/capabilities/", "/sessions/a%2Fb", "/runs/a/b/c"])  # fmt: skip
+@pytest.mark.req("T04")
+async def test_other_spellings_of_a_path_are_no_way_around(tmp_path, path):
+    """A01."""
+    async with keyed(tmp_path) as (s, _), s.get(path) as answer:
+        assert answer.status in (401, 404)
+
+
+@pytest.mark.parametrize("header", ["X-Original-URL", "X-Rewrite-URL", "X-HTTP-Method-Override"])
+async def test_headers_that_other_servers_believe(tmp_path, header):
+    """A07."""
+    async with keyed(tmp_path) as (s, _), s.get("/me", **{header: "/health"}) as answer:
+        assert answer.status == 401
+
+
+@pytest.mark.parametrize("scope", sorted(SCOPES))
+async def test_each_scope_opens_exactly_its_operations(tmp_path, scope):
+    """A03."""
+    async with keyed(tmp_path, says("hello")) as (s, holders):
+        headers = holders.headers(scope, user="ann")
+        await s.server.access.refresh()
+        for name, operation in GUARDED.items():
+            wanted = operation.access.scope
+            allowed = wanted in (None, scope) or (scope == ADMIN and wanted in OF_ONE_USER)
+            status, body, answered = await request(s, operation, headers)
+            if name == "POST /copilotkit" and scope not in (CHAT, ADMIN):
+                allowed, wanted = False, CHAT
+            if allowed:
+                assert status in (200, 204, 404), (name, body)
+            else:
+                assert status == 403, (name, body)
+                assert json.loads(body)["reason"] == "insufficient-scope"
+                assert f'error="insufficient_scope", scope="{wanted}"' in answered["WWW-Authenticate"]
+
+
+CLIENTS = ("the owner", "another user of the tenant", "another tenant, same name", "admin of another tenant")
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+@pytest.mark.req("T10")
+async def test_only_the_owner_gets_at_what_is_there(tmp_path, client):
+    """A42 to A49, generated from the route table: a new route with an id is in it by itself."""
+    canary = "xyzzy-canary"
+    gate = Gate()
+    async with keyed(tmp_path, says(f"{canary} b", pause=gate), says("other")) as (s, holders):
+        ann = holders.headers(user="ann", tenant="acme")
+        headers = {
+            "the owner": ann,
+            "another user of the tenant": holders.headers(user="eve", tenant="acme"),
+            "another tenant, same name": holders.headers(user="ann", tenant="other"),
+            "admin of another tenant": holders.headers(ADMIN, CHAT, user="root", tenant="other"),
+        }[client]
+        await s.server.access.refresh()
+        held = await s.post(ask(canary, thread=SESSION, run=RUN), **ann)
+        await read_to(held, "TEXT_MESSAGE_CONTENT")
+        found = {}
+        for name, operation in GUARDED.items():
+            if operation.path_parameters and operation.method == "GET" and "{version}" not in operation.path:
+                if "events" in operation.path and client == "the owner":
+                    continue  # follows the run, which has not ended
+                status, body, _ = await request(s, operation, headers)
+                found[name] = status
+                assert (canary.encode() in body) is (client == "the owner" and "sessions" in name), name
+        assert set(found.values()) == ({200} if client == "the owner" else {404}), found
+        for operation in GUARDED.values():
+            if operation.path_parameters and operation.method != "GET" and client != "the owner":
+                _, body, _ = await request(s, operation, headers)
+                assert canary.encode() not in body
+        gate.open.set()
+        assert b"RUN_FINISHED" in await held.read()  # neither stopped nor deleted
+        async with s.get(f"/sessions/{SESSION}", **ann) as answer:
+            assert (await answer.json())["message_count"] == 2
+
+
+async def test_an_admin_sees_the_users_of_its_tenant_and_that_is_logged(tmp_path, caplog):
+    """A49."""
+    async with keyed(tmp_path) as (s, holders):
+        ann = holders.headers(user="ann", tenant="acme")
+        key_id, keyed_user = holders.create(tenant="acme")
+        admin = holders.headers(ADMIN, user="root", tenant="acme")
+        await s.server.access.refresh()
+        for headers in (ann, keyed_user):
+            async with s.post(ask(thread=SESSION), **headers) as answer:
+                await answer.read()
+        for name in ("ann", f"key:{key_id}"):
+            async with s.get(f"/sessions/{SESSION}", **admin, **{"X-HoloDeck-User": name}) as answer:
+                assert answer.status == 200
+        async with s.get(f"/sessions/{SESSION}", **admin) as answer:
+            assert answer.status == 404
+        lines = [record.details for record in caplog.records if record.message == "admin_access"]
+        assert [(line["user"], line["owner"]) for line in lines] == [("root", "ann"), ("root", f"key:{key_id}")]
+
+
+async def test_act_as_names_the_user_in_its_own_tenant(tmp_path):
+    async with keyed(tmp_path) as (s, holders):
+        backend = holders.headers("act-as", CHAT, "sessions:read", user="backend", tenant="acme")
+        bob = holders.headers(user="bob", tenant="acme")
+        await s.server.access.refresh()
+        async with s.post(ask(thread=SESSION), **backend, **{"X-HoloDeck-User": "bob"}) as answer:
+            assert answer.status == 200
+            await answer.read()
+        async with s.get(f"/sessions/{SESSION}", **bob) as answer:
+            assert answer.status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "scope"),
+    [("info", CHAT), ("agent/run", CHAT), ("agent/connect", "runs:read"), ("agent/stop", "runs:stop")],
+)
+async def test_copilotkits_single_route_asks_by_its_method(tmp_path, method, scope):
+    """A04."""
+    async with keyed(tmp_path) as (s, holders):
+        call = {"method": method, "params": {"agentId": "default", "threadId": "t"}, "body": ask()}
+        for mine in ("chat", "runs:read", "runs:stop"):
+            headers = holders.headers(mine)
+            await s.server.access.refresh()
+            async with s.post(call, "/copilotkit", **headers) as answer:
+                assert answer.status == (200 if mine == scope else 403)
+        for wrong in ({"method": "unknown"}, {}):
+            async with s.post(wrong, "/copilotkit") as answer:
+                assert answer.status == 401
+            async with s.post(wrong, "/copilotkit", **headers) as answer:
+                assert answer.status == 422
+
+
+async def test_approving_needs_its_own_scope(tmp_path):
+    """A05."""
+    tools = PlainTools(frozenset({"delete"}), delete=echo)
+    async with keyed(tmp_path, calls(("delete", "{}")), says("done"), tools=tools) as (s, holders):
+        chats = holders.headers(CHAT, user="ann")
+        approves = holders.headers(CHAT, APPROVE, user="ann")
+        await s.server.access.refresh()
+        async with s.post(ask("delete it", thread=SESSION), **chats) as answer:
+            (interrupt,) = frames(await answer.read())[-1][1]["outcome"]["interrupts"]
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+        agui = ask(thread=SESSION, resume=resume)
+        rest = {"session_id": SESSION, "resume": [{"interrupt_id": interrupt["id"], "approved": True}]}
+        single = {"method": "agent/run", "params": {"agentId": "default"}, "body": agui}
+        ways = {"/awp": agui, "/copilotkit/agent/default/run": agui, "/copilotkit": single, "/agent/tester/chat": rest, "/agent/tester/chat/stream": rest}  # fmt: skip
+        for path, body in ways.items():
+            async with s.post(body, path, **chats) as answer:
+                assert answer.status == 403, path
+                assert 'scope="approve"' in answer.headers["WWW-Authenticate"]
+        assert tools.called == []
+        async with s.post(rest, "/agent/tester/chat", **approves) as answer:
+            assert answer.status == 200
+        assert tools.called != []
+
+
+BAD = {
+    "unknown": ({"Authorization": "Bearer hdk_nonsense"}, 401, "invalid_token", "This key is not valid."),
+    "basic": ({"Authorization": "Basic abc"}, 401, "invalid_token", "This credential is not valid."),
+    "two": ({"Authorization": "Bearer a", "X-Api-Key": "b"}, 400, "invalid_request", "Send exactly one credential"),
+}
+
+
+@pytest.mark.parametrize("case", BAD)
+async def test_bad_credentials_are_answered_with_a_challenge(tmp_path, case):
+    headers, status, code, words = BAD[case]
+    async with keyed(tmp_path) as (s, _), s.get("/me", **headers) as answer:
+        assert answer.status == status
+        assert answer.headers["WWW-Authenticate"] == f'Bearer realm="tester", error="{code}"'
+        assert words in (await answer.json(content_type=None))["detail"]
+
+
+async def test_an_expired_key_says_so(tmp_path):
+    from datetime import UTC, datetime, timedelta
+
+    async with keyed(tmp_path) as (s, holders):
+        headers = holders.headers(expires=datetime.now(UTC) - timedelta(hours=1))
+        await s.server.access.refresh()
+        async with s.get("/me", **headers) as answer:
+            assert 'error_description="expired"' in answer.headers["WWW-Authenticate"]
+
+
+async def test_a_key_in_the_url_is_refused_and_not_repeated(tmp_path):
+    """A12."""
+    async with keyed(tmp_path) as (s, holders):
+        key = holders.headers()["Authorization"].removeprefix("Bearer ")
+        async with s.get(f"/me?api_key={key}") as answer:
+            assert answer.status == 400
+            assert key not in await answer.text()
+
+
+async def test_who_am_i(tmp_path):
+    async with keyed(tmp_path) as (s, holders):
+        key_id, headers = holders.create(CHAT, user="ann", tenant="acme")
+        await s.server.access.refresh()
+        async with s.get("/me", **headers) as answer:
+            told = await answer.json()
+            assert answer.headers["Cache-Control"] == "no-store"
+        expected = {"tenant": "acme", "user": "ann", "scopes": ["chat"], "via": "api_key", "credential_id": key_id}
+        assert {name: told[name] for name in expected} == expected
+
+
+async def test_health_for_strangers_is_a_word(tmp_path):
+    """A08."""
+    async with keyed(tmp_path) as (s, holders):
+        full = holders.headers(METRICS)
+        await s.server.access.refresh()
+        for path in ("/health", "/ready"):
+            for headers in ({}, {"Authorization": "Bearer hdk_wrong"}, holders.headers(CHAT)):
+                async with s.get(path, **headers) as answer:
+                    assert (answer.status, await answer.json()) == (200, {"status": "healthy"})
+            async with s.get(path, **full) as answer:
+                assert "agent_name" in await answer.json()
+        async with s.get("/") as answer:
+            assert "agent" not in await answer.json()
+
+
+async def test_what_the_file_opens_is_open(tmp_path):
+    async with keyed(tmp_path, public=frozenset({"openapi", "metrics", "capabilities"})) as (s, _):
+        for path, status in (("/openapi.json", 200), ("/metrics", 200), ("/awp/capabilities", 200), ("/health", 401)):
+            async with s.get(path) as answer:
+                assert answer.status == status, path
+
+
+async def test_openapi_and_the_gate_say_the_same(tmp_path):
+    """A01: the table is the router's own."""
+    async with keyed(tmp_path, public=frozenset({"openapi"})) as (s, _):
+        async with s.get("/openapi.json") as answer:
+            document = await answer.json()
+        assert set(document["components"]["securitySchemes"]) == {"bearer", "apiKey"}
+        for path, methods in document["paths"].items():
+            for method, told in methods.items():
+                access = OPERATIONS[f"{method.upper()} {path}"].access
+                roles = [access.scope] if access.scope else []
+                open_to_all = access.kind in ("static", "open")
+                assert told["security"] == ([] if open_to_all else [{"bearer": roles}, {"apiKey": roles}]), path
+    async with served(settings=settings()) as s, s.get("/openapi.json") as answer:
+        assert "securitySchemes" not in (await answer.json())["components"]
+
+
+async def test_a_refused_client_need_not_send_its_body(tmp_path):
+    async with keyed(tmp_path) as (s, _):
+        reader, writer = await s.connect()
+        writer.write(b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: 1000\r\nExpect: 100-continue\r\n\r\n")  # fmt: skip
+        head = await asyncio.wait_for(reader.readuntil(b"\r\n"), 30)
+        assert head.startswith(b"HTTP/1.1 401")
+        writer.close()
+
+
+async def test_a_revoked_key_ends_its_streams_and_runs(tmp_path):
+    """A16."""
+    gate = Gate()
+    turns = [says("a b", pause=gate) for _ in range(8)]
+    async with keyed(tmp_path, *turns) as (s, holders):
+        key_id, doomed = holders.create(user="ann")
+        other = holders.headers(user="ann")
+        await s.server.access.refresh()
+        streams = [await s.post(ask(thread=f"t{n}", run=f"r{n}"), **doomed) for n in range(5)]
+        kept = await s.post(ask(thread="kept", run="kept"), **other)
+        for stream in (*streams, kept):
+            await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        reader = await s.get("/runs/kept/events", **doomed)
+        await read_to(reader, "TEXT_MESSAGE_CONTENT")
+        holders.revoke(key_id)
+        for stream in streams:
+            _, last = frames(await asyncio.wait_for(stream.read(), 30))[-1]
+            assert (last["type"], last["code"]) == ("RUN_ERROR", "unauthorized")
+        with pytest.raises(aiohttp.ClientError):  # the connection is cut
+            await asyncio.wait_for(reader.read(), 30)
+        async with s.get("/me", **doomed) as answer:
+            assert answer.status == 401
+        gate.open.set()
+        assert b"RUN_FINISHED" in await kept.read()
+        await until(lambda: not s.server.gate._open)
+
+
+async def test_a_thousand_wrong_keys_are_a_few_lines(tmp_path, caplog):
+    """A13."""
+    async with keyed(tmp_path, attempts=30) as (s, holders):
+        good = holders.headers(user="ann")
+        await s.server.access.refresh()
+        statuses = []
+        for _ in range(100):
+            async with s.get("/me", Authorization="Bearer hdk_wrong") as answer:
+                statuses.append(answer.status)
+        assert statuses == [401] * 30 + [429] * 70
+        async with s.get("/me", **good) as answer:
+            assert answer.status == 200
+        lines = [record for record in caplog.records if record.message == "auth_refused"]
+        assert [line.details["reason"] for line in lines] == ["malformed", "limited"]
+        s.server.gate.audit._sum_up((lines[0].details["address"], "malformed"))
+        assert caplog.records[-1].details["count"] == 29
+
+
+async def test_a_missing_scope_is_logged_with_its_principal(tmp_path, caplog):
+    async with keyed(tmp_path) as (s, holders):
+        headers = holders.headers(METRICS, user="ann", tenant="acme")
+        await s.server.access.refresh()
+        async with s.get("/sessions/x", **headers) as answer:
+            assert answer.status == 403
+        (line,) = [record.details for record in caplog.records if record.message == "auth_denied"]
+        assert (line["user"], line["tenant"], line["scope"]) == ("ann", "acme", "sessions:read")
+
+
+async def test_metrics_name_no_users(tmp_path):
+    """A52."""
+    async with keyed(tmp_path, says("x")) as (s, holders):
+        watcher = holders.headers(METRICS)
+        users = [holders.headers(user=f"user-{n}", tenant=f"tenant-{n}") for n in range(20)]
+        await s.server.access.refresh()
+        for _ in range(2):
+            async with s.get("/me", **users[0]) as answer, s.get("/metrics", **watcher) as figures:
+                before = len(await figures.text())
+        for headers in users:
+            async with s.get("/me", **headers) as answer:
+                assert answer.status == 200
+        async with s.get("/metrics", **watcher) as answer:
+            page = await answer.text()
+        assert "user-" not in page
+        assert "tenant-" not in page
+        assert "holodeck_auth_total" in page
+        assert len(page) < before + 50
+
+
+async def test_without_auth_everyone_may_do_everything():
+    async with served(settings=settings(), access=Authenticator()) as s:
+        async with s.get("/me") as answer:
+            assert (await answer.json())["user"] == "anonymous"
+        async with s.get("/health") as answer:
+            assert "agent_name" in await answer.json()
+
+
+async def test_the_tenant_reaches_the_tools(tmp_path):
+    seen = []
+
+    async def note(arguments, context):
+        seen.append((context.tenant, context.user_id))
+        return await echo(arguments, context)
+
+    async with keyed(tmp_path, calls(("note", "{}")), says("done"), tools=PlainTools(note=note)) as (s, holders):
+        headers = holders.headers(user="ann", tenant="acme")
+        await s.server.access.refresh()
+        async with s.post({"message": "hi"}, "/agent/tester/chat", **headers) as answer:
+            assert answer.status == 200
+    assert seen == [("acme", "ann")]
+
+
+async def test_the_credential_reaches_no_tool_and_no_model(tmp_path):
+    """A73."""
+    async with keyed(tmp_path, says("hi")) as (s, holders):
+        headers = holders.headers(user="ann")
+        await s.server.access.refresh()
+        async with s.post(ask(), **headers) as answer:
+            body = await answer.text()
+        secret = headers["Authorization"].removeprefix("Bearer ")
+        assert secret not in body
+        assert secret not in str(s.model.prompts)
+
+
+def test_keys_of_a_test_are_real(tmp_path):
+    assert KeyHolders(tmp_path / "k.json").headers()["Authorization"].startswith("Bearer hdk_")
