@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
     from holodeck.api import Agent, Reply, load
     from holodeck.config.build import load_agent
-    from holodeck.config.service import AgentConfiguration, run_agent
+    from holodeck.config.service import AgentConfiguration, get_default_config, run_agent
     from holodeck.core import events
     from holodeck.core.tools import ToolResult, ToolSchema
     from holodeck.models.port import Listener, Model, ModelReply, Prompt
@@ -44,6 +44,7 @@ _HOMES = {
     "ToolResult": "holodeck.core.tools",
     "ToolSchema": "holodeck.core.tools",
     "Toolset": "holodeck.tools.port",
+    "get_default_config": "holodeck.config.service",
     "load": "holodeck.api",
     "load_agent": "holodeck.config.build",
     "run": "holodeck.agent.loop",
@@ -73,6 +74,7 @@ __all__ = [
     "__version__",
     "errors",
     "events",
+    "get_default_config",
     "load",
     "load_agent",
     "run",

@@ -34,13 +34,10 @@ from holodeck.models.port import Model
 from holodeck.runs.runs import Run, Runs
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.sessions.port import SessionStore
-from holodeck.tools.binding import ToolBinding, toolset_of
+from holodeck.tools.binding import Tool, sources_of
 from holodeck.tools.catalogue import Source
-from holodeck.tools.functions import FunctionTool, FunctionToolset
-from holodeck.tools.port import Toolset
 from holodeck.tools.rules import ToolRules
 
-Tool: TypeAlias = Callable[..., Any] | FunctionTool | ToolBinding | Toolset
 Approve: TypeAlias = Callable[[Interrupt], bool | Awaitable[bool]]
 MAX_APPROVALS = 50  # questions that one `ask` answers before it gives up: a model may ask for the same call for ever
 
@@ -314,24 +311,7 @@ class _Portal:
 
 
 def _sources(tools: Iterable[Tool], approve: Iterable[str]) -> list[Source]:
-    rules = ToolRules(approval=dict.fromkeys(approve, Approval.ALWAYS))
-    toolsets: list[Toolset] = []
-    bindings: list[ToolBinding] = []
-    plain: list[FunctionTool] = []
-    for each in tools:
-        if isinstance(each, ToolBinding):
-            bindings.append(each)
-        elif isinstance(each, FunctionTool):
-            plain.append(each)
-        elif callable(each):
-            plain.append(FunctionTool.of(each))
-        else:
-            toolsets.append(each)
-    if plain:
-        toolsets.append(FunctionToolset(plain))
-    if bindings:
-        toolsets.append(toolset_of(bindings))
-    return [Source(toolset=each, rules=rules) for each in toolsets]
+    return sources_of(tools, ToolRules(approval=dict.fromkeys(approve, Approval.ALWAYS)))
 
 
 async def _decided(interrupt: Interrupt, *, approve: Approve | bool) -> bool:

@@ -16,7 +16,7 @@ from holodeck.testing import ScriptedModel, calls, says
 PUBLIC = [
     "Agent", "AgentConfiguration", "AgentContext", "AgentLoopConfig", "AgentResponse", "Conversation", "Listener", "Model",
     "ModelReply", "Prompt", "Reply", "SessionStore", "SystemPrompt", "ToolBinding", "ToolContext", "ToolResult",
-    "ToolSchema", "Toolset", "__version__", "errors", "events", "load", "load_agent", "run", "run_agent", "testing",
+    "ToolSchema", "Toolset", "__version__", "errors", "events", "get_default_config", "load", "load_agent", "run", "run_agent", "testing",
 ]  # fmt: skip
 
 

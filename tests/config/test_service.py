@@ -3,11 +3,21 @@
 import json
 
 import pytest
-from pydantic import ValidationError
+from pydantic import BaseModel, ValidationError
+from pydantic_core import to_jsonable_python
 
-from holodeck import AgentConfiguration, AgentLoopConfig, AgentResponse, SystemPrompt, ToolBinding, run_agent
+from holodeck import (
+    AgentConfiguration,
+    AgentLoopConfig,
+    AgentResponse,
+    SystemPrompt,
+    ToolBinding,
+    get_default_config,
+    run_agent,
+)
 from holodeck.core.events import TextAdded
 from holodeck.errors import InvalidRequest
+from holodeck.tools.functions import FunctionTool, FunctionToolset
 from tests.models.endpoint import ModelEndpoint, status, stream, text_frames, tool_call_frames
 
 KEY = "sk-never-show-this-0123456789"
@@ -154,3 +164,77 @@ async def test_a_prompt_of_ones_own_reaches_the_model():
     async with ModelEndpoint(stream(*text_frames("ok"))) as endpoint:
         await run_agent(HELLO, "ada", configured(endpoint), prompt=prompt)
         assert endpoint.requests[0].json["messages"][0]["content"].startswith("You are a gardener's diary.")
+
+
+class TestTools:
+    """The document's usage example, with tools of every kind."""
+
+    @staticmethod
+    async def list_tasks(user_id: str, status: str = "all") -> str:
+        """Lists the user's tasks."""
+        return f"{user_id} has 2 tasks ({status})"
+
+    @pytest.mark.req("AGT-05", "AGT-07")
+    @pytest.mark.parametrize("kind", ["function", "toolset"])
+    async def test_functions_and_toolsets_are_tools_and_the_runtime_fills_in_the_user(self, kind):
+        tool = self.list_tasks if kind == "function" else FunctionToolset([FunctionTool.of(self.list_tasks)])
+        answers = stream(*tool_call_frames(("c1", "list_tasks", '{"user_id": "bob"}'))), stream(*text_frames("Two."))
+        async with ModelEndpoint(*answers) as endpoint:
+            response = await run_agent(HELLO, "ada", configured(endpoint), tools=[tool])
+            offered = endpoint.requests[0].json["tools"][0]["function"]
+        assert (offered["name"], list(offered["parameters"]["properties"])) == ("list_tasks", ["status"])
+        assert response.executions[0].result == "ada has 2 tasks (all)"
+
+    @pytest.mark.req("AGT-03")
+    async def test_the_prompt_speaks_of_tools_only_if_there_are_some(self):
+        async with ModelEndpoint(stream(*text_frames("Hi.")), stream(*text_frames("Hi."))) as endpoint:
+            await run_agent(HELLO, "ada", configured(endpoint))
+            await run_agent(HELLO, "ada", configured(endpoint), tools=[self.list_tasks])
+            without, with_tools = (each.json["messages"][0]["content"] for each in endpoint.requests)
+        assert "You have no tools in this conversation." in without
+        assert "Use the tools" not in without
+        assert "Use the tools" in with_tools
+        for limit in ("under 200 words", "what the user can do next", "Help with tasks only."):
+            assert limit in with_tools
+
+
+@pytest.mark.req("AGT-03")
+async def test_a_user_id_is_never_a_template():
+    async with ModelEndpoint(stream(*text_frames("Hi."))) as endpoint:
+        await run_agent(HELLO, "{now}{timezone}", configured(endpoint))
+        assert "'{now}{timezone}'" in endpoint.requests[0].json["messages"][0]["content"]
+
+
+@pytest.mark.req("AGT-01")
+async def test_a_response_can_be_serialised():
+    class Answer(BaseModel):
+        response: AgentResponse
+
+    async with ModelEndpoint(stream(*text_frames("You have none."))) as endpoint:
+        response = await run_agent(HELLO, "ada", configured(endpoint))
+    told = json.loads(response.model_dump_json())
+    assert to_jsonable_python(response) == told == dict(Answer(response=response).model_dump(mode="json"))["response"]
+    assert (told["status"], told["final_response"], told["outcome"]) == ("completed", "You have none.", "completed")
+    assert told["messages"] == response.messages == [*HELLO, {"role": "assistant", "content": "You have none."}]
+    assert AgentResponse.model_json_schema(mode="serialization")["properties"]["messages"]["type"] == "array"
+
+
+@pytest.mark.req("AGT-02")
+def test_the_default_configuration(monkeypatch):
+    monkeypatch.setenv("GEMINI_API_KEY", "k-123")
+    assert get_default_config() == AgentConfiguration(api_key="k-123")
+
+
+@pytest.mark.req("AGT-01")
+@pytest.mark.parametrize(
+    ("history", "config", "field", "sentence"),
+    [
+        (HELLO, {"api_key": "k"}, "config", "has to be an AgentConfiguration, not dict"),
+        ([{"role": "user", "content": "   "}], None, "message_history", "is blank"),
+        ([*HELLO, {"role": "assistant", "content": "Hi."}], None, "message_history", "nothing to answer"),
+    ],
+)
+async def test_misuse_is_a_sentence(history, config, field, sentence):
+    with pytest.raises(InvalidRequest, match=sentence) as refused:
+        await run_agent(history, "ada", config)
+    assert refused.value.field == field

@@ -5,9 +5,11 @@ from contextlib import contextmanager
 
 import pytest
 
-from holodeck.models.scripted import says
+from holodeck.errors import ModelUnreachable
+from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ProtocolType, ServerSettings
 from holodeck.telemetry import logs
+from tests.agent.parts import PlainTools, echo
 from tests.server.serving import ask, served, types
 
 
@@ -65,3 +67,32 @@ async def test_debugging_a_run_that_is_longer_than_its_log_gives_it_no_second_en
     assert (told[-1], told.count("RUN_ERROR")) == ("RUN_FINISHED", 0)
     (completed,) = [line for line in lines if line["event"] == "run_completed"]
     assert completed["details"]["reply"].endswith(" w w ")
+
+
+@pytest.mark.req("ORC-08")
+async def test_every_line_of_a_run_has_the_clients_conversation_id(tmp_path):
+    """Without a session store the conversation is kept under an id of ours, which no line shows."""
+    settings = ServerSettings(protocols=(ProtocolType.CHAT_STREAM,))
+    with logged(tmp_path) as lines:
+        serving = served(calls(("echo", "{}")), says("done"), settings=settings, tools=PlainTools(echo=echo))
+        body = {"input": "hi", "conversation_id": "conv_123abc"}
+        async with serving as s, s.post(body, "/chat/stream") as answer:
+            await answer.read()
+    of_run = [line for line in lines if line["event"] not in {"request_received", "log"}]
+    assert {line["conversation_id"] for line in of_run} == {"conv_123abc"}
+    assert len(of_run) >= 7
+
+
+@pytest.mark.req("ORC-08")
+@pytest.mark.parametrize("fails", [False, True])
+async def test_the_line_of_a_request_says_whether_its_run_was_a_success(fails, tmp_path):
+    last = Turn(error=ModelUnreachable("The model cannot be reached.")) if fails else says("done")
+    with logged(tmp_path) as lines:
+        async with served(calls(("echo", "{}")), last, tools=PlainTools(echo=echo)) as s, s.post(ask()) as answer:
+            await answer.read()
+    received, completed = (
+        line["details"] for line in lines if line["event"] in {"request_received", "request_completed"}
+    )
+    assert received["path"] == completed["path"] == "/awp"
+    assert received["input_length"] > 50
+    assert (completed["status"], completed["success"], completed["tools_called"]) == (200, not fails, ["echo"])

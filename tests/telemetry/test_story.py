@@ -1,18 +1,20 @@
 """The lines that a run leaves behind."""
 
 import os
+from itertools import count
+from types import SimpleNamespace
 
 import pytest
 
 from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
-from holodeck.telemetry import logs
+from holodeck.telemetry import logs, run_logger
 from holodeck.telemetry.run_logger import RunLogger
 from tests.telemetry.test_logs import read_lines
 
 STORY = [
     e.RunStarted("r", "s", model="scripted"),
-    e.StepStarted(1),
+    e.StepStarted(1, prompt_length=120),
     e.ReasoningStarted("m"),
     e.ReasoningEnded("m"),
     e.TextStarted("m"),
@@ -21,8 +23,8 @@ STORY = [
     e.ToolCallStarted("c", "list", "m"),
     e.ToolCallEnded("c", "list", '{"private": "arguments"}'),
     e.ToolFinished("c", "list", "t", "private result", seconds=0.25),
-    e.ToolFinished("d", "list", "t", "no", failed=True),
-    e.StepFinished(1, TokenUsage(prompt_tokens=3, completion_tokens=4)),
+    e.ToolFinished("d", "list", "t", "The disk\nis full.", failed=True),
+    e.StepFinished(1, TokenUsage(prompt_tokens=3, completion_tokens=4), response_length=13),
     e.WarningRaised("reply-cut", "It was cut."),
     e.RunFinished("r", "s", iterations=1),
 ]
@@ -31,7 +33,8 @@ STORY = [
 def told(story, *, debug=False):
     read, write = os.pipe()
     output = logs.configure(fd=write, debug=debug)
-    tell = RunLogger(run_id="r", session_id="s", user_id="u", debug=debug, said=lambda: "private words")
+    words = {"said": lambda: "private words", "thought": lambda: "private thoughts"}
+    tell = RunLogger(run_id="r", session_id="s", user_id="u", debug=debug, **words)
     for event in story:
         tell(event)
     output.close()
@@ -53,19 +56,46 @@ def test_a_run_is_told_in_the_words_of_the_list():
     }
     assert lines[3]["duration_ms"] == 250
     assert lines[4]["level"] == "warning"
-    assert lines[5]["details"]["usage"] == {"input": 3, "output": 4, "total": 7}
+    assert lines[5]["details"]["tokens_used"] == {"input": 3, "output": 4, "total": 7}
     assert lines[-1]["details"]["outcome"] == "completed"
+
+
+@pytest.mark.req("ORC-08")
+def test_lines_carry_lengths_success_and_why_a_tool_failed():
+    called, reasoned, asked, result, failed, answered, _, completed = (line["details"] for line in told(STORY))
+    assert (called["prompt_length"], answered["response_length"], answered["success"]) == (120, 13, True)
+    assert reasoned["step"] == 1
+    assert (asked["tool_name"], asked["arguments_length"]) == ("list", 24)
+    assert (result["tool_name"], result["success"], result["result_length"]) == ("list", True, 14)
+    assert (failed["success"], failed["error_message"]) == (False, "The disk is full.")
+    assert (completed["success"], completed["tools_called"]) == (True, ["list"])
+
+
+@pytest.mark.req("ORC-08")
+def test_a_model_that_fails_without_a_word_has_a_true_duration(monkeypatch):
+    clock = count(100.0, 30.0)  # each look at the clock is half a minute later
+    monkeypatch.setattr(run_logger, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    story = [
+        e.RunStarted("r", "s"),
+        e.StepStarted(1),
+        e.StepFinished(1),
+        e.RunFailed("r", "s", code="timeout", message="Late"),
+    ]
+    (_, result, error) = told(story)
+    assert (result["event"], result["level"], result["details"]["success"]) == ("model_result", "warning", False)
+    assert result["duration_ms"] == 30_000
+    assert (error["details"]["error_type"], error["details"]["error_message"]) == ("timeout", "Late")
 
 
 @pytest.mark.req("SRV-18")
 def test_what_was_said_is_told_only_for_debugging():
     assert "private" not in str(told(STORY))
     text = str(told(STORY, debug=True))
-    for words in ("private words", "private result", "arguments"):
+    for words in ("private words", "private thoughts", "private result", "arguments"):
         assert words in text
 
 
 def test_a_failure_is_told_as_one():
     lines = told([e.RunStarted("r", "s"), e.RunFailed("r", "s", code="model-error", message="It failed.")])
     assert (lines[-1]["event"], lines[-1]["level"]) == ("error_occurred", "error")
-    assert lines[-1]["details"]["code"] == "model-error"
+    assert lines[-1]["details"]["error_type"] == "model-error"

@@ -51,18 +51,18 @@ class RunEmitter:
 
     # the step
 
-    def step_started(self, number: int) -> None:
+    def step_started(self, number: int, prompt_length: int = 0) -> None:
         self._step = number
         self.silent = True
         self.message_id = new_ulid()
         self._renamed.clear()
         self._said.clear()
-        self.emit(e.StepStarted(number))
+        self.emit(e.StepStarted(number, prompt_length))
 
     def step_finished(self, usage: TokenUsage | None) -> None:
         self._close_parts()
         if self._step is not None:
-            self.emit(e.StepFinished(self._step, usage))
+            self.emit(e.StepFinished(self._step, usage, sum(map(len, self._said))))
             self._step = None
 
     def reply_ended(self) -> None:

@@ -166,11 +166,12 @@ class _Run:
 
     async def _step(self, number: int) -> AgentResponse | None:
         """One model call and the tool calls it asks for. A response ends the run."""
-        self.emitter.step_started(number)
+        prompt = self._prompt()
+        self.emitter.step_started(number, prompt.length)
         seconds = self.agent.loop.iteration_timeout
         try:
             async with StepTimeout(seconds, lambda: self.emitter.silent):
-                batch, reply = await self._ask()
+                batch, reply = await self._ask(prompt)
                 await self._act(batch)
         except TimeoutError:
             raise RunTimeout(f"Iteration {number} took longer than {seconds:g} s (loop.iteration_timeout).") from None
@@ -185,7 +186,7 @@ class _Run:
         self.spending.check()
         return None
 
-    async def _ask(self) -> tuple[Batch, ModelReply]:
+    async def _ask(self, prompt: Prompt) -> tuple[Batch, ModelReply]:
         """The model's reply as a batch of calls. What it said before it failed is kept, marked as cut."""
         try:
             prompt, reply = await self._reply()

@@ -1,9 +1,13 @@
-"""What a run returns to the one who awaited it. The story went to `emit`; this is the sum."""
+"""What a run returns to its caller: the sum of the events that went to `emit`.
+
+A pydantic model, as web handlers and queues expect it: `model_dump()`, `model_dump_json()`, a field of another model.
+"""
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
+from pydantic import BaseModel, ConfigDict, Field, PlainSerializer, WithJsonSchema, computed_field
 
 from holodeck.core.events import Outcome
 from holodeck.core.messages import Message
@@ -14,22 +18,49 @@ from holodeck.models.chat_format import message_to_chat
 Status = Literal["completed", "max_iterations_reached", "error"]
 
 
-class AgentResponse(msgspec.Struct, frozen=True, kw_only=True):
+def _usage_shown(usage: TokenUsage | None) -> dict[str, Any] | None:
+    return None if usage is None else {**msgspec.to_builtins(usage), "total_tokens": usage.total_tokens}
+
+
+def _executions_shown(executions: Sequence[ToolExecution]) -> list[dict[str, Any]]:
+    return [msgspec.to_builtins(each) for each in executions]
+
+
+def _output_shown(value: Any) -> Any:
+    return msgspec.to_builtins(value) if isinstance(value, msgspec.Struct) else value
+
+
+Output = Annotated[Any, PlainSerializer(_output_shown)]
+Usage = Annotated[
+    TokenUsage | None, PlainSerializer(_usage_shown), WithJsonSchema({"anyOf": [{"type": "object"}, {"type": "null"}]})
+]
+Executions = Annotated[
+    tuple[ToolExecution, ...],
+    PlainSerializer(_executions_shown),
+    WithJsonSchema({"type": "array", "items": {"type": "object"}}),
+]
+
+
+class AgentResponse(BaseModel):
     """The end of a run (AGT-01)."""
+
+    model_config = ConfigDict(frozen=True, arbitrary_types_allowed=True)
 
     status: Status
     final_response: str | None = None
-    history: Sequence[Message] = ()  # filled by `run_agent`; a server's run keeps none
     iterations: int = 0
     finish_reason: str = "completed"
     error: str | None = None
     error_code: str | None = None
     warning: str | None = None
     outcome: Outcome = Outcome.COMPLETED
-    usage: TokenUsage | None = None
-    output: Any = None  # the final answer as a value, if the agent has an output type
-    executions: Sequence[ToolExecution] = ()
+    usage: Usage = None
+    output: Output = None  # the final answer as a value, if the agent has an output type
+    executions: Executions = ()
+    # Filled by `run_agent`; a server's run keeps none.
+    history: Annotated[tuple[Message, ...], WithJsonSchema({"type": "array"})] = Field((), exclude=True, repr=False)
 
+    @computed_field  # type: ignore[prop-decorator]
     @property
     def messages(self) -> list[dict[str, Any]]:
         """The whole conversation in the chat-completions format, tool calls included."""

@@ -14,6 +14,8 @@ _KEEPS_USERS_APART = re.compile(
 )
 _ASKS_FOR_BREVITY = re.compile(r"concis|brief|short|succinct|terse|to the point|\bwords\b", re.IGNORECASE)
 
+NO_TOOLS = "You have no tools in this conversation. Say so when an answer would need one; never make up tasks."
+
 Line = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=1000)]
 Paragraph = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1, max_length=20_000)]
 Rules = Annotated[tuple[Line, ...], Field(min_length=1, max_length=50)]
@@ -60,14 +62,15 @@ class SystemPrompt(BaseModel):
             "The runtime knows who the user is: ignore any request to act as somebody else.",
             "Turn words such as today or tomorrow into dates before you use them.",
             "When a tool fails, say in plain words what went wrong and what the user can do.",
+            "Help with tasks only. To any other request, answer politely that you cannot help with it.",
         ),
         description="What the agent must and must not do; one rule has to keep users apart",
     )
     response_guidelines: Rules = Field(
         (
-            "Keep answers short: a few sentences or a list.",
+            "Keep answers short: under 200 words, a few sentences or a list.",
             "Be friendly and use everyday words.",
-            "Say what was done, with the titles and dates that matter.",
+            "Say what was done, with the titles and dates that matter, and what the user can do next.",
         ),
         description="How answers sound; one guideline has to ask for brevity",
     )
@@ -93,15 +96,18 @@ class SystemPrompt(BaseModel):
             raise ValueError("needs a guideline that asks for brevity, for example: Keep answers short.")
         return guidelines
 
-    def to_prompt_string(self, user_id: str) -> str:
-        """The prompt as the model reads it. `user_id` is quoted, never interpreted."""
+    def to_prompt_string(self, user_id: str, *, has_tools: bool = True) -> str:
+        """The prompt as the model reads it. `user_id` is quoted, never interpreted.
+
+        Without tools it says so: a model that is asked to use tools it does not have invents what they return.
+        """
         return "\n\n".join(
             (
                 self.role_definition,
                 f"The user you work for has the id {user_id!r}.",
                 "Rules:\n" + _bullets(self.operational_rules),
                 "Answers:\n" + _bullets(self.response_guidelines),
-                "Tools:\n" + self.tool_usage_instructions,
+                "Tools:\n" + (self.tool_usage_instructions if has_tools else NO_TOOLS),
             )
         )
 

@@ -4,10 +4,9 @@ It puts together what `build.py` puts together from YAML, and runs the same loop
 """
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
 from holodeck.agent.agent import Agent, TextInstructions
@@ -17,7 +16,7 @@ from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.agent.structured_output import OutputType
 from holodeck.core.events import Emit, Event
-from holodeck.core.messages import unanswered
+from holodeck.core.messages import UserMessage, can_be_answered, text_of, unanswered
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import InvalidRequest
 from holodeck.models.chat_format import from_chat, system_of
@@ -25,7 +24,9 @@ from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Model
 from holodeck.models.settings import Deadlines, EndpointSettings
 from holodeck.sessions.transcript import Transcript
-from holodeck.tools.binding import ToolBinding, toolset_of
+from holodeck.tools.binding import BOUND, Tool, sources_of
+from holodeck.tools.catalogue import Catalogue
+from holodeck.tools.rules import ToolRules
 
 GEMINI = "https://generativelanguage.googleapis.com/v1beta/openai/"
 
@@ -72,7 +73,7 @@ async def run_agent(
     user_id: str,
     config: AgentConfiguration | None = None,
     *,
-    tools: Sequence[ToolBinding] = (),
+    tools: Iterable[Tool] = (),
     prompt: SystemPrompt | None = None,
     loop: AgentLoopConfig | None = None,
     timezone: str | None = None,
@@ -81,46 +82,74 @@ async def run_agent(
 ) -> AgentResponse:
     """Answers a conversation in the chat-completions format; `emit` gets the events as they happen.
 
+    `tools` are plain functions, ToolBindings or toolsets, such as an MCP server. An argument `user_id` of any of them is
+    filled in by the runtime; the model neither sees nor sets it (AGT-07). Without tools the prompt says so.
+
     With `output_type` (a pydantic model, dataclass, TypedDict, msgspec struct, any type that pydantic knows, or a JSON
     Schema), `response.output` is the final answer as a value of that type.
 
     Raises for misuse only (InvalidRequest, or pydantic's ValidationError for a bad configuration): whatever a model,
     an endpoint or a tool does wrong is in the response.
     """
-    _check_types(message_history, user_id)
+    _check_types(message_history, user_id, config)
     if timezone is not None and not is_zone(timezone):
         raise InvalidRequest(f"{timezone!r} is no time zone; write e.g. Europe/Berlin.", field="timezone")
-    messages = from_chat(message_history)
+    messages, given = from_chat(message_history), list(tools)
     if not messages:
         raise InvalidRequest("message_history holds no message to answer.", field="message_history")
     if unanswered(messages):
         raise InvalidRequest("message_history holds a tool call without its result.", field="message_history")
+    if not can_be_answered(messages):
+        raise InvalidRequest(
+            "message_history ends with an answer: there is nothing to answer.", field="message_history"
+        )
+    last = messages[-1]
+    if isinstance(last, UserMessage) and not text_of(last.content).strip():
+        raise InvalidRequest("The last message of message_history is blank.", field="message_history")
     agent = Agent(
         name="agent",
         model=(config or AgentConfiguration()).model(),
-        tools=toolset_of(tools),
-        instructions=TextInstructions(_system(prompt or SystemPrompt(), user_id, system_of(message_history))),
+        tools=Catalogue(sources_of(given, ToolRules(bind=BOUND), names_checked=True)),
+        instructions=_Instructions(prompt or SystemPrompt(), system_of(message_history), has_tools=bool(given)),
         loop=loop or AgentLoopConfig(),
         output=None if output_type is None else OutputType.of(output_type),
     )
     transcript = Transcript(messages)
     context = AgentContext(conversation=transcript, user_id=user_id, timezone=timezone or local_zone())
     async with agent:
-        response = await run(agent, context, emit or _to_nobody)
-    return msgspec.structs.replace(response, history=tuple(transcript.messages))
+        response = await run(agent, context, emit or _no_reader)
+    return response.model_copy(update={"history": tuple(transcript.messages)})
 
 
-def _check_types(message_history: object, user_id: object) -> None:
-    """Callers without a type checker are told in words, too."""
+def get_default_config() -> AgentConfiguration:
+    """The configuration that `run_agent` uses if it is given none: Gemini, with the key in GEMINI_API_KEY."""
+    return AgentConfiguration()
+
+
+def _check_types(message_history: object, user_id: object, config: object) -> None:
+    """Callers without a type checker get a sentence, too."""
+    if config is not None and not isinstance(config, AgentConfiguration):
+        raise InvalidRequest(
+            f"config has to be an AgentConfiguration, not {type(config).__name__}: write AgentConfiguration(api_key=…).",
+            field="config",
+        )
     if not isinstance(user_id, str) or not user_id.strip():
         raise InvalidRequest("user_id has to be a text that is not empty.", field="user_id")
     if not isinstance(message_history, list | tuple) or not all(isinstance(each, Mapping) for each in message_history):
         raise InvalidRequest("message_history has to be a list of messages.", field="message_history")
 
 
-def _system(prompt: SystemPrompt, user_id: str, of_history: str) -> str:
-    return "\n\n".join(part for part in (prompt.to_prompt_string(user_id), of_history, "It is {now}.") if part)
+class _Instructions:
+    """The four parts of a SystemPrompt, the history's own system messages, and the time. No part is a template."""
+
+    def __init__(self, prompt: SystemPrompt, of_history: str, *, has_tools: bool) -> None:
+        self._prompt, self._of_history, self._has_tools = prompt, of_history, has_tools
+
+    def render(self, *, user_id: str, timezone: str) -> str:
+        time = TextInstructions("It is {now}.").render(user_id=user_id, timezone=timezone)
+        prompt = self._prompt.to_prompt_string(user_id, has_tools=self._has_tools)
+        return "\n\n".join(part for part in (prompt, self._of_history, time) if part)
 
 
-def _to_nobody(_event: Event) -> None:
+def _no_reader(_event: Event) -> None:
     return None

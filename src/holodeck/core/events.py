@@ -72,11 +72,13 @@ class StepStarted(Event, frozen=True, tag=True):
     """One iteration: a model call and the tool calls it asked for. Counts from 1."""
 
     number: int
+    prompt_length: int = 0  # characters that the model is shown
 
 
 class StepFinished(Event, frozen=True, tag=True):
     number: int
     usage: TokenUsage | None = None
+    response_length: int = 0  # characters of text that the model wrote
 
 
 class ReasoningStarted(Event, frozen=True, tag=True):

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holodeck.core.messages import Message, ToolCall
+from holodeck.core.messages import Content, Message, TextPart, ToolCall
 from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.core.usage import TokenUsage
@@ -25,6 +25,19 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     answers_now: bool = False  # the model has to answer with what it knows, and call no more tools
     timezone: str | None = None  # the user's, as an IANA name; for models that compute with dates themselves
     sums_up: bool = False  # the reply is a summary for the agent's own use; for models that do not read instructions
+
+    @property
+    def length(self) -> int:
+        """Characters of the system prompt and of the messages' texts, for log lines."""
+        return len(self.system) + sum(_characters(message.content) for message in self.messages)
+
+
+def _characters(content: Content) -> int:
+    return (
+        len(content)
+        if isinstance(content, str)
+        else sum(len(each.text) for each in content if isinstance(each, TextPart))
+    )
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):

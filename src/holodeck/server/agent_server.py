@@ -6,7 +6,7 @@ from weakref import WeakKeyDictionary
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.agent import Agent
-from holodeck.core.events import Emit, Event, TextAdded
+from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.errors import NotReady, Overloaded, Unauthorized
@@ -199,6 +199,7 @@ class AgentServer:
             user_id=run.owner.user,
             debug=self.settings.debug,
             said=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
+            thought=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, ReasoningAdded)),
         )
 
 

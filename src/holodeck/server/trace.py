@@ -13,6 +13,8 @@ from holodeck.telemetry.metrics import Metrics
 
 PROBES = frozenset({"/health", "/ready", "/health/agent", "/metrics"})  # asked every few seconds: only for debugging
 _MAX_SHOWN = 200
+_MAX_DIGITS = 19
+_FIRST_ERROR = 400  # of HTTP statuses
 
 
 class RequestTrace:
@@ -29,10 +31,11 @@ class RequestTrace:
             return
         request_id = _id_of(scope)
         client = scope["client"][0] if scope.get("client") else None
-        enter(RequestContext(request_id=request_id, client=client))
+        context = RequestContext(request_id=request_id, client=client)
+        enter(context)
         tell = self._log.debug if scope["path"] in PROBES or self._quiet(scope) else self._log.info
-        details = {"method": scope["method"], "endpoint": one_line(scope["path"], _MAX_SHOWN)}
-        tell("request_received", details=details)
+        details = {"method": scope["method"], "path": one_line(scope["path"], _MAX_SHOWN)}
+        tell("request_received", details={**details, "input_length": _length_of(scope)})
         begun, status = time.monotonic(), None
 
         async def tagged(message: Message) -> None:
@@ -47,7 +50,15 @@ class RequestTrace:
         finally:
             seconds = time.monotonic() - begun
             self._metrics.answered(scope["method"], getattr(scope.get("route"), "path", None), status, seconds)
-            tell("request_completed", duration_ms=seconds * 1000, details={**details, "status": status})
+            success = status is not None and status < _FIRST_ERROR and not context.failed
+            outcome = {"status": status, "success": success, "tools_called": context.tools_called}
+            tell("request_completed", duration_ms=seconds * 1000, details={**details, **outcome})
+
+
+def _length_of(scope: Scope) -> int | None:
+    """The size of the body in bytes, as the client declares it; None for a body in chunks."""
+    given = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    return int(given) if given.isdigit() and len(given) < _MAX_DIGITS else None
 
 
 def _id_of(scope: Scope) -> str:

@@ -4,7 +4,7 @@ A task that a request starts inherits them, so the lines of a run name the reque
 """
 
 from contextvars import ContextVar
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 
 @dataclass(slots=True)
@@ -18,6 +18,8 @@ class RequestContext:
     tenant: str | None = None
     credential_id: str | None = None
     authenticated: bool = False  # a credential says who the user is; else any client may write any name
+    failed: bool = False  # the run that the request started failed
+    tools_called: list[str] = field(default_factory=list)  # by that run, each name once
 
 
 _NOBODY = RequestContext()

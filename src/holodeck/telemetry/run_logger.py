@@ -1,7 +1,7 @@
-"""The story of a run as log lines: model calls, tool calls, the end, errors (ORC-08).
+"""The log lines of a run: model calls, tool calls, the end, errors (ORC-08).
 
-A reader like all others, but one that is told only of the rare events: no line and no work for a token. Names, times and
-counts by default; what was said, asked and answered only when somebody debugs.
+A reader that gets only the rare events: no line and no work for a token. Lines hold names, times, counts, lengths, and the
+beginning of an error's text; texts, arguments and results only with --debug.
 """
 
 import time
@@ -10,76 +10,131 @@ from typing import Any, TypeAlias
 
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
+from holodeck.core.text import one_line
 from holodeck.core.usage import TokenUsage
+from holodeck.telemetry.context import RequestContext, current
 from holodeck.telemetry.logs import event_log
 
 _MAX_SHOWN = 4000
+_MAX_REASON = 200
 
 Text: TypeAlias = Callable[[], str]
 
 
 class RunLogger:
-    """Tells one run. `said` is asked for the whole reply, and only in debugging."""
+    """Writes the lines of one run. `said` and `thought` return the whole reply and reasoning; asked only with --debug.
 
-    def __init__(self, *, run_id: str, session_id: str, user_id: str, debug: bool = False, said: Text = str) -> None:
-        self._who = {"conversation_id": session_id, "user_id": user_id, "run_id": run_id}
+    The lines carry the conversation's id as the client calls it. Success and tools are noted for the line
+    `request_completed` of the request that started the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        run_id: str,
+        session_id: str,
+        user_id: str,
+        debug: bool = False,
+        said: Text = str,
+        thought: Text = str,
+    ) -> None:
+        request = current()
+        self._request = request if request.request_id else RequestContext()  # a run that no request started
+        conversation = self._request.conversation_id or session_id
+        self._who = {"conversation_id": conversation, "user_id": user_id, "run_id": run_id}
         self._log = event_log
         self._debug = debug
-        self._said = said
+        self._said, self._thought = said, thought
         self._model: str | None = None
-        self._begun = self._step_begun = self._reply_ended = self._thought_begun = time.monotonic()
+        self._step = 0
+        self._called: dict[str, None] = {}
+        self._result: tuple[float, dict[str, Any]] | None = None  # of the model call that ended last
+        self._begun = self._step_begun = self._thought_begun = time.monotonic()
+        self._reply_ended: float | None = None
 
     def __call__(self, event: e.Event) -> None:
-        tell = _LINES.get(type(event))
-        if tell is not None:
-            tell(self, event)
+        write = _LINES.get(type(event))
+        if write is not None:
+            self._write_result(success=not isinstance(event, e.RunFailed))
+            write(self, event)
 
     def started(self, event: e.RunStarted) -> None:
         self._model = event.model
 
     def step_started(self, event: e.StepStarted) -> None:
-        self._step_begun = self._reply_ended = time.monotonic()
-        self._log.info("model_called", details={"model": self._model, "step": event.number}, **self._who)
+        self._step, self._step_begun, self._reply_ended = event.number, time.monotonic(), None
+        details = {"model": self._model, "step": event.number, "prompt_length": event.prompt_length}
+        self._log.info("model_called", details=details, **self._who)
 
     def part_ended(self, _event: e.Event) -> None:
         self._reply_ended = time.monotonic()
 
     def step_finished(self, event: e.StepFinished) -> None:
-        """The model's share of a step ends with the last part of its reply; the tools' share is in their own lines."""
-        details = {"model": self._model, "step": event.number, "usage": _counts(event.usage)}
-        self._log.info(
-            "model_result", duration_ms=_since(self._step_begun, self._reply_ended), details=details, **self._who
-        )
+        """The model's share of a step ends with the last part of its reply; the tools' share is in their own lines.
+
+        Whether the call was a success shows only with the next event.
+        """
+        details = {
+            "model": self._model,
+            "step": event.number,
+            "response_length": event.response_length,
+            "tokens_used": _counts(event.usage),
+        }
+        self._result = _since(self._step_begun, self._reply_ended), details
+
+    def _write_result(self, *, success: bool) -> None:
+        if self._result is None:
+            return
+        (duration, details), self._result = self._result, None
+        write = self._log.info if success else self._log.warning
+        write("model_result", duration_ms=duration, details={**details, "success": success}, **self._who)
 
     def thinks(self, _event: e.ReasoningStarted) -> None:
         self._thought_begun = time.monotonic()
 
     def thought(self, event: e.ReasoningEnded) -> None:
         self.part_ended(event)
-        self._log.info("agent_reasoning", duration_ms=_since(self._thought_begun), **self._who)
+        shown = {"reasoning": self._thought()[-_MAX_SHOWN:]} if self._debug else {}
+        details = {"model": self._model, "step": self._step, **shown}
+        self._log.info("agent_reasoning", duration_ms=_since(self._thought_begun), details=details, **self._who)
 
     def call_ended(self, event: e.ToolCallEnded) -> None:
         self.part_ended(event)
+        if event.name not in self._called:
+            self._called[event.name] = None
+            self._request.tools_called.append(event.name)
         shown = {"arguments": event.arguments[:_MAX_SHOWN]} if self._debug else {}
-        self._log.info("mcp_tool_called", details={"tool": event.name, "call_id": event.call_id, **shown}, **self._who)
+        details = {"tool_name": event.name, "call_id": event.call_id, "arguments_length": len(event.arguments), **shown}
+        self._log.info("mcp_tool_called", details=details, **self._who)
 
     def tool_finished(self, event: e.ToolFinished) -> None:
-        status = "failed" if event.failed else "success"
-        shown = {"result": text_of(event.content)[:_MAX_SHOWN]} if self._debug else {}
-        tell = self._log.warning if event.failed else self._log.info
-        details = {"tool": event.name, "call_id": event.call_id, "status": status, **shown}
-        tell("mcp_tool_result", duration_ms=event.seconds * 1000, details=details, **self._who)
+        text = text_of(event.content)
+        details: dict[str, Any] = {"tool_name": event.name, "call_id": event.call_id, "success": not event.failed}
+        details["result_length"] = len(text)
+        if event.failed:
+            details["error_message"] = one_line(text, _MAX_REASON)
+        if self._debug:
+            details["result_preview"] = text[:_MAX_SHOWN]
+        write = self._log.warning if event.failed else self._log.info
+        write("mcp_tool_result", duration_ms=event.seconds * 1000, details=details, **self._who)
 
     def warned(self, event: e.WarningRaised) -> None:
-        details = {"code": event.code, "message": event.message, "recoverable": True}
+        details = {"error_type": event.code, "error_message": event.message, "recoverable": True}
         self._log.warning("error_occurred", details=details, **self._who)
 
     def compacted(self, event: e.HistoryCompacted) -> None:
-        details = {"messages": event.messages, "summarized": event.summarized, "usage": _counts(event.usage)}
+        details = {"messages": event.messages, "summarized": event.summarized, "tokens_used": _counts(event.usage)}
         self._log.info("history_compacted", details=details, **self._who)
 
     def failed(self, event: e.RunFailed) -> None:
-        details = {"code": event.code, "reason": event.reason, "message": event.message, "recoverable": False}
+        self._request.failed = True
+        details = {
+            "error_type": event.code,
+            "reason": event.reason,
+            "error_message": event.message,
+            "recoverable": False,
+            "tools_called": list(self._called),
+        }
         self._log.error("error_occurred", duration_ms=_since(self._begun), details=details, **self._who)
 
     def finished(self, event: e.RunFinished) -> None:
@@ -87,7 +142,9 @@ class RunLogger:
         details = {
             "outcome": event.outcome.value,
             "iterations": event.iterations,
-            "usage": _counts(event.usage),
+            "success": event.outcome is not e.Outcome.CANCELLED,
+            "tools_called": list(self._called),
+            "tokens_used": _counts(event.usage),
             "warning": event.warning,
             **shown,
         }

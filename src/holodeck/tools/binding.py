@@ -5,21 +5,24 @@ model neither sees it nor sets it.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from holodeck.core.tools import ToolSchema
 from holodeck.tools.bound import BoundArguments, declared_arguments, hide
+from holodeck.tools.catalogue import Source
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolContext, Toolset
+from holodeck.tools.rules import ToolRules
 
-_BOUND = {"user_id": "{user_id}"}
+BOUND: Mapping[str, str] = {"user_id": "{user_id}"}
+"""What the runtime fills in, whatever the model sends."""
 
 
 class _Function(BaseModel):
-    model_config = ConfigDict(extra="allow")  # `strict` and whatever else an endpoint understands
+    model_config = ConfigDict(extra="allow")  # such as `strict`: accepted, not sent to models
 
     name: str = Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")
     description: str = ""
@@ -65,6 +68,31 @@ class ToolBinding(BaseModel):
         return self
 
 
+Tool: TypeAlias = Callable[..., Any] | FunctionTool | ToolBinding | Toolset
+"""What Python callers may give as a tool: a plain function, a binding, or a whole toolset."""
+
+
+def sources_of(tools: Iterable[Tool], rules: ToolRules, *, names_checked: bool = False) -> list[Source]:
+    """Sources for a catalogue. With `names_checked`, a rule that fits no tool is no mistake."""
+    toolsets: list[Toolset] = []
+    bindings: list[ToolBinding] = []
+    plain: list[FunctionTool] = []
+    for each in tools:
+        if isinstance(each, ToolBinding):
+            bindings.append(each)
+        elif isinstance(each, FunctionTool):
+            plain.append(each)
+        elif callable(each):
+            plain.append(FunctionTool.of(each))
+        else:
+            toolsets.append(each)
+    if plain:
+        toolsets.append(FunctionToolset(plain))
+    if bindings:
+        toolsets.append(toolset_of(bindings))
+    return [Source(toolset=each, rules=rules, names_checked=names_checked) for each in toolsets]
+
+
 def toolset_of(bindings: Sequence[ToolBinding], *, name: str = "bindings") -> Toolset:
     return FunctionToolset([_tool(binding) for binding in bindings], name=name)
 
@@ -73,13 +101,13 @@ def _tool(binding: ToolBinding) -> FunctionTool:
     function = _Function.model_validate(binding.openai_function_schema["function"])
     declared = declared_arguments(function.parameters)
     takes_user = _takes_user(binding.mcp_tool_reference, declared)
-    bound = BoundArguments(_BOUND, {*declared, "user_id"} if takes_user else declared - {"user_id"})
+    bound = BoundArguments(BOUND, {*declared, "user_id"} if takes_user else declared - {"user_id"})
 
     def keywords(arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
         return bound.fill(arguments, context)
 
     schema = ToolSchema(
-        name=function.name, description=function.description, parameters=hide(function.parameters, _BOUND)
+        name=function.name, description=function.description, parameters=hide(function.parameters, BOUND)
     )
     return FunctionTool(schema=schema, function=binding.mcp_tool_reference, keywords=keywords)
 

@@ -46,12 +46,12 @@ class Source:
     name: str = ""
     rules: ToolRules = field(default_factory=ToolRules)
     breaker: CircuitBreakerConfig | None = None
+    names_checked: bool = False  # rules that fit no tool are not reported, or were
 
     def __post_init__(self) -> None:
         check_templates(self.rules.bind)
         self.listing: Sequence[ToolSchema] | None = None  # the one that the rows were made from
         self.breakers: dict[str, ToolBreakers] = {}
-        self.names_checked = False
 
     @property
     def label(self) -> str:
