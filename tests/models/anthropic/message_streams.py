@@ -231,7 +231,6 @@ SHAPES = {
         shown=[("echo", '{"x": 1}', "1")],
         usage=used(12, 7),
         kept=[{"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "echo", "input": {"x": 1}, "server_name": "s"}, {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": [{"type": "text", "text": "1"}]}, {"type": "text", "text": "It is 1."}],
-        sdk=False,  # needs its beta client
     ),
     "cached input": Shape(
         [start(input_tokens=3, cache_creation_input_tokens=50, cache_read_input_tokens=1000, cache_creation={"ephemeral_5m_input_tokens": 50}, service_tier="standard"), *said(0, "Hi."), *end()],
@@ -336,11 +335,10 @@ SHAPES = {
         sdk=False,
     ),
     "a compaction": Shape(
-        [start(), block(0, "compaction", content=None), delta(0, "compaction_delta", content="Summary."), stop(0), *said(1, "Hi."), *end()],
+        [start(), block(0, "compaction", content=None), delta(0, "compaction_delta", content="Summary.", encrypted_content="RW5j"), stop(0), *said(1, "Hi."), *end()],
         text="Hi.",
         usage=used(12, 7),
-        kept=[{"type": "compaction", "content": "Summary."}, {"type": "text", "text": "Hi."}],
-        sdk=False,
+        kept=[{"type": "compaction", "content": "Summary.", "encrypted_content": "RW5j"}, {"type": "text", "text": "Hi."}],
     ),
     "one JSON body": Shape(
         [json.dumps({"id": "m", "type": "message", "role": "assistant", "content": [SIGNED, {"type": "text", "text": "Hi."}, {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 1}}], "stop_reason": "tool_use", "usage": {"input_tokens": 12, "output_tokens": 7}}).encode()],

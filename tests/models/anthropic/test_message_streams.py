@@ -125,7 +125,7 @@ async def test_the_official_sdk_agrees(shape: Shape):
     async with ModelEndpoint(stream(*shape.frames)) as endpoint:
         base = endpoint.url.removesuffix("/v1")
         client = anthropic.AsyncAnthropic(api_key="k", base_url=base, max_retries=0)
-        async with client, client.messages.stream(model="m", max_tokens=9, messages=[]) as theirs:
+        async with client, client.beta.messages.stream(model="m", max_tokens=9, messages=[]) as theirs:
             message = await theirs.get_final_message()
     assert "".join(block.text for block in message.content if block.type == "text") == reply.text
     assert "".join(block.thinking for block in message.content if block.type == "thinking") == reply.reasoning

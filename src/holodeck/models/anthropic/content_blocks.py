@@ -24,6 +24,7 @@ DELTAS: dict[str, tuple[str, str]] = {  # type of a delta → the type of its bl
 
 _LONGEST_RESULT = 4000
 _OPAQUE = frozenset({"encrypted_content", "encrypted_index", "encrypted_stdout", "type", "page_age", "caller"})
+_REPLACED = frozenset({"signature", "content", "encrypted_content"})  # by a delta, as the official SDK does
 _OF_A_CALL = frozenset({"type", "id", "name", "input"})
 _DIRECT = {"type": "direct"}
 
@@ -37,7 +38,7 @@ class Block:
 
     def __init__(self, value: Value, tell: Callable[[str], None], call_id: str = "") -> None:
         self.value = value
-        self.kind = str(value.get("type"))
+        self.kind = kind_of(value)
         self.call_id = call_id  # by which the listener knows the call
         self.pieces = Pieces(tell)
         self.stopped = False
@@ -65,14 +66,15 @@ class Block:
         """A delta that is none of the frequent ones: a signature, a citation, or a kind that we do not know."""
         if delta.get("type") == "citations_delta":
             citations = self.value.get("citations")
-            self.value["citations"] = [*(citations or ()), delta.get("citation")]
+            known = citations if isinstance(citations, list) else []
+            self.value["citations"] = [*known, delta.get("citation")]
             return
         for name, piece in delta.items():
             if name == "type":
                 continue
-            known: Any = self.value.get(name)
-            if name != "signature" and type(known) is type(piece) and type(known) in (str, list):
-                self.value[name] = known + piece
+            begun: Any = self.value.get(name)
+            if name not in _REPLACED and type(begun) is type(piece) and type(begun) in (str, list):
+                self.value[name] = begun + piece
             elif piece is not None:
                 self.value[name] = piece
 
@@ -101,14 +103,20 @@ class Block:
         return dict(cleaned(value))
 
 
+def kind_of(value: Value) -> str:
+    """The type of a block, empty when it has none."""
+    kind = value.get("type")
+    return kind if isinstance(kind, str) else ""
+
+
 def is_provider_call(value: Value) -> bool:
     """Whether the provider carries out this call itself: server_tool_use, mcp_tool_use."""
-    kind = str(value.get("type"))
+    kind = kind_of(value)
     return kind != CALL and kind.endswith(CALL)
 
 
 def is_provider_result(value: Value) -> bool:
-    return str(value.get("type")).endswith("tool_result") and isinstance(value.get("tool_use_id"), str)
+    return kind_of(value).endswith("tool_result") and isinstance(value.get("tool_use_id"), str)
 
 
 def worth_keeping(blocks: Sequence[Value]) -> bool:
@@ -134,7 +142,9 @@ def kept_blocks(message: AssistantMessage) -> list[Value]:
     """The content blocks that a message was kept with; none for a message of another API. Sessions may be edited."""
     kept = message.extra.get(KEPT)
     content = kept.get("content") if isinstance(kept, dict) else None
-    return [block for block in content if isinstance(block, dict)] if isinstance(content, list) else []
+    return (
+        [block for block in content if isinstance(block, dict) and kind_of(block)] if isinstance(content, list) else []
+    )
 
 
 def shown_result(value: Value) -> tuple[str, bool]:

@@ -21,6 +21,7 @@ from holodeck.models.anthropic.content_blocks import (
     Block,
     is_provider_call,
     is_provider_result,
+    kind_of,
     shown_result,
     worth_keeping,
 )
@@ -116,7 +117,7 @@ class MessageAnswer:
 
     def _goes_back(self, block: Block, reason: str) -> bool:
         """The API refuses an empty text, and a call of its own that will get no result any more."""
-        if block.kind == "text":
+        if block.kind in ("text", ""):
             return bool(block.pieces)
         gets_result = reason in PAUSES or reason == "tool_calls"
         return gets_result or not (block.is_provider_call and str(block.value.get("id")) in self._open_calls)
@@ -199,12 +200,12 @@ class MessageAnswer:
         return block
 
     def _new_block(self, value: Value) -> Block:
-        is_call = value.get("type") == CALL or is_provider_call(value)
+        is_call = kind_of(value) == CALL or is_provider_call(value)
         if is_call and isinstance(value.get("name"), str) and value["name"]:
             call_id = self._settled_id(value.get("id"))
             return Block(value, partial(self._listener.call_arguments, call_id), call_id)
         listeners = {"text": self._listener.text, "thinking": self._listener.reasoning}
-        return Block(value, listeners.get(str(value.get("type")), _ignore))
+        return Block(value, listeners.get(kind_of(value), _ignore))
 
     def _take_delta(self, index: Any, delta: Value) -> None:
         kind, member = DELTAS.get(str(delta.get("type")), ("", ""))
