@@ -1,6 +1,6 @@
-"""The story of a run.
+"""The events of a run, and their grammar.
 
-A run emits events; readers (encoders, the terminal, telemetry) turn them into whatever their audience wants. The
+A run emits events; readers (encoders, the terminal, telemetry) turn them into what their clients expect. The
 grammar, in words (the table that enforces it is `holodeck.core.grammar`):
 
     run      = RunStarted  (note | ToolFinished)*  (step  note*)*  ending
@@ -192,9 +192,9 @@ class MessagesReplaced(Event, frozen=True, tag=True):
 
 
 class HistoryCompacted(Event, frozen=True, tag=True):
-    """The model was asked to sum up so many of the oldest messages, and sees its summary from now on, if it wrote one.
+    """The model summarised so many of the oldest messages; from now on it is shown the summary, if it wrote one.
 
-    What it cost is no step's: `usage` if the endpoint said it, else only our `estimate` in tokens is known.
+    The cost belongs to no step: `usage` if the endpoint reports it, else our `estimate` in tokens.
     """
 
     messages: int
@@ -217,7 +217,7 @@ class RunFinished(Event, frozen=True, tag=True):
 
 
 class RunFailed(Event, frozen=True, tag=True):
-    """`code` and `reason` as in `holodeck.errors`; `message` is safe to show to anybody."""
+    """`code` and `reason` as in `holodeck.errors`; `message` is safe to show to any client."""
 
     run_id: str
     session_id: str

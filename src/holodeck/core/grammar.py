@@ -10,7 +10,7 @@ Rules, stated first:
 5. A tool's result comes after the end of its call, and once.
 6. At the ending nothing is open.
 
-The checker knows nothing about where events go. Tests run it over every story; encoders rely on it.
+The checker knows nothing about where events go. Tests run it over the events of every run; encoders rely on it.
 """
 
 from collections.abc import Callable
@@ -81,7 +81,7 @@ REOPENED = frozenset({Part.TEXT})
 
 @dataclass
 class GrammarChecker:
-    """Follows one run; `tell` raises GrammarError at the first event that does not fit."""
+    """Follows one run; `check` raises GrammarError at the first event that does not fit."""
 
     started: bool = False
     ended: bool = False
@@ -90,7 +90,7 @@ class GrammarChecker:
     awaiting: set[str] = field(default_factory=set)  # calls of earlier runs that may be answered in this one
     answered: set[str] = field(default_factory=set)
 
-    def tell(self, event: e.Event) -> None:
+    def check(self, event: e.Event) -> None:
         action, part, key = TABLE[type(event)]
         if self.ended or self.started == (action is Action.BEGIN):
             raise self._misplaced(event)
@@ -139,6 +139,6 @@ def check(story: "list[e.Event]", awaiting: frozenset[str] = frozenset()) -> Non
     """Raises GrammarError unless the events are one complete run."""
     checker = GrammarChecker(awaiting=set(awaiting))
     for event in story:
-        checker.tell(event)
+        checker.check(event)
     if not checker.ended:
         raise GrammarError("the story has no ending")

@@ -84,7 +84,7 @@ class AssistantMessage(
     reasoning: str = ""
     tokens_used: TokenUsage | None = None
     cut: str | None = None
-    from_client: bool = False  # adopted from a client's history; no model of ours said it
+    from_client: bool = False  # adopted from a client's history; no model of ours wrote it
     extra: dict[str, Any] = {}
     id: str = msgspec.field(default_factory=new_ulid)
     timestamp: datetime = msgspec.field(default_factory=now)

@@ -42,7 +42,7 @@ class FileNote(msgspec.Struct, frozen=True, kw_only=True):
     """What the model received of one file that the user sent: nothing is dropped without a word."""
 
     name: str
-    mime_type: str  # by its bytes, not by what the client said
+    mime_type: str  # by its bytes, not by what the client claims
     read_as: str  # text, pdf, docx, xlsx, pptx, ocr, image
     characters: int = 0  # of text that the model is shown
     truncated: bool = False

@@ -60,7 +60,7 @@ class Redactor:
     """Masks known secrets in every form they may show up in, and anything that has the shape of one."""
 
     def __init__(self, secrets: Iterable[str | None] = (), *, wary: bool = False) -> None:
-        """`wary` is for what somebody else wrote: it masks too much rather than too little."""
+        """`wary` is for foreign text: it masks too much rather than too little."""
         forms = {form for secret in secrets if secret and len(secret) >= MIN_SECRET for form in _forms(secret)}
         self._known = sorted(forms, key=len, reverse=True)  # a secret may be part of another
         self._wary = wary

@@ -29,7 +29,7 @@ class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a tool answered. `failed` is for the reader of the story; the model reads the text either way."""
+    """The result of a tool call. `failed` is for readers of the log; the model reads the text either way."""
 
     content: Content
     failed: bool = False

@@ -47,7 +47,7 @@ class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
     refused: str | None = None
     sentence: str = ""
     fault: str = ""
-    sandbox: list[str] | None = None  # what holds it besides limits; None if it did not live to tell
+    sandbox: list[str] | None = None  # sandbox layers in effect; None if the worker died first
 
 
 _decoder = msgspec.json.Decoder(WorkerAnswer)

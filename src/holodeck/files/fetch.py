@@ -1,8 +1,8 @@
-"""Fetches a file from an address that a client named, without being turned against our own network (T14).
+"""Fetches a file from an address that a client named, without giving access to our own network (T14).
 
 Off unless the operator names hosts. Names are resolved here, every address of a name has to be public, and the
 connection goes to the very address that was checked; each redirect starts from the beginning. No proxy, no cookies, no
-compression. What went wrong inside the network is not told to the client.
+compression. The client does not learn what went wrong inside the network.
 """
 
 import asyncio

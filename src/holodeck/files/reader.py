@@ -1,6 +1,6 @@
 """Files of a request → what the model is shown of them, and a note about each for the user.
 
-It knows neither wires nor models: whether the model sees images is told to it. A file that cannot be read is an error
+It knows neither wires nor models: the caller says whether the model takes images. A file that cannot be read is an error
 that names it; only a file of an earlier turn becomes a line of text instead, because a conversation must go on.
 """
 
@@ -53,7 +53,7 @@ class FileReader:
     ) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
         """Messages in which every file has been read, and notes about those of the newest turn.
 
-        Files before message `first` are only named: nobody will look at them, and reading them is the dearest work here.
+        Files before message `first` are only named: the model is not shown them, and extraction is the most expensive step.
         """
         if not any(_has_files(message) for message in messages):
             return tuple(messages), ()
@@ -201,7 +201,7 @@ def _refusal(upload: Upload, answer: WorkerAnswer) -> RequestError:
 
 
 async def _in_order(work: Iterable[Coroutine[Any, Any, T]]) -> list[T]:
-    """All results in order; when one fails the others are stopped, so that no worker goes on for nobody."""
+    """All results in order; when one fails the others are stopped, so that no worker outlives the request."""
     tasks = [asyncio.ensure_future(one) for one in work]
     try:
         return [await task for task in tasks]

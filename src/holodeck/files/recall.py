@@ -1,6 +1,6 @@
 """What was read of documents lately. Chat clients send the whole conversation, with all its files, every turn.
 
-The key is the content itself, so nobody can get anything out of it that they did not put in.
+The key is the content itself, so a client only gets back what it sent itself.
 """
 
 import asyncio

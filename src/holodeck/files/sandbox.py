@@ -46,7 +46,7 @@ def enter(*, parent: int, memory: int, cpu: int, wall: float) -> list[str]:
 
 
 def leave_alarms() -> None:
-    """What has been read is being said: from here on only the hard limits count."""
+    """The text is read and is being written out: from here on only the hard limits count."""
     signal.setitimer(signal.ITIMER_REAL, 0)
     for number in (signal.SIGXCPU, signal.SIGALRM):
         signal.signal(number, signal.SIG_IGN)
@@ -86,7 +86,7 @@ def _leave_system(parent: int) -> list[str]:
 
 
 def _readable() -> set[str]:
-    """Python, its packages, the system's libraries: nothing that belongs to anybody."""
+    """Python, its packages, the system's libraries: nothing of a user's."""
     own = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))  # noqa: PTH100, PTH120  see landlock.py
     paths = sysconfig.get_paths()
     python = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}

@@ -66,7 +66,7 @@ def _complaint(upload: Upload, claimed: str) -> str:
 
 
 def _kind_of_text(upload: Upload, claimed: str) -> FileType:
-    """Bytes cannot tell CSV from Markdown: the claim decides, then the name."""
+    """Bytes do not distinguish CSV from Markdown: the claim decides, then the name."""
     if not claimed or claimed == "text/*":
         named = types.of_name(upload.name)
         return named if named and named.is_text else types.PLAIN

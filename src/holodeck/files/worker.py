@@ -1,7 +1,7 @@
 """Reads one document in a process of its own: `python -E -P -m holodeck.files.worker '{"kind": "pdf", …}' < document`.
 
-The answer is one JSON object on standard output (`extraction.WorkerAnswer`). It trusts nobody: limits come first, the parser
-that the document needs comes after them. It does not know the file's name or who sent it.
+The answer is one JSON object on standard output (`extraction.WorkerAnswer`). It trusts no input: limits are set first, the parser
+is imported after them. It does not know the file's name or who sent it.
 """
 
 import contextlib
@@ -66,7 +66,7 @@ def _answer(kind: str, data: bytes, characters: int) -> dict[str, Any]:
 
 
 class _Collected:
-    """Text up to a number of characters, and what is to be said if it ends there."""
+    """Text up to a number of characters, and the note to add if it is cut there."""
 
     def __init__(self, characters: int) -> None:
         self._room = characters
@@ -101,7 +101,7 @@ class _Collected:
 
 def _write(descriptor: int, answer: dict[str, Any]) -> None:
     data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
-    with contextlib.suppress(BrokenPipeError):  # nobody waits any more
+    with contextlib.suppress(BrokenPipeError):  # the server has given up on this file
         while data:
             data = data[os.write(descriptor, data) :]
 

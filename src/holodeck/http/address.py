@@ -46,7 +46,7 @@ class Route(msgspec.Struct, frozen=True):
     proxy: Address | None = None
 
 
-@lru_cache(maxsize=64)  # an agent has a handful of URLs; others may be anybody's
+@lru_cache(maxsize=64)  # an agent has a handful of URLs; clients may name any others
 def address_of(url: str) -> Address:
     try:
         parts = urlsplit(url)

@@ -137,7 +137,7 @@ class Client:
             self._sweep_by(min(waiting))
 
     def way(self, method: str, url: str) -> tuple[Route, bytes]:
-        """How to get there, and the head of a request up to where its length is said: the same for all of one URL."""
+        """The route, and the request head up to its Content-Length: the same for all requests to one URL."""
         way = self._ways.get((method, url))
         if way is None:
             way = self._ways[method, url] = self._find_way(method, url)

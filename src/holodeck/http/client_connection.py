@@ -1,7 +1,7 @@
-"""One connection, and the answer that is coming in on it.
+"""One connection, and the response that arrives on it.
 
-Bytes go from the socket through the parser to whoever takes the body, in one call: `Response.pour`. Nobody has to be
-woken for a piece, and nothing is kept that nobody reads.
+Bytes go from the socket through the parser to the body's sink in one call: `Response.pour`. No task is woken for a chunk, and
+nothing is buffered that has no reader.
 """
 
 import asyncio
@@ -35,7 +35,7 @@ class Response:
         self._sink: Sink | None = None
         self._context: Context | None = None
         self._waiter: asyncio.Future[None] | None = None
-        self._early: list[bytes] = []  # what came before somebody took it
+        self._early: list[bytes] = []  # chunks received before a sink was attached
         self._failure: BaseException | None = None
         self._unpack = unpacker(headers.get("content-encoding", ""))
 
@@ -70,13 +70,13 @@ class Response:
     def take(self, piece: bytes) -> None:
         """A piece came."""
         if self._done:
-            return None  # it belongs to an answer that nobody asked for, or to one that nobody wants
+            return None  # it belongs to an unsolicited response, or to one whose reader has left
         sink, context = self._sink, self._context
         if sink is None or context is None:
             return self._early.append(piece)
         try:
             enough = context.run(sink, piece)
-        except Exception as error:  # noqa: BLE001  whoever pours gets it
+        except Exception as error:  # noqa: BLE001  `pour` raises it
             return self.end(error)
         if enough:
             self._wake()
@@ -106,7 +106,7 @@ def _text(value: bytes) -> str:
 
 
 def _unpacked(unpack: Unpacker, sink: Sink, piece: bytes) -> bool:
-    """Unpacks only what somebody takes: an answer that is refused by its head costs nothing."""
+    """Decompresses only what is read: a response that is refused by its head costs nothing."""
     unpacked = unpack.take(piece)
     return bool(unpacked) and sink(unpacked)
 
@@ -124,7 +124,7 @@ class ClientConnection(asyncio.Protocol):
         self._response: Response | None = None
         self._headers: dict[str, str] = {}
         self._head_size = 0
-        self._ended = True  # nobody asked, or all was answered
+        self._ended = True  # no request is open
         self._usable = True  # for one more request
         self._pieces: list[bytes] = []
         self.on_body = self._pieces.append  # the parser calls it for every chunk: nothing is cheaper
@@ -170,7 +170,7 @@ class ClientConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         if self._ended:
-            return self.drop()  # nobody asked
+            return self.drop()  # unsolicited data
         failure = None
         try:
             self._parser.feed_data(data)
@@ -263,7 +263,7 @@ class ClientConnection(asyncio.Protocol):
             self._asked.set_exception(failure)
 
     def _rest(self) -> None:
-        """Lets others have a turn: a server that sends without end would otherwise be all that is heard."""
+        """Pauses for one loop iteration, so that a fast peer cannot starve the others."""
         if not self.transport.is_closing() and self.transport.is_reading():
             self.transport.pause_reading()
             asyncio.get_running_loop().call_soon(self._go_on)

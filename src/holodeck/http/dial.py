@@ -76,13 +76,13 @@ async def _connect(address: Address, resolve: Resolve) -> ClientConnection:
         connected = await start_connection(found, happy_eyeballs_delay=SECOND_TRY, interleave=1, loop=loop)
     except RuntimeError as error:  # uvloop's, says aiohappyeyeballs
         raise NoConnection("no connection") from error
-    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # notices a peer that is gone while nothing is said
+    connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # detects a dead peer on an idle connection
     line = await _line_on(connected)
     return await _secure(line, address) if address.secure else line
 
 
 async def _line_on(connected: socket.socket) -> ClientConnection:
-    """Whoever is cancelled does not wait for it, but it is done: half done, nobody could tell who has to close it."""
+    """Shielded: on cancellation the connect finishes and its callback closes the socket."""
     making = asyncio.ensure_future(asyncio.get_running_loop().create_connection(ClientConnection, sock=connected))
     try:
         _, line = await asyncio.shield(making)
@@ -117,7 +117,7 @@ async def _secure(line: ClientConnection, address: Address) -> ClientConnection:
 
 
 async def _pass(line: ClientConnection, proxy: Address, target: Address) -> None:
-    """A proxy that only passes bytes on from now on: it does not see what is said inside."""
+    """A proxy that only passes bytes on from now on: it does not see the traffic inside."""
     lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}", *credentials(proxy), "", ""]
     try:
         answer = await line.ask("\r\n".join(lines).encode())

@@ -10,11 +10,11 @@ class Unsendable(HttpError):
 
 
 class NoHost(HttpError):
-    """The name is not known, or nobody could be asked for it."""
+    """The host name is unknown, or no resolver answered."""
 
 
 class NoConnection(HttpError):
-    """Nobody answers there, or not in time."""
+    """Nothing answers at the address, or not in time."""
 
 
 class NoProxy(HttpError):

@@ -5,7 +5,7 @@ from typing import Protocol
 
 from holodeck.http.failures import NotHttp
 
-MOST = 8 * 2**20  # bytes that one read may become: more is a bomb, or so much that nobody else would have a turn
+MOST = 8 * 2**20  # bytes that one read may become: more is a decompression bomb, or would hold the event loop too long
 _SLICE = 16_384
 _GZIP_OR_ZLIB = 32 + zlib.MAX_WBITS
 _BARE = -zlib.MAX_WBITS
@@ -22,7 +22,7 @@ class Unpacker(Protocol):
 
 
 def unpacker(encoding: str) -> Unpacker | None:
-    """None when pieces mean themselves, as they do where `none` or a charset is said to be their coding."""
+    """None when the body is not compressed, also where the header names `none` or a charset."""
     names = [name for name in (part.strip().lower() for part in encoding.split(",")) if name not in ("", "identity")]
     if len(names) == 1 and names[0] in _KNOWN:
         return _Zipped(may_be_bare=names[0] == "deflate")

@@ -1,11 +1,11 @@
-"""A circuit breaker as a pure state machine: told what happened, it says whether to ask again.
+"""A circuit breaker as a pure state machine: it gets outcomes and decides whether the next call may be made.
 
     CLOSED ──failure_threshold failures in a row──▶ OPEN ──recovery_timeout──▶ HALF_OPEN
        ▲                                              ▲                            │
        └──────half_open_max_calls trials succeed──────┼────────────────────────────┤
                                                       └──────one trial fails───────┘
 
-Nothing here waits, logs or knows what is called: the clock is passed in, a change of state is told to `on_change`.
+Nothing here waits, logs or knows what is called: the clock is passed in, `on_change` is called for every change of state.
 An outcome may come late. It counts only in the state in which its call was admitted: a call of the closed time that
 fails while trials run says nothing about the trials.
 """
@@ -29,7 +29,7 @@ class Phase(StrEnum):
 
 
 class CircuitBreakerConfig(BaseModel):
-    """When to stop asking somebody who does not answer."""
+    """When to stop calling a service that does not answer."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -71,7 +71,7 @@ def _wall() -> datetime:
 
 
 class CircuitBreaker:
-    """For one service. Whoever calls it asks `admit` first and tells the Admission how the call ended."""
+    """The breaker of one service. A caller asks `admit` first and reports the outcome to the Admission."""
 
     def __init__(
         self,
@@ -96,7 +96,7 @@ class CircuitBreaker:
 
     @property
     def phase(self) -> Phase:
-        """Reading changes nothing: an open breaker whose time is over reads half open before anybody tries."""
+        """Reading changes nothing: an open breaker whose time is over reads half open before the first trial."""
         over = self._phase is Phase.OPEN and self._clock() >= self._opened_at + self.config.recovery_timeout
         return Phase.HALF_OPEN if over else self._phase
 
@@ -133,7 +133,7 @@ class CircuitBreaker:
             self._trials += 1
         return Admission(self, self._era)
 
-    # what Admission tells
+    # outcomes, reported by Admission
 
     def _succeeded(self) -> None:
         if self._phase is Phase.CLOSED:
@@ -181,7 +181,7 @@ class Admission:
         self._era = era
 
     def succeeded(self) -> None:
-        """The service answered, whatever it said."""
+        """The service answered, with success or with an error of its own."""
         if breaker := self._taken():
             breaker._succeeded()  # noqa: SLF001  the other half of the same machine
 

@@ -34,7 +34,7 @@ def log_change(change: StateChange) -> None:
 
 
 class Breakers:
-    """Holds no breaker alive: one that nobody uses any more (a tool that its server dropped) is no longer listed."""
+    """Weak registry: a breaker that is no longer used (its server dropped the tool) is no longer listed."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class Breakers:
         self._made: WeakValueDictionary[tuple[Dependency, str], CircuitBreaker] = WeakValueDictionary()
 
     def of(self, kind: Dependency, service: str, config: CircuitBreakerConfig) -> CircuitBreaker:
-        """The breaker of a service, the same one for everybody who names it."""
+        """The breaker of a service, the same one for all callers."""
         breaker = self._made.get((kind, service))
         if breaker is None:
             breaker = CircuitBreaker(f"{kind}:{service}", config, clock=self._clock, on_change=self._on_change)

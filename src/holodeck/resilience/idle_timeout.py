@@ -1,10 +1,10 @@
-"""Ends a block of work when nothing useful was heard for too long.
+"""Ends a block of work when nothing useful arrived for too long.
 
 `asyncio.timeout` around every read would cost a timer per token. Here one timer serves the whole block: it looks at
-the clock when it fires and, if something was heard meanwhile, goes back to sleep.
+the clock when it fires and, if something arrived meanwhile, sleeps again.
 
-A timer that fires late says that we stood still ourselves: a busy machine, a process that was paused. Then nobody is
-blamed before what waits in the socket has been heard (D08).
+A timer that fires late shows that this process stood still: a busy machine, a paused process. Then the timeout is not
+raised before the data that waits in the socket has been read (D08).
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""How long to wait before asking again: our own patience and the other side's Retry-After. Pure; nobody sleeps here."""
+"""How long to wait before a retry: our own backoff and the server's Retry-After. Pure: it does not sleep."""
 
 import math
 from collections.abc import Callable, Mapping

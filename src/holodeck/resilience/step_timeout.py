@@ -1,7 +1,7 @@
-"""A time limit that those inside it can ask about.
+"""A time limit whose cause of cancellation the code inside can query.
 
-A task whose time is over is cancelled exactly as one that somebody stopped. A guard has to tell the two apart: a model
-that let the whole step pass in silence is broken, a model that was interrupted is not.
+A task whose time is over is cancelled exactly as one that a user stopped. A circuit breaker has to distinguish the two: a
+model that was silent for the whole step has failed, a model that was interrupted has not.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ _limit: ContextVar[tuple[asyncio.Timeout, Callable[[], bool]] | None] = ContextV
 
 
 class StepTimeout:
-    """`async with StepTimeout(30, silent)` raises TimeoutError after 30 s. `silent` says whether nothing was heard."""
+    """`async with StepTimeout(30, silent)` raises TimeoutError after 30 s. `silent` returns whether the model has sent nothing."""
 
     __slots__ = ("_silent", "_timeout", "_token")
 
@@ -32,6 +32,6 @@ class StepTimeout:
 
 
 def ended_in_silence() -> bool:
-    """For whoever is being cancelled: whether it is because nothing was heard all the time."""
+    """True if this cancellation is a step timeout without any model output."""
     limit = _limit.get()
     return limit is not None and limit[0].expired() and limit[1]()

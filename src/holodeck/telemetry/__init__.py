@@ -1,1 +1,1 @@
-"""Readers that tell operators what happens: JSON logs, the context of a request."""
+"""What operators see: log lines, metrics, spans, the context of a request."""

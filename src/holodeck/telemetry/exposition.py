@@ -1,10 +1,10 @@
-"""Figures in Prometheus' text format: counters and histograms that are told, gauges that are read when a page is made.
+"""Metrics in Prometheus' text format: counters and histograms that are fed, gauges that are read at scrape time.
 
 Written here instead of taken from prometheus-client, which costs a server time and memory at its start and a lock for
-each count. A figure belongs to the event loop: it needs none.
+each count. Metrics belong to the event loop, so they need none.
 
-Nobody can fill the memory with labels: a figure keeps at most `MAX_SERIES` of them, and what comes later is "other".
-What is counted is not known here.
+Labels cannot fill the memory: a metric keeps at most `MAX_SERIES` of them; later ones are counted as "other".
+This module does not know what is counted.
 """
 
 from bisect import bisect_left
@@ -83,7 +83,7 @@ class Histogram:
 
 
 class Gauge:
-    """A figure that somebody else keeps, as it is now. `kind` is "counter" for one that only grows there."""
+    """A value that is read at scrape time. `kind` is "counter" for one that only grows there."""
 
     def __init__(
         self, name: str, meaning: str, value: float | Mapping[Labels, float], labels: Labels = (), kind: str = "gauge"

@@ -1,8 +1,8 @@
-"""What operators watch: requests, runs, tokens, times, tools, breakers. Told as it happens, shown at `/metrics`.
+"""What operators watch: requests, runs, tokens, times, tools, breakers. Counted as it happens, shown at `/metrics`.
 
-A run is told like in `story.py`: of the rare events only, so that a token costs nothing here. The time between two
-pieces of a text is its average over the text, taken when the text ends. Who shows the page, and what else is on it, is
-not known here.
+A run is observed as in `run_logger.py`: rare events only, so that a token costs nothing here. The time between two
+pieces of a text is its average over the text, taken when the text ends. This module does not know the page or what
+else is on it.
 """
 
 import time
@@ -68,7 +68,7 @@ class Metrics:
         self.request_seconds.observe(seconds, where)
 
     def run(self, log: Sized) -> "RunMetrics":
-        """Who counts one run. `log` knows how many events it has told so far."""
+        """The metrics of one run. `log` knows how many events there are so far."""
         return RunMetrics(self, log)
 
     def tool_label(self, name: str) -> str:

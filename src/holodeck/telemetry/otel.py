@@ -5,8 +5,8 @@
         ├── chat {model}                one model call
         └── execute_tool {tool}         one tool call
 
-A reader like all others. It needs only OpenTelemetry's API, knows no exporter and nothing of who runs the agent. What was
-said, asked and answered is in the spans only when `content` is asked for.
+A reader like all others. It needs only OpenTelemetry's API, knows no exporter and does not know who runs the agent. Messages,
+arguments and results are in the spans only with `content`.
 """
 
 import json
@@ -28,7 +28,7 @@ Attributes: TypeAlias = dict[str, Any]
 
 
 class Tracing:
-    """Makes the readers. `content`: also what was said."""
+    """Makes the readers. `content`: spans also hold messages, arguments and results."""
 
     def __init__(self, tracer: Tracer, *, agent: str, content: bool = False) -> None:
         self._tracer = tracer
@@ -36,7 +36,7 @@ class Tracing:
         self._content = content
 
     def run(self, *, run_id: str, session_id: str, parent: Span | None = None) -> "RunSpans":
-        """A reader for one run. One that is not told of deltas has all but the words of the replies."""
+        """A reader for one run. Without deltas it has everything but the text of the replies."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
             "gen_ai.agent.name": self._agent,
@@ -153,7 +153,7 @@ class RunSpans:
         self._end()
 
     def _end(self) -> None:
-        """A call that waits for somebody has no result in this run."""
+        """A call that waits for approval has no result in this run."""
         for span in self._tools.values():
             span.set_attribute("holodeck.tool.waits", True)
             span.end()

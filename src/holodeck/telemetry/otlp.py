@@ -1,8 +1,8 @@
 """Sends spans to a collector: OTLP over HTTP, in the background (extra `otel`).
 
 The usual variables count: OTEL_EXPORTER_OTLP_ENDPOINT and its relatives where the agent file names no collector,
-OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT for what is said. A collector that is not there costs nothing but a
-count of what was lost.
+OTEL_INSTRUMENTATION_GENAI_CAPTURE_MESSAGE_CONTENT for message contents. A collector that cannot be reached costs nothing but a
+count of lost spans.
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""Tells when something holds up the event loop, and what it is doing (D12).
+"""Logs when something blocks the event loop, and what it is doing (D12).
 
 A thread asks the loop for a sign of life, again and again, and measures how long each takes. One that takes longer than
 `PATIENCE` means that every stream of the server stands still: the loop's stack is logged while it still shows who is to
@@ -42,7 +42,7 @@ class Watchdog:
         threading.Thread(target=self._watch, args=watched, name="loop watchdog", daemon=True).start()
 
     def close(self) -> None:
-        """The thread is told, not waited for: it would hold up the loop that calls this."""
+        """The thread is signalled, not joined: a join would block the loop that calls this."""
         self._closing = True
 
     def _watch(self, loop: asyncio.AbstractEventLoop, watched: int) -> None:

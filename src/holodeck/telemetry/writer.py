@@ -1,8 +1,8 @@
-"""Lines to a file descriptor, by a thread of their own: whoever has something to say never waits for it (D13).
+"""Writes lines to a file descriptor in a thread of its own, so that a caller never waits for the write (D13).
 
-The thread also writes the lines out, many at a time, which costs less than one by one between other things. A pipe that
-nobody reads fills up, and so does a disk (D10); then lines are dropped and counted, and the count is written once
-there is room again. What the lines say is not known here.
+The thread also encodes the lines, many at a time, which costs less than one by one. A pipe without a reader fills up, and so does
+a disk (D10); then lines are dropped and counted, and the count is written once there is room again. This module does
+not know what the lines hold.
 """
 
 import os
@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
-MAX_WAITING = 200  # lines that nobody has counted the bytes of
+MAX_WAITING = 200  # lines whose size is not known yet
 MAX_LINES = 10_000
 MAX_BYTES = 4 * 1024 * 1024
 GATHER_SECONDS = 0.05
@@ -80,7 +80,7 @@ class LineWriter(Generic[T]):
         try:
             while view:
                 view = view[os.write(self._fd, view) :]
-        except OSError:  # a full disk, or nobody who reads: there is nobody to be told of it either
+        except OSError:  # a full disk or a closed pipe: there is no other place to report it
             sent = len(data) - len(view)
             lost = data.count(b"\n", sent) - (self._torn and sent == 0)
             self._torn = not data.endswith(b"\n", 0, sent) if sent else self._torn

@@ -1,4 +1,4 @@
-"""The plain values of a todo list: what a todo is, what may be said about one, what may be asked for.
+"""The plain values of a todo list: what a todo is, which fields it has, which filters exist.
 
 Standard library only, so that describing the tools does not cost the import of a database toolkit.
 """

@@ -1,6 +1,6 @@
 """What every reader returns, and how it says no.
 
-Readers know nothing of limits on text: they yield blocks for as long as somebody asks for the next one.
+Readers know nothing of limits on text: they yield blocks for as long as the caller asks for the next one.
 """
 
 from collections.abc import Iterator

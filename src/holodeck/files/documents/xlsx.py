@@ -1,7 +1,7 @@
 """Excel workbooks: one Markdown table for each sheet, with the values that Excel last showed.
 
 Only what is there is read: one cell in the last corner of a sheet costs one cell, not seventeen billion. Dates are
-numbers in Excel; only their format tells them apart.
+numbers in Excel; only their format distinguishes them.
 """
 
 import re

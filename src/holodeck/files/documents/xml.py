@@ -15,7 +15,7 @@ from holodeck.files.documents.document import DocumentRefused
 MAX_DEPTH = 256
 MAX_TEXT = 1_000_000  # characters of one element: a cell holds 32,767, and appending without end is quadratic
 CHUNK = 65_536
-_SKIPPED = "Fallback"  # the second telling, for old programs, of what mc:Choice has told
+_SKIPPED = "Fallback"  # mc:Fallback duplicates mc:Choice for old readers
 
 
 @dataclass(slots=True)
