@@ -6,16 +6,16 @@
     ├── RequestError           the client can do something about it        4xx
     │   ├── InvalidRequest  Unauthorized  Forbidden  NotFound  AgentNotFound  SessionNotFound  RunNotFound
     │   └── MethodNotAllowed  SessionBusy  PayloadTooLarge  UnsupportedMediaType  RateLimited
-    ├── ServerError            we, or somebody behind us, failed           5xx
+    ├── ServerError            the server, or a service behind it, failed          5xx
     │   ├── InternalError  NotReady  AuthUnavailable  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull
     │   └── ModelError         the model endpoint failed; `reason` says how
     │       ├── ModelUnreachable   ModelRejected (auth, bad request)  ContextOverflow
     │       ├── ModelInterrupted   ModelTruncated   ModelProtocolError   ContentFiltered
     │       └── ModelTimeout       ModelStalled   ModelUnavailable (rate limit, overload, open breaker)
-    └── Cancelled              somebody stopped the run; not a failure
+    └── Cancelled              a user stopped the run; not a failure
 
 `code` is the one vocabulary for problem `type`, RUN_ERROR.code, error_type and log lines. `reason` refines it.
-A message is safe to show to anybody: no secret, no stack trace, no path of the server.
+A message is safe to show to any client: no secret, no stack trace, no path of the server.
 """
 
 from collections.abc import Iterator, Mapping
@@ -68,7 +68,7 @@ class InvalidRequest(RequestError):
         self, message: str, *, status: int = 422, field: str | None = None, schema: Mapping[str, Any] | None = None
     ) -> None:
         super().__init__(message)
-        self.status = status  # 400 for what is no JSON, 422 for what is no such request
+        self.status = status  # 400: not JSON. 422: fails validation
         self.field = field
         self.schema = schema
 
@@ -208,7 +208,7 @@ class RunTimeout(ServerError):
 
 
 class ModelError(ServerError):
-    """`started` says whether the model had begun to answer: if so, nobody may try again silently."""
+    """`started`: the model had begun to answer, so the call must not be repeated silently."""
 
     code, status, title = "model-error", 502, "The model failed"
     reason = "upstream_error"
@@ -295,12 +295,12 @@ class Cancelled(HoloDeckError):
 
 
 def by_code(code: str, message: str, *, reason: str | None = None, retry_after: float | None = None) -> HoloDeckError:
-    """The error that a story told by its code, for wires that answer with a status. An unknown code is our fault.
+    """The error for an event's code, for wires that answer with a status. An unknown code is an internal error.
 
     Looked up when it is needed, since errors are also defined where they are raised.
     """
     kind = next((kind for known, kind in _kinds(RequestError, ServerError, Cancelled) if known == code), InternalError)
-    error = kind.__new__(kind, message)  # not by its constructor, which may want what a story does not tell
+    error = kind.__new__(kind, message)  # bypasses `__init__`: its arguments are not in the event
     error.reason, error.retry_after = reason, retry_after
     return error
 

@@ -101,11 +101,11 @@ def test_a_story_that_fits(story):
 
 @pytest.mark.parametrize(("before", "event"), MISPLACED.values(), ids=MISPLACED.keys())
 def test_an_event_that_does_not_fit(before, event):
-    told = GrammarChecker()
+    checker = GrammarChecker()
     for each in before:
-        told.tell(each)
+        checker.check(each)
     with pytest.raises(GrammarError, match=re.escape(type(event).__name__)):
-        told.tell(event)
+        checker.check(event)
 
 
 def test_every_story_has_an_ending():

@@ -1,7 +1,7 @@
 """`holodeck call`: one tool, called as the agent would call it, without a model.
 
-Arguments are checked, bound values are filled in and results are cut exactly as in a run. A tool that needs approval wants
-`--yes`, since nobody is asked here.
+Arguments are checked, bound values are filled in and results are cut exactly as in a run. A tool that needs approval is called
+only with `--yes`: this command does not ask.
 """
 
 import asyncio

@@ -37,7 +37,7 @@ def command(*, path: str | None, demo: bool) -> int:
 
 
 def commands_of(config: LoadedConfig) -> list[str]:
-    """The programs that starting this agent runs: what a person wants to see of a file that came from somebody else."""
+    """The programs that starting this agent runs: to be read before a foreign agent file is started."""
     return [
         one_line(" ".join([tool.command, *_arguments(config, number, tool)]), 200)
         for number, tool in enumerate(config.agent.tools)

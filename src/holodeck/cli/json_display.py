@@ -22,7 +22,7 @@ class JsonDisplay:
         self._out.flush()
 
     def wait_for(self, what: str) -> None:
-        """Scripts are told events only."""
+        """Scripts get events only."""
 
     def close(self) -> None:
         """Every line is whole already."""

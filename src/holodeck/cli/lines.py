@@ -68,7 +68,7 @@ class PipedLines:
         self._tell(*([rest] if rest else []), None)
 
     def _tell(self, *lines: str | None) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop is closed: nobody listens any more
+        with contextlib.suppress(RuntimeError):  # the loop is closed: the chat has ended
             for line in lines:
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, line)
 

@@ -76,7 +76,7 @@ def main(argv: Sequence[str] | None = None) -> None:
 
 
 def _open_what_is_closed() -> None:
-    """Standard streams that whoever started us has closed (`2>&-`): else a socket would get their number, and their text."""
+    """Opens standard streams that the caller has closed (`2>&-`): else a socket would get their number, and their text."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
             nowhere = os.open(os.devnull, os.O_RDWR)

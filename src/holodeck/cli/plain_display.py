@@ -1,6 +1,6 @@
 """A run as plain lines, for pipes and simple terminals: text as it comes, tool calls while they run.
 
-Everything that a model or a tool said passes the sanitiser before it is written. Knows nothing of prompts and input.
+All text of models and tools passes the sanitiser before it is written. This module knows no prompts and no input.
 """
 
 import json

@@ -25,6 +25,6 @@ def _database(process: Mapping[str, str]) -> Path:
     folder = Path(base) / "holodeck"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-    except OSError:  # a home that cannot be written must not keep anybody from trying the demo
+    except OSError:  # the demo must also run where the home folder is read-only
         folder = Path(tempfile.gettempdir())
     return folder / "demo.sqlite3"

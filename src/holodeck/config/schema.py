@@ -187,7 +187,7 @@ class LogMiddleware(Block):
 
 
 class FilterMiddleware(Block):
-    """Hides parts of the story from clients."""
+    """Hides events from clients."""
 
     type: Literal["filter"]
     tools: list[Identifier] = Field(default=[], max_length=128, description="Tools whose calls are hidden")

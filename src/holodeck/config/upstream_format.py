@@ -1,6 +1,6 @@
 """Blocks of HoloDeck's own format that are not served here: left out with one warning each, so such files run unchanged.
 
-Works on the tree before placeholders are filled in: a variable that only an evaluation needs is nobody's problem here.
+Works on the tree before placeholders are filled in: a variable that only an evaluation needs may be unset.
 A key that looks like a slip of one that we know stays in, so that validation can point at it.
 """
 
@@ -104,7 +104,7 @@ class UpstreamParts:
 
 
 def is_foreign(key: str) -> bool:
-    """Whether a top-level key belongs to somebody else, rather than being a slip of one of ours."""
+    """Whether a top-level key belongs to the upstream format, rather than being a typo of one of ours."""
     return key in FOREIGN_BLOCKS or (key not in SLIPS and nearest(key, KNOWN_BLOCKS) is None)
 
 

@@ -216,7 +216,7 @@ class _Reader:
         raise located(self.file, _mark(event), "a key has to be text; was a list or block meant to be quoted?")
 
     def merged(self, node: Node) -> dict[str, Entry]:
-        """`<<: *defaults`, or a list of them, of which the first wins."""
+        """`<<: *defaults`, or a list of them; the first wins."""
         sources = node.items if isinstance(node, Items) else (node,)
         result: dict[str, Entry] = {}
         for source in sources:

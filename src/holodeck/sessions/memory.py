@@ -267,7 +267,7 @@ class MemorySessionStore:
             del self._shelves[kept.owner]
 
     def _make_room(self, owner: Owner) -> None:
-        """Drops the sessions that were not used for the longest time: the owner's own first, then anybody's."""
+        """Drops the sessions that were not used for the longest time: the owner's own first, then those of other owners."""
         theirs = self._shelf(owner).kept
         while self._max_per_user is not None and len(theirs) >= self._max_per_user:
             idle = _longest_idle(theirs.values())

@@ -1,1 +1,1 @@
-"""A conversation between a person and an agent: what is said, kept, checked and commanded, whatever it is shown on."""
+"""A conversation between a user and an agent: messages, commands, checks, saved chats; independent of the display."""

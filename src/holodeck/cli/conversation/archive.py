@@ -1,7 +1,7 @@
 """Saved chats: one readable JSON file each, in the user's data folder.
 
 A file is written beside its place and moved there whole: whatever happens, there is the old one or the new one. Files are
-for their owner alone (mode 600), since people tell agents things.
+for their owner alone (mode 600), since chats hold private data.
 """
 
 import contextlib
@@ -127,7 +127,7 @@ class Archive:
 
 
 def typed_path(text: str) -> Path:
-    """As a shell reads it: `~` is a home; one of somebody unknown stays as it was typed, a name that no file has."""
+    """As a shell reads it: `~` is a home; that of an unknown user stays as it was typed."""
     return Path(os.path.expanduser(text.replace("\0", "")))  # noqa: PTH111  Path.expanduser raises for those
 
 

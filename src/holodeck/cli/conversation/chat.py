@@ -35,7 +35,7 @@ _COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)  # not every line with a
 
 
 class Watch(Protocol):
-    """Whoever else wants to hear the runs of this chat (traces)."""
+    """Another reader of this chat's runs (traces)."""
 
     def run(self, *, run_id: str, session_id: str) -> Emit: ...
 
@@ -105,7 +105,7 @@ class Chat:
             return await self._follow(line)
         except HoloDeckError as error:
             if self._context.starting.failed:
-                raise  # there is nobody to talk to
+                raise  # there is no agent to talk to
             self._complain(error.message)
             return None
 
@@ -194,7 +194,7 @@ class Chat:
                     if not enough.is_set():  # the program ends; the run still gets its ending
                         await asyncio.wait({reply}, timeout=LEAVE_SECONDS)
                 if reply.done() and not reply.cancelled():
-                    reply.exception()  # it was seen, also if closing fails for the same reason: nobody reads us any more
+                    reply.exception()  # retrieved, also if closing fails for the same reason: standard output is closed
                 self._context.display.close()
         if reply.done() and not reply.cancelled():
             reply.result()
@@ -238,7 +238,9 @@ class Chat:
         def stop() -> None:
             if self._leaving:
                 enough.set()
-                loop.call_later(LEAVE_SECONDS, os._exit, INTERRUPTED)  # a tool that will not stop cannot keep anybody
+                loop.call_later(
+                    LEAVE_SECONDS, os._exit, INTERRUPTED
+                )  # a tool that does not stop must not keep the user
             self._leaving = True
             reply.cancel()
 

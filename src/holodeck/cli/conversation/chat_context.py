@@ -24,10 +24,10 @@ class Display(Protocol):
     def emit(self, event: Event) -> None: ...
 
     def wait_for(self, what: str) -> None:
-        """Something is going on that no run tells of."""
+        """Shows work that is not part of a run."""
 
     def close(self) -> None:
-        """Whatever comes and goes is gone; what is said next stands on a line of its own."""
+        """Removes transient output; what is written next starts on a line of its own."""
 
 
 @dataclass(kw_only=True)

@@ -82,12 +82,12 @@ class ChatSession:
 
     @property
     def usage(self) -> TokenUsage | None:
-        """What the replies cost, if every endpoint said it."""
+        """The usage of all replies, if every endpoint reported it."""
         return total([each.tokens_used for each in self.transcript.messages if isinstance(each, AssistantMessage)])
 
     @property
     def title(self) -> str:
-        """The first words that the user said."""
+        """The start of the user's first message."""
         said = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))
         return one_line(next(said, ""), TITLE)
 

@@ -95,7 +95,7 @@ def _keys() -> KeyBindings:
 
 
 def _history(file: Path) -> History:
-    """In memory only where the file cannot be written: that must not keep anybody from talking."""
+    """In memory only where the file cannot be written: the chat works without it."""
     try:
         file.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         file.touch(mode=0o600)

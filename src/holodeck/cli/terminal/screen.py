@@ -1,8 +1,8 @@
 """The reader of runs on a real terminal: Markdown that grows, tool calls as one live line each, notes.
 
-One `Screen` serves a whole conversation. Everything that a model or a tool said passes the sanitiser before it is
-rendered. Pictures are painted at most 20 times a second, and less often when rendering them is slow. Knows nothing of
-keyboards and prompts; `holodeck.cli.plain_display` tells the same story where there is no terminal.
+One `Screen` serves a whole conversation. All text of models and tools passes the sanitiser before it is
+rendered. The screen is painted at most 20 times a second, and less often when rendering is slow. This module knows no
+keyboard and no prompt; `holodeck.cli.plain_display` shows the same where there is no terminal.
 """
 
 import asyncio
@@ -88,7 +88,7 @@ class Screen:
     # what happens
 
     def wait_for(self, what: str) -> None:
-        """Shows that something is going on before a run tells anything."""
+        """Shows activity before a run emits its first event."""
         self._waiting = (what, time.monotonic())
         self._soon()
 
@@ -108,7 +108,7 @@ class Screen:
             self._timer = None
         self._gap = False
 
-    # the story
+    # events
 
     def step_started(self, _event: e.StepStarted) -> None:
         self.wait_for("thinking")
