@@ -109,6 +109,7 @@ def test_a_chat_is_one_trace(tmp_path, collector):
         "chat",
         "--demo",
         "--observability",
+        "--lines",
         folder=tmp_path,
         stdin="add buy milk\nhello\n",
         OTEL_EXPORTER_OTLP_ENDPOINT=collector.url,
