@@ -416,6 +416,41 @@ SHAPES = {
         [json.dumps(response("completed", [reasoning("Hm"), message("Hi"), call("f", "{}")], usage=USAGE)).encode()],
         text="Hi", reasoning="Hm", calls=[("call_1", "f", "{}")], finish="tool_calls", items=["reasoning", "message", "function_call"], oracle=False,
     ),
+    "parts of thoughts without deltas, other events of thinking": Shape(
+        [
+            CREATED, ev("reasoning.started"), ev("reasoning.search_queries", queries=["q"]),
+            ev("reasoning_part.done", item_id="rs_9", output_index=0, content_index=0, part={"type": "reasoning_text", "text": "Hm"}),
+            ev("output_text.delta", item_id="m", output_index=1, content_index=0, delta="Hi"), completed(),
+        ],
+        text="Hi", reasoning="Hm", items=["reasoning", "message"], oracle=False,
+    ),
+    "arguments as an object": Shape(
+        [ev("output_item.done", output_index=0, item={**call("f", ""), "arguments": {"a": 1}}), completed()],
+        calls=[("call_1", "f", '{"a": 1}')], finish="tool_calls", oracle=False,
+    ),
+    "no blank lines between events": Shape(
+        [
+            (b'data: {"type":"response.output_text.delta","delta":"H"}\ndata: {"type":"response.output_text.delta","delta":"i"}\n'
+            b'data: {"type":"response.completed","response":{"status":"completed"}}\n\n'),
+        ],
+        text="Hi", usage=None, oracle=False,
+    ),
+    "arguments before their call": Shape(
+        [
+            ev("function_call_arguments.delta", item_id="fc_1", output_index=0, delta='{"a"'),
+            ev("output_item.added", output_index=0, item={**call("f", ""), "status": "in_progress"}),
+            ev("function_call_arguments.delta", item_id="fc_1", output_index=0, delta=":1}"), completed(),
+        ],
+        calls=[("call_1", "f", '{"a":1}')], finish="tool_calls", oracle=False,
+    ),
+    "a shell that the provider runs": Shape(
+        [
+            *item_events(0, {"id": "sh_1", "type": "shell_call", "status": "completed", "action": {"commands": ["ls"]}}),
+            ev("output_item.done", output_index=1, item={"id": "sho_1", "type": "shell_call_output", "output": []}),
+            *text_events(2, "Hi"), completed(),
+        ],
+        text="Hi", shown=[("shell", '{"commands": ["ls"]}', "completed")], items=["shell_call", "shell_call_output", "message"], oracle=False,
+    ),
     "nothing at all": Shape([*OPENING, completed()], warnings=["empty-reply"]),
     "two parts in one message": Shape(
         [

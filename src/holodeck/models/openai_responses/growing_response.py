@@ -5,6 +5,7 @@ out one or the other. So each piece of text is kept beside what the listener got
 missing. Pure and synchronous; it knows nothing of HTTP, retries or time.
 """
 
+import json
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -15,7 +16,7 @@ from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ContentFiltered, ModelTruncated
 from holodeck.models.assembly import CallAssembly
-from holodeck.models.chunks import DECODE_ERRORS, InBandError, cleaned, present, usage_of
+from holodeck.models.chunks import DECODE_ERRORS, InBandError, Malformed, cleaned, present, usage_of
 from holodeck.models.openai_responses import output_items
 from holodeck.models.openai_responses.event_decoding import (
     TERMINAL,
@@ -31,6 +32,7 @@ from holodeck.models.port import Listener, ModelReply
 
 LARGEST_EVENT = 64_000_000  # an event may hold images, and the last one holds the whole response
 PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
+_PARTS = frozenset({"content_part", "reasoning_part", "reasoning_summary_part"})
 _LENGTH = frozenset({"max_output_tokens", "max_tokens", "length"})
 _THOUGHTS = {
     "reasoning_summary_text": "summary",
@@ -112,7 +114,15 @@ class GrowingResponse:
             return
         if not stripped or name in PINGS:
             return
-        event = decode_event(name, data)
+        try:
+            event = decode_event(name, data)
+        except Malformed:
+            lines = stripped.splitlines()
+            if len(lines) == 1:
+                raise
+            for line in lines:  # a gateway that puts no blank lines between its events
+                self._take_any(b"", line)
+            return
         if event.type.encode(errors="replace") in PINGS:
             return
         if self._debug:
@@ -136,12 +146,12 @@ class GrowingResponse:
         elif subject == "output_text.annotation" and present(event.annotation):
             item = self._items.of(event, "message")
             item.annotations.setdefault(_index(event.content_index), []).append(event.annotation)
-        elif subject == "content_part" and action == "done" and isinstance(event.part, dict):
+        elif subject in _PARTS and action == "done" and isinstance(event.part, dict):
             self._take_part(event, event.part)
         elif subject == "refusal":
             self._refused = True
             self._grow(self._text(self._items.of(event, "message"), "refusal", event), event, action, event.refusal)
-        elif subject in _THOUGHTS:
+        elif subject in _THOUGHTS and action in ("delta", "done"):
             thought = self._thought(event, _THOUGHTS[subject])
             self._grow(thought, event, action, event.text)
         elif subject in ("function_call_arguments", "custom_tool_call_input"):
@@ -162,8 +172,8 @@ class GrowingResponse:
         elif kind == "refusal":
             self._refused = True
             _complete(self._text(self._items.of(event, "message"), "refusal", event), part.get("refusal"))
-        elif kind == "reasoning_text":
-            _complete(self._thought(event, "content"), part.get("text"))
+        elif kind in ("reasoning_text", "summary_text"):
+            _complete(self._thought(event, "content" if kind == "reasoning_text" else "summary"), part.get("text"))
 
     def _take_arguments(self, event: Event, subject: str, action: str) -> None:
         kind = "function_call" if subject == "function_call_arguments" else "custom_tool_call"
@@ -248,6 +258,8 @@ class GrowingResponse:
         self._call(item, name=member.get("name"), call_id=call_id)
         if done:
             whole = member.get("arguments" if item.kind == "function_call" else "input")
+            if isinstance(whole, dict):
+                whole = json.dumps(whole, ensure_ascii=False)
             _complete(self._arguments(item), whole)
 
     def _whole(self, item: OutputItem) -> Item:
@@ -259,12 +271,9 @@ class GrowingResponse:
                 whole["content"] = self._parts_of(item)
             whole["role"] = "assistant"
         elif item.kind == "reasoning" and not item.done and item.parts:
-            texts = {
-                kind: [str(piece) for (of, _), piece in item.parts.items() if of == kind]
-                for kind in ("summary", "content")
-            }
-            whole["summary"] = [{"type": "summary_text", "text": text} for text in texts["summary"]]
-            whole["content"] = [{"type": "reasoning_text", "text": text} for text in texts["content"]]
+            said = [(kind, str(pieces)) for (kind, _), pieces in item.parts.items() if pieces]
+            whole["summary"] = [{"type": "summary_text", "text": text} for kind, text in said if kind == "summary"]
+            whole["content"] = [{"type": "reasoning_text", "text": text} for kind, text in said if kind == "content"]
         return whole
 
     def _parts_of(self, item: OutputItem) -> list[Item]:
@@ -336,10 +345,6 @@ class GrowingResponse:
             self._listener.call_started(item.shown, clean(output_items.shown_name(known)))
         if done:
             self._finish_shown(item, *output_items.shown_result(known))
-            if item.kind in FOR_CLIENTS:
-                self._listener.warning(
-                    "provider-tool", f"The model asks for {item.kind}, which HoloDeck does not carry out."
-                )
 
     def _finish_shown(self, item: OutputItem, result: str, failed: bool) -> None:  # noqa: FBT001  as shown_result gives it
         arguments = clean(output_items.shown_arguments(item.known))
@@ -351,6 +356,12 @@ class GrowingResponse:
         item.done = True
 
     def _close_shown(self) -> None:
+        kinds = {item.kind for item in self._items}
+        for kind in sorted(FOR_CLIENTS & kinds):
+            if f"{kind}_output" not in kinds:
+                self._listener.warning(
+                    "provider-tool", f"The model asks for {kind}, which HoloDeck does not carry out."
+                )
         for item in self._items:
             if item.shown and not item.done:
                 self._finish_shown(item, "The provider did not report a result.", failed=False)

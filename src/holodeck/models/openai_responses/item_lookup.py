@@ -56,25 +56,26 @@ class ItemLookup:
 
     def of(self, event: Event, kind: str, member: Item | None = None) -> OutputItem:
         """The item that the event belongs to; a new one if there is none yet."""
-        given_id = event.item_id if member is None else member.get("id")
+        said_id = event.item_id if member is None else member.get("id")
+        given_id = said_id if isinstance(said_id, str) else ""
         index = event.output_index if type(event.output_index) is int else None
         adds = event.type == "response.output_item.added"
         found = self._found(given_id, index, kind)
         is_another = found is not None and given_id not in found.ids
         if found is None or (is_another and ((adds and found.known) or (member is not None and found.done))):
             found = self.new(kind, index)
-        if isinstance(given_id, str) and given_id and (member is not None or not found.ids):
+        if given_id and (member is not None or not found.ids):
             found.ids.add(given_id)
             self.by_id.setdefault(given_id, found)
         return found
 
-    def _found(self, given_id: Any, index: int | None, kind: str) -> OutputItem | None:
+    def _found(self, given_id: str, index: int | None, kind: str) -> OutputItem | None:
         there = self._by_index.get(index) if index is not None else None
         if there is not None and there.kind != kind:
             there = None
         if there is not None and given_id in there.ids:
             return there
-        known = self.by_id.get(given_id) if isinstance(given_id, str) else None
+        known = self.by_id.get(given_id)
         if known is not None and known.kind == kind:
             return known
         return there if index is not None else self._last(kind)
