@@ -9,6 +9,7 @@ import inspect
 import os
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, TypeAlias
@@ -18,6 +19,7 @@ from anyio.from_thread import BlockingPortal, start_blocking_portal
 
 from holodeck.agent.agent import Agent as AgentDefinition
 from holodeck.agent.settings import AgentLoopConfig
+from holodeck.agent.structured_output import OutputType
 from holodeck.config.build import build_agent, build_files, build_run_settings
 from holodeck.config.load import LoadedConfig, config_of, load_config, with_model
 from holodeck.core.events import Event, Interrupt, Outcome, RunFailed, RunFinished
@@ -72,6 +74,8 @@ class Agent:
         instructions: The system prompt; {user_id}, {now} and {timezone} are filled in.
         tools: Plain functions (sync or async; the schema comes from the signature), ToolBindings, or Toolsets.
         approve: Names of tools that need a person's approval; "*" means all.
+        output_type: What `reply.output` has to be: a pydantic model, dataclass, TypedDict, msgspec struct, any type that
+            pydantic knows, or a JSON Schema.
         settings: Further keys of agent.yaml, as a dictionary.
     """
 
@@ -85,6 +89,7 @@ class Agent:
         approve: Iterable[str] = (),
         loop: AgentLoopConfig | None = None,
         store: SessionStore | None = None,
+        output_type: Any = None,
         settings: Mapping[str, Any] | None = None,
     ) -> None:
         described: dict[str, Any] = {"name": name, "model": {"provider": "demo"}, **(settings or {})}
@@ -94,7 +99,8 @@ class Agent:
             described["loop"] = loop.model_dump(mode="json")
         if isinstance(model, str) and "/" not in model and model != "demo":
             raise ConfigError(f"model {model!r} names no provider; write provider/name, e.g. openai/{model or 'gpt-5'}")
-        self._join(config_of(described), model, tools, approve, store)
+        output = None if output_type is None else OutputType.of(output_type)
+        self._join(config_of(described), model, tools, approve, store, output=output)
 
     @classmethod
     def of_config(
@@ -117,10 +123,14 @@ class Agent:
         tools: Iterable[Tool],
         approve: Iterable[str],
         store: SessionStore | None,
+        *,
+        output: OutputType | None = None,
     ) -> None:
         own = None if isinstance(model, str) else model
         self._config = with_model(config, model) if isinstance(model, str) else config
         self._definition = build_agent(self._config, model=own, tools=_sources(tools, approve))
+        if output is not None:
+            self._definition = replace(self._definition, output=output)
         self._store = store or MemorySessionStore(config.agent.sessions.ttl_seconds)
         self._runs = Runs(self._definition, self._store, build_run_settings(config))
         self._started = False

@@ -4,6 +4,7 @@ import asyncio
 import inspect
 import subprocess
 import sys
+from dataclasses import dataclass
 
 import pytest
 
@@ -53,6 +54,19 @@ async def test_ask_calls_functions_and_answers():
     assert {each.result for each in reply.tools} == {"8.0 km", "Hello Ann"}
     assert (reply.waits, reply.outcome) == (False, Outcome.COMPLETED)
     assert "You convert for ann." in (model.prompts[0].system or "")
+
+
+async def test_an_output_type_makes_the_answer_a_value():
+    @dataclass
+    class City:
+        name: str
+        people: int
+
+    model = ScriptedModel([says("Bonn, I think."), says('{"name": "Bonn", "people": 330000}')])
+    async with Agent(model, output_type=City) as agent:
+        reply = await agent.ask("Which city?")
+    assert reply.output == City("Bonn", 330_000)
+    assert reply.text == '{"name": "Bonn", "people": 330000}'
 
 
 async def test_a_session_goes_on_and_users_do_not_meet():
