@@ -35,7 +35,7 @@ USERS = (
     ),
     Requirement(
         "SRV-07",
-        "AG-UI input: history, frontend tools, context, state, forwardedProps, multimodal parts (and the older binary part with data / url / id).",
+        "AG-UI input: history, frontend tools, context, state, forwardedProps, multimodal parts (and the older binary part with data or url; a handle, `id`, is refused with a reason, since there is no route to upload files first).",
         "seeds 000, 001",
     ),
     Requirement(

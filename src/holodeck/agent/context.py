@@ -30,6 +30,7 @@ class AgentContext:
     resume: Sequence[Resume] = ()
     client_tools: Sequence[ToolSchema] = ()
     notes: Sequence[tuple[str, str]] = ()  # (description, value) from the application
+    warnings: Sequence[str] = ()  # what of the input cannot be used
     files: Sequence[FileNote] = ()  # what became of the files in `input`
     state: Any = None  # the shared state as the client has it
     run_id: str = field(default_factory=new_ulid)

@@ -66,6 +66,7 @@ ONLY_THOUGHTS = (
     "The model spent its whole reply on thoughts and wrote no answer. Raise model.max_tokens, or lower "
     "model.reasoning.effort."
 )
+PART_NOT_USED = "part-not-used"  # the code of the warning about a part of the user's message
 REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be used
 
 
@@ -348,6 +349,8 @@ class _Run:
             self.emit(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
         if self.context.history_note:
             self.emit(CustomSent(HISTORY, dict(self.context.history_note)))
+        for unused in self.context.warnings:
+            self._warn(PART_NOT_USED, unused)
 
     def _emit_state(self) -> None:
         if self.state is None:

@@ -64,9 +64,11 @@ def build_agent(
     on_change: OnChange | None = None,
     model: Model | None = None,
     tools: Sequence["Source"] = (),
+    debug: bool = False,
 ) -> Agent:
     """The agent of a file; `model` replaces the file's, `tools` are added to the file's.
 
+    With `debug` the endpoints' own events are passed on, which AG-UI clients get as RAW (SRV-22).
     `on_change` is called for every change of a circuit breaker, besides the log.
     """
     file = config.agent
@@ -74,7 +76,7 @@ def build_agent(
     return Agent(
         name=file.name,
         description=file.description,
-        model=model or build_model(config, breakers),
+        model=model or build_model(config, breakers, debug=debug),
         instructions=build_instructions(config),
         tools=build_tools(config, breakers, tools),
         loop=file.loop_in_time,

@@ -9,6 +9,8 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+import msgspec
+
 from holodeck.config.environment import Keys
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig
 from holodeck.config.model_schema import ModelChoice
@@ -26,12 +28,12 @@ AUTH_TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105  its name, not its va
 DEMO_SECONDS_PER_WORD = 0.02  # slow enough to be seen streaming
 
 
-def build_model(config: LoadedConfig, breakers: Breakers | None = None) -> Model:
+def build_model(config: LoadedConfig, breakers: Breakers | None = None, *, debug: bool = False) -> Model:
     """The model, with its fallbacks around it if there are any; behind circuit breakers, if they are wanted."""
     first = config.agent.model
     choices: list[tuple[Keys, ModelChoice]] = [(("model",), first)]
     choices += [(("model", "fallback", number), choice) for number, choice in enumerate(first.fallback)]
-    models = [_priced(_model(config, keys, choice), choice) for keys, choice in choices]
+    models = [_priced(_model(config, keys, choice, debug=debug), choice) for keys, choice in choices]
     if breakers is not None:
         models = [
             _guarded_model(config, breakers, model, choice) for model, (_, choice) in zip(models, choices, strict=True)
@@ -43,10 +45,10 @@ def build_model(config: LoadedConfig, breakers: Breakers | None = None) -> Model
     return FallbackModel(models)
 
 
-def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> Model:
+def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice, *, debug: bool = False) -> Model:
     if choice.provider == "demo":
         return _demo_model()
-    settings = _endpoint_settings(config, keys, choice)
+    settings = msgspec.structs.replace(_endpoint_settings(config, keys, choice), debug=debug)
     if choice.provider == "anthropic":
         from holodeck.models.anthropic.messages_model import AnthropicModel
 

@@ -65,4 +65,5 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     properties: Mapping[str, Any] = {}
     resume: tuple[Resume, ...] = ()
     files: tuple[FileNote, ...] = ()  # what became of the files in `messages`
+    warnings: tuple[str, ...] = ()  # what of the newest messages cannot be used; clients are shown each
     keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs

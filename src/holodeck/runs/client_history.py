@@ -222,6 +222,7 @@ def context_of(
         client_tools=request.client_tools,
         notes=request.context,
         files=request.files,
+        warnings=request.warnings,
         state=request.state,
         client_ids=frozenset(message.id for message in request.messages) if request.keeps_history else None,
         run_id=request.run_id,

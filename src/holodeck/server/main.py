@@ -114,7 +114,11 @@ def build_server(
 ) -> AgentServer:
     metrics = Metrics()
     return AgentServer(
-        build_agent(config, on_change=lambda change: metrics.breaker_changes.add(change.service, change.new_state)),
+        build_agent(
+            config,
+            on_change=lambda change: metrics.breaker_changes.add(change.service, change.new_state),
+            debug=settings.debug,
+        ),
         build_sessions(config),
         settings=settings,
         run_settings=build_run_settings(config),

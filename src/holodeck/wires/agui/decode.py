@@ -34,6 +34,7 @@ MAX_STATE_BYTES = 256_000
 PARTS = 2  # times as much text as in one may be in all parts of a message
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_PART = re.compile(r"messages\[(\d+)\]\.content\[")
 _NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 Warn = Callable[[str], None]
@@ -67,20 +68,28 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
     warn = warnings.append
     thread_id, run_id = foreign_id(raw.get("threadId"), "threadId"), foreign_id(raw.get("runId"), "runId")
     profile = profile_of(raw.get("protocolVersion"))
-    context = _context(raw.get("context"), warn)
+    messages, context = _messages(raw.get("messages"), max_text, warn), _context(raw.get("context"), warn)
     request = RunRequest(
         session_id=thread_id,
         run_id=run_id,
         parent_run_id=None if raw.get("parentRunId") is None else foreign_id(raw["parentRunId"], "parentRunId"),
-        messages=_messages(raw.get("messages"), max_text, warn),
+        messages=messages,
         client_tools=_tools(raw.get("tools"), warn),
         context=context,
         state=_state(raw.get("state")),
         properties=_properties(raw.get("forwardedProps"), context, warn),
         resume=_resumes(raw.get("resume"), profile),
         keeps_history=True,
+        warnings=_unused(warnings, raw["messages"]),
     )
     return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
+
+
+def _unused(warnings: list[str], messages: list[Any]) -> tuple[str, ...]:
+    """The warnings about parts of messages after the last answer: the client is shown them (SRV-14)."""
+    answers = [i for i, each in enumerate(messages) if isinstance(each, dict) and each.get("role") == "assistant"]
+    newest = max(answers, default=-1)
+    return tuple(each for each in warnings if (part := _PART.match(each)) and int(part[1]) > newest)
 
 
 def _messages(value: Any, max_text: int, warn: Warn) -> tuple[Message, ...]:
@@ -181,7 +190,7 @@ def _content(value: Any, path: str, warn: Warn) -> Content:
     for where, item in _places(path, rows(value, path, MAX_PARTS)):
         part = read_part(item)
         if part is None:
-            warn(f"{where} dropped: no part that can be used")
+            warn(f"{where} was not used: it is not a part that can be read")
         else:
             parts.append(part)
     return tuple(parts)
