@@ -32,6 +32,7 @@ class HoloDeckError(Exception):
     reason: str | None = None
     retry_after: float | None = None
     challenge: str | None = None  # WWW-Authenticate: how the client may show who it is
+    session_id: str | None = None  # the session that a failed run left behind
 
     @property
     def message(self) -> str:

@@ -172,3 +172,27 @@ async def test_an_empty_reply_is_no_answer(wire: str) -> None:
                 assert b"answered with nothing" in await answer.read()
         else:
             assert (await CLIENTS[wire](s, "Hello", SESSION)).error == "model-error"
+
+
+@pytest.mark.req("SRV-08")
+@pytest.mark.parametrize("wire", CLIENTS)
+async def test_an_empty_reply_after_tools_ran_is_an_answer_with_a_warning(wire: str) -> None:
+    """The work is done: a client that takes it for a failure would do it twice."""
+    async with served(calls(("echo", "{}")), Turn(), tools=PlainTools(echo=echo), settings=EVERYTHING) as s:
+        heard = await CLIENTS[wire](s, "Do it", SESSION)
+        assert (heard.answer, heard.error) == ("", None)
+        assert [call.status for call in heard.calls] == ["success"]
+    async with served(calls(("echo", "{}")), Turn(), tools=PlainTools(echo=echo), settings=EVERYTHING) as s:
+        async with s.post({"message": "Do it"}, "/agent/tester/chat") as answer:
+            told = await answer.json()
+        assert (answer.status, told["content"], told["warning"]) == (200, "", "The model answered with nothing.")
+
+
+@pytest.mark.req("SRV-17")
+async def test_a_problem_names_the_session_that_it_left_behind() -> None:
+    async with served(Turn(error=ModelUnreachable("The model cannot be reached.")), settings=EVERYTHING) as s:
+        async with s.post({"message": "Hello"}, "/agent/tester/chat") as answer:
+            problem = await answer.json()
+        assert answer.status == 502
+        async with s.get(f"/sessions/{problem['session_id']}") as session:
+            assert [message["content"] for message in (await session.json())["messages"]] == ["Hello"]

@@ -75,7 +75,7 @@ def _of_agui(events: list[dict[str, Any]]) -> Heard:
     finished = last["type"] == "RUN_FINISHED"
     usage = last["usage"][0] if finished and "usage" in last else None
     return Heard(
-        answer=[*texts.values()][-1] if finished else None,
+        answer=["", *texts.values()][-1] if finished else None,
         said="\n\n".join(texts.values()),
         calls=ordered([Call(name, arguments(given), status) for name, given, status in calls.values()]),
         usage=(int(usage["inputTokens"]), int(usage["outputTokens"])) if usage else None,

@@ -35,6 +35,7 @@ class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     retry_after: float | None = None
     field: str | None = None
     schema: Mapping[str, Any] | None = None
+    session_id: str | None = None
     errors: tuple[FieldError, ...] = ()
 
     def to_json(self) -> bytes:
@@ -61,5 +62,6 @@ def problem(error: HoloDeckError, instance: str | None = None, errors: Sequence[
         retry_after=error.retry_after,
         field=None if field is None else clean(field),
         schema=schema,
+        session_id=error.session_id,
         errors=tuple(FieldError(clean(each.field), clean(each.message)) for each in errors),
     )

@@ -6,8 +6,8 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
-from holodeck.core.events import Ending, RunFailed
-from holodeck.errors import AgentNotFound
+from holodeck.core.events import Ending, RunFinished
+from holodeck.errors import AgentNotFound, InternalError
 from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.identity import check_approval, owner_of
@@ -22,7 +22,7 @@ from holodeck.telemetry.context import current
 from holodeck.wires import sse
 from holodeck.wires.encoder import Encoder
 from holodeck.wires.named_events import NamedEventEncoder
-from holodeck.wires.reply import error_of, failure_of
+from holodeck.wires.reply import failure_of
 from holodeck.wires.rest.request import run_request
 from holodeck.wires.rest.response import ChatResponse, chat_response
 from holodeck.wires.rest.stream import RestEventMapper
@@ -81,16 +81,18 @@ async def _start(request: Request) -> Run:
 
 
 def _answer(run: Run, ending: Ending) -> ChatResponse:
-    if isinstance(ending, RunFailed):
-        raise error_of(ending)
+    """The answer. A failure names the session that it left behind, so that the client can go on with it or delete it."""
     content = (run.response.final_response if run.response else None) or ""
-    error = failure_of(ending, content)
-    if error is not None:
+    executions = run.response.executions if run.response else ()
+    error = failure_of(ending, content, tools_ran=bool(executions))
+    if error is not None or not isinstance(ending, RunFinished):
+        error = error or InternalError("The run has no answer.")
+        error.session_id = run.session_id
         raise error
     return chat_response(
         ending,
         content=content,
-        executions=run.response.executions if run.response else (),
+        executions=executions,
         files=run.request.files,
         milliseconds=milliseconds_of(run),
     )

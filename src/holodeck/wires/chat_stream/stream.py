@@ -104,7 +104,7 @@ class ChatStreamEventMapper:
 
     def finished(self, ending: e.RunFinished) -> Sequence[bytes]:
         answer = self._reply.answer(ending)
-        error = failure_of(ending, answer)
+        error = failure_of(ending, answer, tools_ran=bool(self._called))
         if error is not None:
             return self._broken_off(answer, self._error(error))
         if ending.interrupts:
