@@ -21,6 +21,10 @@ from holodeck.config.yaml_source import MAX_BYTES, parse
 from holodeck.errors import ConfigError
 
 DEFAULT_NAME = "agent.yaml"
+OF_ONE_PROVIDER = frozenset(  # keys of `model:` that another provider has no use for, or must not get
+    {"endpoint", "api", "api_key", "api_version", "auth_token", "headers", "betas", "service_tier", "provider_tools"}
+    | {"extra", "cache", "reasoning"}
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -73,17 +77,17 @@ def with_model(config: LoadedConfig, name: str) -> LoadedConfig:
 
     `name` is a model of the same provider, or `provider/model`, or `demo`.
     """
-    settings = config.agent.model
+    before = config.agent.model
     provider, slash, rest = name.partition("/")
-    changed: dict[str, object] = {"name": name}
-    if (slash and provider in get_args(Provider)) or name == "demo":
-        changed = {"provider": provider, "name": rest}
-        if provider != settings.provider:  # another provider's address and key
-            changed |= {"endpoint": None, "api_key": None, "auth_token": None, "betas": []}
-    if (settings.provider, settings.name) != (changed.get("provider", settings.provider), changed["name"]):
-        changed["price"] = None  # of the other model
+    names_provider = (slash and provider in get_args(Provider)) or name == "demo"
+    changed = {"provider": provider, "name": rest} if names_provider else {"provider": before.provider, "name": name}
+    settings = before.model_dump(exclude_unset=True, exclude={"fallback"})
+    if changed["provider"] != before.provider:
+        settings = {key: value for key, value in settings.items() if key not in OF_ONE_PROVIDER}
+    if changed != {"provider": before.provider, "name": before.name}:
+        settings.pop("price", None)
     try:
-        model = type(settings).model_validate({**settings.model_dump(), "fallback": [], **changed})
+        model = type(before).model_validate({**settings, **changed})
     except ValidationError as error:
         raise ConfigError(f"{name}: {error.errors()[0]['msg']}") from None  # pydantic's own text may repeat a secret
     return replace(config, agent=config.agent.model_copy(update={"model": model}))
