@@ -6,7 +6,7 @@ from holodeck.core import events as e
 from holodeck.core.messages import text_of
 from holodeck.core.tools import ToolResult
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import ContentFiltered, ContextOverflow
+from holodeck.errors import ContentFiltered, ContextOverflow, ModelAuthFailed, ModelRejected
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from tests.agent.parts import PlainTools, Scene
 
@@ -112,6 +112,36 @@ async def test_a_message_that_the_filter_refuses_is_not_shown_again():
     assert refused.status == "error"
     assert (await scene.play("hi")).final_response == "ok"
     assert [message.content for message in scene.model.prompts[-1].messages] == ["hi"]
+
+
+def rejected() -> ModelRejected:
+    error = ModelRejected("The model endpoint refused the request (400). It said: Invalid image.")
+    error.of_request = True
+    return error
+
+
+async def test_a_message_that_the_endpoint_cannot_read_is_not_shown_again():
+    scene = Scene(says("ok"), Turn(error=rejected()), Turn(error=rejected()), says("fine"))
+    await scene.play("before")
+    assert (await scene.play("a broken image")).status == "error"
+    assert (await scene.play("hi")).final_response == "fine"
+    assert [text_of(message.content) for message in scene.model.prompts[-1].messages] == ["before", "ok", "hi"]
+
+
+async def test_an_old_message_that_another_model_cannot_read_ends_no_conversation():
+    scene = Scene(says("ok"), Turn(error=rejected()), says("fine"))
+    await scene.play("an image that only the first model reads")
+    response = await scene.play("hi")
+    assert response.final_response == "fine"
+    assert [text_of(message.content) for message in scene.model.prompts[-1].messages] == ["hi"]
+    assert "was refused as a whole" in response.warning
+
+
+async def test_a_refusal_that_is_not_about_the_request_hides_nothing():
+    scene = Scene(Turn(error=ModelAuthFailed("no key")), says("ok"))
+    await scene.play("first")
+    await scene.play("second")
+    assert [message.content for message in scene.model.prompts[-1].messages] == ["first", "second"]
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,7 @@ from holodeck.agent.emitter import RunEmitter, reason_for_cut
 from holodeck.agent.kept_results import READ_RESULT, KeptResults
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
-from holodeck.agent.prompting import REFUSED, initial_state, prompt_for, shown, tokens_of_half
+from holodeck.agent.prompting import initial_state, prompt_for, shown, tokens_of_half
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.structured_output import BadOutputError, repair_request
 from holodeck.agent.tool_calls import Batch, ToolRunner
@@ -50,6 +50,7 @@ from holodeck.errors import (
     InternalError,
     InvalidOutput,
     InvalidRequest,
+    ModelRejected,
     RunTimeout,
 )
 from holodeck.models.port import ModelReply, Prompt
@@ -192,12 +193,13 @@ class _Run:
         try:
             prompt, reply = await self._reply()
         except (asyncio.CancelledError, HoloDeckError) as error:
-            await self._keep_partial(reason_for_cut(error))
+            is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
+            await self._keep_partial(reason_for_cut(error), is_refused=is_refused)
             raise
         self.emitter.reply_ended()
         self.spending.model_call(prompt, reply)
         if reply.finish_reason == "content_filter":
-            await self._keep_partial("content_filter")
+            await self._keep_partial("content_filter", is_refused=True)
             raise ContentFiltered("The provider's content filter stopped the reply.", started=True)
         cut = "length" if reply.finish_reason == "length" else None
         self._warn_of(cut)
@@ -219,14 +221,27 @@ class _Run:
             prompt = self._prompt()
             try:
                 return prompt, await self.agent.model.reply(prompt, self._listener())
-            except ContextOverflow as error:
-                shorter = tokens_of_half(shown(self.agent, self.context.conversation, self.most_tokens))
-                if error.started or shorter is None:
+            except ModelRejected as error:
+                shorter = self._shorter_after(error)
+                if shorter is None:
                     raise
                 if self.most_tokens is None:
-                    words = "The conversation is too long for the model; its oldest messages are not shown to it."
-                    self._warn("history-shortened", words)
+                    what = (
+                        "is too long for the model" if isinstance(error, ContextOverflow) else "was refused as a whole"
+                    )
+                    self._warn(
+                        "history-shortened", f"The conversation {what}; its oldest messages are not shown to it."
+                    )
                 self.most_tokens = shorter
+
+    def _shorter_after(self, error: ModelRejected) -> int | None:
+        """How many tokens of the conversation to show next: half of it, or only the last turn; None to give up."""
+        half = tokens_of_half(shown(self.agent, self.context.conversation, self.most_tokens))
+        if error.started or half is None:
+            return None
+        if isinstance(error, ContextOverflow):
+            return half
+        return 1 if error.of_request and self.most_tokens is None else None
 
     async def _has_output(self, batch: Batch, reply: ModelReply) -> bool:
         """Whether the final answer has the form that it has to have. One that has not is asked for once more."""
@@ -319,10 +334,11 @@ class _Run:
         if messages := _worth_keeping(batch):
             await self._commit(messages)
 
-    async def _keep_partial(self, cut: str) -> None:
+    async def _keep_partial(self, cut: str, *, is_refused: bool = False) -> None:
+        """Keeps what the model wrote. An empty reply marks a message that the provider refused: see `shown`."""
         said = self.emitter.said()
         self.emitter.reply_ended()
-        if cut in REFUSED and not said.strip():
+        if is_refused and not said.strip():
             await self._commit([AssistantMessage(id=self.emitter.message_id, cut=cut)])
         elif said.strip():
             await self._commit([AssistantMessage(id=self.emitter.message_id, content=said, cut=cut)])

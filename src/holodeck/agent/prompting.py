@@ -13,7 +13,9 @@ from holodeck.models.port import Prompt
 from holodeck.sessions.port import Conversation
 from holodeck.tools.state import StateToolset
 
-REFUSED = frozenset({"context_overflow", "content_filter"})  # how a reply is marked that never began
+REFUSED = frozenset(
+    {"context_overflow", "content_filter", "upstream_rejected"}
+)  # how a reply is marked that never began
 
 
 def prompt_for(

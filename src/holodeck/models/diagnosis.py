@@ -34,6 +34,7 @@ _PASSING = frozenset({408, 409, 425})  # as the official SDKs: worth another try
 _OVERLOADED = frozenset({429, 503, 529})
 _AUTH = frozenset({401, 403})
 _NOWHERE = frozenset({404, 405})
+_OF_REQUEST = frozenset({400, 413, 422})
 _NOT_IMPLEMENTED = 501
 
 _OVERFLOW = re.compile(
@@ -134,7 +135,9 @@ class Diagnosis:
                 f"The model endpoint {self._where} failed ({status}). Try again later.{quote}",
                 retry_after=refusal.retry_after,
             )
-        return ModelRejected(f"The model endpoint {self._where} refused the request ({status}).{quote}")
+        rejected = ModelRejected(f"The model endpoint {self._where} refused the request ({status}).{quote}")
+        rejected.of_request = status in _OF_REQUEST
+        return rejected
 
     def of_error(self, value: Any, *, started: bool) -> ModelError:
         """An error object inside a stream."""
