@@ -19,6 +19,7 @@ A message is safe to show to any client: no secret, no stack trace, no path of t
 """
 
 from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 
 PROBLEM_BASE = "https://holodeck.dev/errors/"
@@ -58,6 +59,7 @@ class StartError(HoloDeckError):
 class RequestError(HoloDeckError):
     status = 400
     title = "The request cannot be served"
+    headers: Mapping[str, str] = MappingProxyType({})  # that the answer has to carry, such as Allow
 
 
 class InvalidRequest(RequestError):

@@ -7,11 +7,12 @@ import pytest
 
 from holodeck.models.scripted import says
 from holodeck.runs.runs import Run
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from tests.scenarios.wire_clients import CLIENTS
 from tests.server.serving import served, until
 
-ALL = ServerSettings(protocols=tuple(ProtocolType))
+ALL = ServerSettings(protocols=tuple(WIRES))
 REQUESTS = 10
 SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
 from holodeck.server.routes import playground as route
 from tests.playground.webdriver import missing
 from tests.server.serving import served
@@ -144,7 +144,7 @@ async def test_an_installation_without_the_pages_files_serves_its_agent(tmp_path
 
 
 async def test_a_server_without_ag_ui_has_no_playground():
-    async with served(settings=ServerSettings(protocols=(ProtocolType.REST,))) as s:
+    async with served(settings=ServerSettings(protocols=("rest",))) as s:
         async with s.client.get(f"{s.url}/", headers={"Accept": "text/html"}, allow_redirects=False) as answer:
             assert (answer.status, answer.headers["Location"]) == (307, "/docs")
         async with s.get("/") as answer:

@@ -14,7 +14,7 @@ import pytest_asyncio
 from yarl import URL
 
 from holodeck.errors import PROBLEM_BASE
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
 from tests.scenarios.uploading import CHAT, JSON, WAYS, File
 from tests.server.serving import Served, served
 
@@ -33,7 +33,7 @@ FILE = {"content": "eHl6enk=", "mime_type": "text/plain"}
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server() -> AsyncIterator[Served]:
-    settings = ServerSettings(protocols=(ProtocolType.REST, ProtocolType.AG_UI))
+    settings = ServerSettings(protocols=("rest", "ag-ui"))
     async with served(settings=settings) as s:
         yield s
         assert s.model.prompts == [], "something bad reached the model"

@@ -10,13 +10,14 @@ from holodeck.core.tools import ToolResult
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted, ModelRejected, ModelTimeout, ModelUnavailable, ModelUnreachable
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, broken, echo
 from tests.scenarios.wire_clients import CLIENTS, Call, Heard, ordered
 from tests.server.serving import served
 
 SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
-EVERYTHING = ServerSettings(protocols=tuple(ProtocolType), remember_conversations=True)
+EVERYTHING = ServerSettings(protocols=tuple(WIRES), remember_conversations=True)
 
 
 async def refuse(arguments: dict[str, Any], context: object) -> ToolResult:

@@ -8,7 +8,7 @@ import pytest_asyncio
 
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.settings import EndpointSettings
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
 from tests.models.endpoint import ModelEndpoint, text_stream
 from tests.scenarios.uploading import QUESTION, WAYS, File
 from tests.server.serving import Served, served
@@ -41,7 +41,7 @@ async def endpoint() -> AsyncIterator[ModelEndpoint]:
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def server(endpoint: ModelEndpoint) -> AsyncIterator[Served]:
     model = OpenAIChatModel(EndpointSettings(model="m", endpoint=endpoint.url))
-    settings = ServerSettings(protocols=(ProtocolType.REST, ProtocolType.AG_UI))
+    settings = ServerSettings(protocols=("rest", "ag-ui"))
     async with served(model=model, settings=settings) as s:
         yield s
 

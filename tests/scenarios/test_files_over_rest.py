@@ -5,12 +5,12 @@ import pytest
 
 from holodeck.core.messages import text_of
 from holodeck.files.limits import FileLimits
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
 from tests.scenarios.uploading import CHAT, WAYS, File, rest_form, rest_json
 from tests.server.serving import served
 
-REST = ServerSettings(protocols=(ProtocolType.REST,))
-BOTH = ServerSettings(protocols=(ProtocolType.REST, ProtocolType.AG_UI))
+REST = ServerSettings(protocols=("rest",))
+BOTH = ServerSettings(protocols=("rest", "ag-ui"))
 PLAIN = "text/plain"
 
 
@@ -39,7 +39,7 @@ async def test_a_file_in_json_may_have_ten_megabytes_and_one_in_a_form_more() ->
 @pytest.mark.req("SRV-12")
 @pytest.mark.parametrize(("number", "status"), [(12, 200), (13, 422)])
 async def test_the_agent_file_says_how_many_files_there_may_be(number: int, status: int) -> None:
-    settings = ServerSettings(protocols=(ProtocolType.REST,), files=FileLimits(max_files=12))
+    settings = ServerSettings(protocols=("rest",), files=FileLimits(max_files=12))
     file = {"content": "eHl6enk=", "mime_type": PLAIN}
     form = aiohttp.FormData({"message": "Read them"})
     for i in range(number):

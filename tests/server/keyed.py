@@ -7,7 +7,8 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import change_key_file
 from holodeck.access.key_ring import KeyRing
 from holodeck.access.principal import OF_ONE_USER, Defaults
-from holodeck.server.options import Access, ProtocolType, ServerSettings
+from holodeck.server.options import Access, ServerSettings
+from holodeck.server.wires import WIRES
 from tests.server.serving import served
 
 DEFAULTS = Defaults("default", OF_ONE_USER)
@@ -37,7 +38,7 @@ class KeyHolders:
 
 
 def settings(**access):
-    return ServerSettings(protocols=tuple(ProtocolType), remember_conversations=True, access=Access(**access))
+    return ServerSettings(protocols=tuple(WIRES), remember_conversations=True, access=Access(**access))
 
 
 @asynccontextmanager

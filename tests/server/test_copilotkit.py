@@ -8,9 +8,9 @@ import pytest
 from holodeck.agent.agent import Agent, StateSettings
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.runs.middleware import Chain, hide_tools
 from holodeck.server import copilotkit
 from holodeck.server.options import StreamSettings
-from holodeck.wires.agui.middleware import Chain, hide_tools
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 

@@ -7,13 +7,13 @@ import pytest
 
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
 from tests.agent.parts import PlainTools
 from tests.server.serving import Served, ask, frames, served
 
 pytestmark = pytest.mark.req("ACC-07")
 
-REST = ServerSettings(protocols=(ProtocolType.REST,))
+REST = ServerSettings(protocols=("rest",))
 ROUTES = ("/awp", "/copilotkit/agent/default/run", "/copilotkit")
 SCHEMA = {
     "type": "object",

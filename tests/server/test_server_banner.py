@@ -7,13 +7,13 @@ import pytest
 from holodeck.server import listen
 from holodeck.server.banner import banner
 from holodeck.server.listen import only_on_loopback
-from holodeck.server.options import ProtocolType
+from holodeck.server.wires import WIRES
 
 ADDRESSES = {"mine.example": ["127.0.0.1", "::1"], "mixed.example": ["127.0.0.1", "192.168.1.5"]}
 
 
 def shown(host):
-    return banner(agent="a", model="m", host=host, port=8000, protocols=[ProtocolType.AG_UI], tools=0, colours=False)
+    return banner(agent="a", model="m", host=host, port=8000, wires=[WIRES["ag-ui"]], tools=0, colours=False)
 
 
 @pytest.mark.req("T09")

@@ -10,7 +10,7 @@ import pytest
 import holodeck
 from holodeck.core.messages import now
 from holodeck.runs import runs
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
 from tests.server.serving import served
 
 SOURCE = Path(holodeck.__file__).parent
@@ -23,7 +23,7 @@ CREDENTIALS = {"access/jwks.py", "access/key_ring.py", "access/tokens.py"}  # th
 async def test_a_clock_that_jumps_during_a_run_does_not_change_how_long_it_took(monkeypatch, jump):
     steps = count(1)
     monkeypatch.setattr(runs, "now", lambda: now() + next(steps) * jump)
-    async with served(settings=ServerSettings(protocols=(ProtocolType.REST,))) as s:
+    async with served(settings=ServerSettings(protocols=("rest",))) as s:
         async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
             told = await answer.json()
         assert next(steps) > 1, "the clock was read, and jumped"

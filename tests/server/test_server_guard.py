@@ -8,7 +8,8 @@ from click.testing import CliRunner
 
 from holodeck.cli.serve import command
 from holodeck.server.guard import name_of
-from holodeck.server.options import Access, ProtocolType, ServerSettings
+from holodeck.server.options import Access, ServerSettings
+from holodeck.server.wires import WIRES
 from tests.server.serving import ask, served
 
 HOSTS = {
@@ -207,7 +208,7 @@ ROUTES = (
     ("POST", "/runs/r1/stop"),
     ("DELETE", "/sessions/t1"),
 )
-ALL = (ProtocolType.AG_UI, ProtocolType.REST, ProtocolType.CHAT_STREAM)
+ALL = tuple(WIRES)
 
 
 @pytest.mark.req("T07", "T08")

@@ -7,7 +7,8 @@ import pytest
 
 from holodeck.errors import ModelUnreachable
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from holodeck.telemetry import logs
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import ask, served, types
@@ -28,7 +29,7 @@ def logged(tmp_path, **options):
 
 @pytest.mark.req("SRV-18", "ORC-08")
 async def test_the_line_of_a_request_names_the_session_that_it_began(tmp_path):
-    settings = ServerSettings(protocols=(ProtocolType.REST,))
+    settings = ServerSettings(protocols=("rest",))
     with logged(tmp_path) as lines:
         async with served(settings=settings) as s, s.post({"message": "hi"}, "/agent/tester/chat") as answer:
             session = (await answer.json())["session_id"]
@@ -51,7 +52,7 @@ async def test_the_line_of_a_request_names_the_conversation_as_the_client_does(p
     body, name = NAMED[path]
     key = {"Idempotency-Key": "k"}  # else REST refuses before it has read whose conversation it is
     with logged(tmp_path) as lines:
-        settings = ServerSettings(protocols=tuple(ProtocolType), max_concurrent_runs=room)
+        settings = ServerSettings(protocols=tuple(WIRES), max_concurrent_runs=room)
         async with served(settings=settings) as s, s.post(body, path, **key) as answer:
             await answer.read()
     (completed,) = [line for line in lines if line["event"] == "request_completed"]
@@ -72,7 +73,7 @@ async def test_debugging_a_run_that_is_longer_than_its_log_gives_it_no_second_en
 @pytest.mark.req("ORC-08")
 async def test_every_line_of_a_run_has_the_clients_conversation_id(tmp_path):
     """Without a session store the conversation is kept under an id of ours, which no line shows."""
-    settings = ServerSettings(protocols=(ProtocolType.CHAT_STREAM,))
+    settings = ServerSettings(protocols=("chat-stream",))
     with logged(tmp_path) as lines:
         serving = served(calls(("echo", "{}")), says("done"), settings=settings, tools=PlainTools(echo=echo))
         body = {"input": "hi", "conversation_id": "conv_123abc"}

@@ -10,11 +10,12 @@ from holodeck.access.principal import OF_ONE_USER, Principal
 from holodeck.core.owner import Owner
 from holodeck.models.scripted import calls, says
 from holodeck.runs.runs import WhenBusy
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served
 
-ALL = ServerSettings(protocols=tuple(ProtocolType), remember_conversations=True)
+ALL = ServerSettings(protocols=tuple(WIRES), remember_conversations=True)
 SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 SECRET = "the word is xyzzy"
 ADA, EVE, OTHER_ADA = "default/ada", "default/eve", "other/ada"
@@ -60,7 +61,7 @@ def chat_stream(text: str) -> tuple[str, dict]:
     return "/chat/stream", {"input": text, "conversation_id": SESSION}
 
 
-WIRES = pytest.mark.parametrize("wire", [agui, copilotkit, copilotkit_single, rest, rest_stream, chat_stream])
+ON_WIRES = pytest.mark.parametrize("wire", [agui, copilotkit, copilotkit_single, rest, rest_stream, chat_stream])
 
 
 async def say(s, wire, text: str, principal: str, **headers) -> tuple[int, bytes]:
@@ -69,7 +70,7 @@ async def say(s, wire, text: str, principal: str, **headers) -> tuple[int, bytes
         return answer.status, await answer.read()
 
 
-@WIRES
+@ON_WIRES
 @PAIRS
 @pytest.mark.req("T36")
 async def test_the_same_ids_and_the_same_key_are_another_conversation(wire, victim, other):
@@ -84,7 +85,7 @@ async def test_the_same_ids_and_the_same_key_are_another_conversation(wire, vict
             assert [each["content"] for each in (await answer.json())["messages"]] == [SECRET, "noted"]
 
 
-@WIRES
+@ON_WIRES
 @PAIRS
 @pytest.mark.req("T36")
 async def test_a_session_that_is_busy_for_one_is_free_for_the_other(wire, victim, other):

@@ -8,12 +8,12 @@ import aiohttp
 import pytest
 
 from holodeck.models.scripted import Turn, says
+from holodeck.runs.middleware import Chain
+from holodeck.runs.middleware import log as log_stage
 from holodeck.server.options import StreamSettings
 from holodeck.server.stream import EventStream
 from holodeck.telemetry.context import current
 from holodeck.wires.agui.encode_sse import SseEncoder
-from holodeck.wires.agui.middleware import Chain
-from holodeck.wires.agui.middleware import log as log_stage
 from tests.server.deaf import MB, deaf_client, encoded
 from tests.server.serving import PATIENCE, ask, read_to, served, until
 

@@ -15,7 +15,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted, RateLimited
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.server import quota
-from holodeck.server.options import ProtocolType, ServerSettings, UseLimits
+from holodeck.server.options import ServerSettings, UseLimits
 from holodeck.server.quota import DAY, MAX_USERS, MovingWindow, Quotas, network_of, payers_of
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools, echo
@@ -24,7 +24,7 @@ from tests.server.serving import Gate, ask, read_to, served, types, until
 
 
 def limited(**limits) -> ServerSettings:
-    return ServerSettings(use=UseLimits(**limits), protocols=(ProtocolType.AG_UI, ProtocolType.CHAT_STREAM))
+    return ServerSettings(use=UseLimits(**limits), protocols=("ag-ui", "chat-stream"))
 
 
 @dataclass
@@ -299,7 +299,7 @@ async def test_a_client_that_leaves_gives_its_place_back():
 
 @pytest.mark.req("T30", "SRV-15")
 async def test_a_user_keeps_so_many_conversations_and_the_oldest_is_forgotten():
-    settings = ServerSettings(protocols=(ProtocolType.REST,))
+    settings = ServerSettings(protocols=("rest",))
     async with served(settings=settings, store=MemorySessionStore(max_per_user=2)) as s:
         sessions = []
         for _ in range(3):
@@ -315,7 +315,7 @@ async def test_a_user_keeps_so_many_conversations_and_the_oldest_is_forgotten():
 @pytest.mark.req("T30", "SRV-17")
 async def test_a_conversation_is_not_forgotten_while_it_goes_on():
     gate = Gate()
-    settings = ServerSettings(protocols=(ProtocolType.AG_UI, ProtocolType.REST))
+    settings = ServerSettings(protocols=("ag-ui", "rest"))
     store = MemorySessionStore(max_per_user=1)
     async with served(says("a b", pause=gate), settings=settings, store=store) as s:
         stream = await s.post(ask(thread="t1"))

@@ -10,12 +10,13 @@ import pytest
 
 from holodeck.errors import ModelRejected
 from holodeck.models.scripted import Turn, says
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from tests.scenarios.uploading import CHAT
 from tests.scenarios.wire_clients import named
 from tests.server.serving import Gate, Served, ask, read_to, served, until
 
-ALL = ServerSettings(protocols=tuple(ProtocolType))
+ALL = ServerSettings(protocols=tuple(WIRES))
 STREAM, CHAT_STREAM = f"{CHAT}/stream", "/chat/stream"
 QUESTION = {CHAT: {"message": "Hello"}, STREAM: {"message": "Hello"}, CHAT_STREAM: {"input": "Hello"}}
 OTHER = {CHAT: {"message": "Bye"}, STREAM: {"message": "Bye"}, CHAT_STREAM: {"input": "Bye"}}
@@ -81,7 +82,7 @@ async def test_who_comes_back_in_the_middle_hears_it_from_the_start(path: str) -
 @every_address
 async def test_a_repeat_needs_no_room_of_its_own(path: str) -> None:
     gate = Gate()
-    full = ServerSettings(protocols=tuple(ProtocolType), max_concurrent_runs=1)
+    full = ServerSettings(protocols=tuple(WIRES), max_concurrent_runs=1)
     async with served(says("Once upon a time", pause=gate), settings=full) as s:
         first = asyncio.create_task(post(s, path))
         await until(lambda: s.model.prompts)
@@ -146,7 +147,7 @@ async def test_when_the_run_can_no_longer_be_read_its_key_is_free(path: str) -> 
             assert answer.status == 200
         await until(lambda: not s.server.runs._runs, what="the second run to be forgotten")
         gc.collect()
-        assert not s.server._idempotency._started
+        assert not s.server.idempotency._started
 
 
 async def test_a_key_is_forgotten_with_the_session() -> None:

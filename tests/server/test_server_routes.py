@@ -10,7 +10,8 @@ from yarl import URL
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.runs import WhenBusy
-from holodeck.server.options import ProtocolType, ServerSettings, StreamSettings
+from holodeck.server.options import ServerSettings, StreamSettings
+from holodeck.server.wires import WIRES
 from holodeck.tools.port import ToolsetHealth
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
@@ -299,7 +300,7 @@ async def test_a_head_is_answered_as_a_get_without_its_body():
 
 
 async def test_a_slash_at_the_end_of_an_address_changes_nothing():
-    async with served(settings=ServerSettings(protocols=tuple(ProtocolType))) as s:
+    async with served(settings=ServerSettings(protocols=tuple(WIRES))) as s:
         for path, status in {"/awp/": 200, "/agent/tester/chat/": 200, "/agent/else/chat//": 404, "//": 404}.items():
             body = {"message": "hi"} if "chat" in path else ask()
             async with s.post(body, path) as answer:
@@ -353,7 +354,7 @@ async def test_more_runs_than_allowed_are_refused_with_the_time_to_wait():
 
 @pytest.mark.req("SRV-21")
 async def test_the_chain_applies_to_every_reader_also_to_one_that_comes_back():
-    from holodeck.wires.agui.middleware import Chain, hide_tools
+    from holodeck.runs.middleware import Chain, hide_tools
 
     async def secret(arguments, context):
         return ToolResult(content="hidden")

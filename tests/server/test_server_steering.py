@@ -6,13 +6,14 @@ import pytest
 
 from holodeck.config.build import build_agent
 from holodeck.config.load import load_config
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from tests.models.endpoint import ModelEndpoint, text_stream, tool_call_stream
 from tests.processes import NewChildren
 from tests.server.serving import ask, served
 from tests.tools.mcp.rogue_http import rogue_http
 
-EVERY_WIRE = ServerSettings(protocols=tuple(ProtocolType))
+EVERY_WIRE = ServerSettings(protocols=tuple(WIRES))
 PLACES = {  # where a request could hide something: address, and the body around it
     "AG-UI": ("/awp", lambda hidden: ask(**hidden)),
     "AG-UI, properties": ("/awp", lambda hidden: ask(forwardedProps=hidden)),

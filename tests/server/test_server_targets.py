@@ -7,12 +7,13 @@ import re
 
 import pytest
 
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
 from holodeck.server.protocol import MAX_PIPELINED
+from holodeck.server.wires import WIRES
 from tests.scenarios.uploading import CHAT
 from tests.server.serving import PATIENCE, Served, served
 
-ALL = ServerSettings(protocols=tuple(ProtocolType))
+ALL = ServerSettings(protocols=tuple(WIRES))
 BODY = json.dumps({"message": "Hello"}).encode()
 HEAD = f"POST {CHAT} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n".encode()
 LENGTH = b"Content-Length: %d\r\n" % len(BODY)

@@ -200,6 +200,7 @@ class ToolRunner:
         batch.results[call.id] = message
         self.executions.append(
             ToolExecution(
+                call_id=call.id,
                 tool_name=call.name,
                 parameters=arguments or arguments_shown(call.arguments),
                 status=ToolStatus.FAILED if result.failed else ToolStatus.SUCCESS,

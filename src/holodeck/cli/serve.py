@@ -6,7 +6,8 @@ from importlib import import_module
 import click
 
 from holodeck.cli.agent_choice import agent_arguments, chosen
-from holodeck.config.serving import PROTOCOLS, ServeOptions
+from holodeck.config.serving import ServeOptions
+from holodeck.server.wires import WIRES
 
 
 @click.command("serve")
@@ -16,7 +17,7 @@ from holodeck.config.serving import PROTOCOLS, ServeOptions
 @click.option(
     "--protocol",
     "protocols",
-    type=click.Choice([*PROTOCOLS, "all"]),
+    type=click.Choice([*WIRES, "all"]),
     multiple=True,
     default=["ag-ui"],
     show_default=True,
@@ -61,7 +62,7 @@ def command(
         config=chosen(path, demo=demo),
         host=host,
         port=port,
-        protocols=PROTOCOLS if "all" in protocols else tuple(dict.fromkeys(protocols)),
+        protocols=tuple(WIRES) if "all" in protocols else tuple(dict.fromkeys(protocols)),
         cors_origins=tuple(origin.strip() for origin in cors_origins.split(",") if origin.strip()),
         allowed_hosts=allowed_hosts,
         debug=debug,

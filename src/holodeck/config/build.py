@@ -42,8 +42,8 @@ from holodeck.sessions.port import SessionStore
 if TYPE_CHECKING:
     from holodeck.files.limits import FileLimits
     from holodeck.files.reader import FileReader
+    from holodeck.runs.middleware import Chain, Stage
     from holodeck.tools.catalogue import Catalogue, Source
-    from holodeck.wires.agui.middleware import Chain, Stage
 
 log = logging.getLogger(__name__)
 
@@ -282,26 +282,26 @@ def build_run_settings(config: LoadedConfig) -> RunSettings:
 
 
 def build_chain(config: LoadedConfig) -> Callable[[], "Chain"] | None:
-    """Makes the event middleware of one AG-UI reader; None if the file has none. Own functions are loaded now, once."""
+    """Makes the event middleware of one reader; None if the file has none. Own functions are loaded now, once."""
     if not config.agent.middleware:
         return None
-    from holodeck.wires.agui.middleware import Chain
+    from holodeck.runs.middleware import Chain
 
     made = [_stages(config, number, each) for number, each in enumerate(config.agent.middleware)]
     return lambda: Chain(stage for stages in made for stage in stages())
 
 
 def _stages(config: LoadedConfig, number: int, settings: Middleware) -> Callable[[], list["Stage"]]:
-    from holodeck.wires.agui import middleware as agui
+    from holodeck.runs import middleware as stages
 
     match settings:
         case LogMiddleware():
-            return lambda: [agui.log(_log_event, deltas=settings.deltas)]
+            return lambda: [stages.log(_log_event, deltas=settings.deltas)]
         case FilterMiddleware():
-            return lambda: [agui.hide(settings.hide), agui.hide_tools(settings.tools)]
+            return lambda: [stages.hide(settings.hide), stages.hide_tools(settings.tools)]
         case AnnotateMiddleware():
-            families = agui.FAMILIES if settings.on is None else settings.on
-            return lambda: [agui.annotate(settings.metadata, families)]
+            families = stages.FAMILIES if settings.on is None else settings.on
+            return lambda: [stages.annotate(settings.metadata, families)]
         case FunctionMiddleware():
             from holodeck.tools.function_files import load_function
 
@@ -309,9 +309,9 @@ def _stages(config: LoadedConfig, number: int, settings: Middleware) -> Callable
                 function = load_function(settings.file, settings.function, config.folder)
             except ConfigError as error:
                 raise config.error(("middleware", number), error.message) from error
-            return lambda: [agui.own(function, log.warning)]
+            return lambda: [stages.own(function, log.warning)]
         case _:
-            return lambda: [agui.throttle(settings.max_chars)]
+            return lambda: [stages.throttle(settings.max_chars)]
 
 
 def _log_event(number: int | None, event: Event) -> None:

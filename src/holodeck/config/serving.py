@@ -4,8 +4,6 @@ from dataclasses import dataclass
 
 from holodeck.config.load import LoadedConfig
 
-PROTOCOLS = ("ag-ui", "rest", "chat-stream")
-
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:

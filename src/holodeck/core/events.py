@@ -244,7 +244,7 @@ def failure(run_id: str, session_id: str, error: HoloDeckError, usage: TokenUsag
 
 
 Emit: TypeAlias = Callable[[Event], None]
-"""The one way to tell the story: a plain call that never awaits and never fails."""
+"""How a run emits its events: a plain call that never awaits and never fails."""
 
 Ending: TypeAlias = RunFinished | RunFailed
 

@@ -66,4 +66,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     resume: tuple[Resume, ...] = ()
     files: tuple[FileNote, ...] = ()  # what became of the files in `messages`
     warnings: tuple[str, ...] = ()  # what of the newest messages cannot be used; clients are shown each
+    detached: bool = False  # it goes on without readers: no grace timer
+    time_limit: float | None = None  # seconds, those in the queue included
+    throw_away: bool = False  # its session is deleted when it ends
     keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs

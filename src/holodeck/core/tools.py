@@ -55,6 +55,7 @@ class ToolExecution(msgspec.Struct, frozen=True, kw_only=True):
     """One tool call from the outside, for people and logs (CHT-05)."""
 
     tool_name: str
+    call_id: str = ""
     parameters: dict[str, Any] = {}
     status: ToolStatus = ToolStatus.PENDING
     result: str | None = None

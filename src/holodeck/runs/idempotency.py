@@ -1,14 +1,15 @@
-"""One run for each key that a client gave its request (C08): whoever brings the key again, joins the run.
+"""One run for each idempotency key (C08): a duplicate of a request joins the run that the first one started.
 
-A key is taken from the moment on in which its first request is understood, before files are read and a run is there, so
-two that come together ask once. It is free again when its run can no longer be read, and if no run came of it. What a
-key is made of, and what makes two requests the same, is known to the wires.
+A key is claimed as soon as its first request is understood, before files are read and a run is started, so two
+duplicates that arrive together start one run. It is free again when its run can no longer be read, and if its request
+was refused. The wires know what a key is made of, and what makes two requests the same.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import NamedTuple
-from weakref import WeakKeyDictionary, WeakValueDictionary
+from weakref import WeakValueDictionary
 
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest
@@ -21,55 +22,61 @@ class RunKey(NamedTuple):
     wire: str
     owner: Owner
     name: str
-    header_name: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
+    header_name: str = "key"  # where the client wrote it, for the error if it is taken; the same for all keys of a wire
     part: bytes = b""  # tells a resume under a run's own id from the request that began the run
 
 
-class _Beginning:
-    """A run that is not there yet. Few have a duplicate who waits for it."""
+class Claim:
+    """A key, for the request that holds it: `run` is the run of an earlier duplicate, or is set by the holder."""
 
-    __slots__ = ("_over", "fingerprint")
+    __slots__ = ("_released", "fingerprint", "run")
 
-    def __init__(self, fingerprint: bytes) -> None:
-        self.fingerprint = fingerprint
-        self._over: asyncio.Event | None = None
+    def __init__(self, fingerprint: bytes = b"", run: Run | None = None) -> None:
+        self.fingerprint, self.run = fingerprint, run
+        self._released: asyncio.Event | None = None  # few claims have a duplicate that waits
 
     async def wait(self) -> None:
-        self._over = self._over or asyncio.Event()
-        await self._over.wait()
+        self._released = self._released or asyncio.Event()
+        await self._released.wait()
 
-    def end(self) -> None:
-        if self._over is not None:
-            self._over.set()
+    def release(self) -> None:
+        if self._released is not None:
+            self._released.set()
 
 
 class Idempotency:
     def __init__(self, runs: Runs) -> None:
         self._runs = runs
-        self._beginning: dict[RunKey, _Beginning] = {}
-        self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # how long a run lives, `Runs` decides
-        self._fingerprints: WeakKeyDictionary[Run, bytes] = WeakKeyDictionary()
+        self._claims: dict[RunKey, Claim] = {}
+        self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
 
-    async def run(self, key: RunKey, fingerprint: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
-        """The run of this key, begun now if there is none. `fingerprint` is the same for the same request only."""
-        while (duplicate := self._beginning.get(key)) is not None:
-            _check(key, fingerprint, duplicate.fingerprint)
-            await duplicate.wait()
+    @asynccontextmanager
+    async def claim(self, key: RunKey | None, fingerprint: bytes) -> AsyncIterator[Claim]:
+        """Waits for duplicates that are starting a run. `fingerprint` is equal for equal requests only.
+
+        The block starts a run and puts it into the claim, unless the claim has one. If the block fails, the next
+        duplicate gets its turn. Without a key nothing is claimed.
+        """
+        if key is None:
+            yield Claim()
+            return
+        while (other := self._claims.get(key)) is not None:
+            _check(key, fingerprint, other.fingerprint)
+            await other.wait()
         run = self._started.get(key)
         if run is not None and self._runs.knows(run):
-            _check(key, fingerprint, self._fingerprints[run])
-            return run
-        return await self._begin(key, fingerprint, begin)
-
-    async def _begin(self, key: RunKey, fingerprint: bytes, begin: Callable[[], Awaitable[Run]]) -> Run:
-        self._beginning[key] = beginning = _Beginning(fingerprint)
+            _check(key, fingerprint, run.fingerprint)
+            yield Claim(run=run)
+            return
+        self._claims[key] = claim = Claim(fingerprint)
         try:
-            run = await begin()
-            self._started[key], self._fingerprints[run] = run, fingerprint
-            return run
-        finally:  # a request that was refused leaves its duplicate to try for itself
-            del self._beginning[key]
-            beginning.end()
+            yield claim
+            if claim.run is not None:
+                claim.run.fingerprint = fingerprint
+                self._started[key] = claim.run
+        finally:
+            del self._claims[key]
+            claim.release()
 
 
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:

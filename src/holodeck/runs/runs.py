@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
+from typing import TypeAlias
 
 import msgspec
 
@@ -20,6 +21,7 @@ from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
 from holodeck.agent.response import AgentResponse
+from holodeck.core.encoder import Encoder
 from holodeck.core.events import (
     Emit,
     Event,
@@ -33,7 +35,15 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import HoloDeckError, InternalError, InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
+from holodeck.errors import (
+    HoloDeckError,
+    InternalError,
+    InvalidRequest,
+    RunNotFound,
+    RunTimeout,
+    SessionBusy,
+    ShuttingDown,
+)
 from holodeck.runs.client_history import Change, ClientHistory, change_of, context_of, first_of_use
 from holodeck.runs.log import MAX_EVENTS, RunLog
 from holodeck.runs.session_queue import QueueSlot, SessionQueue
@@ -70,6 +80,10 @@ class RunSettings:
     max_finished_of_session: int = 8  # … and those of one conversation, since each may hold all of it
 
 
+OpenEncoder: TypeAlias = Callable[["Run", str | None], Encoder]
+"""Makes the encoder of one reader from a run and an Accept header. It must not hold the run, which holds it."""
+
+
 @dataclass(kw_only=True, eq=False)
 class Run:
     """One run of the agent: data about it, its log, and the task that writes it."""
@@ -91,7 +105,10 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
     size: int = 0  # of the log in bytes, about; known when it has ended
-    watch: Emit | None = None  # told of everything but deltas
+    watch: Emit | None = None  # called with everything but deltas
+    open_encoder: OpenEncoder | None = None  # how the wire that started it encodes it
+    fingerprint: bytes = b""  # of the request, if it has an idempotency key
+    deadline: asyncio.TimerHandle | None = None
     earlier: "Run | None" = None  # the part that this run continues under the same id: it ended with an interrupt
     first_number: int = 0  # the number of the log's first event, as readers count over all parts
 
@@ -167,8 +184,8 @@ class Runs:
         """How many runs are queued or going on. Cheap: asked for every request."""
         return len(self._live)
 
-    async def start(self, request: RunRequest) -> Run:
-        """Starts a run. Its id has to be new; that a client posts twice is for `Idempotency` to know."""
+    async def start(self, request: RunRequest, open_encoder: OpenEncoder | None = None) -> Run:
+        """Starts a run. Its id has to be new; `Idempotency` finds the run of a duplicate request."""
         if self._closing:
             raise ShuttingDown("The server is shutting down; try again in a moment.")
         owner = request.owner
@@ -184,6 +201,7 @@ class Runs:
             session_id=session_id,
             owner=owner,
             log=RunLog(self._settings.max_log_events),
+            open_encoder=open_encoder,
             earlier=earlier,
             first_number=0 if earlier is None else earlier.events,
         )
@@ -194,6 +212,9 @@ class Runs:
         slot = self._queue.take(session)
         run.task = asyncio.create_task(self._execute(run, slot), name=f"run {run.run_id}")
         run.task.add_done_callback(lambda _: self._ended(run, slot))
+        if request.time_limit is not None:
+            why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
+            run.deadline = asyncio.get_running_loop().call_later(request.time_limit, self.stop, run, why)
         return run
 
     def get(self, run_id: str, *, owner: Owner) -> Run:
@@ -232,7 +253,7 @@ class Runs:
 
     def detach(self, run: Run) -> None:
         run.readers -= 1
-        if run.readers == 0 and not run.log.ended:
+        if run.readers == 0 and not run.log.ended and not run.request.detached:
             loop = asyncio.get_running_loop()
             run.grace = loop.call_later(self._settings.detach_grace, self.stop, run)
 
@@ -310,6 +331,14 @@ class Runs:
             self._emit_ending(
                 run, InternalError("The run failed because of an internal error; the server's log has it.")
             )
+        if run.request.throw_away:
+            await self._delete_session(run)
+
+    async def _delete_session(self, run: Run) -> None:
+        try:
+            await self._store.delete(run.session_id, owner=run.owner)
+        except Exception:  # the run has its ending; the session will expire
+            log.exception("the session of run %s could not be deleted", run.run_id)
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
         """The conversation, rewound to where the client is if it went back, and what is new."""
@@ -351,6 +380,8 @@ class Runs:
     def _ended(self, run: Run, slot: QueueSlot) -> None:
         """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
         slot.release()
+        if run.deadline is not None:
+            run.deadline.cancel()
         self._emit_ending(run, run.stopped_by)
         run.release()
         self._live.discard(run)

@@ -1,7 +1,8 @@
-"""One agent being served: its runs, its sessions, its state. Knows nothing of HTTP."""
+"""One agent being served: its runs, its sessions, its limits, its state. Knows no route and no wire."""
 
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from weakref import WeakKeyDictionary
 
 from holodeck.access.authenticator import Authenticator
@@ -13,13 +14,14 @@ from holodeck.errors import NotReady, Overloaded, Unauthorized
 from holodeck.files.reader import FileReader
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.client_history import ClientHistory
-from holodeck.runs.idempotency import Idempotency, RunKey
+from holodeck.runs.idempotency import Idempotency
+from holodeck.runs.middleware import Chain
 from holodeck.runs.runs import Run, Runs, RunSettings
 from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.gate import Gate
 from holodeck.server.options import ServerSettings
 from holodeck.server.quota import Charging, Payer, Quotas, payers_of
-from holodeck.server.slots import StreamSlots, acquire_slot
+from holodeck.server.slots import StreamSlots
 from holodeck.server.state import ServerState, advance
 from holodeck.sessions.port import SessionStore
 from holodeck.telemetry.context import current
@@ -27,7 +29,6 @@ from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
 from holodeck.tools.port import ToolsetHealth
-from holodeck.wires.agui.middleware import Chain
 
 
 class AgentServer:
@@ -44,11 +45,11 @@ class AgentServer:
         trace: Callable[[Run], Emit] | None = None,
         access: Authenticator | None = None,
     ) -> None:
-        """`chain` makes the event middleware of one AG-UI reader (SRV-21), `trace` the spans of one run: both keep state."""
+        """`chain` makes the event middleware of one reader (SRV-21), `trace` the spans of one run: both keep state."""
         self.agent = agent
         self.store = store
         self.settings = settings or ServerSettings()
-        self.chain = chain
+        self._chain = chain
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
@@ -71,7 +72,7 @@ class AgentServer:
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(agent, store, self.run_settings, watch=self._watch)
-        self._idempotency = Idempotency(self.runs)
+        self.idempotency = Idempotency(self.runs)
         self.state = ServerState.INITIALIZING
         self._quotas = Quotas(self.settings.use)
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
@@ -94,8 +95,19 @@ class AgentServer:
         self.state = advance(self.state, ServerState.SHUTTING_DOWN)
         await self.runs.close(seconds)
 
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Starts the server and stops it at the end, for programs that serve its application themselves."""
+        try:
+            await self.start()
+            self.serve()
+            yield
+            await self.drain(self.settings.shutdown_seconds)
+        finally:
+            await self.close()
+
     async def close(self) -> None:
-        """Gives everything back. Also for a server whose start failed half-way."""
+        """Releases everything. Also for a server whose start failed half-way."""
         if self._watchdog is not None:
             self._watchdog.close()
         try:
@@ -106,35 +118,11 @@ class AgentServer:
             if self.state is ServerState.SHUTTING_DOWN:
                 self.state = advance(self.state, ServerState.STOPPED)
 
-    def enter(self) -> None:
-        """For a request that starts a run, or joins one."""
-        self.check_ready()
-        acquire_slot()
-
     def admit(self, owner: Owner) -> None:
-        """Refuses a request that there is no room for. Routes that read files ask before they do."""
-        self.enter()
+        """Refuses a run that there is no room for, or that exceeds its owner's quota; else counts it."""
         if self.runs.busy >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
         self._quotas.admit(*_payers(owner))
-
-    async def start_run(
-        self,
-        begin: Callable[[], Awaitable[Run]],
-        *,
-        conversation: str | None,
-        key: RunKey | None = None,
-        fingerprint: bytes = b"",
-    ) -> Run:
-        """Joins the run that the key of this request stands for. If there is none, `begin` has to ask for room.
-
-        From here on the request's lines in the log tell its conversation, as the client calls it, also if it is refused.
-        """
-        request = current()
-        request.conversation_id = conversation
-        run = await (begin() if key is None else self._idempotency.run(key, fingerprint, begin))
-        request.conversation_id, request.user_id = conversation or run.session_id, run.owner.user
-        return run
 
     async def will_adopt(self, session_id: str, *, owner: Owner) -> bool:
         """Whether a client's history on this session is adopted: the session has no messages of its own."""
@@ -146,6 +134,10 @@ class AgentServer:
         """What is stored of a conversation; nothing of one that is unknown."""
         stored = await self.store.read(session_id, owner=owner)
         return () if stored is None else stored.messages
+
+    def chain(self) -> Chain | None:
+        """The event middleware of a new reader; None if the agent file has none."""
+        return None if self._chain is None else self._chain()
 
     def check_ready(self) -> None:
         if self.state is ServerState.INITIALIZING:

@@ -1,89 +1,147 @@
-"""The ASGI application: routes behind the layers that every request passes.
+"""The ASGI application: one pass over the checks that every request goes through, then its endpoint.
 
-Each layer is an ASGI application around the next one. There is no framework between them: what a request costs before
-its first token is what is written here.
+Any ASGI server can serve it. Under one that is not ours, `lifespan` starts and stops the agent; mounted inside another
+application, where no server sends `lifespan` events, `AgentServer.running` does.
 """
 
 from typing import Any
 
 from starlette.datastructures import State
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.requests import ClientDisconnect, Request
+from starlette.types import Message, Receive, Scope, Send
 
 from holodeck._version import __version__
 from holodeck.errors import InternalError
-from holodeck.server import copilotkit
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.chat_streams import ChatStreams
-from holodeck.server.connection import RAW_SEND
-from holodeck.server.guard import CorsHeaders, HostGuard, OriginGuard, Readiness
-from holodeck.server.limits import BodyLimits
+from holodeck.server.guard import HostCheck, OriginCheck, origin_of
+from holodeck.server.identity import PRINCIPAL
+from holodeck.server.limits import metered
 from holodeck.server.openapi import document
-from holodeck.server.options import ProtocolType
-from holodeck.server.problems import Problems
-from holodeck.server.readers import NamedEventReaders
-from holodeck.server.routes import agui, chat_stream, health, me, metrics, pages, playground, rest, runs, sessions
-from holodeck.server.routes.agui import AguiReaders
-from holodeck.server.routing import Operation, Router
-from holodeck.server.slots import SlotMiddleware
+from holodeck.server.problems import answer_to
+from holodeck.server.routes import health, me, metrics, pages, playground, runs, sessions
+from holodeck.server.routing import Match, Operation, Router
+from holodeck.server.slots import SLOT, Slot
 from holodeck.server.trace import RequestTrace
+from holodeck.server.wires import wires_of
 
-ROUTES = {
-    ProtocolType.AG_UI: (agui.routes, copilotkit.routes),
-    ProtocolType.REST: (rest.routes,),
-    ProtocolType.CHAT_STREAM: (chat_stream.routes,),
-}
-ALWAYS = tuple(module.routes for module in (runs, sessions, me, health, metrics, pages, playground))
+ON_EVERY_SERVER = (runs, sessions, me, health, metrics, pages, playground)
 
 
 class Application:
-    """What uvicorn serves. Routes find it as `request.app`, and what they share as its `state`."""
+    """What an ASGI server serves. Routes find it as `request.app`, and the agent's server as its `state.server`."""
 
     def __init__(self, server: AgentServer) -> None:
         self.state = State()
         self.state.server = server
-        self.state.agui = AguiReaders(server)
-        self.state.named_events = NamedEventReaders(server)
-        self.state.chat_streams = ChatStreams(server)
+        self._server, self._gate, self._limits = server, server.gate, server.settings.limits
+        self._check_host, self._check_origin = HostCheck(server.settings.access), OriginCheck(server.settings.access)
         self._operations = operations_of(server)
-        self._layers = layered(Router(self._operations, server.gate), server)
+        self._router = Router(self._operations)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] == "lifespan":
+            await self._lifespan(receive, send)
+            return
         if scope["type"] != "http":
-            raise InternalError(f"Only HTTP is served here, not {scope['type']}.")  # uvicorn is told to offer no more
-        scope["app"], scope[RAW_SEND] = self, send
+            raise InternalError(f"Only HTTP is served here, not {scope['type']}.")
+        match = self._router.match(scope)
+        quiet = self._gate.is_flooding(scope)
+        trace = RequestTrace(scope, match.operation, self._server.metrics, quiet=quiet)
+        origin = origin_of(scope)
+        answer = _Answer(send, trace.request_id, origin, self._check_origin)
+        scope["app"] = self
+        scope[SLOT] = slot = Slot(self._server.slots, self._server.slots.client_of(scope))
         try:
-            await self._layers(scope, receive, send)
+            await self._serve(match, origin, scope, receive, answer)
+        except ClientDisconnect:
+            pass  # it left while it was sending: there is no connection to answer on
+        except Exception as error:  # whatever an endpoint raises becomes a problem
+            if answer.status is not None:
+                raise  # the server closes the connection: an answer that breaks off must not look complete
+            await answer_to(error)(scope, receive, answer)
         finally:
-            del scope[RAW_SEND]  # `send` knows the scope: a cycle would wait for the collector, which comes seldom
+            slot.release()
+            trace.end(answer.status)
+
+    async def _serve(self, match: Match, origin: str | None, scope: Scope, receive: Receive, answer: "_Answer") -> None:
+        """The checks, cheapest and most general first. Each raises the error that answers the request."""
+        self._check_host(scope)
+        preflight = self._check_origin(scope, origin)
+        if preflight is not None:
+            await preflight(scope, receive, answer)
+            return
+        operation = match.operation
+        if operation is None or not operation.before_ready:
+            self._server.check_ready()
+        largest = self._limits.max_upload if operation and operation.takes_files else self._limits.max_body
+        receive = metered(scope, receive, self._limits, largest)
+        if operation is None:
+            raise match.error or InternalError("The router found neither an operation nor an error.")
+        scope["route"], scope["path_params"] = operation, match.parameters
+        left = await self._gate.admit(scope, operation.access)
+        answer.private = self._gate.enabled and scope[PRINCIPAL] is not None
+        try:
+            response = await operation.endpoint(Request(scope, receive))
+            await response(scope, receive, answer)
+        finally:
+            if left is not None:
+                left()
+
+    async def _lifespan(self, receive: Receive, send: Send) -> None:
+        await receive()
+        started = False
+        try:
+            async with self._server.running():
+                started = True
+                await send({"type": "lifespan.startup.complete"})
+                await receive()
+        except Exception as error:
+            failed = "shutdown" if started else "startup"
+            await send({"type": f"lifespan.{failed}.failed", "message": str(error)})
+            raise
+        await send({"type": "lifespan.shutdown.complete"})
 
     def openapi(self) -> dict[str, Any]:
-        agent = self.state.server.agent
+        agent = self._server.agent
         return document(
             title=agent.name,
             description=agent.description or "An agent, served by HoloDeck.",
             version=__version__,
             operations=self._operations,
-            secured=self.state.server.gate.enabled,
+            secured=self._gate.enabled,
         )
 
 
+class _Answer:
+    """`send` of one request: adds the headers that every answer has, and remembers the status.
+
+    A `private` answer is for its principal only: no cache may keep it.
+    """
+
+    __slots__ = ("_check_origin", "_origin", "_request_id", "_send", "private", "status")
+
+    def __init__(self, send: Send, request_id: str, origin: str | None, check_origin: OriginCheck) -> None:
+        self._send, self._request_id, self._origin, self._check_origin = send, request_id, origin, check_origin
+        self.private = False
+        self.status: int | None = None
+
+    async def __call__(self, message: Message) -> None:
+        if message["type"] == "http.response.start":
+            self.status = message["status"]
+            headers = [*message["headers"], (b"x-request-id", self._request_id.encode())]
+            if self.private:
+                headers = [pair for pair in headers if pair[0].lower() != b"cache-control"]
+                headers.append((b"cache-control", b"no-store"))
+            lets_read = self._check_origin.lets_read
+            message["headers"] = headers if self._origin is None else lets_read(self._origin, headers)
+        await self._send(message)
+
+
 def operations_of(server: AgentServer) -> list[Operation]:
-    wires = [routes for protocol in server.settings.protocols for routes in ROUTES[protocol]]
-    return [operation for routes in (*wires, *ALWAYS) for operation in routes.operations]
-
-
-def layered(app: ASGIApp, server: AgentServer) -> ASGIApp:
-    """The innermost first."""
-    settings = server.settings
-    app = SlotMiddleware(app, server.slots)
-    app = BodyLimits(app, settings.limits)
-    app = Readiness(app, server)
-    app = OriginGuard(app, settings.access)
-    app = HostGuard(app, settings.access)
-    app = Problems(app)
-    app = CorsHeaders(app, settings.access)
-    return RequestTrace(app, server.metrics, quiet=server.gate.is_flooding)
+    wires = [operation for wire in wires_of(server.settings.protocols) for operation in wire.operations]
+    return [*wires, *(operation for module in ON_EVERY_SERVER for operation in module.routes.operations)]
 
 
 def create_app(server: AgentServer) -> Application:
+    """The application of a server, for any ASGI server or as a mount in another application."""
     return Application(server)

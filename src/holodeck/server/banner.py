@@ -5,14 +5,9 @@ from urllib.parse import quote
 
 from holodeck.server.guard import ANYWHERE
 from holodeck.server.listen import only_on_loopback
-from holodeck.server.options import ProtocolType
+from holodeck.server.wire import Wire
 
 _BOLD, _QUIET, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
-ENDPOINTS = {
-    ProtocolType.AG_UI: (("AG-UI", "/awp"), ("CopilotKit", "/copilotkit")),
-    ProtocolType.REST: (("REST", "/agent/{name}/chat"), ("REST, streamed", "/agent/{name}/chat/stream")),
-    ProtocolType.CHAT_STREAM: (("chat-stream", "/chat/stream"),),
-}
 _OPTIONS = {True: ' -H "Authorization: Bearer $HOLODECK_API_KEY"', False: ""}
 
 
@@ -22,7 +17,7 @@ def banner(
     model: str,
     host: str,
     port: int,
-    protocols: Sequence[ProtocolType],
+    wires: Sequence[Wire],
     tools: int,
     colours: bool,
     secured: bool = False,
@@ -33,11 +28,11 @@ def banner(
     rows = [
         ("model", model),
         ("tools", str(tools)),
-        ("protocols", ", ".join(protocols)),
+        ("protocols", ", ".join(wire.name for wire in wires)),
         *([("socket", uds)] if uds is not None else []),
         *([("access", "a key or token is needed")] if secured else []),
-        *((name, url + path.format(name=quote(agent))) for wire in protocols for name, path in ENDPOINTS[wire]),
-        *([("playground", f"{url}/")] if ProtocolType.AG_UI in protocols else []),
+        *((name, url + path.format(name=quote(agent))) for wire in wires for name, path in wire.endpoints),
+        *([("playground", f"{url}/")] if any(wire.has_playground for wire in wires) else []),
         ("docs", f"{url}/docs"),
         ("health", f"{url}/health"),
     ]
@@ -46,7 +41,7 @@ def banner(
     lines += [
         "",
         f"{_QUIET}Talk to it:{_END}",
-        f"  {_curl(url, agent, protocols[0], _OPTIONS[secured] + (f' --unix-socket {uds}' if uds else ''))}",
+        f"  {_curl(url, agent, wires[0], _OPTIONS[secured] + (f' --unix-socket {uds}' if uds else ''))}",
         f"{_QUIET}Ctrl+C stops it.{_END}",
     ]
     if uds is None and not secured and not only_on_loopback(host):
@@ -56,16 +51,9 @@ def banner(
     return text if colours else _plain(text)
 
 
-def _curl(url: str, agent: str, protocol: ProtocolType, options: str) -> str:
-    """AG-UI gets fresh ids each time it is pasted: the same run id again would only show the same run again."""
-    body = {
-        ProtocolType.AG_UI: """{"threadId":"t1","runId":"r'$RANDOM'","messages":"""
-        """[{"id":"m'$RANDOM'","role":"user","content":"Hello"}]}""",
-        ProtocolType.REST: '{"message":"Hello"}',
-        ProtocolType.CHAT_STREAM: '{"input":"Hello"}',
-    }[protocol]
-    _, path = ENDPOINTS[protocol][0]
-    return f"curl -N{options} {url}{path.format(name=quote(agent))} -H 'Content-Type: application/json' -d '{body}'"
+def _curl(url: str, agent: str, wire: Wire, options: str) -> str:
+    address = url + wire.endpoints[0][1].format(name=quote(agent))
+    return f"curl -N{options} {address} -H 'Content-Type: application/json' -d '{wire.example}'"
 
 
 def _shown(host: str) -> str:

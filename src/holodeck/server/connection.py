@@ -14,7 +14,6 @@ from typing import Protocol
 from starlette.types import Scope
 
 CONNECTION = "holodeck.connection"  # the extension's name
-RAW_SEND = "holodeck.send"  # `send` as the server gave it: the layers between care for the head of an answer only
 
 
 class Connection(Protocol):

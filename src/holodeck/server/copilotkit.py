@@ -4,7 +4,7 @@ Each route exists twice, as a path of its own and as a `method` of one route; cl
 `@copilotkit/runtime` 1.75. Nothing here runs the agent in a way of its own: `run` is AG-UI's, `connect` is cursor.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, ClassVar, Self
 
 import msgspec
@@ -27,19 +27,19 @@ from holodeck.core.events import (
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
+from holodeck.runs.middleware import Chain, Numbered
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import check_approval, owner_of, require
-from holodeck.server.routes.agui import capabilities_of, readers_of
+from holodeck.server.agui_run import capabilities_of, start
+from holodeck.server.identity import owner_of, require
 from holodeck.server.routes.request_input import json_body, server_of, session_id
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, PROBLEMS, SSE_STREAM
-from holodeck.server.slots import acquire_slot
+from holodeck.server.slots import slot_of
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.encode_sse import SseEncoder
-from holodeck.wires.agui.middleware import Chain, Numbered
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.translate import MAX_FRAME_BYTES, translate
 from holodeck.wires.body import parse
@@ -135,7 +135,7 @@ async def single(request: Request) -> Response:
 
 def _info(server: AgentServer) -> dict[str, Any]:
     agent = server.agent
-    told = {
+    described = {
         "name": agent.name,
         "description": agent.description,
         "className": "HttpAgent",
@@ -143,7 +143,7 @@ def _info(server: AgentServer) -> dict[str, Any]:
     }
     return {
         "version": __version__,
-        "agents": {agent.name: told, DEFAULT: told},
+        "agents": {agent.name: described, DEFAULT: described},
         "mode": "sse",
         "threadEndpoints": {"list": False, "inspect": False, "mutations": False, "realtimeMetadata": False},
         "audioFileTranscriptionEnabled": False,
@@ -158,9 +158,7 @@ def _check(server: AgentServer, agent_id: str) -> None:
 
 async def _run(request: Request, agent_id: str, body: bytes) -> Response:
     _check(server_of(request), agent_id)
-    given = decode(body, server_of(request).settings.use.message_characters)
-    check_approval(request, given.request.resume)
-    return await readers_of(request).start(given, owner_of(request), None)
+    return await start(request, body)
 
 
 def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str, Any]) -> JSONResponse:
@@ -175,34 +173,34 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
     given = decode(body, server.settings.use.message_characters)
-    acquire_slot()
+    slot_of(request).take()
     found = _readable(server.runs.of_session(given.thread_id, owner=owner_of(request)))
-    cursors = [await _cursor(each, given.profile, server.chain) for each in found]
+    cursors = [await _cursor(each, given.profile, server.chain()) for each in found]
     if cursors and isinstance(cursors[0], LateCursor):
         prefix = cursors[0].so_far()
     else:
         history = await server.history(given.thread_id, owner=owner_of(request))
-        prefix = _before(history, found, given, (server.chain or Chain)())
+        prefix = _before(history, found, given, server.chain() or Chain())
     return EventStream(server.runs, cursors, server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
 
 
 def _readable(runs: Sequence[Run]) -> Sequence[Run]:
-    """Those from the last on whose beginning is not kept any more. If it has ended, the history tells it as well."""
+    """The runs from the newest truncated one onward; without it if it has ended, since the history has it then."""
     cut = next((i for i in reversed(range(len(runs))) if not runs[i].log.is_whole), None)
     if cut is None:
         return runs
     return runs[cut + 1 :] if runs[cut].log.ended else runs[cut:]
 
 
-async def _cursor(run: Run, profile: Profile, chain: Callable[[], Chain] | None) -> Cursor:
-    encoder, own_chain = ReplayEncoder(run, profile), chain() if chain else None
+async def _cursor(run: Run, profile: Profile, chain: Chain | None) -> Cursor:
+    encoder = ReplayEncoder(run, profile)
     if run.log.is_whole:
-        return Cursor(run, encoder, chain=own_chain)
-    return await LateCursor(run, encoder, chain=own_chain).with_history()
+        return Cursor(run, encoder, chain=chain)
+    return await LateCursor(run, encoder, chain=chain).with_history()
 
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, chain: Chain) -> bytes:
-    """What was said before the oldest run that is still kept, as a run of its own that only shows it."""
+    """The messages before the oldest run that is kept, as a run of their own with nothing but a snapshot."""
     told = set().union(*(_ids_of(each) for each in kept))
     older: list[Message] = []
     for message in history:
@@ -217,7 +215,7 @@ def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, c
 
 
 def _ids_of(run: Run) -> set[str]:
-    """The messages that cursor a run will tell: those it brought, and those it made."""
+    """The messages that a reader of the run gets: those that came with its request, and those it made."""
     made = {
         event.message_id
         for event in run.log.since(0)
@@ -227,9 +225,9 @@ def _ids_of(run: Run) -> set[str]:
 
 
 class LateCursor(Cursor):
-    """Of a run that goes on, though its beginning is not kept any more: the history tells it, now and at its end.
+    """Reader of a live run whose first events were evicted: a snapshot of the history now, and one at its end.
 
-    In between nothing is told: what comes may belong to a message or to a call whose start is not there to tell.
+    In between it sends nothing: the next events may belong to a message or a call whose start is gone.
     """
 
     def __post_init__(self) -> None:
@@ -264,7 +262,7 @@ class LateCursor(Cursor):
             yield None, StateReplaced(self._conversation.state)
 
     def _history(self) -> Iterator[Numbered]:
-        """With a step that waits for somebody: what it asks for would have been told, too."""
+        """With the step that waits, if there is one."""
         if self._conversation is not None:
             step = self._conversation.pending
             waiting: tuple[Message, ...] = () if step is None else (step.assistant, *step.results)
@@ -272,10 +270,12 @@ class LateCursor(Cursor):
 
 
 class ReplayEncoder:
-    """SSE whose RUN_STARTED carries the input: from it a client that comes back learns what the user had said."""
+    """SSE whose RUN_STARTED carries the input, from which a client that comes back restores the user's messages."""
 
     content_type: ClassVar[str] = sse.CONTENT_TYPE
     keepalive: ClassVar[bytes] = sse.KEEPALIVE
+    needs_all_events: ClassVar[bool] = False
+    shows_metadata: ClassVar[bool] = True
 
     def __init__(self, run: Run, profile: Profile) -> None:
         self._plain = SseEncoder(run.run_id, profile)

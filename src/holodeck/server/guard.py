@@ -1,4 +1,4 @@
-"""Who may talk to the server: the name in `Host`, the page in `Origin`, and whether there is an agent yet.
+"""Who may talk to the server: the name in `Host` and the page in `Origin`. Checks, which the application calls.
 
 A web page can make its visitor's browser send requests to a server on the visitor's machine. Three checks stop it: the
 server answers only to its own names, which a rebound DNS name is not (T07); only pages of allowed origins may change
@@ -10,16 +10,18 @@ import ipaddress
 import re
 import socket
 from functools import lru_cache
+from typing import TypeAlias
 from urllib.parse import urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from holodeck.core.text import one_line
 from holodeck.errors import Forbidden, InvalidRequest, MethodNotAllowed
-from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import Access
+
+RawHeaders: TypeAlias = list[tuple[bytes, bytes]]
 
 LOOPBACK = frozenset({"localhost", "127.0.0.1", "::1"})
 ANYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104  compared with, not bound to
@@ -32,28 +34,22 @@ EXPOSED = "X-Request-ID, Retry-After, WWW-Authenticate, RateLimit, RateLimit-Pol
 PREFLIGHT_SECONDS = "600"
 _LOOPBACK_PAGE = re.compile(r"https?://(?:(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d*)?|\[[0-9A-Fa-f:.]+\](?::\d*)?")
-OPEN_BEFORE_READY = ("/health", "/ready", "/metrics", "/docs", "/openapi.json", "/playground/")
-START_PAGE = "/"
 
 
-class HostGuard:
+class HostCheck:
     """400 for a `Host` that is not ours. An address is ours when we listen everywhere: rebinding needs a name."""
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app = app
+    def __init__(self, access: Access) -> None:
         everywhere = access.bind_host in ANYWHERE
         names = {*LOOPBACK, *map(str.lower, access.allowed_hosts)}
         names.add(socket.gethostname().lower() if everywhere else access.bind_host.lower())
         self._names = frozenset(names)
         self._any_address = access.bind_host not in LOOPBACK
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            hosts = [value for name, value in scope["headers"] if name == b"host"]
-            # HTTP/1.0 may do without; no browser speaks it, many a monitor does.
-            if hosts or scope["http_version"] == "1.1":
-                self._check(hosts)
-        await self._app(scope, receive, send)
+    def __call__(self, scope: Scope) -> None:
+        hosts = [value for name, value in scope["headers"] if name == b"host"]
+        if hosts or scope["http_version"] == "1.1":  # HTTP/1.0 may do without: monitors speak it, browsers do not
+            self._check(hosts)
 
     def _check(self, hosts: list[bytes]) -> None:
         if len(hosts) != 1:
@@ -89,59 +85,43 @@ def name_of(host: str) -> str | None:
     return name.rstrip(".") if name and _HOST.fullmatch(host) else None
 
 
-class CorsHeaders:
-    """Lets pages of allowed origins read answers, problems too.
+class OriginCheck:
+    """403 for pages of other origins that want to change something, or anything across sites; answers to preflights.
 
-    Cookies and other credentials are never allowed across origins, so `*` gives no page what its user has.
+    Lets pages of allowed origins read answers, problems too. Cookies and other credentials are never allowed across
+    origins, so `*` gives no page what its visitor has.
     """
 
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app = app
-        self._origins = origins_of(access)
+    def __init__(self, access: Access) -> None:
+        self._origins = frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        origin = _origin(scope)
-        if origin is None or not _allowed(origin, self._origins):
-            await self._app(scope, receive, send)
-            return
-
-        async def marked(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                answer = MutableHeaders(raw=list(message["headers"]))
-                answer["Access-Control-Allow-Origin"] = ANY if ANY in self._origins else origin
-                answer["Access-Control-Expose-Headers"] = EXPOSED
-                answer.add_vary_header("Origin")
-                message["headers"] = answer.raw
-            await send(message)
-
-        await self._app(scope, receive, marked)
-
-
-class OriginGuard:
-    """403 for pages of other origins that want to change something, or anything across sites; answers to preflights."""
-
-    def __init__(self, app: ASGIApp, access: Access) -> None:
-        self._app = app
-        self._origins = origins_of(access)
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        origin = _origin(scope)
+    def __call__(self, scope: Scope, origin: str | None) -> Response | None:
+        """The answer to a preflight; None for any other request that may pass."""
         self._check_site(scope, origin)
         if origin is None:
-            await self._app(scope, receive, send)
-            return
+            return None
         headers = Headers(scope=scope)
         preflight = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
         if preflight or scope["method"] not in SAFE_METHODS:
             self._check(origin, headers)
-        await (_preflight(headers) if preflight else self._app)(scope, receive, send)
+        return _preflight(headers) if preflight else None
+
+    def lets_read(self, origin: str, headers: RawHeaders) -> RawHeaders:
+        """The headers of an answer, with those that let a page of an allowed origin read it."""
+        if not _allowed(origin, self._origins):
+            return headers
+        answer = MutableHeaders(raw=headers)
+        answer["Access-Control-Allow-Origin"] = ANY if ANY in self._origins else origin
+        answer["Access-Control-Expose-Headers"] = EXPOSED
+        answer.add_vary_header("Origin")
+        return answer.raw
 
     def _check_site(self, scope: Scope, origin: str | None) -> None:
         """A browser says truly whether a request comes from a page of another site; a page cannot change that.
 
         A link to the server is no request of the page that it stands on, and that page cannot read what it leads to.
         """
-        if scope["type"] != "http" or ANY in self._origins:
+        if ANY in self._origins:
             return
         site, mode, target = _fetch_metadata(scope)
         followed_link = mode == b"navigate" and target == b"document" and scope["method"] in SAFE_METHODS
@@ -185,10 +165,6 @@ def _preflight(headers: Headers) -> Response:
     return Response(status_code=204, headers=answer)
 
 
-def origins_of(access: Access) -> frozenset[str]:
-    return frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
-
-
 def _allowed(origin: str, origins: frozenset[str]) -> bool:
     name = origin.lower()
     return ANY in origins or name in origins or (LOOPBACK_PAGES in origins and is_loopback_page(name))
@@ -199,10 +175,8 @@ def is_loopback_page(origin: str) -> bool:
     return _LOOPBACK_PAGE.fullmatch(origin) is not None
 
 
-def _origin(scope: Scope) -> str | None:
-    """The page that asks; None for programs. Two headers are one origin that matches none."""
-    if scope["type"] != "http":
-        return None
+def origin_of(scope: Scope) -> str | None:
+    """The origin of the page that asks; None for programs. Two headers are one origin that matches none."""
     found = [value.decode("latin-1") for name, value in scope["headers"] if name == b"origin"]
     return ", ".join(found) if found else None
 
@@ -210,15 +184,3 @@ def _origin(scope: Scope) -> str | None:
 def _same_origin(origin: str, host: str) -> bool:
     """Compares text: an origin is a scheme and the value of `Host`. Parsers raise on malformed origins."""
     return host != "" and origin.lower() in (f"http://{host}".lower(), f"https://{host}".lower())
-
-
-class Readiness:
-    """503 until the agent is ready. Health tells the truth before that; pages do not need it, and can wait themselves."""
-
-    def __init__(self, app: ASGIApp, server: AgentServer) -> None:
-        self._app, self._server = app, server
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http" and scope["path"] != START_PAGE and not scope["path"].startswith(OPEN_BEFORE_READY):
-            self._server.check_ready()
-        await self._app(scope, receive, send)

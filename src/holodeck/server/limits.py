@@ -1,46 +1,36 @@
 """How large and how slow a body may be, counted while it arrives (T15, T17).
 
-A body that says it is too large is refused before a byte of it is read. One that does not say its size is read up to a
-small limit. One that drips in too slowly is given up. One that is compressed is refused: its size would say nothing.
+A body that declares too large a size is refused before a byte of it is read. One that declares no size is read up to a
+small limit. One that arrives too slowly is given up. One that is compressed is refused: its size means nothing.
 """
 
 import asyncio
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Message, Receive, Scope
 
 from holodeck.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 from holodeck.server.connection import connection_of
 from holodeck.server.options import RequestLimits
 
 REQUEST_TIMEOUT = 408
-UPLOADS = "/agent/"  # the REST wire: the only one that takes files as they are
 
 
-class BodyLimits:
-    def __init__(self, app: ASGIApp, limits: RequestLimits) -> None:
-        self._app, self._limits = app, limits
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] == "http":
-            receive = self._metered(scope, receive)
-        await self._app(scope, receive, send)
-
-    def _metered(self, scope: Scope, receive: Receive) -> Receive:
-        headers = dict(scope["headers"])
-        if headers.get(b"content-encoding", b"identity").lower() != b"identity":
-            raise UnsupportedMediaType("Compressed bodies are not read; send it without Content-Encoding.")
-        if b"transfer-encoding" in headers:
-            return MeteredBody(receive, self._limits, self._limits.max_unmeasured_body)
-        declared = headers.get(b"content-length", b"0")
-        if not declared.isdigit():  # the parser refuses these; other servers may not
-            raise InvalidRequest("Content-Length is not a number.", status=400, field="Content-Length")
-        limit = self._limits.max_upload if scope["path"].startswith(UPLOADS) else self._limits.max_body
-        if int(declared) > limit:
-            raise too_large(limit)
-        connection = connection_of(scope)
-        if not int(declared) or (connection is not None and connection.has_whole_body):
-            return receive
-        return MeteredBody(receive, self._limits, limit)
+def metered(scope: Scope, receive: Receive, limits: RequestLimits, max_body: int) -> Receive:
+    """`receive`, with a limit to the size and the slowness of the body; itself if the body is here already."""
+    headers = dict(scope["headers"])
+    if headers.get(b"content-encoding", b"identity").lower() != b"identity":
+        raise UnsupportedMediaType("Compressed bodies are not read; send it without Content-Encoding.")
+    if b"transfer-encoding" in headers:
+        return MeteredBody(receive, limits, limits.max_unmeasured_body)
+    declared = headers.get(b"content-length", b"0")
+    if not declared.isdigit():  # the parser refuses these; other servers may not
+        raise InvalidRequest("Content-Length is not a number.", status=400, field="Content-Length")
+    if int(declared) > max_body:
+        raise too_large(max_body)
+    connection = connection_of(scope)
+    if not int(declared) or (connection is not None and connection.has_whole_body):
+        return receive
+    return MeteredBody(receive, limits, max_body)
 
 
 class MeteredBody:

@@ -44,7 +44,6 @@ from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
     MB,
     Access,
-    ProtocolType,
     RequestLimits,
     ServerSettings,
     StreamSettings,
@@ -52,6 +51,7 @@ from holodeck.server.options import (
 )
 from holodeck.server.protocol import TimedProtocol
 from holodeck.server.secrets import secrets_of
+from holodeck.server.wires import wires_of
 from holodeck.telemetry import logs
 from holodeck.telemetry.metrics import Metrics
 
@@ -161,7 +161,7 @@ def _settings(options: ServeOptions) -> ServerSettings:
             max_request_bytes=round(file.files.max_request_mb * FILE_MB),
         ),
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
-        protocols=tuple(ProtocolType(name) for name in options.protocols),
+        protocols=options.protocols,
         use=UseLimits(**file.server.limits.model_dump()),
         max_concurrent_runs=file.server.runs.max_concurrent,
         chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
@@ -231,7 +231,7 @@ class Service:
             model=self._server.agent.model.name,
             host=self._options.host,
             port=port,
-            protocols=self._server.settings.protocols,
+            wires=wires_of(self._server.settings.protocols),
             tools=len(self._server.agent.tools.schemas()),
             secured=self._server.gate.enabled,
             uds=uds,

@@ -1,7 +1,7 @@
-"""What the server is told: who may talk to it, how large and how slow a request may be. Values only."""
+"""The settings of a server: who may use it, how large and how slow a request may be. Values only."""
 
 from dataclasses import dataclass, field
-from enum import StrEnum
+from typing import TypeAlias
 
 from holodeck.files.limits import FileLimits
 
@@ -10,12 +10,8 @@ RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CHAT_STREAM_SECONDS = 30.0  # for one answer on that wire, unless `loop.run_timeout` says otherwise (ORC-07)
 
 
-class ProtocolType(StrEnum):
-    """The wires that can be asked for."""
-
-    AG_UI = "ag-ui"
-    REST = "rest"
-    CHAT_STREAM = "chat-stream"
+ProtocolType: TypeAlias = str
+"""The name of a wire, as `--protocol` takes it; `holodeck.server.wires` lists them."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +74,10 @@ class ServerSettings:
     files: FileLimits = field(default_factory=FileLimits)
     use: UseLimits = field(default_factory=UseLimits)
     streams: StreamSettings = field(default_factory=StreamSettings)
-    protocols: tuple[ProtocolType, ...] = (ProtocolType.AG_UI,)
+    protocols: tuple[ProtocolType, ...] = ("ag-ui",)
     max_concurrent_runs: int = 1000
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
     remember_conversations: bool = False  # whether a chat-stream's conversation_id gives memory (ORC-03)
+    shutdown_seconds: float = 10.0  # for runs in progress, under a foreign ASGI server
     watchdog: bool = True
     debug: bool = False

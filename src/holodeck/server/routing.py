@@ -1,25 +1,22 @@
-"""Routes: an address, who answers there, and what OpenAPI says about it, in one place.
+"""Routes: an address, its endpoint, and what OpenAPI says about it, in one place.
 
-Fixed addresses are found in one look, those with parameters by a few patterns: a request with tokens behind it pays for
-no more. An endpoint takes a request and gives an answer; errors pass through, and become problems further out.
+The router finds fixed addresses by one dictionary access and those with parameters by a few patterns. An endpoint takes a
+request and returns a response; the application turns its errors into problems.
 """
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
 from starlette.requests import Request
 from starlette.responses import Response
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from holodeck.access.route_access import RouteAccess
 from holodeck.core.text import one_line
 from holodeck.errors import MethodNotAllowed, NotFound
-from holodeck.server.gate import Gate
-from holodeck.server.identity import PRINCIPAL
-from holodeck.server.problems import problem_response
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
 Described: TypeAlias = Mapping[int | str, Any]
@@ -44,6 +41,9 @@ class Operation:
     parameters: Sequence[Mapping[str, Any]] = ()
     body: Mapping[str, Any] | None = None
     responses: Described
+    before_ready: bool = False  # answered while the agent is starting
+    is_probe: bool = False  # asked every few seconds by monitors: logged only for debugging
+    takes_files: bool = False  # its body may be as large as uploads may be
 
     @property
     def path_parameters(self) -> list[str]:
@@ -69,9 +69,20 @@ class Operation:
 class Routes:
     """The operations of one subject, collected by decorators."""
 
-    def __init__(self, prefix: str = "", *, tag: str | None = None, responses: Described | None = None) -> None:
+    def __init__(
+        self,
+        prefix: str = "",
+        *,
+        tag: str | None = None,
+        responses: Described | None = None,
+        before_ready: bool = False,
+        is_probe: bool = False,
+        takes_files: bool = False,
+    ) -> None:
+        """All but the prefix is as in `Operation`, for every operation of these."""
         self.operations: list[Operation] = []
         self._prefix, self._tag, self._responses = prefix, tag, responses or {}
+        self._flags = {"before_ready": before_ready, "is_probe": is_probe, "takes_files": takes_files}
 
     def get(self, path: str, summary: str = "", **described: Any) -> Callable[[Endpoint], Endpoint]:
         return self._add("GET", path, summary, **described)
@@ -105,6 +116,7 @@ class Routes:
                     parameters=parameters,
                     body=body,
                     responses={**(responses or {}), **self._responses},
+                    **self._flags,
                 )
             )
             return endpoint
@@ -112,42 +124,41 @@ class Routes:
         return add
 
 
-class Router:
-    """Finds the operation that answers a request, and asks the gate whether it may. The innermost of the layers."""
+class Match(NamedTuple):
+    """What is at an address: an operation and the parameters in the path, or the error that answers instead."""
 
-    def __init__(self, operations: Iterable[Operation], gate: Gate) -> None:
-        self._gate = gate
+    operation: Operation | None
+    parameters: dict[str, str]
+    error: NotFound | MethodNotAllowed | None = None
+
+
+class Router:
+    """Finds the operation for a request."""
+
+    def __init__(self, operations: Iterable[Operation]) -> None:
         self._fixed: dict[str, dict[str, Operation]] = {}
         self._patterns: dict[re.Pattern[str], dict[str, Operation]] = {}  # in the order in which they were given
         for each in operations:
             found = self._patterns.setdefault(each.pattern, {}) if each.path_parameters else self._at(each.path)
             found[each.method] = each
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        method, path = scope["method"], scope["path"]
-        operations, parameters = self._find(_segments(scope))
-        operation = operations.get(
-            "GET" if method == "HEAD" else method
-        )  # what answers a HEAD sends no body (RFC 9110)
+    def match(self, scope: Scope) -> Match:
+        method, path = scope["method"], _path_of(scope)
+        operations, parameters = self._find(path)
+        if operations is None:
+            shown = one_line(path.replace(_SLASH, "%2F"), _MAX_SHOWN)
+            return Match(None, parameters, NotFound(f"There is nothing at {shown}."))
+        operation = operations.get("GET" if method == "HEAD" else method)  # the server drops a HEAD's body (RFC 9110)
         if operation is None:
-            told = MethodNotAllowed(f"{one_line(method)} is not allowed at {one_line(path, _MAX_SHOWN)}.")
-            await problem_response(told, headers={"Allow": _allowed(operations)})(scope, receive, send)
-            return
-        scope["route"], scope["path_params"] = operation, parameters
-        left = await self._gate.admit(scope, operation.access)
-        if scope[PRINCIPAL] is not None and self._gate.enabled:
-            send = private(send)
-        try:
-            answer = await operation.endpoint(Request(scope, receive))
-            await answer(scope, receive, send)
-        finally:
-            if left is not None:
-                left()
+            error = MethodNotAllowed(f"{one_line(method)} is not allowed at {one_line(scope['path'], _MAX_SHOWN)}.")
+            error.headers = {"Allow": _allowed(operations)}
+            return Match(None, parameters, error)
+        return Match(operation, parameters)
 
     def _at(self, path: str) -> dict[str, Operation]:
         return self._fixed.setdefault(path, {})
 
-    def _find(self, path: str) -> tuple[dict[str, Operation], dict[str, str]]:
+    def _find(self, path: str) -> tuple[dict[str, Operation] | None, dict[str, str]]:
         fixed = self._fixed.get(path)
         if fixed is not None:
             return fixed, {}
@@ -155,28 +166,19 @@ class Router:
             found = pattern.fullmatch(path)
             if found is not None:
                 return operations, {name: text.replace(_SLASH, "/") for name, text in found.groupdict().items()}
-        raise NotFound(f"There is nothing at {one_line(path.replace(_SLASH, '%2F'), _MAX_SHOWN)}.")
+        return None, {}
 
 
-def private(send: Send) -> Send:
-    """`send` for an answer that only its principal may see: no cache keeps it."""
-
-    async def marked(message: Message) -> None:
-        if message["type"] == "http.response.start":
-            kept = [pair for pair in message["headers"] if pair[0].lower() != b"cache-control"]
-            message["headers"] = [*kept, (b"cache-control", b"no-store")]
-        await send(message)
-
-    return marked
-
-
-def _segments(scope: Scope) -> str:
-    """The path, decoded, but for slashes that are part of a name; without one at its end, as many a URL is written."""
+def _path_of(scope: Scope) -> str:
+    """The path below where the application is mounted, decoded but for slashes inside a segment, without one at its end."""
     path: str = scope["path"]
     raw: bytes = scope.get("raw_path") or b""
     if b"%2" in raw:
         path = unquote(_ESCAPED_SLASH.sub(_SLASH, raw.decode("ascii")))
-    return path.rstrip("/") or path
+    root: str = scope.get("root_path", "")
+    if root and path.startswith(root):
+        path = path[len(root) :]
+    return path.rstrip("/") or path or "/"
 
 
 def _allowed(operations: Iterable[str]) -> str:

@@ -7,7 +7,7 @@ Besides the request's own task there is one timer, idle while tokens flow. What 
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextvars import copy_context
 from dataclasses import dataclass
 from functools import cache, partial
@@ -15,14 +15,15 @@ from functools import cache, partial
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
+from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.runs import Run, Runs
-from holodeck.server.connection import RAW_SEND, connection_of, unsent_bytes
+from holodeck.runs.middleware import Batch, Chain
+from holodeck.runs.runs import OpenEncoder, Run, Runs
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.connection import connection_of, unsent_bytes
 from holodeck.server.options import StreamSettings
 from holodeck.wires import sse
-from holodeck.wires.agui.middleware import Chain
-from holodeck.wires.encoder import Encoder
 
 log = logging.getLogger(__name__)
 
@@ -37,7 +38,7 @@ def _head(content_type: str) -> list[tuple[bytes, bytes]]:
 
 @dataclass
 class Cursor:
-    """One run as one reader sees it; `place` is the index in its log of the event that it gets next."""
+    """The position of one reader in one run: `place` is the index in its log of the event that it gets next."""
 
     run: Run
     encoder: Encoder
@@ -45,22 +46,28 @@ class Cursor:
     chain: Chain | None = None
 
     def __post_init__(self) -> None:
-        """Refuses what is not kept any more before the first byte is sent."""
+        """Refuses, before the first byte is sent, events that are no longer kept. Feeds what has state the events before."""
         self.run.log.since(self.place, 0)
-        if self.chain is not None and self.place > 0:
-            for _ in self.chain(enumerate(self.run.log.since(0, self.place))):
-                pass  # the chain remembers what it saw: hidden calls stay hidden for a reader that comes back
+        if self.place > 0 and (self.chain is not None or self.encoder.needs_all_events):
+            self._encode(0, self.run.log.since(0, self.place))
 
     @property
     def has_pending(self) -> bool:
         return self.place < len(self.run.log)
 
     def take(self) -> bytes:
-        """What is new, encoded; nothing if a chain hides it all. Raises ReplayGone."""
-        events = self.run.log.since(self.place, MAX_BATCH)
-        batch: Iterable[tuple[int | None, Event]] = enumerate(events, self.run.first_number + self.place)
+        """The new events, encoded; empty if a chain hides them all. Raises ReplayGone."""
+        place, events = self.place, self.run.log.since(self.place, MAX_BATCH)
         self.place += len(events)
-        return self.encoder.encode_many(batch if self.chain is None else self.chain(batch))
+        return self._encode(place, events)
+
+    def _encode(self, place: int, events: Sequence[Event]) -> bytes:
+        batch: Batch = enumerate(events, self.run.first_number + place)
+        if self.chain is not None:
+            batch = self.chain(batch)
+            if not self.encoder.shows_metadata:
+                batch = ((n, bare(event)) for n, event in batch)
+        return self.encoder.encode_many(batch)
 
 
 class EventStream(Response):
@@ -106,7 +113,6 @@ class EventStream(Response):
         try:
             await asyncio.sleep(0)  # a run that was just started begins: its first events leave with the headers
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            self._send = scope.get(RAW_SEND, send)
             await self._tell()
         finally:
             self._timer.cancel()
@@ -229,3 +235,16 @@ class EventStream(Response):
         self._leave()
         if self._connection is not None:
             self._connection.transport.abort()
+
+
+def follow(
+    server: AgentServer, run: Run, open_encoder: OpenEncoder, *, accept: str | None = None, first: int = 0
+) -> EventStream:
+    """A run from event `first` on, with the parts before it that it continues under the same id.
+
+    A reader that comes back passes the run's own `open_encoder`, a duplicate request its own.
+    """
+    encoder = open_encoder(run, accept)
+    parts = [part for part in run.parts if part is run or part.events > first]
+    cursors = [Cursor(part, encoder, max(0, first - part.first_number), server.chain()) for part in parts]
+    return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)

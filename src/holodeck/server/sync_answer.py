@@ -1,16 +1,29 @@
-"""Waiting for a run's end on behalf of a client that wants nothing before it."""
+"""Answers for clients that want the whole of a run at once: waiting for its end, and the sum of its events."""
 
 import asyncio
+from collections.abc import Sequence
+from typing import NamedTuple
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from holodeck.core.events import Ending, RunFailed, RunFinished
+from holodeck.core.encoder import bare
+from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolFinished
+from holodeck.core.tools import ToolExecution
+from holodeck.runs.middleware import Chain
 from holodeck.runs.runs import Run, Runs
+from holodeck.wires.reply import ReplyText
+
+
+class Answer(NamedTuple):
+    """What a run came to, as far as its client may see it."""
+
+    content: str
+    executions: Sequence[ToolExecution]
 
 
 async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
-    """Counts as a reader while it waits: a client that leaves gives the run its grace, then nobody needs it."""
+    """Waits for the end of a run. Counts as a reader meanwhile, so that a client that leaves starts the run's grace."""
     with runs.attached(run):
         leaving = asyncio.create_task(_left(receive))
         try:
@@ -21,6 +34,23 @@ async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     if not last or not isinstance(last[0], RunFinished | RunFailed):
         raise ClientDisconnect
     return last[0]
+
+
+def answer_of(run: Run, ending: Ending, chain: Chain | None) -> Answer:
+    """The run's own response; with a middleware, what it lets through of the events."""
+    response = run.response
+    executions = response.executions if response is not None else ()
+    if chain is None:
+        return Answer((response.final_response if response is not None else None) or "", executions)
+    text, shown = ReplyText(), set[str]()
+    for event in map(bare, (event for _, event in chain(enumerate(run.log.kept)))):
+        if isinstance(event, StepStarted):
+            text.step_started()
+        elif isinstance(event, TextAdded):
+            text.add(event)
+        elif isinstance(event, ToolFinished):
+            shown.add(event.call_id)
+    return Answer(text.answer(ending), [each for each in executions if each.call_id in shown])
 
 
 async def _left(receive: Receive) -> None:

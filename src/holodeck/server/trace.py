@@ -1,58 +1,45 @@
-"""The outermost layer of every request: its id, its two lines in the log, its place in the figures (ORC-09, SRV-18)."""
+"""What is recorded of every request: its id, its two lines in the log, its count in the metrics (ORC-09, SRV-18)."""
 
 import time
-from collections.abc import Callable
 
-from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from starlette.types import Scope
 
 from holodeck.core.ids import is_request_id, new_request_id
 from holodeck.core.text import one_line
+from holodeck.server.routing import Operation
 from holodeck.telemetry.context import RequestContext, enter
 from holodeck.telemetry.logs import event_log
 from holodeck.telemetry.metrics import Metrics
 
-PROBES = frozenset({"/health", "/ready", "/health/agent", "/metrics"})  # asked every few seconds: only for debugging
 _MAX_SHOWN = 200
 _MAX_DIGITS = 19
 _FIRST_ERROR = 400  # of HTTP statuses
 
 
 class RequestTrace:
-    def __init__(
-        self, app: ASGIApp, metrics: Metrics, *, quiet: Callable[[Scope], bool] = lambda _scope: False
-    ) -> None:
-        """`quiet` says which requests are logged for debugging only, besides those of monitors."""
-        self._app, self._metrics, self._quiet = app, metrics, quiet
-        self._log = event_log
+    """One request, from its first byte to the end of its answer."""
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
-            await self._app(scope, receive, send)
-            return
-        request_id = _id_of(scope)
+    __slots__ = ("_begun", "_context", "_details", "_log", "_metrics", "_operation", "request_id")
+
+    def __init__(self, scope: Scope, operation: Operation | None, metrics: Metrics, *, quiet: bool = False) -> None:
+        """A `quiet` request is logged for debugging only, as those of monitors are."""
+        self.request_id = _id_of(scope)
         client = scope["client"][0] if scope.get("client") else None
-        context = RequestContext(request_id=request_id, client=client)
-        enter(context)
-        tell = self._log.debug if scope["path"] in PROBES or self._quiet(scope) else self._log.info
-        details = {"method": scope["method"], "path": one_line(scope["path"], _MAX_SHOWN)}
-        tell("request_received", details={**details, "input_length": _length_of(scope)})
-        begun, status = time.monotonic(), None
+        self._context = RequestContext(request_id=self.request_id, client=client)
+        enter(self._context)
+        self._metrics, self._operation, self._begun = metrics, operation, time.monotonic()
+        quiet = quiet or (operation is not None and operation.is_probe)
+        self._log = event_log.debug if quiet else event_log.info
+        self._details = {"method": scope["method"], "path": one_line(scope["path"], _MAX_SHOWN)}
+        self._log("request_received", details={**self._details, "input_length": _length_of(scope)})
 
-        async def tagged(message: Message) -> None:
-            nonlocal status
-            if message["type"] == "http.response.start":
-                status = message["status"]
-                message["headers"] = [*message["headers"], (b"x-request-id", request_id.encode())]
-            await send(message)
-
-        try:
-            await self._app(scope, receive, tagged)
-        finally:
-            seconds = time.monotonic() - begun
-            self._metrics.answered(scope["method"], getattr(scope.get("route"), "path", None), status, seconds)
-            success = status is not None and status < _FIRST_ERROR and not context.failed
-            outcome = {"status": status, "success": success, "tools_called": context.tools_called}
-            tell("request_completed", duration_ms=seconds * 1000, details={**details, **outcome})
+    def end(self, status: int | None) -> None:
+        seconds, context = time.monotonic() - self._begun, self._context
+        path = None if self._operation is None else self._operation.path
+        self._metrics.answered(self._details["method"], path, status, seconds)
+        success = status is not None and status < _FIRST_ERROR and not context.failed
+        outcome = {"status": status, "success": success, "tools_called": context.tools_called}
+        self._log("request_completed", duration_ms=seconds * 1000, details={**self._details, **outcome})
 
 
 def _length_of(scope: Scope) -> int | None:

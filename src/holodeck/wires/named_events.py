@@ -34,6 +34,8 @@ class EventMapper(Protocol):
 class NamedEventEncoder:
     content_type: ClassVar[str] = sse.CONTENT_TYPE
     keepalive: ClassVar[bytes] = sse.KEEPALIVE
+    needs_all_events: ClassVar[bool] = True
+    shows_metadata: ClassVar[bool] = False
 
     def __init__(self, run_id: str, mapper: EventMapper) -> None:
         self._id = sse.id_prefix(run_id)

@@ -11,13 +11,14 @@ from hypothesis import given
 from pydantic import BaseModel, TypeAdapter
 
 from holodeck.core import events as e
+from holodeck.core.encoder import WithMetadata
 from holodeck.core.grammar import TABLE, check
 from holodeck.core.messages import AssistantMessage, MediaPart, UserMessage
 from holodeck.wires.agui.encode_proto import ProtoEncoder
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.protobuf import write_event
-from holodeck.wires.agui.translate import WARNING, Annotated, translate
+from holodeck.wires.agui.translate import WARNING, translate
 from tests.examples import examples
 from tests.wires.agui.client_rules import Refused, verify
 from tests.wires.agui.protobuf_reader import read_event, read_stream
@@ -159,9 +160,9 @@ def test_long_lengths_take_more_than_one_byte() -> None:
 
 
 def test_metadata_of_a_middleware_is_on_every_frame_of_its_event() -> None:
-    told = translate(Annotated(e.ReasoningStarted("m"), {"a": 1}), Profile.FULL)
+    told = translate(WithMetadata(e.ReasoningStarted("m"), {"a": 1}), Profile.FULL)
     assert [wire["metadata"] for wire in told] == [{"a": 1}, {"a": 1}]
-    failed = Annotated(e.ToolFinished("c", "t", "m", "no", failed=True), {"a": 1})
+    failed = WithMetadata(e.ToolFinished("c", "t", "m", "no", failed=True), {"a": 1})
     assert translate(failed, Profile.FULL)[0]["metadata"] == {"failed": True, "a": 1}
     assert read_stream(ProtoEncoder(RUN).encode(failed))[0]["metadata"] == {"failed": True, "a": 1.0}
 

@@ -12,7 +12,7 @@ from holodeck.core.tools import ToolResult
 from holodeck.errors import ModelUnavailable
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.main import _settings
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, read_to, served, until
 from tests.wires.sse_parsers import whatwg
@@ -21,7 +21,7 @@ PATH = "/chat/stream"
 
 
 def settings(**fields):
-    return ServerSettings(protocols=(ProtocolType.CHAT_STREAM,), **fields)
+    return ServerSettings(protocols=("chat-stream",), **fields)
 
 
 def named(body: bytes):
@@ -105,7 +105,7 @@ def test_a_conversation_is_remembered_when_the_file_names_a_store(tmp_path, bloc
     options = ServeOptions(config=load_config(tmp_path / "agent.yaml"), protocols=("chat-stream", "rest"))
     read = _settings(options)
     assert read.remember_conversations is remembers
-    assert read.protocols == (ProtocolType.CHAT_STREAM, ProtocolType.REST)
+    assert read.protocols == ("chat-stream", "rest")
 
 
 @pytest.mark.req("ORC-07")

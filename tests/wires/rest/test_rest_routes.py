@@ -20,7 +20,8 @@ from holodeck.errors import (
     ModelUnreachable,
 )
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.server.options import ProtocolType, RequestLimits, ServerSettings, StreamSettings
+from holodeck.server.options import RequestLimits, ServerSettings, StreamSettings
+from holodeck.server.wires import WIRES
 from holodeck.wires.rest.request import ChatRequest
 from holodeck.wires.rest.response import ChatResponse
 from tests.agent.parts import PlainTools, echo
@@ -28,7 +29,7 @@ from tests.server.serving import Gate, read_to, served, until
 from tests.wires.sse_parsers import whatwg
 
 CHAT, STREAM = "/agent/tester/chat", "/agent/tester/chat/stream"
-REST = ServerSettings(protocols=(ProtocolType.REST,))
+REST = ServerSettings(protocols=("rest",))
 TEXT = base64.b64encode(b"the secret word is plugh").decode()
 
 
@@ -215,7 +216,7 @@ async def test_the_answer_says_what_the_model_received():
 @pytest.mark.req("SRV-09")
 async def test_the_stream_comes_token_by_token_with_keepalives_between():
     gate = Gate()
-    settings = ServerSettings(protocols=(ProtocolType.REST,), streams=StreamSettings(keepalive=0.05))
+    settings = ServerSettings(protocols=("rest",), streams=StreamSettings(keepalive=0.05))
     async with served(says("a b", pause=gate), settings=settings) as s, s.post({"message": "hi"}, STREAM) as answer:
         assert (answer.status, answer.content_type) == (200, "text/event-stream")
         assert (answer.headers["Cache-Control"], answer.headers["X-Accel-Buffering"]) == ("no-cache", "no")
@@ -299,7 +300,7 @@ async def test_a_client_that_leaves_gives_its_run_the_grace_and_no_more():
 @pytest.mark.req("SRV-13", "SRV-17")
 async def test_bodies_with_files_may_be_larger_than_others_but_not_endless():
     limits = RequestLimits(max_body=1_000, max_upload=5_000)
-    settings = ServerSettings(protocols=(ProtocolType.REST, ProtocolType.CHAT_STREAM), limits=limits)
+    settings = ServerSettings(protocols=("rest", "chat-stream"), limits=limits)
     async with served(settings=settings) as s:
         for path, size, status in (
             (CHAT, 2_000, 200),
@@ -319,7 +320,7 @@ async def test_a_wire_that_was_not_asked_for_is_not_there():
 
 @pytest.mark.req("SRV-19")
 async def test_openapi_describes_both_wires_with_examples_that_hold():
-    async with served(settings=ServerSettings(protocols=tuple(ProtocolType))) as s, s.get("/openapi.json") as answer:
+    async with served(settings=ServerSettings(protocols=tuple(WIRES))) as s, s.get("/openapi.json") as answer:
         told = await answer.json()
     paths, schemas = told["paths"], told["components"]["schemas"]
     assert {"/agent/{name}/chat", "/agent/{name}/chat/stream", "/chat/stream"} <= set(paths)

@@ -7,21 +7,25 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
+from holodeck.core.encoder import Encoder
+from holodeck.core.ids import new_ulid
+from holodeck.core.request import RunRequest
 from holodeck.runs.runs import Run
 from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
-from holodeck.server.chat_streams import ChatStreams
 from holodeck.server.identity import owner_of
-from holodeck.server.options import ProtocolType
-from holodeck.server.readers import named_event_readers_of
-from holodeck.server.routes.request_input import json_body, repeat_key_of
+from holodeck.server.intake import Arrival, begin
+from holodeck.server.routes.request_input import json_body, repeat_key_of, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
+from holodeck.server.stream import follow
+from holodeck.server.wire import Wire
 from holodeck.telemetry.context import current
-from holodeck.wires.chat_stream.request import decode
+from holodeck.wires import sse
+from holodeck.wires.chat_stream.request import decode, run_request
 from holodeck.wires.chat_stream.stream import ChatStreamEventMapper
-from holodeck.wires.encoder import Encoder
 from holodeck.wires.named_events import NamedEventEncoder
 
+NAME = "chat-stream"
 routes = Routes(tag="Chat-stream", responses=PROBLEMS)
 
 
@@ -34,22 +38,43 @@ routes = Routes(tag="Chat-stream", responses=PROBLEMS)
     responses=CHAT_STREAM_EVENTS,
 )
 async def chat_stream(request: Request) -> Response:
-    """Nothing is kept between two requests, unless the agent file names a session store.
+    """The session is deleted with its run, unless the client names it and the agent file names a session store.
 
     `Prefer: return=minimal` leaves out `accumulated`.
     """
-    streams: ChatStreams = request.app.state.chat_streams
-    chat = decode(await json_body(request))
+    server, chat = server_of(request), decode(await json_body(request))
     owner = owner_of(request, chat.user_id)
-    run = await streams.start(chat, owner, repeat_key_of(request, ProtocolType.CHAT_STREAM, owner))
-    make = partial(_encoder, request_id=current().request_id or run.run_id, minimal=_prefers_minimal(request))
-    return named_event_readers_of(request).begin(run, make)
+    session = chat.conversation_id if server.settings.remember_conversations else None
+
+    async def prepare() -> RunRequest:
+        limit = server.settings.chat_stream_timeout
+        return run_request(chat, session_id=session or new_ulid(), time_limit=limit, throw_away=session is None)
+
+    arrival = Arrival(
+        request=request,
+        owner=owner,
+        prepare=prepare,
+        open_encoder=partial(_encoder, request_id=current().request_id, minimal=_prefers_minimal(request)),
+        conversation=chat.conversation_id,
+        key=repeat_key_of(request, NAME, owner),
+        fingerprint=sse.json_bytes(chat),
+    )
+    return follow(server, await begin(server, arrival), arrival.open_encoder)
 
 
-def _encoder(run: Run, *, request_id: str, minimal: bool) -> Encoder:
-    return NamedEventEncoder(run.run_id, ChatStreamEventMapper(request_id, minimal=minimal))
+def _encoder(run: Run, _accept: str | None, *, request_id: str | None, minimal: bool) -> Encoder:
+    return NamedEventEncoder(run.run_id, ChatStreamEventMapper(request_id or run.run_id, minimal=minimal))
 
 
 def _prefers_minimal(request: Request) -> bool:
     wishes = ",".join(request.headers.getlist("prefer")).lower().split(",")
     return any(wish.partition(";")[0].replace(" ", "") in {"return=minimal", 'return="minimal"'} for wish in wishes)
+
+
+WIRE = Wire(
+    name=NAME,
+    title="one request, five named events",
+    endpoints=(("chat-stream", "/chat/stream"),),
+    example='{"input":"Hello"}',
+    routes=(routes,),
+)

@@ -14,7 +14,7 @@ from holodeck.server.routing import Routes
 from holodeck.server.schemas import AgentHealthResponse, HealthResponse, Moment, ToolServerHealth
 
 _HEALTH = signed_in(open_as="health")
-routes = Routes(tag="Health", responses={503: HealthResponse})
+routes = Routes(tag="Health", responses={503: HealthResponse}, before_ready=True, is_probe=True)
 
 
 class BreakerHealth(msgspec.Struct, frozen=True, kw_only=True):

@@ -15,7 +15,7 @@ from holodeck.server.routing import Routes
 from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, page
 from holodeck.telemetry.process import process_figures
 
-routes = Routes(tag="Health")
+routes = Routes(tag="Health", before_ready=True, is_probe=True)
 
 
 @routes.get(

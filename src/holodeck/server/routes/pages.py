@@ -10,7 +10,7 @@ from holodeck.access.route_access import PUBLIC, signed_in
 from holodeck.errors import NotFound
 from holodeck.server.routing import Routes
 
-routes = Routes()
+routes = Routes(before_ready=True)
 
 STRICT = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

@@ -15,12 +15,11 @@ from holodeck._version import __version__
 from holodeck.access.route_access import OPEN, PUBLIC
 from holodeck.errors import NotFound
 from holodeck.server.identity import PRINCIPAL
-from holodeck.server.options import ProtocolType
 from holodeck.server.routes.pages import STRICT, TYPES
 from holodeck.server.routes.request_input import server_of
 from holodeck.server.routing import Routes
 
-routes = Routes()
+routes = Routes(before_ready=True)
 
 PAGE = "index.html"
 FOLDER = "/playground/"
@@ -50,7 +49,7 @@ async def start(request: Request) -> Response:
     """The page for people; for programs, what this is and where to go."""
     server = server_of(request)
     if "text/html" in request.headers.get("accept", ""):
-        if ProtocolType.AG_UI not in server.settings.protocols:
+        if "ag-ui" not in server.settings.protocols:
             return RedirectResponse("/docs")  # nobody here whom the page could talk to
         return _page(request.headers.get("if-none-match", ""))
     about: dict[str, object] = {"version": __version__, "links": _LINKS}

@@ -7,13 +7,13 @@ from holodeck.access.principal import RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import needs
 from holodeck.errors import InvalidRequest
 from holodeck.runs.runs import Run
+from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.identity import owner_of
-from holodeck.server.readers import named_event_readers_of
-from holodeck.server.routes.agui import readers_of
 from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
-from holodeck.server.slots import acquire_slot
+from holodeck.server.slots import slot_of
+from holodeck.server.stream import follow
 from holodeck.wires.sse import position_after
 
 # Ids are the client's own and may hold a slash. Who does not escape it, is understood as far as that goes, hence `:path`;
@@ -49,9 +49,9 @@ async def events(request: Request) -> Response:
     first = _first(run, after, text_header(request, "last-event-id"))
     if run.log.ended and first == run.events:
         return Response(status_code=204)
-    acquire_slot()
-    again = named_event_readers_of(request).follow(run, first)
-    return again or readers_of(request).follow(run, request.headers.get("accept"), first=first)
+    slot_of(request).take()
+    encode = run.open_encoder or open_agui_encoder
+    return follow(server_of(request), run, encode, accept=request.headers.get("accept"), first=first)
 
 
 def _first(run: Run, after: int | None, last_event_id: str | None) -> int:

@@ -1,5 +1,6 @@
 """Sessions by their id: read, forget all or the end of one (SRV-11)."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -8,9 +9,11 @@ from starlette.responses import Response
 
 from holodeck.access.principal import SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
+from holodeck.core.events import HistoryCompacted, MessagesReplaced, StateReplaced
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
 from holodeck.errors import SessionBusy, SessionNotFound
+from holodeck.runs.middleware import Chain
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
 from holodeck.server.routes.request_input import json_answer, server_of, session_id
@@ -34,19 +37,19 @@ async def show(request: Request) -> Response:
     stored = await server.store.read(key, owner=owner)
     if stored is None:
         raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
-    session = stored.session
-    shown = SessionResponse(
+    session, chain, summary = stored.session, server.chain() or Chain(), stored.summary
+    response = SessionResponse(
         session_id=key,
         created_at=session.created_at,
         last_activity=session.last_activity,
         message_count=session.message_count,
-        messages=[_shown(message) for message in stored.messages],
-        pending=None if stored.pending is None else _waiting(stored.pending),
-        summary=None if stored.summary is None else _summary(stored.summary),
-        state=stored.state,
+        messages=[_shown(message) for message in _messages(stored.messages, chain)],
+        pending=None if stored.pending is None else _waiting(stored.pending, chain),
+        summary=_summary(summary) if summary and chain.shown(HistoryCompacted(summary.messages)) else None,
+        state=stored.state if chain.shown(StateReplaced(stored.state)) else None,
         active_runs=_active_runs(server, key, owner),
     )
-    return json_answer(shown)
+    return json_answer(response)
 
 
 @routes.delete(
@@ -76,11 +79,20 @@ def _summary(summary: Summary) -> SummaryResponse:
     )
 
 
-def _waiting(pending: PendingStep) -> PendingResponse:
+def _messages(messages: Sequence[Message], chain: Chain) -> list[Message]:
+    """What the agent's middleware lets through of a history, as on every wire."""
+    events = chain.shown(MessagesReplaced(tuple(messages)))
+    return [message for event in events if isinstance(event, MessagesReplaced) for message in event.messages]
+
+
+def _waiting(pending: PendingStep, chain: Chain) -> PendingResponse:
+    """The questions are always shown: a person cannot approve a call that is hidden."""
     calls = {call.id: call for call in pending.assistant.tool_calls}
+    shown = {message.id: message for message in _messages((pending.assistant, *pending.results), chain)}
+    empty = msgspec.structs.replace(pending.assistant, content="", reasoning="", tool_calls=())
     return PendingResponse(
-        message=_shown(pending.assistant),
-        results=[_shown(result) for result in pending.results],
+        message=_shown(shown.get(pending.assistant.id, empty)),
+        results=[_shown(result) for result in pending.results if result.id in shown],
         questions=[
             Question(interrupt_id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments)
             for id_, call_id in pending.approvals.items()

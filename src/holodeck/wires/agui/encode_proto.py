@@ -28,6 +28,8 @@ class ProtoEncoder:
 
     content_type: ClassVar[str] = CONTENT_TYPE
     keepalive: ClassVar[bytes] = b""
+    needs_all_events: ClassVar[bool] = False
+    shows_metadata: ClassVar[bool] = True
 
     def __init__(self, run_id: str, profile: Profile = Profile.FULL) -> None:
         self.run_id = run_id

@@ -25,6 +25,8 @@ class SseEncoder:
 
     content_type: ClassVar[str] = sse.CONTENT_TYPE
     keepalive: ClassVar[bytes] = sse.KEEPALIVE
+    needs_all_events: ClassVar[bool] = False
+    shows_metadata: ClassVar[bool] = True
 
     def __init__(self, run_id: str, profile: Profile = Profile.FULL) -> None:
         self._profile = profile

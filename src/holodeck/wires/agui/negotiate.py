@@ -4,11 +4,11 @@
 one takes wildcards for SSE. Clients before 1.0 cannot read ten of the protobuf events and never get it.
 """
 
+from holodeck.core.encoder import Encoder
 from holodeck.wires.agui.encode_proto import CONTENT_TYPE as PROTOBUF
 from holodeck.wires.agui.encode_proto import ProtoEncoder
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.encoder import Encoder
 from holodeck.wires.sse import CONTENT_TYPE as SSE
 
 

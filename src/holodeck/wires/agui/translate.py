@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any, TypeAlias, TypeVar
 
 from holodeck.core import events as e
+from holodeck.core.encoder import WithMetadata
 from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, text_of
 from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
@@ -23,13 +24,6 @@ WARNING = "holodeck.warning"
 MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
 
 _PATCH_MEMBERS = ("op", "path", "from", "value")
-
-
-class Annotated(e.Event, frozen=True, tag=True):
-    """An event with metadata for the client, put on by a middleware. It has the place of the event it holds."""
-
-    event: e.Event
-    metadata: dict[str, Any]
 
 
 def reasoning_id(message_id: str) -> str:
@@ -60,8 +54,8 @@ def _tells(kind: type[e.Event]) -> Callable[[_F], _F]:
     return register
 
 
-@_tells(Annotated)
-def _annotated(event: Annotated, profile: Profile) -> tuple[Wire, ...]:
+@_tells(WithMetadata)
+def _annotated(event: WithMetadata, profile: Profile) -> tuple[Wire, ...]:
     told = translate(event.event, profile)
     return tuple({**wire, "metadata": {**wire.get("metadata", {}), **event.metadata}} for wire in told)
 

@@ -55,5 +55,12 @@ def _id(value: Any, path: str) -> str | None:
     return None if value is None else foreign_id(value, path)
 
 
-def run_request(chat: ChatStreamRequest, *, session_id: str) -> RunRequest:
-    return RunRequest(session_id=session_id, messages=(UserMessage(content=chat.input),))
+def run_request(
+    chat: ChatStreamRequest, *, session_id: str, time_limit: float | None = None, throw_away: bool = False
+) -> RunRequest:
+    return RunRequest(
+        session_id=session_id,
+        messages=(UserMessage(content=chat.input),),
+        time_limit=time_limit,
+        throw_away=throw_away,
+    )

@@ -1,11 +1,11 @@
-"""What a reader of AG-UI gets to see: stages between the run's log and the encoder (SRV-21).
+"""Event middleware: stages between a run's log and the encoder of each reader, on every wire (SRV-21).
 
-A stage takes a batch of numbered events and gives one back; a chain is stages in a row. They belong to one reader and see
-its whole story from the first event on: a reader that comes back in the middle feeds its chain what it has already
-seen and drops the answer.
+A stage takes a batch of numbered events and returns one; a chain is stages in a row. A chain belongs to one reader and
+sees the run from its first event on: a reader that starts in the middle feeds its chain the events before, and drops
+the result. Histories pass it as a `MessagesReplaced` event.
 
-Whatever a chain does, the grammar of the story holds. So filters remove whole parts, and an own function may change,
-drop or add deltas and notes, but neither remove nor move the frame that they stand in.
+A chain never breaks the grammar. So filters remove whole parts, and a user's function may change, drop or add deltas
+and notes, but neither remove nor move the frame around them.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -14,9 +14,9 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holodeck.core import events as e
+from holodeck.core.encoder import WithMetadata, bare
 from holodeck.core.grammar import TABLE, Action
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage
-from holodeck.wires.agui.translate import Annotated
 
 Numbered: TypeAlias = tuple[int | None, e.Event]
 Batch: TypeAlias = Iterable[Numbered]
@@ -35,11 +35,11 @@ FAMILIES: Mapping[str, frozenset[type[e.Event]]] = {
     "warnings": frozenset({e.WarningRaised}),
     "messages": frozenset({e.MessagesReplaced, e.HistoryCompacted}),
 }
-"""What can be hidden: events that stand or fall together. The run and its steps are always told."""
+"""What can be hidden: groups of events that belong together. The frame of the run and of its steps is always there."""
 
 
 class Chain:
-    """Stages, applied in order."""
+    """Stages, applied in order. Without stages, everything passes."""
 
     def __init__(self, stages: Iterable[Stage] = ()) -> None:
         self._stages = tuple(stages)
@@ -49,13 +49,17 @@ class Chain:
             batch = stage(batch)
         return batch
 
+    def shown(self, event: e.Event) -> list[e.Event]:
+        """What becomes of an event that is in no log, such as a stored history: without metadata, empty if it is hidden."""
+        return [bare(shown) for _, shown in self([(None, event)])]
+
 
 def log(report: Callable[[int | None, e.Event], None], *, deltas: bool = False) -> Stage:
-    """Tells `report` of every event that passes; of deltas only on request, since they are nearly all of them."""
+    """Calls `report` with every event that passes; with deltas only on request, since nearly all events are deltas."""
 
     def stage(batch: Batch) -> Iterator[Numbered]:
         for n, event in batch:
-            if deltas or not isinstance(_bare(event), e.DELTAS):
+            if deltas or not isinstance(bare(event), e.DELTAS):
                 report(n, event)
             yield n, event
 
@@ -69,17 +73,46 @@ def hide(families: Iterable[str]) -> Stage:
     if unknown:
         raise ValueError(f"cannot hide {', '.join(unknown)}; known are {', '.join(FAMILIES)}")
     hidden = frozenset[type[e.Event]]().union(*(FAMILIES[name] for name in names))
+    of_messages = _IN_MESSAGES.intersection(names)
 
     def stage(batch: Batch) -> Iterator[Numbered]:
-        return ((n, event) for n, event in batch if type(_bare(event)) not in hidden)
+        for n, event in batch:
+            plain = bare(event)
+            if type(plain) in hidden:
+                continue
+            if of_messages and isinstance(plain, e.MessagesReplaced):
+                messages = tuple(_without(of_messages, plain.messages))
+                event = _rewrapped(event, e.MessagesReplaced(messages))  # noqa: PLW2901  the changed one goes on
+            yield n, event
 
     return stage
+
+
+_IN_MESSAGES = frozenset({"tools", "text", "reasoning"})
+
+
+def _without(families: frozenset[str], messages: Iterable[Message]) -> Iterator[Message]:
+    """A history without what is hidden: user messages stay, an assistant message that would be empty does not."""
+    for message in messages:
+        if isinstance(message, ToolMessage) and "tools" in families:
+            continue
+        if not isinstance(message, AssistantMessage):
+            yield message
+            continue
+        shown = msgspec.structs.replace(
+            message,
+            content="" if "text" in families else message.content,
+            reasoning="" if "reasoning" in families else message.reasoning,
+            tool_calls=() if "tools" in families else message.tool_calls,
+        )
+        if shown == message or shown.content or shown.tool_calls or shown.reasoning:
+            yield shown
 
 
 def hide_tools(names: Iterable[str]) -> Stage:
     """Drops the calls of some tools: start, arguments, end and result, also from snapshots of the conversation.
 
-    A question whether such a tool may run is still asked: nobody can approve what is not shown.
+    The approval of such a call is still asked for: a person cannot approve what is not shown.
     """
     return _HiddenTools(frozenset(names))
 
@@ -96,13 +129,15 @@ class _HiddenTools:
                 yield n, shown
 
     def _shown(self, event: e.Event) -> e.Event | None:
-        bare = _bare(event)
-        if isinstance(bare, e.ToolCallStarted | e.ToolFinished) and bare.name in self._names:
-            self._calls.add(bare.call_id)
-        if isinstance(bare, e.ToolCallStarted | e.ToolArgumentsAdded | e.ToolCallEnded | e.ToolFinished):
-            return None if bare.call_id in self._calls else event
-        if isinstance(bare, e.MessagesReplaced):
-            return _rewrapped(event, msgspec.structs.replace(bare, messages=tuple(self._without_calls(bare.messages))))
+        plain = bare(event)
+        if isinstance(plain, e.ToolCallStarted | e.ToolFinished) and plain.name in self._names:
+            self._calls.add(plain.call_id)
+        if isinstance(plain, e.ToolCallStarted | e.ToolArgumentsAdded | e.ToolCallEnded | e.ToolFinished):
+            return None if plain.call_id in self._calls else event
+        if isinstance(plain, e.MessagesReplaced):
+            return _rewrapped(
+                event, msgspec.structs.replace(plain, messages=tuple(self._without_calls(plain.messages)))
+            )
         return event
 
     def _without_calls(self, messages: tuple[Message, ...]) -> Iterator[Message]:
@@ -153,15 +188,15 @@ def annotate(metadata: Mapping[str, Any], families: Iterable[str] = FAMILIES) ->
 
     def stage(batch: Batch) -> Iterator[Numbered]:
         for n, event in batch:
-            yield n, (Annotated(event, fixed) if type(_bare(event)) in kinds else event)
+            yield n, (WithMetadata(event, fixed) if type(bare(event)) in kinds else event)
 
     return stage
 
 
 def own(function: Own, report: Report) -> Stage:
-    """A user's function as a stage: it answers with an event, several, or None to drop it.
+    """A user's function as a stage: it returns an event, several, or None to drop it.
 
-    An answer that would break the grammar is not used; the event passes as it was, and `report` is told.
+    If its result would break the grammar, the event passes unchanged and `report` is called.
     """
     name = getattr(function, "__qualname__", repr(function))
 
@@ -170,7 +205,7 @@ def own(function: Own, report: Report) -> Stage:
             answer = _answer(function(event))
             if not _fits(event, answer):
                 report(
-                    f"middleware {name}: its answer to {type(_bare(event)).__name__} was ignored, it breaks the story"
+                    f"middleware {name}: its answer to {type(bare(event)).__name__} was ignored, it breaks the grammar"
                 )
                 answer = (event,)
             last = len(answer) - 1
@@ -187,7 +222,7 @@ def _answer(answer: e.Event | Iterable[e.Event] | None) -> tuple[e.Event, ...]:
 
 
 def _fits(event: e.Event, answer: tuple[e.Event, ...]) -> bool:
-    action, _, _ = TABLE[type(_bare(event))]
+    action, _, _ = TABLE[type(bare(event))]
     same = [i for i, each in enumerate(answer) if _place(each) == _place(event)]
     if len(same) + sum(_is_note(each) for i, each in enumerate(answer) if i not in same) != len(answer):
         return False
@@ -199,21 +234,17 @@ def _fits(event: e.Event, answer: tuple[e.Event, ...]) -> bool:
 
 def _place(event: e.Event) -> tuple[type[e.Event], str]:
     """What an event is to the grammar: its type and the id of its part."""
-    bare = _bare(event)
-    _, _, key = TABLE.get(type(bare), (None, None, None))
-    return type(bare), key(bare) if key else ""
+    plain = bare(event)
+    _, _, key = TABLE.get(type(plain), (None, None, None))
+    return type(plain), key(plain) if key else ""
 
 
 def _is_note(event: e.Event) -> bool:
-    row = TABLE.get(type(_bare(event)))
+    row = TABLE.get(type(bare(event)))
     return row is not None and row[0] is Action.NOTE
 
 
-def _bare(event: e.Event) -> e.Event:
-    while isinstance(event, Annotated):
-        event = event.event
-    return event
-
-
-def _rewrapped(event: e.Event, bare: e.Event) -> e.Event:
-    return Annotated(_rewrapped(event.event, bare), event.metadata) if isinstance(event, Annotated) else bare
+def _rewrapped(event: e.Event, changed: e.Event) -> e.Event:
+    if not isinstance(event, WithMetadata):
+        return changed
+    return WithMetadata(_rewrapped(event.event, changed), event.metadata)

@@ -1,0 +1,33 @@
+"""The port of every wire's encoder, so that one streaming response serves them all; and events as middleware marks them."""
+
+from collections.abc import Iterable
+from typing import Any, ClassVar, Protocol
+
+from holodeck.core.events import Event
+
+
+class WithMetadata(Event, frozen=True, tag=True):
+    """An event with metadata for the client, added by a middleware. Never in a log; it counts as the event it holds."""
+
+    event: Event
+    metadata: dict[str, Any]
+
+
+def bare(event: Event) -> Event:
+    """The event without metadata."""
+    while isinstance(event, WithMetadata):
+        event = event.event
+    return event
+
+
+class Encoder(Protocol):
+    """Events in, bytes of one stream out. Synchronous; never fails on what a model, a tool or a client wrote."""
+
+    content_type: ClassVar[str]
+    keepalive: ClassVar[bytes]  # sent in silence; empty where the format has none
+    needs_all_events: ClassVar[bool]  # it has state, so a reader in the middle feeds it the run from its beginning
+    shows_metadata: ClassVar[bool]  # it encodes `WithMetadata`; other encoders get the bare event
+
+    def encode(self, event: Event, n: int | None = None) -> bytes: ...
+
+    def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes: ...

@@ -1,0 +1,52 @@
+"""How a request becomes a run. Every wire enters here, by one function that reads top to bottom."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+import msgspec
+from starlette.requests import HTTPConnection
+
+from holodeck.core.owner import Owner
+from holodeck.core.request import RunRequest
+from holodeck.runs.idempotency import RunKey
+from holodeck.runs.runs import OpenEncoder, Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.slots import slot_of
+from holodeck.telemetry.context import current
+
+
+@dataclass(frozen=True, kw_only=True)
+class Arrival:
+    """A request for a run, as a wire hands it over.
+
+    `prepare` reads files and makes the `RunRequest`. It is called only if a run has to be started: a duplicate, found by
+    `key` and `fingerprint`, joins the run that is there. `conversation` is what the client calls it, for the log.
+    """
+
+    request: HTTPConnection
+    owner: Owner
+    prepare: Callable[[], Awaitable[RunRequest]]
+    open_encoder: OpenEncoder
+    conversation: str | None = None
+    key: RunKey | None = None
+    fingerprint: bytes = b""
+
+
+async def begin(server: AgentServer, arrival: Arrival) -> Run:
+    """Starts the run of a request, or joins the one that a duplicate started.
+
+    The application has checked that the server is ready, before it read the body. From here on the request's lines in
+    the log name its conversation, also if it is refused.
+    """
+    context, owner = current(), arrival.owner
+    context.conversation_id, context.user_id = arrival.conversation, owner.user
+    slot_of(arrival.request).take()
+    async with server.idempotency.claim(arrival.key, arrival.fingerprint) as claim:
+        if claim.run is not None:
+            run = claim.run
+        else:
+            server.admit(owner)
+            wanted = msgspec.structs.replace(await arrival.prepare(), owner=owner)
+            run = claim.run = await server.runs.start(wanted, arrival.open_encoder)
+    context.conversation_id = arrival.conversation or run.session_id
+    return run

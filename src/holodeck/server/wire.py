@@ -1,0 +1,31 @@
+"""What a wire is: one value, from which the command line, the banner, the routes and the documentation are made."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from holodeck.server.routing import Operation, Routes
+
+
+@dataclass(frozen=True, kw_only=True)
+class Wire:
+    """One protocol that clients may speak. Each module in `routes/` that serves one ends with it.
+
+    `endpoints` are pairs of a label and an address in which `{name}` stands for the agent; `example` is the body of a
+    POST to the first of them, as it is pasted into a shell within single quotes.
+    """
+
+    name: str  # as `--protocol` takes it
+    title: str
+    endpoints: Sequence[tuple[str, str]]
+    example: str
+    routes: Sequence[Routes]
+    has_playground: bool = False  # whether the page at `/` speaks it
+
+    @property
+    def operations(self) -> list[Operation]:
+        return [operation for routes in self.routes for operation in routes.operations]
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether files may be posted as they are, in a form."""
+        return any(operation.takes_files for operation in self.operations)

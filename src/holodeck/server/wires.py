@@ -1,0 +1,25 @@
+"""The wires. A new one is a folder in `holodeck.wires`, a module in `routes/` and a line here."""
+
+from collections.abc import Iterable, Mapping
+
+from holodeck.errors import StartError
+from holodeck.server.routes import agui, chat_stream, rest
+from holodeck.server.wire import Wire
+
+WIRES: Mapping[str, Wire] = {
+    wire.name: wire
+    for wire in (
+        agui.WIRE,
+        rest.WIRE,
+        chat_stream.WIRE,
+    )
+}
+
+
+def wires_of(names: Iterable[str]) -> list[Wire]:
+    """The wires of these names, in this order."""
+    wanted = list(names)
+    unknown = sorted(set(wanted) - set(WIRES))
+    if unknown:
+        raise StartError(f"There is no protocol {', '.join(unknown)}; there are {', '.join(WIRES)}.")
+    return [WIRES[name] for name in wanted]
