@@ -9,7 +9,7 @@ UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/a
         tests/wires/agui tests/config
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit check format dist bench bench-peers bench-ui faults fuzz mutants soak clean
+.PHONY: help setup demo test unit check format dist bench walk bench-peers bench-ui faults fuzz mutants soak clean
 
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -65,6 +65,9 @@ bench: $(VENV)/development ## print CPU per token, packages, start time, memory,
 
 bench-peers: $(VENV)/development ## the same load on pydantic-ai, openai-agents and agno (installs them; minutes)
 	$(BIN)/python -m benchmarks peers rest
+
+walk: $(VENV)/development ## print how many calls and files one request passes
+	$(BIN)/python -m benchmarks walk
 
 bench-ui: setup ## longest frame of the playground while 5,000 tokens stream
 	$(BIN)/python -m tests.playground.bench_ui
