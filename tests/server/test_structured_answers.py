@@ -11,7 +11,8 @@ from holodeck.config.load import load_config
 from holodeck.config.service import AgentConfiguration, run_agent
 from holodeck.errors import ConfigError
 from holodeck.models.scripted import ScriptedModel, says
-from holodeck.server.options import ProtocolType, ServerSettings
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools
 from tests.models.endpoint import ModelEndpoint, text_stream
 from tests.scenarios.wire_clients import AGENT, named
@@ -20,7 +21,7 @@ from tests.wires.sse_parsers import whatwg
 
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 VALUE = {"city": "Bonn"}
-EVERYTHING = ServerSettings(protocols=tuple(ProtocolType))
+EVERYTHING = ServerSettings(protocols=tuple(WIRES))
 
 
 async def agui(s):
