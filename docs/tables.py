@@ -22,7 +22,8 @@ from holodeck import errors
 from holodeck.access.route_access import RouteAccess
 from holodeck.config.schema import AgentFile
 from holodeck.core import events
-from holodeck.server.app import ALWAYS, ROUTES
+from holodeck.server.app import ON_EVERY_SERVER
+from holodeck.server.wires import WIRES
 
 DOCS = Path(__file__).parent
 PAGES = sorted(DOCS.glob("*.md"))
@@ -196,8 +197,8 @@ def reasons(_name: str) -> str:
 
 def access(_name: str) -> str:
     """What each route asks for, as the router knows it."""
-    routes = [each for group in (*ROUTES.values(), ALWAYS) for each in group]
-    operations = [operation for each in routes for operation in each.operations]
+    groups = (*(wire.operations for wire in WIRES.values()), *(module.routes.operations for module in ON_EVERY_SERVER))
+    operations = [operation for group in groups for operation in group]
     rows = ((f"`{each.method} {each.shown_path}`", _asked(each.access)) for each in operations)
     return table(("route", "needs"), rows)
 
