@@ -203,6 +203,14 @@ def access(_name: str) -> str:
     return table(("route", "needs"), rows)
 
 
+def wires(_name: str) -> str:
+    """The wires, as the command line and the banner know them."""
+    rows = (
+        (f"`{wire.name}`", wire.title, ", ".join(f"`{path}`" for _, path in wire.endpoints)) for wire in WIRES.values()
+    )
+    return table(("`--protocol`", "what it is", "addresses"), rows)
+
+
 def _asked(wanted: RouteAccess) -> str:
     if wanted.kind in ("static", "open"):
         return "nothing"
@@ -216,6 +224,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
     "events": story,
     "problems": problems,
     "reasons": reasons,
+    "wires": wires,
 }
 
 

@@ -76,8 +76,31 @@ class RunsBlock(Block):
     )
 
 
+class RequestLimitsBlock(Block):
+    """How large and how slow one request may be, and how long its connection is kept."""
+
+    max_body_mb: float = Field(32, gt=0, le=1024, description="A body in JSON; `files.max_request_mb` is for uploads")
+    max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="A body in chunks, which declares no size")
+    max_head_kb: float = Field(64, ge=1, le=1024, description="The request line and all headers")
+    max_head_lines: int = Field(128, ge=16, le=10_000, description="The number of headers")
+    head_seconds: float = Field(10, gt=0, le=600, description="Time for a head to arrive")
+    body_seconds: float = Field(30, gt=0, le=3600, description="Time for a body to arrive, and then at least …")
+    body_rate: float = Field(1000, ge=0.001, le=10**9, description="… so many bytes a second")
+    idle_seconds: float = Field(5, gt=0, le=3600, description="Time that a connection is kept between two requests")
+    flush_seconds: float = Field(
+        30, gt=0, le=3600, description="Time in which a client takes some of a finished answer"
+    )
+    linger_seconds: float = Field(
+        2, gt=0, le=600, description="Time for a client that still sends when it has its answer, and for each MB"
+    )
+    max_linger_mb: float = Field(16, ge=0, le=1024, description="What is read and dropped of such a body …")
+    max_refused_body_mb: float = Field(128, ge=0, le=4096, description="… and of one that declares its size")
+
+
 class LimitSettings(Block):
     """What one user, or one client, may take of the server. More is answered 429."""
+
+    request: RequestLimitsBlock = Field(RequestLimitsBlock(), description="How large and how slow one request may be")
 
     requests_per_minute: int | None = Field(
         None, ge=1, le=100_000, description="Runs that one user may ask for; a user without a credential is an address"

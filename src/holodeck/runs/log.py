@@ -48,7 +48,8 @@ class RunLog:
 
     def size(self) -> int:
         """About how many bytes the events take: a delta is small, results and histories are as long as their text."""
-        return sum(map(_size_of, self._events))
+        long = [event for event in self._events if isinstance(event, ToolFinished | MessagesReplaced)]
+        return _BYTES_OF_AN_EVENT * len(self._events) + sum(map(_length_of, long))
 
     def append(self, event: Event) -> None:
         """The run's `emit`."""
@@ -87,12 +88,10 @@ class RunLog:
         self._dropped += half
 
 
-def _size_of(event: Event) -> int:
+def _length_of(event: ToolFinished | MessagesReplaced) -> int:
     if isinstance(event, ToolFinished):
-        return _BYTES_OF_AN_EVENT + _length(event.content)
-    if isinstance(event, MessagesReplaced):
-        return sum(_BYTES_OF_A_MESSAGE + _length(message.content) for message in event.messages)
-    return _BYTES_OF_AN_EVENT
+        return _length(event.content)
+    return sum(_BYTES_OF_A_MESSAGE + _length(message.content) for message in event.messages)
 
 
 def _length(content: Content) -> int:

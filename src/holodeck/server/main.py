@@ -20,13 +20,13 @@ from importlib import import_module
 from pathlib import Path
 from select import select
 
-import uvicorn
 import uvloop
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings, build_sessions
 from holodeck.config.load import LoadedConfig
+from holodeck.config.schema import AgentFile
 from holodeck.config.serving import ServeOptions
 from holodeck.core.events import Emit
 from holodeck.core.text import one_line
@@ -42,6 +42,7 @@ from holodeck.server.guard import ANY
 from holodeck.server.listen import bind, bind_unix, only_on_loopback
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
+    KB,
     MB,
     Access,
     RequestLimits,
@@ -49,7 +50,8 @@ from holodeck.server.options import (
     StreamSettings,
     UseLimits,
 )
-from holodeck.server.protocol import TimedProtocol
+from holodeck.server.protocol import HttpServer
+from holodeck.server.protocol import http_server as uvicorn_for
 from holodeck.server.secrets import secrets_of
 from holodeck.server.wires import wires_of
 from holodeck.telemetry import logs
@@ -152,9 +154,7 @@ def _settings(options: ServeOptions) -> ServerSettings:
             public=frozenset(file.server.auth.public),
             public_url=file.server.public_url,
         ),
-        limits=RequestLimits(
-            max_upload=round(file.files.max_request_mb * MB), max_connections=room_for(file.server.max_connections)
-        ),
+        limits=_request_limits(file),
         files=FileLimits(
             max_files=file.files.max_files,
             max_file_bytes=round(file.files.max_file_mb * FILE_MB),
@@ -162,12 +162,33 @@ def _settings(options: ServeOptions) -> ServerSettings:
         ),
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=options.protocols,
-        use=UseLimits(**file.server.limits.model_dump()),
+        use=UseLimits(**file.server.limits.model_dump(exclude={"request"})),
         max_concurrent_runs=file.server.runs.max_concurrent,
         chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
         remember_conversations="store" in file.sessions.model_fields_set,
+        shutdown_seconds=file.server.shutdown_timeout,
         watchdog=file.server.watchdog,
         debug=options.debug,
+    )
+
+
+def _request_limits(file: AgentFile) -> RequestLimits:
+    given = file.server.limits.request
+    return RequestLimits(
+        max_body=round(given.max_body_mb * MB),
+        max_upload=round(file.files.max_request_mb * MB),
+        max_unmeasured_body=round(given.max_unmeasured_body_mb * MB),
+        max_connections=room_for(file.server.max_connections),
+        max_head=round(given.max_head_kb * KB),
+        max_head_lines=given.max_head_lines,
+        head_seconds=given.head_seconds,
+        body_seconds=given.body_seconds,
+        body_rate=given.body_rate,
+        idle_seconds=given.idle_seconds,
+        flush_seconds=given.flush_seconds,
+        linger_seconds=given.linger_seconds,
+        max_linger=round(given.max_linger_mb * MB),
+        max_refused_body=round(given.max_refused_body_mb * MB),
     )
 
 
@@ -271,31 +292,9 @@ def _settle_memory() -> None:
     gc.enable()
 
 
-class HttpServer(uvicorn.Server):
-    """uvicorn without its signal handling, which would end the process by the signal instead of with 0."""
-
-    @contextmanager
-    def capture_signals(self) -> Iterator[None]:
-        yield
-
-
 def http_server(server: AgentServer) -> HttpServer:
     limits = server.settings.limits
-    return HttpServer(
-        uvicorn.Config(
-            create_app(server),
-            http=TimedProtocol.with_limits(limits, server.connection_limit),
-            ws="none",
-            lifespan="off",
-            interface="asgi3",
-            log_config=None,
-            access_log=False,
-            proxy_headers=False,
-            server_header=False,
-            timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions work; tests use them
-            timeout_graceful_shutdown=FLUSH_SECONDS,
-        )
-    )
+    return uvicorn_for(create_app(server), limits, server.connection_limit, flush_seconds=FLUSH_SECONDS)
 
 
 @contextmanager

@@ -5,7 +5,8 @@ from typing import TypeAlias
 
 from holodeck.files.limits import FileLimits
 
-MB = 1024 * 1024
+KB = 1024
+MB = 1024 * KB
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CHAT_STREAM_SECONDS = 30.0  # for one answer on that wire, unless `loop.run_timeout` says otherwise (ORC-07)
 
@@ -16,13 +17,13 @@ ProtocolType: TypeAlias = str
 
 @dataclass(frozen=True, kw_only=True)
 class RequestLimits:
-    """uvicorn has none of these (T15, T17)."""
+    """How large and how slow a request may be (T15, T17): `server.limits.request`. uvicorn has none of these."""
 
     max_body: int = 32 * MB
     max_upload: int = 100 * MB  # where files may come along
     max_unmeasured_body: int = 1 * MB  # sent in chunks, its size not said beforehand
     max_connections: int = 10_000
-    max_head: int = 64 * 1024
+    max_head: int = 64 * KB
     max_head_lines: int = 128
     head_seconds: float = 10.0
     body_seconds: float = 30.0  # and then at least …

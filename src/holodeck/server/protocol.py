@@ -5,22 +5,28 @@ after it has its answer. The first and the last have a deadline here, and so has
 its answer; inside a request `holodeck.server.limits` and the stream keep time. A head has a size and a number of lines,
 a body one way of framing, and few requests may wait behind the one that is answered. The protocol also hands itself to
 the stream, which must know of a client that leaves, and be able to cut off one that takes nothing.
+
+This is the only module that touches uvicorn's inside, which changes without notice: `pyproject.toml` allows one minor
+version, and `tests/server/test_uvicorn_members.py` names each member that is used here. `holodeck.server.app` does not
+need it: any ASGI server can serve the application, without these limits.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from http import HTTPStatus
 from itertools import chain
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 import httptools
-from uvicorn._types import ASGI3Application
+import uvicorn
+from starlette.types import ASGIApp
+from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
 from holodeck.errors import InvalidRequest
 from holodeck.server.connection import CONNECTION, unsent_bytes
 from holodeck.server.connection_limit import FOR_MONITORS, ConnectionLimit, ConnectionVerdict, too_many_connections
-from holodeck.server.http10 import UnframedCycle
 from holodeck.server.joined_head import JoinedHead
 from holodeck.server.options import RequestLimits
 from holodeck.wires.problem import problem
@@ -383,3 +389,55 @@ class TimedProtocol(HttpToolsProtocol):
 
 def _do_nothing() -> None:
     """Stands for a callback that must not be called any more."""
+
+
+class UnframedCycle(RequestResponseCycle):
+    """An answer to HTTP/1.0, which has neither chunks nor `100 Continue` (RFC 9112, 6.1; RFC 9110, 10.1.1).
+
+    uvicorn sends both. An answer of unknown length ends with its connection here; the last event of a stream shows
+    whether all of it came. uvicorn makes its own kind of cycle; `take_over` turns it into this one.
+    """
+
+    _open_ended = False
+
+    @classmethod
+    def take_over(cls, cycle: RequestResponseCycle) -> None:
+        cycle.__class__ = cls  # its task holds it already: a new object would not be used
+        cycle.keep_alive = cycle.waiting_for_100_continue = False
+
+    async def send(self, message: ASGISendEvent) -> None:
+        if message["type"] == "http.response.start":
+            self._open_ended = all(name.lower() != b"content-length" for name, _ in message["headers"])
+            self.chunked_encoding = False if self._open_ended else None
+        elif message["type"] == "http.response.body" and self._open_ended:
+            self.expected_content_length = len(message.get("body", b""))  # what is expected is what comes
+        await super().send(message)
+
+
+class HttpServer(uvicorn.Server):
+    """uvicorn without its signal handling, which would end the process by the signal instead of with 0."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+def http_server(
+    app: ASGIApp, limits: RequestLimits, connection_limit: ConnectionLimit, *, flush_seconds: int
+) -> HttpServer:
+    """Uvicorn for one application, with these limits. `flush_seconds`: for clients to take the last bytes at the end."""
+    return HttpServer(
+        uvicorn.Config(
+            cast("ASGI3Application", app),  # the same in uvicorn's own words
+            http=TimedProtocol.with_limits(limits, connection_limit),
+            ws="none",
+            lifespan="off",
+            interface="asgi3",
+            log_config=None,
+            access_log=False,
+            proxy_headers=False,
+            server_header=False,
+            timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions work; tests use them
+            timeout_graceful_shutdown=flush_seconds,
+        )
+    )

@@ -8,8 +8,9 @@ says something, in a thread, so that nobody else waits for them.
 
 import asyncio
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, tzinfo
+from functools import partial
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -61,18 +62,15 @@ class DemoModel:
         return ModelReply(tool_calls=tuple(calls), finish_reason="tool_calls")
 
     async def _say(self, text: str, listener: Listener) -> ModelReply:
-        for word in _WORD.findall(text):
-            listener.text(word)
-            await asyncio.sleep(self._delay)
+        await _paced(_WORD.findall(text), listener.text, self._delay)
         return ModelReply(text=text)
 
     async def _ask(self, wanted: "Call", listener: Listener) -> ToolCall:
         arguments = msgspec.json.encode(wanted.arguments).decode()
         call = ToolCall(id=new_call_id(), name=wanted.name, arguments=arguments)
         listener.call_started(call.id, call.name)
-        for start in range(0, len(arguments), _ARGUMENT_PIECE):
-            listener.call_arguments(call.id, arguments[start : start + _ARGUMENT_PIECE])
-            await asyncio.sleep(self._delay)
+        pieces = [arguments[i : i + _ARGUMENT_PIECE] for i in range(0, len(arguments), _ARGUMENT_PIECE)]
+        await _paced(pieces, partial(listener.call_arguments, call.id), self._delay)
         listener.call_ended(call)
         return call
 
@@ -81,6 +79,32 @@ class DemoModel:
 
     async def close(self) -> None:
         return None
+
+
+async def _paced(pieces: Iterable[str], take: Callable[[str], None], delay: float) -> None:
+    """Hands over the pieces one by one, `delay` seconds apart, from timers of the event loop.
+
+    Pieces of a real endpoint's answer come from a socket in the same way: the task of the run sleeps meanwhile.
+    """
+    loop, left = asyncio.get_running_loop(), iter(pieces)
+    done: asyncio.Future[None] = loop.create_future()
+    timer: asyncio.Handle | None = None
+
+    def next_piece() -> None:
+        nonlocal timer
+        piece = next(left, None)
+        if piece is None:
+            done.set_result(None)
+            return
+        take(piece)
+        timer = loop.call_later(delay, next_piece)
+
+    next_piece()
+    try:
+        await done
+    finally:
+        if timer is not None:
+            timer.cancel()
 
 
 def _load_rules() -> "Rules":

@@ -1,0 +1,124 @@
+"""`create_app()` under a server that is not ours, and mounted inside another application."""
+
+import asyncio
+import json
+from contextlib import asynccontextmanager
+
+import aiohttp
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.responses import PlainTextResponse
+from starlette.routing import Mount, Route
+
+from holodeck.agent.agent import Agent
+from holodeck.errors import StartError
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.app import create_app
+from holodeck.server.listen import bind
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
+from holodeck.sessions.memory import MemorySessionStore
+from tests.agent.parts import PlainTools
+from tests.server.serving import Gate, ask, read_to, until
+
+
+def agent_server(*turns) -> AgentServer:
+    model = ScriptedModel(turns or [says("hello there")])
+    agent = Agent(name="tester", model=model, tools=PlainTools())
+    return AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=tuple(WIRES)))
+
+
+@asynccontextmanager
+async def stock_uvicorn(app, **config):
+    """uvicorn as anyone starts it, with its own protocol class and with `lifespan`."""
+    listener = bind("127.0.0.1", 0)
+    http = uvicorn.Server(uvicorn.Config(app, log_config=None, **{"lifespan": "on", **config}))
+    http.install_signal_handlers = lambda: None
+    serving = asyncio.create_task(http.serve(sockets=[listener]))
+    await until(lambda: http.started or serving.done())
+    try:
+        async with aiohttp.ClientSession(f"http://127.0.0.1:{listener.getsockname()[1]}") as client:
+            yield client
+    finally:
+        http.should_exit = True
+        await serving
+        listener.close()
+
+
+async def post(client, path, body):
+    async with client.post(path, json=body) as answer:
+        return answer.status, await answer.read()
+
+
+@pytest.mark.parametrize("http", ["httptools", "h11"])
+async def test_stock_uvicorn_starts_serves_and_stops_the_agent(http):
+    server = agent_server()
+    async with stock_uvicorn(create_app(server), http=http) as client:
+        assert server.state == "running"
+        status, body = await post(client, "/awp", ask())
+        assert (status, b"RUN_FINISHED" in body) == (200, True)
+        status, body = await post(client, "/agent/tester/chat", {"message": "hi"})
+        assert json.loads(body)["content"] == "hello there"
+        status, body = await post(client, "/chat/stream", {"input": "hi"})
+        assert body.rstrip().rpartition(b"event: ")[2].startswith(b"done")
+        async with client.get("/nowhere") as answer:
+            assert (answer.status, answer.content_type) == (404, "application/problem+json")
+    assert server.state == "stopped"
+
+
+async def test_a_client_that_leaves_is_noticed():
+    gate = Gate()
+    server = agent_server(says("a b", pause=gate))
+    async with stock_uvicorn(create_app(server)) as client:
+        answer = await client.post("/awp", json=ask(run="r"))
+        await read_to(answer, "TEXT_MESSAGE_CONTENT")
+        (run,) = server.runs.active
+        answer.close()
+        await until(lambda: run.readers == 0)
+        gate.open.set()
+
+
+async def test_mounted_in_another_application():
+    server = agent_server()
+
+    @asynccontextmanager
+    async def lifespan(_app):
+        async with server.running():
+            yield
+
+    async def own(_request):
+        return PlainTextResponse("mine")
+
+    outer = Starlette(routes=[Route("/", own), Mount("/agents/one", create_app(server))], lifespan=lifespan)
+    async with stock_uvicorn(outer) as client:
+        async with client.get("/") as answer:
+            assert await answer.text() == "mine"
+        status, body = await post(client, "/agents/one/awp", ask(thread="a/b", run="r"))
+        assert (status, b"RUN_FINISHED" in body) == (200, True)
+        for path in ("/agents/one/runs/r", "/agents/one/sessions/a%2Fb", "/agents/one/health"):
+            async with client.get(path) as answer:
+                assert answer.status == 200, path
+        async with client.get("/agents/one/nowhere") as answer:
+            assert answer.status == 404
+    assert server.state == "stopped"
+
+
+async def test_a_start_that_fails_is_reported_to_the_server(caplog):
+    class Broken(PlainTools):
+        async def start(self):
+            raise StartError("The tool server cannot be reached.")
+
+    server = AgentServer(Agent(name="tester", model=ScriptedModel([]), tools=Broken()), MemorySessionStore())
+    sent = []
+
+    async def receive():
+        return {"type": "lifespan.startup"}
+
+    async def send(message):
+        sent.append(message)
+
+    with pytest.raises(StartError):
+        await create_app(server)({"type": "lifespan"}, receive, send)
+    assert sent == [{"type": "lifespan.startup.failed", "message": "The tool server cannot be reached."}]
