@@ -24,8 +24,8 @@ async def test_nothing_of_a_request_waits_for_the_collector(client):
         runs: list[weakref.ref[Run]] = []
         start = s.server.runs.start
 
-        async def starts(request):
-            run = await start(request)
+        async def starts(request, open_encoder=None):
+            run = await start(request, open_encoder)
             runs.append(weakref.ref(run))
             return run
 
