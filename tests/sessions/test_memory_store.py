@@ -71,7 +71,7 @@ async def test_a_user_whose_sessions_are_all_in_use_has_to_wait():
     store = MemorySessionStore(max_per_user=1)
     await store.create("a", owner=ANN)
     using = await store.open("a", owner=ANN)
-    with pytest.raises(RateLimited, match="1 conversations of this user are going on"):
+    with pytest.raises(RateLimited, match="Session limit reached: 1 active"):
         await store.create("b", owner=ANN)
     using.close()
     await store.create("b", owner=ANN)
