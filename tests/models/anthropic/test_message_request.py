@@ -145,6 +145,12 @@ def test_calls_that_were_changed_or_dropped_since_are_sent_as_they_are_now():
     assert len(sent(UserMessage(content="Hi"), dropped)) == 1  # the API refuses thoughts that nothing follows
 
 
+def test_an_answer_that_came_as_a_call_goes_back_as_text():
+    kept = {KEPT: {"content": [SIGNED, text("Here."), {"type": "tool_use"}]}}
+    answered = AssistantMessage(content='{"n": 1}', extra=kept)
+    assert sent(UserMessage(content="Hi"), answered)[1]["content"] == [SIGNED, text('{"n": 1}')]
+
+
 @pytest.mark.parametrize("extra", [{KEPT: 1}, {KEPT: {"content": "x"}}, {KEPT: {"content": [1]}}, {"other": {}}])
 def test_a_session_that_somebody_edited_does_no_harm(extra):
     assert sent(UserMessage(content="Hi"), AssistantMessage(content="Yes", extra=extra))[1]["content"] == [text("Yes")]

@@ -134,6 +134,10 @@ def _blocks(message: Message, unsigned: Container[str]) -> list[Value]:
 
 def _restored(message: AssistantMessage, kept: Sequence[Value], *, with_thinking: bool) -> list[Value]:
     """The blocks as they were. Calls take their present ids and arguments: people may change them before they run."""
+    if message.content != "".join(str(block.get("text")) for block in kept if block.get("type") == "text"):
+        # An answer by a schema came as a call and is kept as text.
+        kept = [block for block in kept if block.get("type") != "text"]
+        kept += [{"type": "text", "text": message.content}] if message.content.strip() else []
     calls = iter(message.tool_calls)
     blocks: list[Value] = []
     for block in kept:
