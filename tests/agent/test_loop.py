@@ -2,14 +2,16 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
+from holodeck.agent.context import AgentContext
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.core.request import FileNote
 from holodeck.core.tools import ToolResult, ToolStatus
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import ModelInterrupted, ModelUnreachable, ShuttingDown
+from holodeck.errors import InvalidRequest, ModelInterrupted, ModelUnreachable, ShuttingDown
 from holodeck.models.scripted import Turn, calls, says
 from tests.agent.parts import PlainTools, Scene, echo
 
@@ -117,20 +119,47 @@ async def test_iteration_timeout_stops_a_model_that_hangs_and_keeps_what_it_said
     assert scene.conversation.messages[-1].cut
 
 
+UNREACHED = ToolResult.failure("no connection", retryable=True, unsent=True)
+BROKE_OFF = ToolResult.failure("broke off", retryable=True)
+REFUSED = ToolResult.failure("no such todo")
+
+
 @pytest.mark.req("AGT-04")
-@pytest.mark.parametrize(("enabled", "tries"), [(False, 1), (True, 3)])
-async def test_failed_calls_are_repeated_only_when_asked_for(enabled, tries):
+@pytest.mark.parametrize(
+    ("result", "repeatable", "enabled", "tries"),
+    [
+        (UNREACHED, False, False, 1),
+        (UNREACHED, False, True, 3),
+        (BROKE_OFF, False, True, 1),  # it may have taken effect
+        (BROKE_OFF, True, True, 3),
+        (BROKE_OFF, True, False, 1),
+        (REFUSED, True, True, 1),  # it answered
+    ],
+)
+async def test_only_calls_that_took_no_effect_or_do_no_harm_are_repeated(result, repeatable, enabled, tries):
     attempts = []
 
-    async def flaky(arguments, context):
+    async def flaky(_arguments, _context):
         attempts.append(1)
-        return ToolResult.failure("no connection", retryable=True)
+        return result
+
+    class Marked(PlainTools):
+        def schemas(self):
+            return [msgspec.structs.replace(schema, repeatable=repeatable) for schema in super().schemas()]
 
     scene = Scene(
-        calls(("flaky", "{}")), says("pity"), tools=PlainTools(flaky=flaky), enable_retry=enabled, retry_attempts=2
+        calls(("flaky", "{}")), says("pity"), tools=Marked(flaky=flaky), enable_retry=enabled, retry_attempts=2
     )
     await scene.play("go")
     assert len(attempts) == tries
+
+
+@pytest.mark.req("AGT-07")
+@pytest.mark.parametrize("user_id", ["", " ", "victim\x00", "\x00victim", "vic\ntim", " victim", "a\ud800", "x" * 256])
+async def test_a_user_id_that_might_be_read_as_another_is_refused(user_id):
+    with pytest.raises(InvalidRequest) as caught:
+        AgentContext(user_id=user_id)
+    assert caught.value.field == "user_id"
 
 
 @pytest.mark.req("A26")

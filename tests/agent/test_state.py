@@ -7,10 +7,12 @@ from holodeck.agent.agent import Prediction, StateSettings
 from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.prediction import Predictor, argument_so_far
 from holodeck.core import events as e
-from holodeck.core.json_patch import PatchError, apply_patch
+from holodeck.core.json_patch import PatchBudget, PatchError, apply_patch
 from holodeck.core.messages import ToolCall
 from holodeck.models.port import ModelReply
 from holodeck.models.scripted import calls, says
+from holodeck.tools.port import ToolContext
+from holodeck.tools.state import StateToolset
 from tests.agent.parts import PlainTools, Scene, echo
 
 PATCH = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
@@ -151,3 +153,49 @@ def test_patches_that_do_not_fit_change_nothing(patch):
     with pytest.raises(PatchError):
         apply_patch(document, [{"op": "add", "path": "/new", "value": 1}, *patch])
     assert document == {"a": [1], "t": True, "o": {"p": 1}}
+
+
+DOUBLING = [{"op": "copy", "from": "", "path": f"/x{number}"} for number in range(100)]
+BIG = {"text": "x" * 200_000, "list": list(range(20_000))}
+
+
+@pytest.mark.req("T18", "T26")
+@pytest.mark.parametrize(
+    "patch",
+    [
+        DOUBLING,
+        [{"op": "copy", "from": "/text", "path": f"/{number}"} for number in range(100)],
+        [{"op": "copy", "from": "/list", "path": f"/{number}"} for number in range(100)],
+        [{"op": "test", "path": "/list", "value": BIG["list"]}] * 100,
+        [{"op": "replace", "path": "/text", "value": "y" * 100_000}] * 100,
+    ],
+    ids=["root", "text", "list", "test", "replace"],
+)
+def test_a_patch_that_multiplies_is_stopped_while_it_is_applied(patch):
+    budget = PatchBudget()
+    with pytest.raises(PatchError, match="together copy or compare too much"):
+        apply_patch(BIG, patch, budget)
+    assert budget.spent_values <= 200_000
+    assert budget.spent_bytes <= 2_000_000
+
+
+def test_moving_costs_nothing_and_large_states_can_be_changed():
+    back_and_forth = [
+        {"op": "move", "from": "/list", "path": "/other"},
+        {"op": "move", "from": "/other", "path": "/list"},
+    ]
+    assert apply_patch(BIG, back_and_forth * 50) == BIG
+    assert (
+        apply_patch(BIG, [{"op": "add", "path": f"/list/{i}", "value": "new"} for i in range(100)])["list"][99] == "new"
+    )
+
+
+@pytest.mark.req("T18")
+async def test_a_state_that_nests_too_deep_is_refused():
+    toolset = StateToolset({}, lambda _event: None)
+    context = ToolContext(user_id="a")
+    nest = {"patch": [{"op": "copy", "from": "", "path": "/x"}] * 40}
+    assert not (await toolset.call("update_state", nest, context)).failed
+    refused = await toolset.call("update_state", nest, context)
+    assert refused.failed
+    assert "deeper than 64 levels" in refused.text

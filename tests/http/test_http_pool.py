@@ -4,6 +4,8 @@ import asyncio
 import gc
 import socket
 import threading
+import weakref
+from contextvars import ContextVar
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
@@ -341,3 +343,24 @@ async def test_what_a_server_says_about_its_patience_counts(client):
             assert line.keepalive == seconds
         swept_at = client._sweeper.when()
         assert swept_at == pytest.approx(min(each.idle_since + each.keepalive for (each,) in client._idle.values()))
+
+
+@pytest.mark.parametrize("secure", [False, True])
+async def test_a_kept_connection_does_not_keep_the_context_of_the_request_that_dialled_it(client, trusted, secure):
+    class Run:
+        """Stands for a run, which a context variable references while its model is asked."""
+
+    variable: ContextVar[Run] = ContextVar("run")
+
+    async def in_a_run(peers: Peers) -> weakref.ref[Run]:
+        run = Run()
+        variable.set(run)
+        assert await read(client, peers) == (200, b"Hi")
+        return weakref.ref(run)
+
+    async with Peers(answers(OK), ssl=trusted.server() if secure else None) as peers:
+        reference = await asyncio.create_task(in_a_run(peers))
+        assert [len(lines) for lines in client._idle.values()] == [1], "the connection is kept"
+        await asyncio.sleep(0)
+        gc.collect()
+        assert reference() is None

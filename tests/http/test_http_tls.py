@@ -189,9 +189,9 @@ async def test_an_idle_connection_that_the_server_ends_is_not_used_again(client,
     async with Peers(answers(OK, then_close=True), ssl=trusted.server()) as peers:
         await read(client, peers)
         await peers.all_gone()
-        (lines,) = client._idle.values()
-        while not lines[0].lost:
-            await asyncio.sleep(0)
+        for lines in client._idle.values():  # none if the end came with the answer
+            while not lines[0].lost:
+                await asyncio.sleep(0)
         assert await read(client, peers) == (200, b"Hi")
 
 

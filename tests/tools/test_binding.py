@@ -3,6 +3,12 @@
 import pytest
 from pydantic import ValidationError
 
+from holodeck.agent.agent import Agent
+from holodeck.agent.context import AgentContext
+from holodeck.agent.loop import run
+from holodeck.agent.settings import AgentLoopConfig
+from holodeck.core.messages import UserMessage
+from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.tools.binding import ToolBinding, toolset_of
 from holodeck.tools.port import ToolContext
 
@@ -114,3 +120,26 @@ def test_a_schema_may_leave_out_what_is_optional():
         [bind(made={"type": "function", "function": {"name": "add_task", "strict": True}})]
     ).schemas()
     assert offered.parameters == {"type": "object", "properties": {}}
+
+
+@pytest.mark.req("AGT-04")
+@pytest.mark.parametrize("error", [ConnectionError("refused"), TimeoutError("late"), ValueError("wrong")])
+async def test_enable_retry_repeats_a_binding_that_could_not_connect_or_ran_out_of_time(error):
+    called = []
+
+    async def flaky(user_id: str) -> str:
+        called.append(user_id)
+        raise error
+
+    described = {"type": "function", "function": {"name": "flaky", "parameters": {"type": "object", "properties": {}}}}
+    tools = toolset_of([ToolBinding(tool_name="flaky", openai_function_schema=described, mcp_tool_reference=flaky)])
+    agent = Agent(
+        name="a",
+        model=ScriptedModel([calls(("flaky", '{"user_id": "bob"}')), says("pity")]),
+        tools=tools,
+        loop=AgentLoopConfig(enable_retry=True, retry_attempts=2),
+    )
+    async with agent:
+        context = AgentContext(user_id="ann", input=[UserMessage(content="go")])
+        await run(agent, context, lambda _event: None)
+    assert called == ["ann"] * (1 if isinstance(error, ValueError) else 3)

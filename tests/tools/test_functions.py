@@ -7,14 +7,17 @@ import subprocess
 import sys
 import threading
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import wraps
+from pathlib import Path
 
 import msgspec
 import pytest
 from pydantic import BaseModel
 
-from holodeck.core.events import ActivityShown, CustomSent
+from holodeck.core.events import ActivityShown, CustomSent, RunFailed, RunFinished
 from holodeck.core.messages import TextPart
+from holodeck.core.secrets import Redactor
 from holodeck.core.tools import ToolResult
 from holodeck.errors import ConfigError
 from holodeck.tools import functions
@@ -221,7 +224,7 @@ async def test_a_coroutine_that_takes_too_long_is_cancelled():
             cleaned.append(True)
 
     result = await call(slow, timeout=0.02)
-    assert result == ToolResult.failure("tool did not answer in 0.02 s")
+    assert result == ToolResult.failure("tool did not answer in 0.02 s", retryable=True)
     assert cleaned == [True]
 
 
@@ -349,3 +352,66 @@ def test_two_functions_of_one_name_are_refused():
 def test_a_tool_needs_a_proper_name():
     with pytest.raises(ConfigError, match="cannot be called '<lambda>'"):
         FunctionTool.of(lambda: None)
+
+
+@pytest.mark.req("AGT-04")
+@pytest.mark.parametrize(
+    ("error", "retryable"),
+    [(ConnectionResetError("reset"), True), (TimeoutError("late"), True), (ValueError("wrong"), False)],
+)
+async def test_a_broken_connection_or_a_timeout_is_worth_another_try(error, retryable):
+    async def breaks() -> None:
+        raise error
+
+    assert (await call(breaks)).retryable is retryable
+
+
+@pytest.mark.req("T28")
+async def test_secrets_in_the_text_of_an_exception_are_masked():
+    def leaks() -> None:
+        raise RuntimeError("cannot log in with hunter2hunter2 nor sk-abcdefghijklmnop at /home/ann/db.py")
+
+    tool = FunctionTool.of(leaks)
+    toolset = FunctionToolset([tool], redact=Redactor(["hunter2hunter2"]))
+    text = (await toolset.call("leaks", {}, ToolContext(user_id="a"))).text
+    assert text == "leaks failed: RuntimeError: cannot log in with *** nor *** at db.py"
+
+
+@pytest.mark.parametrize("in_thread", [True, False])
+@pytest.mark.parametrize(
+    ("event", "complaint"),
+    [
+        (RunFinished("r", "s"), "a tool cannot emit RunFinished"),
+        (RunFailed("r", "s", code="x", message="x"), "a tool cannot emit RunFailed"),
+        (CustomSent("v", {"path": Path("x")}), "cannot be written as JSON"),
+        (CustomSent("v", "\ud800"), "cannot be written as JSON"),
+        ("no event", "a tool cannot emit str"),
+    ],
+    ids=["finished", "failed", "path", "half a surrogate pair", "no event"],
+)
+async def test_a_tool_emits_only_what_is_its_own_and_what_can_be_written(event, complaint, in_thread):
+    emitted = []
+
+    def plain(context: ToolContext) -> str:
+        context.emit(event)
+        return "done"
+
+    async def coroutine(context: ToolContext) -> str:
+        return plain(context)
+
+    toolset = FunctionToolset([FunctionTool.of(plain if in_thread else coroutine, name="tool")])
+    result = await toolset.call("tool", {}, ToolContext(user_id="a", emit=emitted.append))
+    assert result.failed
+    assert complaint in result.text
+    assert emitted == []
+
+
+async def test_what_a_tool_emits_is_plain_json():
+    emitted = []
+
+    async def tells(context: ToolContext) -> None:
+        context.emit(CustomSent("v", {"when": datetime(2026, 1, 2, tzinfo=UTC), "list": (1, 2), "nan": float("nan")}))
+
+    toolset = FunctionToolset([FunctionTool.of(tells)])
+    await toolset.call("tells", {}, ToolContext(user_id="a", emit=emitted.append))
+    assert emitted == [CustomSent("v", {"when": "2026-01-02T00:00:00Z", "list": [1, 2], "nan": None})]

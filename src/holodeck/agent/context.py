@@ -6,22 +6,22 @@ from typing import Any
 
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, ToolMessage
-from holodeck.core.owner import ANONYMOUS, DEFAULT_TENANT
+from holodeck.core.owner import ANONYMOUS, DEFAULT_TENANT, is_owner_name
 from holodeck.core.request import FileNote, Resume
 from holodeck.core.tools import ToolSchema
 from holodeck.core.zones import local_zone
-from holodeck.errors import HoloDeckError
+from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.sessions.port import Conversation
 from holodeck.sessions.transcript import Transcript
 
 
-def _nobody_said() -> HoloDeckError | None:
+def _stopped_by_the_user() -> HoloDeckError | None:
     return None
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentContext:
-    """The whole world of one run."""
+    """Inputs of one run. Raises InvalidRequest for a user id that a tool or a store might read as another one."""
 
     conversation: Conversation = field(default_factory=Transcript)
     input: Sequence[Message] = ()  # what this run adds to the conversation
@@ -40,5 +40,11 @@ class AgentContext:
     tenant: str = DEFAULT_TENANT
     timezone: str = field(default_factory=local_zone)  # the user's, as an IANA name
     client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
-    # After a cancellation: None if somebody wanted it, else the error that forced it and becomes the ending.
-    why_stopped: Callable[[], HoloDeckError | None] = _nobody_said
+    # After a cancellation: None for a user's stop, else the error that forced it and becomes the ending.
+    why_stopped: Callable[[], HoloDeckError | None] = _stopped_by_the_user
+
+    def __post_init__(self) -> None:
+        if not is_owner_name(self.user_id):
+            raise InvalidRequest(
+                "user_id has to be 1 to 255 printable characters without a space at either end.", field="user_id"
+            )

@@ -184,7 +184,7 @@ class ToolRunner:
         result = ToolResult.failure("not tried")
         for _attempt in range(self.attempts):
             result = await _call(entry, arguments, context)
-            if not (result.failed and result.retryable):
+            if not _may_repeat(result, entry.schema):
                 break
         self._finish(batch, call, arguments, result, time.monotonic() - started)
         if any(call_id not in batch.results for call_id in begun):  # else the whole step is stored at once
@@ -219,3 +219,8 @@ async def _call(entry: ToolEntry, arguments: dict[str, Any], context: ToolContex
     except Exception:  # a toolset must not raise; if it does, the run goes on and the operator reads why
         log.exception("tool %s broke", name)
         return ToolResult.failure(f"{name} failed because of an internal error; it may work if tried again.")
+
+
+def _may_repeat(result: ToolResult, schema: ToolSchema) -> bool:
+    """Never a call that may have taken effect, unless a second one does no harm."""
+    return result.failed and result.retryable and (result.unsent or schema.repeatable)

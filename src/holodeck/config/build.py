@@ -18,6 +18,7 @@ from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
 from holodeck.config.build_model import build_model
 from holodeck.config.environment import Keys
+from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
 from holodeck.config.schema import (
     AnnotateMiddleware,
@@ -30,6 +31,7 @@ from holodeck.config.schema import (
 )
 from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
 from holodeck.core.events import Event
+from holodeck.core.secrets import Redactor
 from holodeck.errors import ConfigError
 from holodeck.models.port import Model
 from holodeck.resilience.breaker import OnChange, StateChange
@@ -229,7 +231,8 @@ def _function(config: LoadedConfig, tool: FunctionToolSettings) -> "Source":
     function = load_function(tool.file, tool.function or tool.name, config.folder)
     offered = FunctionTool.of(function, name=tool.name, description=tool.description or None, timeout=tool.timeout)
     rules = ToolRules(approval={tool.name: tool.approval}, repeatable=tool.repeatable, bind=tool.bind)
-    return Source(toolset=FunctionToolset([offered], name=tool.name), name=tool.name, rules=rules)
+    toolset = FunctionToolset([offered], name=tool.name, redact=Redactor(secrets_of(config)))
+    return Source(toolset=toolset, name=tool.name, rules=rules)
 
 
 def _state(config: LoadedConfig) -> StateSettings | None:

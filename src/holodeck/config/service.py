@@ -17,6 +17,7 @@ from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.agent.structured_output import OutputType
 from holodeck.core.events import Emit, Event
 from holodeck.core.messages import UserMessage, can_be_answered, text_of, unanswered
+from holodeck.core.secrets import Redactor
 from holodeck.core.zones import is_zone, local_zone
 from holodeck.errors import InvalidRequest
 from holodeck.models.chat_format import from_chat, system_of
@@ -106,10 +107,12 @@ async def run_agent(
     last = messages[-1]
     if isinstance(last, UserMessage) and not text_of(last.content).strip():
         raise InvalidRequest("The last message of message_history is blank.", field="message_history")
+    settings = config or AgentConfiguration()
+    redact = Redactor([settings.api_key.get_secret_value()])
     agent = Agent(
         name="agent",
-        model=(config or AgentConfiguration()).model(),
-        tools=Catalogue(sources_of(given, ToolRules(bind=BOUND), names_checked=True)),
+        model=settings.model(),
+        tools=Catalogue(sources_of(given, ToolRules(bind=BOUND), names_checked=True, redact=redact)),
         instructions=_Instructions(prompt or SystemPrompt(), system_of(message_history), has_tools=bool(given)),
         loop=loop or AgentLoopConfig(),
         output=None if output_type is None else OutputType.of(output_type),

@@ -1,4 +1,8 @@
-"""JSON Patch (RFC 6902) on plain values: applied whole or not at all, the document itself is never changed."""
+"""JSON Patch (RFC 6902) on plain values: applied whole or not at all, the document itself is never changed.
+
+Patches are written by a model, so an injected text may write one. What the operations copy and compare is counted
+while they are applied: `copy` from the root doubles the document each time.
+"""
 
 import copy
 from collections.abc import Sequence
@@ -9,12 +13,49 @@ class PatchError(ValueError):
     """The patch does not fit the document; the text says which operation and why."""
 
 
-def apply_patch(document: Any, patch: Sequence[dict[str, Any]]) -> Any:
+class PatchBudget:
+    """How many values, and bytes of text, all operations of one patch together may copy or compare."""
+
+    def __init__(self, values: int = 100_000, size: int = 1_000_000) -> None:
+        self._max_values, self._max_bytes = values, size
+        self.spent_values = self.spent_bytes = 0
+
+    def copied(self, value: Any) -> Any:
+        """A deep copy. Raises ValueError when it does not fit into what is left."""
+        if isinstance(value, dict):
+            self._spend(len(value), sum(map(len, value)))
+            return {key: self.copied(item) for key, item in value.items()}
+        if isinstance(value, list):
+            self._spend(len(value))
+            return [self.copied(item) for item in value]
+        self._spend(1, len(value) if isinstance(value, str) else 0)
+        return value
+
+    def equal(self, left: Any, right: Any) -> bool:
+        """JSON equality: true is not 1, as it is in Python."""
+        self._spend(1, min(len(left), len(right)) if isinstance(left, str) and isinstance(right, str) else 0)
+        if isinstance(left, bool) or isinstance(right, bool):
+            return left is right
+        if isinstance(left, dict) and isinstance(right, dict):
+            return left.keys() == right.keys() and all(self.equal(left[key], right[key]) for key in left)
+        if isinstance(left, list) and isinstance(right, list):
+            return len(left) == len(right) and all(map(self.equal, left, right))
+        return bool(left == right)
+
+    def _spend(self, values: int, size: int = 0) -> None:
+        self.spent_values += values
+        self.spent_bytes += size
+        if self.spent_values > self._max_values or self.spent_bytes > self._max_bytes:
+            raise ValueError("the operations together copy or compare too much")
+
+
+def apply_patch(document: Any, patch: Sequence[dict[str, Any]], budget: PatchBudget | None = None) -> Any:
     """The patched document. Raises PatchError, and then nothing has happened."""
     result = copy.deepcopy(document)
+    budget = budget or PatchBudget()
     for number, operation in enumerate(patch):
         try:
-            result = _apply(result, operation)
+            result = _apply(result, operation, budget)
         except (KeyError, IndexError, TypeError, ValueError) as problem:
             raise PatchError(
                 f"operation {number} ({operation.get('op')!r} at {operation.get('path')!r}): {problem}"
@@ -22,23 +63,23 @@ def apply_patch(document: Any, patch: Sequence[dict[str, Any]]) -> Any:
     return result
 
 
-def _apply(document: Any, operation: dict[str, Any]) -> Any:
+def _apply(document: Any, operation: dict[str, Any], budget: PatchBudget) -> Any:
     kind, path = operation["op"], _tokens(operation["path"])
     if kind == "add":
-        return _add(document, path, copy.deepcopy(operation["value"]))
+        return _add(document, path, budget.copied(operation["value"]))
     if kind == "remove":
         return _remove(document, path)
     if kind == "replace":
         _get(document, path)
-        return _replace(document, path, copy.deepcopy(operation["value"]))
+        return _replace(document, path, budget.copied(operation["value"]))
     if kind == "test":
-        if not _equal(_get(document, path), operation["value"]):
+        if not budget.equal(_get(document, path), operation["value"]):
             raise ValueError("the value is another one")
         return document
     source = _tokens(operation["from"])
-    value = copy.deepcopy(_get(document, source))
+    value = _get(document, source)
     if kind == "copy":
-        return _add(document, path, value)
+        return _add(document, path, budget.copied(value))
     if kind == "move":
         if path[: len(source)] == source and path != source:
             raise ValueError("a value cannot be moved into itself")
@@ -99,14 +140,3 @@ def _remove(document: Any, path: list[str]) -> Any:
     parent = _get(document, path[:-1])
     del parent[_index(parent, path[-1])]
     return document
-
-
-def _equal(left: Any, right: Any) -> bool:
-    """JSON equality: true is not 1, as it is in Python."""
-    if isinstance(left, bool) or isinstance(right, bool):
-        return left is right
-    if isinstance(left, dict) and isinstance(right, dict):
-        return left.keys() == right.keys() and all(_equal(left[key], right[key]) for key in left)
-    if isinstance(left, list) and isinstance(right, list):
-        return len(left) == len(right) and all(map(_equal, left, right))
-    return bool(left == right)

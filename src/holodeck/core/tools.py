@@ -33,15 +33,16 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
     content: Content
     failed: bool = False
-    retryable: bool = False  # the tool could not be reached or broke; asking it again may help
+    retryable: bool = False  # the tool could not be reached, broke off or was too slow; asking it again may help
+    unsent: bool = False  # the call certainly did not take effect: it never reached the tool
 
     @property
     def text(self) -> str:
         return text_of(self.content)
 
     @classmethod
-    def failure(cls, text: str, *, retryable: bool = False) -> "ToolResult":
-        return cls(content=text, failed=True, retryable=retryable)
+    def failure(cls, text: str, *, retryable: bool = False, unsent: bool = False) -> "ToolResult":
+        return cls(content=text, failed=True, retryable=retryable, unsent=unsent)
 
 
 class ToolStatus(StrEnum):

@@ -5,6 +5,7 @@ import socket
 import ssl
 from base64 import b64encode
 from collections.abc import Awaitable, Callable, Sequence
+from contextvars import Context
 from functools import cache
 from http import HTTPStatus
 from typing import Any, TypeAlias, cast
@@ -30,7 +31,25 @@ async def system_resolve(host: str, port: int) -> Found:
 
 
 async def dial(route: Route, seconds: float, resolve: Resolve = system_resolve) -> ClientConnection:
-    """A new connection. Raises an HttpError."""
+    """A new connection. Raises an HttpError.
+
+    It is made in an empty context: a transport keeps the context in which it was made, and a connection that is kept
+    for the next request must not keep the run that dialled it.
+    """
+    dialling = asyncio.get_running_loop().create_task(_dial_in_time(route, seconds, resolve), context=Context())
+    try:
+        return await dialling
+    except asyncio.CancelledError:
+        dialling.add_done_callback(_drop)  # it may have been made in the meantime
+        raise
+
+
+def _drop(dialling: asyncio.Task[ClientConnection]) -> None:
+    if not dialling.cancelled() and dialling.exception() is None:
+        dialling.result().drop()
+
+
+async def _dial_in_time(route: Route, seconds: float, resolve: Resolve) -> ClientConnection:
     try:
         async with asyncio.timeout(seconds):
             return await _dial(route, resolve)

@@ -25,6 +25,7 @@ import uvloop
 from holodeck.access.authenticator import Authenticator
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings, build_sessions
+from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import LoadedConfig
 from holodeck.config.schema import AgentFile
 from holodeck.config.serving import ServeOptions
@@ -52,7 +53,6 @@ from holodeck.server.options import (
 )
 from holodeck.server.protocol import HttpServer
 from holodeck.server.protocol import http_server as uvicorn_for
-from holodeck.server.secrets import secrets_of
 from holodeck.server.wires import wires_of
 from holodeck.telemetry import logs
 from holodeck.telemetry.metrics import Metrics

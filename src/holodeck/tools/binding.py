@@ -13,8 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from holodeck.core.tools import ToolSchema
 from holodeck.tools.bound import BoundArguments, declared_arguments, hide
 from holodeck.tools.catalogue import Source
-from holodeck.tools.functions import FunctionTool, FunctionToolset
-from holodeck.tools.port import ToolContext, Toolset
+from holodeck.tools.functions import FunctionTool, FunctionToolset, Redact
+from holodeck.tools.port import Toolset
 from holodeck.tools.rules import ToolRules
 
 BOUND: Mapping[str, str] = {"user_id": "{user_id}"}
@@ -72,7 +72,9 @@ Tool: TypeAlias = Callable[..., Any] | FunctionTool | ToolBinding | Toolset
 """What Python callers may give as a tool: a plain function, a binding, or a whole toolset."""
 
 
-def sources_of(tools: Iterable[Tool], rules: ToolRules, *, names_checked: bool = False) -> list[Source]:
+def sources_of(
+    tools: Iterable[Tool], rules: ToolRules, *, names_checked: bool = False, redact: Redact | None = None
+) -> list[Source]:
     """Sources for a catalogue. With `names_checked`, a rule that fits no tool is no mistake."""
     toolsets: list[Toolset] = []
     bindings: list[ToolBinding] = []
@@ -87,29 +89,29 @@ def sources_of(tools: Iterable[Tool], rules: ToolRules, *, names_checked: bool =
         else:
             toolsets.append(each)
     if plain:
-        toolsets.append(FunctionToolset(plain))
+        toolsets.append(FunctionToolset(plain, redact=redact))
     if bindings:
-        toolsets.append(toolset_of(bindings))
+        toolsets.append(toolset_of(bindings, redact=redact))
     return [Source(toolset=each, rules=rules, names_checked=names_checked) for each in toolsets]
 
 
-def toolset_of(bindings: Sequence[ToolBinding], *, name: str = "bindings") -> Toolset:
-    return FunctionToolset([_tool(binding) for binding in bindings], name=name)
+def toolset_of(bindings: Sequence[ToolBinding], *, name: str = "bindings", redact: Redact | None = None) -> Toolset:
+    return FunctionToolset([_tool(binding) for binding in bindings], name=name, redact=redact)
 
 
 def _tool(binding: ToolBinding) -> FunctionTool:
+    """A call that failed on the network or ran out of time may be made again: `enable_retry` was made for bindings."""
     function = _Function.model_validate(binding.openai_function_schema["function"])
     declared = declared_arguments(function.parameters)
     takes_user = _takes_user(binding.mcp_tool_reference, declared)
     bound = BoundArguments(BOUND, {*declared, "user_id"} if takes_user else declared - {"user_id"})
-
-    def keywords(arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:
-        return bound.fill(arguments, context)
-
     schema = ToolSchema(
-        name=function.name, description=function.description, parameters=hide(function.parameters, BOUND)
+        name=function.name,
+        description=function.description,
+        parameters=hide(function.parameters, BOUND),
+        repeatable=True,
     )
-    return FunctionTool(schema=schema, function=binding.mcp_tool_reference, keywords=keywords)
+    return FunctionTool(schema=schema, function=binding.mcp_tool_reference, keywords=bound.fill)
 
 
 def _takes_user(reference: Callable[..., Any], declared: set[str]) -> bool:

@@ -17,7 +17,8 @@ from typing import Any, TypeAlias
 import msgspec
 from pydantic_core import PydanticSerializationError, to_json
 
-from holodeck.core.events import Emit, Event
+from holodeck.core.events import ActivityPatched, ActivityShown, CustomSent, Emit, Event, WarningRaised
+from holodeck.core.secrets import Redactor
 from holodeck.core.text import clean, shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import ConfigError
@@ -27,6 +28,7 @@ from holodeck.tools.signature import ArgumentsMismatch, name_of, read_signature
 
 logger = logging.getLogger(__name__)
 
+EMITTED_BY_TOOLS = (CustomSent, ActivityShown, ActivityPatched, WarningRaised)
 DEFAULT_TIMEOUT = 30.0
 MAX_RESULT_CHARS = 50_000
 MAX_THREADS = 32  # of one toolset; functions that never return must not fill the process with threads
@@ -37,6 +39,7 @@ _FOLDERS = re.compile(
     r"(?<![\w:/.\\])(?:/|[A-Za-z]:\\)(?:[^\s'\"/\\:]+[/\\])+"
 )  # of an absolute path, but not of a URL
 
+Redact: TypeAlias = Callable[[str], str]
 Keywords: TypeAlias = Callable[[Mapping[str, Any], ToolContext], dict[str, Any]]
 
 
@@ -85,8 +88,17 @@ class FunctionTool:
 
 
 class FunctionToolset:
-    def __init__(self, functions: Sequence[FunctionTool], *, name: str = "functions") -> None:
+    """`redact` takes secrets out of the texts of exceptions, which the model and the client read."""
+
+    def __init__(
+        self,
+        functions: Sequence[FunctionTool],
+        *,
+        name: str = "functions",
+        redact: Redact | None = None,
+    ) -> None:
         self._name = name
+        self._redact = redact or Redactor()
         self._tools = {tool.schema.name: tool for tool in functions}
         self._schemas = tuple(tool.schema for tool in functions)
         self._running: set[asyncio.Task[Any]] = set()
@@ -116,14 +128,14 @@ class FunctionToolset:
         tool = self._tools.get(name)
         if tool is None:
             return unknown_tool(name, self._tools)
-        line = _Line(context.emit)
+        events = _ToolEvents(context.emit)
         try:
-            emit = line.threadsafe if tool.in_thread else line.emit
+            emit = events.threadsafe if tool.in_thread else events.emit
             return await self._result(tool, tool.keywords(arguments, replace(context, emit=emit)))
         except ArgumentsMismatch as error:
             return ToolResult.failure(f"The arguments do not fit {name}:{error}")
         finally:
-            line.cut()
+            events.close()
 
     async def _result(self, tool: FunctionTool, keywords: dict[str, Any]) -> ToolResult:
         """Waits for the work in a task of its own: a coroutine that ignores cancellation can be left behind."""
@@ -151,12 +163,20 @@ class FunctionToolset:
             return _rendered(tool, value)
         except (Exception, SystemExit) as error:
             logger.warning("the function tool %s failed", tool.schema.name, exc_info=error)
-            return ToolResult.failure(f"{tool.schema.name} failed: {_safe(error)}")
+            passing = isinstance(error, ConnectionError | TimeoutError)
+            return ToolResult.failure(f"{tool.schema.name} failed: {self._described(error)}", retryable=passing)
+
+    def _described(self, error: BaseException) -> str:
+        """Type and message, without folders of this machine and without secrets."""
+        message = _FOLDERS.sub("", self._redact(clean(str(error)))).strip()
+        name = type(error).__name__
+        return shorten(f"{name}: {message}" if message else name, _MAX_MESSAGE)
 
     async def _in_thread(self, tool: FunctionTool, keywords: dict[str, Any]) -> Any:
         """A daemon thread a call: a pool would be used up by functions that hang and hold up the end of the process."""
         if not self._threads.acquire(blocking=False):
-            return ToolResult.failure(f"{tool.schema.name} is busy: too many calls have not returned", retryable=True)
+            busy = f"{tool.schema.name} is busy: too many calls have not returned"
+            return ToolResult.failure(busy, retryable=True, unsent=True)
         loop = asyncio.get_running_loop()
         outcome: asyncio.Future[tuple[Any, BaseException | None]] = loop.create_future()
         variables = contextvars.copy_context()
@@ -184,8 +204,11 @@ class FunctionToolset:
         return value
 
 
-class _Line:
-    """Carries a function's events to the run, and nothing after its call has ended: the story may be over by then."""
+class _ToolEvents:
+    """Passes a function's events to the run until its call has ended: the run may be over by then.
+
+    Raises TypeError in the function for an event that is not a tool's to emit, or that cannot be written as JSON.
+    """
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -194,21 +217,36 @@ class _Line:
 
     def emit(self, event: Event) -> None:
         if self._open:
-            self._emit(event)
+            self._emit(_plain_event(event))
 
     def threadsafe(self, event: Event) -> None:
         if self._open:
-            self._loop.call_soon_threadsafe(self.emit, event)
+            self._loop.call_soon_threadsafe(self._pass_on, _plain_event(event))
 
-    def cut(self) -> None:
+    def _pass_on(self, event: Event) -> None:
+        if self._open:
+            self._emit(event)
+
+    def close(self) -> None:
         self._open = False
+
+
+def _plain_event(event: Event) -> Event:
+    """A copy that holds plain JSON values only, so that every wire can write it."""
+    if not isinstance(event, EMITTED_BY_TOOLS):
+        allowed = ", ".join(kind.__name__ for kind in EMITTED_BY_TOOLS)
+        raise TypeError(f"a tool cannot emit {type(event).__name__}; it may emit {allowed}")
+    try:
+        return msgspec.json.decode(msgspec.json.encode(event), type=type(event))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise TypeError(f"the event {type(event).__name__} holds a value that cannot be written as JSON") from error
 
 
 def _too_late(tool: FunctionTool) -> ToolResult:
     text = f"{tool.schema.name} did not answer in {tool.timeout:g} s"
     if tool.in_thread:
         text += "; it may still be running, its result will not be used"
-    return ToolResult.failure(text)  # not retryable: nobody knows how far it came
+    return ToolResult.failure(text, retryable=True)
 
 
 def _rendered(tool: FunctionTool, value: Any) -> ToolResult:
@@ -232,10 +270,3 @@ def _plain(value: Any) -> Any:
     if isinstance(value, msgspec.Struct):
         return msgspec.to_builtins(value)
     raise TypeError(f"a {type(value).__name__} is no JSON")
-
-
-def _safe(error: BaseException) -> str:
-    """Type and message, without the folders of this machine."""
-    message = _FOLDERS.sub("", clean(str(error))).strip()
-    name = type(error).__name__
-    return shorten(f"{name}: {message}" if message else name, _MAX_MESSAGE)

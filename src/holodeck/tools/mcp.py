@@ -13,15 +13,17 @@ from msgspec import ValidationError
 
 from holodeck.core.events import ActivityPatched, ActivityShown
 from holodeck.core.ids import new_ulid
-from holodeck.core.text import clean, shorten
+from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
+from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import ToolUnavailable
 from holodeck.tools.mcp_link import Link, McpRefusal
 from holodeck.tools.mcp_pins import PinnedTools
 from holodeck.tools.mcp_server import McpServer, McpState
+from holodeck.tools.mcp_session import ToolRequest
 from holodeck.tools.mcp_settings import McpSettings
-from holodeck.tools.mcp_values import MAX_DEPTH, clean_json, depth_exceeds, tool_result
-from holodeck.tools.mcp_wire import CONNECTION_CLOSED, CallResult, McpError
+from holodeck.tools.mcp_values import tool_result
+from holodeck.tools.mcp_wire import CONNECTION_CLOSED, CallResult, McpError, Progress, UnsendableMessage
 from holodeck.tools.port import ToolContext, ToolsetHealth
 from holodeck.tools.schema_problems import problems_of
 from holodeck.tools.stdio import open_stdio
@@ -30,11 +32,14 @@ __all__ = ["McpSettings", "McpToolset"]
 
 IN_FLIGHT = 8
 MAX_ERROR = 2_000
+PROGRESS = "tool_progress"  # the kind of the activity
+PROGRESS_PAUSE = 0.25  # seconds between two reports that are shown
 FAILURES = (
     TimeoutError,
     ToolUnavailable,
     McpError,
     ValidationError,  # no MCP result
+    UnsendableMessage,
 )
 
 
@@ -66,23 +71,18 @@ class McpToolset:
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         if name not in self._pinned.tools:
             return ToolResult.failure(f"The tool server '{self._settings.name}' no longer offers a tool '{name}'.")
-        if depth_exceeds(arguments, MAX_DEPTH):
-            return ToolResult.failure(f"The arguments are nested deeper than {MAX_DEPTH} levels.")
+        call = ToolRequest(name, arguments, context.call_id, ProgressActivity(name, context).report)
         try:
-            async with asyncio.timeout(self._settings.timeout):
-                answer = await self._answer(name, clean_json(arguments), context)
+            async with asyncio.timeout(self._settings.timeout), self._slots:
+                if not self._server.ready:
+                    await self._restarted(context)
+                answer = await self._server.call(call)
         except FAILURES as error:
-            sentence = shorten(clean(self._explain(name, error)), MAX_ERROR)
-            return ToolResult.failure(sentence, retryable=_is_passing(error))
+            sentence = shorten(clean(self._settings.masked(self._explain(call, error))), MAX_ERROR)
+            return ToolResult.failure(sentence, retryable=_is_passing(error), unsent=not call.sent)
         if sentence := self._against_its_schema(name, answer):
             return ToolResult.failure(shorten(sentence, MAX_ERROR))
         return tool_result(answer, self._settings.max_result_chars, context.shorten)
-
-    async def _answer(self, name: str, arguments: dict[str, Any], context: ToolContext) -> CallResult:
-        async with self._slots:
-            if not self._server.ready:
-                await self._restarted(context)
-            return await self._server.call(name, arguments)
 
     def _against_its_schema(self, name: str, answer: CallResult) -> str:
         """What is wrong with a result by the tool's own account; "" when nothing is."""
@@ -112,21 +112,58 @@ class McpToolset:
             patch = [{"op": "replace", "path": "/status", "value": status}]
             context.emit(ActivityPatched(message_id=message_id, kind=kind, patch=patch))
 
-    def _explain(self, name: str, error: Exception) -> str:
+    def _explain(self, call: ToolRequest, error: Exception) -> str:
+        name, seconds = call.name, f"{self._settings.timeout:g} s"
         match error:
+            case TimeoutError() if not call.sent:
+                return f"The tool server '{self._settings.name}' could not take {name} in {seconds}; it was not sent."
             case TimeoutError():
-                return f"{name} did not answer in {self._settings.timeout:g} s; the call was cancelled."
+                return f"{name} did not answer in {seconds}; the call was cancelled."
             case ValidationError():
                 return f"{name} sent an answer that breaks the MCP schema."
-            case McpError(code=code) if code == CONNECTION_CLOSED:
-                how = "stopped" if error.message == "Connection closed" else f"broke off ({error.message})"
-                return f"The tool server '{self._settings.name}' {how} during {name}, which may have taken effect."
-            case McpError(code=code) if code in list(McpRefusal):
-                return f"{name} failed: the tool server '{self._settings.name}' {error.message}."
+            case UnsendableMessage():
+                return f"The arguments of {name} cannot be sent: {error}."
             case McpError():
-                return f"{name} failed: {error.message}"
+                return self._explain_error(call, error)
             case _:
                 return str(error)
+
+    def _explain_error(self, call: ToolRequest, error: McpError) -> str:
+        server, name = f"tool server '{self._settings.name}'", call.name
+        if error.code in list(McpRefusal):
+            return f"{name} failed: the {server} {error.message}."
+        if error.code != CONNECTION_CLOSED:
+            return f"{name} failed: {error.message}"
+        if not call.sent:
+            return f"The {server} stopped before {name} was sent."
+        how = "stopped" if error.message == "Connection closed" else f"broke off ({error.message})"
+        return f"The {server} {how} during {name}, which may have taken effect."
+
+
+class ProgressActivity:
+    """The progress of one call as an activity that people can see, at most four times a second."""
+
+    def __init__(self, tool: str, context: ToolContext) -> None:
+        self._tool, self._emit = tool, context.emit
+        self._message_id = ""
+        self._next = 0.0
+
+    def report(self, progress: Progress) -> None:
+        now = asyncio.get_running_loop().time()
+        if now < self._next:
+            return
+        self._next = now + PROGRESS_PAUSE
+        shown = {
+            "progress": progress.progress,
+            "total": progress.total,
+            "message": one_line(progress.message or "", 200),
+        }
+        if self._message_id:
+            patch = [{"op": "replace", "path": f"/{key}", "value": value} for key, value in shown.items()]
+            self._emit(ActivityPatched(message_id=self._message_id, kind=PROGRESS, patch=patch))
+            return
+        self._message_id = new_ulid()
+        self._emit(ActivityShown(message_id=self._message_id, kind=PROGRESS, content={"tool": self._tool, **shown}))
 
 
 def _is_passing(error: Exception) -> bool:

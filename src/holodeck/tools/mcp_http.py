@@ -9,6 +9,7 @@ another origin (the SDK sees to that), and nothing of the client that the agent 
 """
 
 import asyncio
+import contextlib
 import ipaddress
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -18,10 +19,9 @@ from urllib.parse import urlsplit
 import anyio
 import httpx2
 import msgspec
-from anyio.streams.memory import MemoryObjectReceiveStream
 
 from holodeck.tools import mcp_wire as wire
-from holodeck.tools.mcp_link import OUTBOX, CannotConnect, Link, McpRefusal
+from holodeck.tools.mcp_link import CannotConnect, Link, McpRefusal
 from holodeck.tools.mcp_sdk import (
     ClientMessageMetadata,
     ReadStream,
@@ -36,6 +36,7 @@ from holodeck.tools.mcp_wire import Message
 CONNECT_TIMEOUT = 5.0
 GOODBYE_TIMEOUT = 2.0
 LISTEN_PAUSE = 1.0  # between two GETs: the server says how soon we shall come back, within reason
+MAX_WAITING = 64  # messages to a server that is slow to read
 VERSION_HEADER = "mcp-protocol-version"
 READ_SLACK = 5.0  # a call's own timeout comes first; this one frees what it leaves behind
 
@@ -57,34 +58,53 @@ async def open_http(settings: McpSettings) -> AsyncGenerator[Link]:
         streamable_http_client(url, http_client=client, max_sse_event_size=settings.max_line_bytes) as (read, write),
         anyio.create_task_group() as tasks,
     ):
-        outbox, waiting = anyio.create_memory_object_stream[Message](OUTBOX)
-        with outbox, waiting:
-            link = Link(_heard(read), outbox, lambda: "closed the connection", "Check its `url`.")
-            tasks.start_soon(_speak, link, waiting, write)
-            yield link
-            tasks.cancel_scope.cancel()
+        link = HttpLink(settings.name, "Check its `url`.")
+        tasks.start_soon(link.pass_on, write)
+        tasks.start_soon(link.listen, read)
+        yield link
+        tasks.cancel_scope.cancel()
 
 
-async def _heard(read: ReadStream[SessionMessage | Exception]) -> AsyncIterator[Message]:
-    """The SDK's messages as ours. Its exceptions are of streams that it opens again, or has told the caller about."""
-    async for item in read:
-        if isinstance(item, SessionMessage):
+class HttpLink(Link):
+    """The SDK's pair of streams as a link."""
+
+    def __init__(self, server: str, advice: str) -> None:
+        super().__init__(server, advice)
+        self._outbox: asyncio.Queue[Message] = asyncio.Queue(MAX_WAITING)
+
+    async def send(self, message: Message) -> None:
+        await self._outbox.put(message)  # and not to the SDK itself: a cancelled hand-over may have taken place
+
+    def send_now(self, message: Message) -> None:
+        with contextlib.suppress(asyncio.QueueFull):
+            self._outbox.put_nowait(message)
+
+    async def pass_on(self, write: WriteStream[SessionMessage]) -> None:
+        while True:
+            message, version = await self._outbox.get(), self.protocol_version
+            metadata = ClientMessageMetadata(headers={VERSION_HEADER: version}) if version else None
             try:
-                message = wire.read(item.message.model_dump(by_alias=True, exclude_none=True), Message)
-            except msgspec.ValidationError as error:
-                _log.warning("mcp_unreadable_message", extra={"details": {"reason": str(error)}})
-            else:
-                yield message
+                await write.send(SessionMessage(jsonrpc_message_adapter.validate_json(wire.encode(message)), metadata))
+            except (anyio.BrokenResourceError, anyio.ClosedResourceError):
+                self.end()
+                return
 
-
-async def _speak(link: Link, waiting: MemoryObjectReceiveStream[Message], write: WriteStream[SessionMessage]) -> None:
-    async for message in waiting:
-        version = link.protocol_version
-        metadata = ClientMessageMetadata(headers={VERSION_HEADER: version}) if version else None
+    async def listen(self, read: ReadStream[SessionMessage | Exception]) -> None:
+        """The SDK's exceptions are of streams that it opens again, or that it has answered the call with."""
         try:
-            await write.send(SessionMessage(jsonrpc_message_adapter.validate_json(wire.encode(message)), metadata))
-        except (anyio.BrokenResourceError, anyio.ClosedResourceError):
-            return  # the read stream ends with it
+            async for item in read:
+                if isinstance(item, SessionMessage):
+                    self._take(item)
+        finally:
+            self.end()
+
+    def _take(self, item: SessionMessage) -> None:
+        try:
+            message = wire.read(item.message.model_dump(by_alias=True, exclude_none=True), Message)
+        except msgspec.ValidationError as error:
+            _log.warning("mcp_unreadable_message", extra={"details": {"reason": str(error)}})
+        else:
+            self.receive(message)
 
 
 def _check_scheme(url: str) -> None:

@@ -1,14 +1,13 @@
-"""What the transports have in common: a pair of message streams that one day ends."""
+"""What the transports have in common: messages go out by `send`, come in by `receive`, and one day the link ends.
+
+A message that arrives is a plain call from the transport into the session: nothing is queued and no task is woken.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import Callable
 from enum import IntEnum
 
-from anyio.streams.memory import MemoryObjectSendStream
-
 from holodeck.tools.mcp_wire import Message
-
-OUTBOX = 64  # messages to a server that is slow to read, so that a timeout's notice need not wait for it
 
 
 class CannotConnect(Exception):
@@ -20,37 +19,60 @@ class CannotConnect(Exception):
         self.advice = advice
 
 
+class LinkClosed(Exception):
+    """The message was not sent: the other side is gone."""
+
+
 class McpRefusal(IntEnum):
     """JSON-RPC error codes that a transport answers with in the server's name. Its messages are sentences of ours."""
 
     UNAUTHORIZED = 401
     UNKNOWN_SESSION = 404  # the server forgot us before it looked at the request, which may be repeated
-    UNREACHABLE = 502
+    UNREACHABLE = 502  # the request was not sent
     UNUSABLE = 520  # an answer that is too large or cannot be read
 
 
-class Link:
-    """One connection. It is over when its messages end or when `end` is called, and never comes back."""
+NOT_SENT = frozenset({McpRefusal.UNKNOWN_SESSION, McpRefusal.UNREACHABLE})
 
-    def __init__(
-        self,
-        inbox: AsyncIterator[Message],
-        outbox: MemoryObjectSendStream[Message],
-        how_it_ended: Callable[[], str],
-        advice: str = "",
-    ) -> None:
-        self.inbox = inbox
-        self.outbox = outbox
-        self.ended = asyncio.Event()
+
+def _dropped(_message: Message) -> None:
+    return None
+
+
+def _ignored() -> None:
+    return None
+
+
+class Link:
+    """One connection, made by a transport. It is over once `end` is called, and never comes back.
+
+    The session sets `receive` and `on_end`; a transport implements `send` and `send_now`.
+    """
+
+    def __init__(self, server: str, advice: str = "") -> None:
+        self.server = server
         self.advice = advice
+        self.receive: Callable[[Message], None] = _dropped
+        self.on_end: Callable[[], None] = _ignored
+        self.ended = asyncio.Event()
         self.protocol_version: str | None = None  # once it is agreed on; some transports have to repeat it
-        self._how_it_ended = how_it_ended
         self._reason = ""
 
+    async def send(self, message: Message) -> None:
+        """Waits until the transport has taken the message. Raises LinkClosed when it was not sent."""
+        raise NotImplementedError
+
+    def send_now(self, message: Message) -> None:
+        """Sends without waiting; a server that no longer reads misses a message that it would not have read."""
+        raise NotImplementedError
+
     def end(self, reason: str = "") -> None:
+        """Idempotent: the first reason counts."""
         if not self.ended.is_set():
             self._reason = reason
             self.ended.set()
+            self.on_end()
 
     def how_it_ended(self) -> str:
-        return self._reason or self._how_it_ended()
+        """For people: why the connection is over."""
+        return self._reason or "closed the connection"

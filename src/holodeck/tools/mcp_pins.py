@@ -12,9 +12,9 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolSchema
-from holodeck.tools.mcp_values import MAX_DEPTH, depth_exceeds
 from holodeck.tools.mcp_wire import ListedTool
 
 MAX_DESCRIPTION = 10_000

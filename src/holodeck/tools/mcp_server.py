@@ -14,20 +14,19 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any
 
 import anyio
 from msgspec import ValidationError
 
 from holodeck.core.text import one_line
 from holodeck.errors import StartError, ToolUnavailable
-from holodeck.tools.mcp_link import CannotConnect, Link, McpRefusal
-from holodeck.tools.mcp_session import McpSession, UnsupportedVersion, conversation
+from holodeck.tools.mcp_link import NOT_SENT, CannotConnect, Link, McpRefusal
+from holodeck.tools.mcp_session import McpSession, ToolRequest, UnsupportedVersion
 from holodeck.tools.mcp_settings import McpSettings
 from holodeck.tools.mcp_wire import CallResult, ListedTool, McpError
 
 MAX_PAUSE = 30.0
-RELIST_PAUSE = 1.0  # a server that keeps crying list_changed is heard once a second
+RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
 PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next attempt
 
 _log = logging.getLogger(__name__)
@@ -112,25 +111,22 @@ class McpServer:
     def condition(self) -> str:
         return f"{self.state}: {self.detail}" if self.detail else str(self.state)
 
-    async def call(self, tool: str, arguments: dict[str, Any]) -> CallResult:
+    async def call(self, call: ToolRequest) -> CallResult:
         """One call, as soon as there is a session for it. Raises ToolUnavailable, McpError, ValidationError (no result)."""
-        try:
-            answer = await self._call_once(tool, arguments)
-        except McpError as error:
-            if error.code != McpRefusal.UNKNOWN_SESSION:
-                raise
-            answer = await self._call_once(tool, arguments)
-        self._setbacks = 0  # it works: the next crash is the first one again
-        return answer
-
-    async def _call_once(self, tool: str, arguments: dict[str, Any]) -> CallResult:
-        session, link = await self.until_ready()
-        try:
-            return await session.call_tool(tool, arguments)
-        except McpError as error:
-            if error.code in {McpRefusal.UNKNOWN_SESSION, McpRefusal.UNREACHABLE}:
+        for is_last in (False, True):
+            session, link = await self.until_ready()
+            try:
+                answer = await session.call_tool(call)
+            except McpError as error:
+                if error.code not in NOT_SENT:
+                    raise
                 link.end(error.message)
-            raise
+                if is_last or error.code != McpRefusal.UNKNOWN_SESSION:
+                    raise
+            else:
+                self._setbacks = 0  # it works: the next crash is the first one again
+                return answer
+        raise AssertionError("unreachable")
 
     async def until_ready(self) -> tuple[McpSession, Link]:
         """The connection to use. Raises ToolUnavailable when there will be none soon."""
@@ -177,7 +173,8 @@ class McpServer:
     async def _one_connection(self) -> "_End":
         """Connects and stays until it is over. Its end is returned: the task groups on the way out wrap exceptions."""
         try:
-            async with self._open_link(self._settings) as link, conversation(link, self._relist.set) as session:
+            async with self._open_link(self._settings) as link:
+                session = McpSession(link, self._relist.set)
                 problem = await self._introduce(session, link)
                 if problem is None:
                     await self._serve(session, link)

@@ -6,11 +6,12 @@ Pure. A result is hostile data: it is cleaned, capped, and what the model cannot
 import base64
 import binascii
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 
+from holodeck.core.json_values import MAX_DEPTH, clean_json, depth_exceeds
 from holodeck.core.messages import MediaPart, Part, TextPart
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolResult
@@ -25,38 +26,9 @@ from holodeck.tools.mcp_wire import (
     TextBlock,
 )
 
-MAX_DEPTH = 64
 NOTHING = "(the tool returned nothing)"
 
 _MIME = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
-
-
-def depth_exceeds(value: Any, limit: int) -> bool:
-    """Whether JSON is nested deeper than `limit`. Level by level, since recursion is what such JSON is after."""
-    level = [value]
-    for _ in range(limit + 1):
-        level = [child for node in level for child in _children(node)]
-        if not level:
-            return False
-    return True
-
-
-def _children(node: Any) -> Iterator[Any]:
-    if isinstance(node, dict):
-        yield from node.values()
-    elif isinstance(node, list | tuple):
-        yield from node
-
-
-def clean_json(value: Any) -> Any:
-    """The same JSON with every string fit for UTF-8. Only for values that `depth_exceeds` has let pass."""
-    if isinstance(value, str):
-        return clean(value)
-    if isinstance(value, dict):
-        return {clean(key): clean_json(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [clean_json(item) for item in value]
-    return value
 
 
 def tool_result(answer: CallResult, limit: int, shortened: Callable[[str, int], str] = shorten) -> ToolResult:

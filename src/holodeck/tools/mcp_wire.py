@@ -13,6 +13,8 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
+from holodeck.core.json_values import clean_json
+
 OFFERED_VERSION = "2025-11-25"
 KNOWN_VERSIONS = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", OFFERED_VERSION})
 
@@ -22,6 +24,7 @@ CONNECTION_CLOSED = -32000
 INITIALIZE = "initialize"
 INITIALIZED = "notifications/initialized"
 CANCELLED = "notifications/cancelled"
+PROGRESS = "notifications/progress"
 TOOLS_CHANGED = "notifications/tools/list_changed"
 PING = "ping"
 LIST_TOOLS = "tools/list"
@@ -90,6 +93,14 @@ class Hello(Struct, frozen=True, rename="camel"):
 
     protocol_version: str
     capabilities: dict[str, Any]
+
+
+class Progress(Struct, frozen=True):
+    """How far a call has come; `total` is None when the server does not know."""
+
+    progress: float
+    total: float | None = None
+    message: str | None = None
 
 
 class Annotations(Struct, frozen=True, rename="camel"):
@@ -168,13 +179,27 @@ class CallResult(Struct, frozen=True, rename="camel"):
 R = TypeVar("R", Message, Hello, ToolsPage, CallResult)
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
+_LENIENT = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]")
 
 _decoder = msgspec.json.Decoder(Message)
-encode = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
+
+
+class UnsendableMessage(ValueError):
+    """A message that cannot be written as JSON, with the reason."""
+
+
+def encode(message: Message) -> bytes:
+    try:
+        return _encode(message)
+    except UnicodeEncodeError as error:
+        raise UnsendableMessage("a text holds half a surrogate pair") from error
+    except (TypeError, RecursionError) as error:
+        raise UnsendableMessage("they are no JSON, or nest too deep") from error
 
 
 def decode(line: bytes) -> Message:
-    """Raises ValueError for whatever is no JSON-RPC message."""
+    """Raises ValueError for a line that is no JSON-RPC message."""
     try:
         return _decode(line)
     except RecursionError as error:
@@ -185,10 +210,19 @@ def _decode(line: bytes) -> Message:
     try:
         return _decoder.decode(line)
     except ValueError:
-        if b"NaN" not in line and b"Infinity" not in line:
+        if not _LENIENT.search(line):
             raise
-    # no JSON, but what Python's own json module writes unless told not to
-    return _decoder.decode(encode(json.loads(line, parse_constant=lambda _: None)))
+    # Not JSON, but what other languages write: NaN (Python's json module), half a surrogate pair (JavaScript's cut texts)
+    value = json.loads(line, parse_constant=lambda _: None)
+    return msgspec.convert(clean_json(value), Message)
+
+
+def progress_of(params: Mapping[str, Any]) -> Progress | None:
+    """None for a notification that breaks the schema."""
+    try:
+        return msgspec.convert(params, Progress)
+    except msgspec.ValidationError:
+        return None
 
 
 def read(value: Mapping[str, Any], kind: type[R]) -> R:

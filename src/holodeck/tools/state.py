@@ -11,6 +11,7 @@ import msgspec
 
 from holodeck.core.events import Emit, StatePatched, StateReplaced
 from holodeck.core.json_patch import PatchError, apply_patch
+from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.tools.port import ToolContext, ToolsetHealth
 
@@ -74,6 +75,8 @@ class StateToolset:
         except PatchError as problem:
             self.tell()
             return ToolResult.failure(f"The state is unchanged: {problem}. It is {self.as_json()}")
+        if depth_exceeds(changed, MAX_DEPTH):
+            return ToolResult.failure(f"The state is unchanged: it would nest deeper than {MAX_DEPTH} levels.")
         if len(msgspec.json.encode(changed)) > MAX_STATE_BYTES:
             return ToolResult.failure(f"The state is unchanged: it would be larger than {MAX_STATE_BYTES} bytes.")
         self.value = changed

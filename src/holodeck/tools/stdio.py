@@ -11,20 +11,18 @@ import logging
 import re
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
 
 import anyio
-from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
 
 from holodeck.core.text import one_line
 from holodeck.tools import mcp_wire as wire
-from holodeck.tools.mcp_link import OUTBOX, CannotConnect, Link, McpRefusal
+from holodeck.tools.mcp_link import CannotConnect, Link, LinkClosed, McpRefusal
 from holodeck.tools.mcp_settings import McpSettings
 from holodeck.tools.mcp_wire import Message, RequestId
 from holodeck.tools.stdio_framing import LineFramer, Oversize
 from holodeck.tools.stdio_process import ServerProcess, launch
 
-READ_SIZE = 262_144
+MAX_UNREAD = 1_000_000  # bytes that a server has not read yet, beyond which notices are dropped
 ENDLESS = 1_000_000_000  # bytes of one line after which the server is beyond help
 NOISE_SHOWN = 3
 
@@ -38,117 +36,109 @@ _log = logging.getLogger(__name__)
 @asynccontextmanager
 async def open_stdio(settings: McpSettings) -> AsyncGenerator[Link]:
     """Raises CannotConnect when there is nothing to run."""
-    process = await _launched(settings)
-    inbox, read = anyio.create_memory_object_stream[Message](0)
-    write, outbox = anyio.create_memory_object_stream[Message](OUTBOX)
-    conversation = _Conversation(settings, process, inbox, outbox)
+    link = StdioLink(settings)
+    link.process = await _launched(settings, link)
     try:
-        async with anyio.create_task_group() as pumps:
-            pumps.start_soon(conversation.listen)
-            pumps.start_soon(conversation.speak)
-            try:
-                yield Link(read, write, process.how_it_ended, f"Run `{settings.command}` by hand to see why.")
-            finally:
-                with anyio.CancelScope(shield=True):
-                    await process.close()
-                pumps.cancel_scope.cancel()
+        yield link
     finally:
-        for stream in (inbox, read, write, outbox):
-            stream.close()
+        with anyio.CancelScope(shield=True):
+            await link.process.close()
 
 
-async def _launched(settings: McpSettings) -> ServerProcess:
+async def _launched(settings: McpSettings, link: "StdioLink") -> ServerProcess:
     command = settings.command or ""
+    process = ServerProcess(settings.name, link.feed, link.end)
     try:
-        return await launch(settings.name, command, settings.args, env=settings.env, cwd=settings.cwd)
+        await launch(process, command, settings.args, env=settings.env, cwd=settings.cwd)
     except OSError as error:
         raise CannotConnect(error.strerror or str(error), "Install it, or give its full path as `command`.") from error
+    return process
 
 
-@dataclass
-class _Conversation:
-    """Both directions of one child's life, and which requests it still owes an answer."""
+class StdioLink(Link):
+    """Both directions of one child's life, and which requests it has not answered yet."""
 
-    settings: McpSettings
     process: ServerProcess
-    inbox: MemoryObjectSendStream[Message]
-    outbox: MemoryObjectReceiveStream[Message]
-    owed: dict[RequestId, None] = field(default_factory=dict)
-    noise: int = 0
 
-    async def speak(self) -> None:
-        async for message in self.outbox:
-            if message.method == wire.CANCELLED:
-                self.owed.pop((message.params or {}).get("requestId", ""), None)
-            elif message.method is not None and message.id is not None:
-                self.owed[message.id] = None
-            try:
-                await self.process.write(wire.encode(message) + b"\n")
-            except BrokenPipeError:
-                return  # listen() sees the end too, and says so
+    def __init__(self, settings: McpSettings) -> None:
+        super().__init__(settings.name, f"Run `{settings.command}` by hand to see why.")
+        self._max_bytes = settings.max_line_bytes
+        self._framer = LineFramer(settings.max_line_bytes)
+        self._owed: dict[RequestId, None] = {}
+        self._noise = 0
 
-    async def listen(self) -> None:
-        framer = LineFramer(self.settings.max_line_bytes)
+    async def send(self, message: Message) -> None:
+        data = wire.encode(message) + b"\n"
         try:
-            while data := await self.process.stdout.read(READ_SIZE):
-                for line in framer.feed(data):
-                    await self._take(line)
-                if framer.discarded > ENDLESS:
-                    self._warn("mcp_endless_line")
-                    await self.process.kill("wrote a line without end")
-                    return
-        except anyio.BrokenResourceError:
-            return  # the session is gone; the process is about to be
-        finally:
-            self.inbox.close()
+            await self.process.writable()
+        except BrokenPipeError:
+            raise LinkClosed from None
+        if message.method is not None and message.id is not None:
+            self._owed[message.id] = None
+        self.process.write(data)
 
-    async def _take(self, line: bytes | Oversize) -> None:
+    def send_now(self, message: Message) -> None:
+        if message.method == wire.CANCELLED:
+            self._owed.pop((message.params or {}).get("requestId", ""), None)
+        if self.process.unread < MAX_UNREAD:
+            self.process.write(wire.encode(message) + b"\n")
+
+    def how_it_ended(self) -> str:
+        return self._reason or self.process.how_it_ended()
+
+    def feed(self, data: bytes) -> None:
+        """What the child wrote."""
+        for line in self._framer.feed(data):
+            self._take(line)
+        if self._framer.discarded > ENDLESS:
+            self._warn("mcp_endless_line")
+            self.process.kill_now("wrote a line without end")
+
+    def _take(self, line: bytes | Oversize) -> None:
         if isinstance(line, Oversize):
-            await self._refuse_oversize(line)
+            self._refuse_oversize(line)
             return
         if not line.strip():
             return
         try:
             message = wire.decode(line)
         except ValueError:
-            await self._refuse(line)
+            self._refuse(line)
             return
-        if message.answers is not None:
-            self.owed.pop(message.answers, None)
-        await self.inbox.send(message)
+        if message.method is None:
+            self._owed.pop(message.answers, None)  # type: ignore[arg-type]  # None is never a key
+        self.receive(message)
 
-    async def _refuse(self, line: bytes) -> None:
+    def _refuse(self, line: bytes) -> None:
         """A line that is no message: an answer that got damaged, or something that is none of our business."""
         if not line.lstrip().startswith(b"{"):
-            self.noise += 1
-            if self.noise <= NOISE_SHOWN:
+            self._noise += 1
+            if self._noise <= NOISE_SHOWN:
                 self._warn("mcp_noise_on_stdout", line=one_line(line[:400].decode("utf-8", "replace"), 200))
             return
         self._warn("mcp_unreadable_message")
-        await self._answer(
-            _id_in(line, line), line, "it sent an answer that cannot be read (no valid UTF-8 or JSON-RPC)"
-        )
+        self._answer(_id_in(line, line), line, "it sent an answer that cannot be read (no valid UTF-8 or JSON-RPC)")
 
-    async def _refuse_oversize(self, line: Oversize) -> None:
+    def _refuse_oversize(self, line: Oversize) -> None:
         known = _id_in(line.head, b"")
         if line.ended and known is not None:
             return  # answered when it began
         if line.ended or known is not None:
             self._warn("mcp_message_too_large")
-            megabytes = self.settings.max_line_bytes / 1_000_000
+            megabytes = self._max_bytes / 1_000_000
             why = f"it sent an answer over {megabytes:g} MB, which was thrown away (too_large): ask for less"
-            await self._answer(_id_in(line.head, line.tail), line.head, why)
+            self._answer(_id_in(line.head, line.tail), line.head, why)
 
-    async def _answer(self, request: RequestId | None, head: bytes, why: str) -> None:
+    def _answer(self, request: RequestId | None, head: bytes, why: str) -> None:
         """Fails the call whose answer it was; all of them when that cannot be known."""
         if request is None and _METHOD_FIRST.match(head):
             return  # a notification, or a request of the server's: no call waits for it
-        for waiting in list(self.owed) if request is None else [request]:
-            self.owed.pop(waiting, None)
-            await self.inbox.send(wire.error(waiting, McpRefusal.UNUSABLE, why))
+        for waiting in list(self._owed) if request is None else [request]:
+            self._owed.pop(waiting, None)
+            self.receive(wire.error(waiting, McpRefusal.UNUSABLE, why))
 
     def _warn(self, event: str, **details: str) -> None:
-        _log.warning(event, extra={"details": {"server": self.settings.name, **details}})
+        _log.warning(event, extra={"details": {"server": self.server, **details}})
 
 
 def _id_in(head: bytes, tail: bytes) -> RequestId | None:

@@ -4,7 +4,7 @@ No I/O and no JSON. A line over the limit is announced once as soon as that is c
 between is counted and forgotten.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 HEAD = 256
@@ -30,13 +30,17 @@ class LineFramer:
         self._tail = b""
         self.discarded = 0
 
-    def feed(self, data: bytes) -> Iterator[bytes | Oversize]:
+    def feed(self, data: bytes) -> Sequence[bytes | Oversize]:
+        if not self._line and self._head is None and data.find(b"\n") == len(data) - 1 < self._limit:
+            return (data[:-1],)  # one whole line, as nearly always
+        lines: list[bytes | Oversize] = []
         start = 0
         while (end := data.find(b"\n", start)) >= 0:
-            yield from self._add(data[start:end])
-            yield self._finish()
+            lines += self._add(data[start:end])
+            lines.append(self._finish())
             start = end + 1
-        yield from self._add(data[start:])
+        lines += self._add(data[start:])
+        return lines
 
     def _add(self, piece: bytes) -> Iterator[Oversize]:
         if self._head is not None:

@@ -13,7 +13,7 @@ import signal
 import sys
 import time
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import cast
 
@@ -87,10 +87,13 @@ class StderrTail:
 
 
 class ServerProcess(asyncio.SubprocessProtocol):
-    """A running child. `exited` is about the process itself, not about pipes that its own children may hold."""
+    """A running child. `exited` is about the process itself, not about pipes that its own children may hold.
 
-    def __init__(self, name: str) -> None:
-        self.stdout = asyncio.StreamReader()  # pauses the pipe when nobody reads
+    `on_output` gets what it writes to its standard output, `on_end` is called once when no more will come.
+    """
+
+    def __init__(self, name: str, on_output: Callable[[bytes], None], on_end: Callable[[], None]) -> None:
+        self._on_output, self._on_end = on_output, on_end
         self.stderr = StderrTail(name)
         self.exited = asyncio.Event()
         self._writable = asyncio.Event()
@@ -105,20 +108,18 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport = cast("asyncio.SubprocessTransport", transport)  # uvloop's own class is no subclass
         self._stdin = cast("asyncio.WriteTransport", self._transport.get_pipe_transport(0))
-        if stdout := self._transport.get_pipe_transport(1):
-            self.stdout.set_transport(stdout)
 
     def pipe_data_received(self, fd: int, data: bytes) -> None:
         if fd != 1:
             self.stderr.feed(data)
         elif not self._stdout_over:
-            self.stdout.feed_data(data)
+            self._on_output(data)
 
     def pipe_connection_lost(self, fd: int, exc: Exception | None) -> None:  # noqa: ARG002  asyncio's signature
         if fd == 1:
             self._end_stdout()
         elif fd == 0:
-            self._writable.set()  # whoever waits finds out by writing
+            self._writable.set()  # a waiting writer finds out
             self._end_stdout_soon()  # a server that no longer listens is of no use
 
     def process_exited(self) -> None:
@@ -137,16 +138,25 @@ class ServerProcess(asyncio.SubprocessProtocol):
     def _end_stdout(self) -> None:
         if not self._stdout_over:
             self._stdout_over = True
-            self.stdout.feed_eof()
+            self._on_end()
 
     # for the transport
 
-    async def write(self, data: bytes) -> None:
-        """Raises BrokenPipeError when the child no longer listens."""
+    async def writable(self) -> None:
+        """Waits until the child has read enough. Raises BrokenPipeError when it no longer reads."""
         await self._writable.wait()
         if self._stdin is None or self._stdin.is_closing():
             raise BrokenPipeError
-        self._stdin.write(data)
+
+    def write(self, data: bytes) -> None:
+        """Never waits; after `writable` it adds little to what the child has not read yet."""
+        if self._stdin is not None and not self._stdin.is_closing():
+            self._stdin.write(data)
+
+    @property
+    def unread(self) -> int:
+        """Bytes that the child has not taken yet."""
+        return self._stdin.get_write_buffer_size() if self._stdin is not None else 0
 
     async def close(self) -> None:
         """End of input, then SIGTERM, then SIGKILL, two seconds apart; the whole group, no matter what is left of it."""
@@ -161,9 +171,12 @@ class ServerProcess(asyncio.SubprocessProtocol):
         if self._transport is not None:
             self._transport.close()
 
-    async def kill(self, verdict: str) -> None:
+    def kill_now(self, verdict: str) -> None:
         self._verdict = self._verdict or verdict
         self._signal_group(signal.SIGKILL)
+
+    async def kill(self, verdict: str) -> None:
+        self.kill_now(verdict)
         if not await self._exits_within(GRACE):
             _log.error("mcp_server_cannot_be_killed", extra={"details": {"pid": self._pid}})
 
@@ -195,14 +208,14 @@ def _exit_sentence(code: int | None) -> str:
 
 
 async def launch(
-    name: str, command: str, args: tuple[str, ...], *, env: Mapping[str, str], cwd: Path | None
-) -> ServerProcess:
-    """Starts a child. Raises OSError with a sentence when it cannot be started."""
+    process: ServerProcess, command: str, args: tuple[str, ...], *, env: Mapping[str, str], cwd: Path | None
+) -> None:
+    """Starts the child of `process`. Raises OSError with a sentence when it cannot be started."""
     environment = child_environment(env)
     found = find_command(command, cwd, environment.get("PATH", os.defpath))
     launcher = [sys.executable, "-I", "-S", stdio_launcher.__file__, str(os.getpid())]
-    _, process = await asyncio.get_running_loop().subprocess_exec(
-        lambda: ServerProcess(name),
+    await asyncio.get_running_loop().subprocess_exec(
+        lambda: process,
         *launcher,
         str(found),  # as argv[0] too: a Python finds its virtual environment by it
         *args,
@@ -210,4 +223,3 @@ async def launch(
         cwd=cwd,
         start_new_session=True,
     )
-    return process

@@ -112,12 +112,29 @@ def raw(arguments: dict, call: int) -> None:
     write(arguments["bytes"].replace("ID", str(call)).encode("latin-1"))
 
 
+def report_progress(call: int, params: dict) -> None:
+    token = params["_meta"]["progressToken"]
+    for number in range(params["arguments"]["reports"]):
+        report = {"progressToken": token, "progress": number, "total": 100, "message": f"row {number}\x1b[2J"}
+        send({"method": "notifications/progress", "params": report})
+    for odd in (
+        {"progressToken": token, "progress": "much"},
+        {"progressToken": 99, "progress": 1},
+        {"progress": 1},
+        {},
+    ):
+        send({"method": "notifications/progress", "params": odd})
+    text(call, "done")
+
+
 def no_answer(_call: int, _arguments: dict) -> None:
     return
 
 
 TOOLS = {
     "echo": lambda call, a: text(call, json.dumps(a, ensure_ascii=False)),
+    "meta": no_answer,  # answered by `answer`, which sees more than the arguments
+    "progress": no_answer,
     "pid": lambda call, a: text(call, str(os.getpid())),
     "environment": lambda call, a: text(call, json.dumps(dict(os.environ))),
     "cwd": lambda call, a: text(call, os.getcwd()),  # noqa: PTH109  see above
@@ -177,6 +194,10 @@ def answer(message: dict) -> None:
         send({"id": call, "result": {"protocolVersion": version, "capabilities": {"tools": {}}, "serverInfo": info}})
     elif method == "tools/list":
         send({"id": call, "result": {"tools": listing()}})
+    elif method == "tools/call" and params["name"] == "meta":
+        text(call, json.dumps(params.get("_meta")))
+    elif method == "tools/call" and params["name"] == "progress":
+        report_progress(call, params)
     elif method == "tools/call":
         TOOLS.get(params["name"], TOOLS["echo"])(call, params.get("arguments") or {})
 

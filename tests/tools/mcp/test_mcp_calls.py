@@ -14,8 +14,8 @@ from tests.tools.mcp.rogue_client import until
 
 async def test_a_call_reaches_the_tool_and_its_text_comes_back(rogue):
     server = await rogue()
-    result = await server.call("echo", {"title": "Käse", "half": "a\ud800b"})
-    assert json.loads(result.text) == {"title": "Käse", "half": "a\ufffdb"}
+    result = await server.call("echo", {"title": "Käse", "bound": "\x00 stays"})
+    assert json.loads(result.text) == {"title": "Käse", "bound": "\x00 stays"}
     assert not result.failed
 
 
@@ -247,13 +247,62 @@ async def test_deep_json_harms_nobody(rogue, depth, words):
 
 
 @pytest.mark.req("B20")
-async def test_arguments_that_are_too_deep_never_leave(rogue):
+@pytest.mark.parametrize("odd", ["deep", "half a surrogate pair", "no JSON"])
+async def test_arguments_that_cannot_be_written_never_leave(rogue, odd):
     server = await rogue()
-    arguments: dict = {}
-    for _ in range(70):
+    arguments: dict = {"text": "\ud800" if odd.startswith("half") else object() if odd == "no JSON" else ""}
+    for _ in range(100_000 if odd == "deep" else 0):
         arguments = {"deeper": arguments}
-    assert (await server.call("echo", arguments)).failed
+    result = await server.call("echo", arguments)
+    assert (result.failed, result.unsent, result.retryable) == (True, True, False)
+    assert "cannot be sent" in result.text
     assert not server.seen("tools/call echo .")
+    assert not (await server.call("echo")).failed
+
+
+@pytest.mark.req("B05")
+async def test_the_server_gets_the_call_id(rogue):
+    server = await rogue()
+    meta = json.loads((await server.call("meta", call_id="c1")).text)
+    assert meta["dev.holodeck/call-id"] == "c1"
+
+
+async def test_progress_is_an_activity_that_is_not_flooded(rogue):
+    server, emitted = await rogue(), []
+    result = await server.call("progress", {"reports": 5_000}, emit=emitted.append)
+    assert result.text == "done"
+    assert emitted[0].kind == "tool_progress"
+    assert emitted[0].content == {"tool": "progress", "progress": 0, "total": 100, "message": "row 0"}
+    assert len(emitted) < 500
+    assert all(event.message_id == emitted[0].message_id for event in emitted)
+
+
+@pytest.mark.req("B05")
+@pytest.mark.parametrize(
+    ("tool", "unsent"), [("crash", False), ("hang", False), ("segfault", False), ("close_stdin", False)]
+)
+async def test_a_call_that_may_have_taken_effect_is_marked_as_sent(rogue, tool, unsent):
+    server = await rogue(timeout=1)
+    result = await server.call(tool)
+    assert (result.failed, result.retryable, result.unsent) == (True, True, unsent)
+
+
+@pytest.mark.req("B05")
+async def test_a_call_that_waits_in_vain_for_its_turn_was_not_sent(rogue, monkeypatch):
+    server = await rogue(timeout=1)
+    monkeypatch.setattr(server.toolset, "_slots", asyncio.Semaphore(0))  # as if eight others did not return
+    result = await server.call("echo")
+    assert (result.failed, result.retryable, result.unsent) == (True, True, True)
+    assert "was not sent" in result.text
+    assert not server.seen("tools/call echo .")
+
+
+@pytest.mark.req("B05")
+async def test_a_call_on_a_server_that_is_gone_was_not_sent(rogue):
+    server = await rogue()
+    await server.toolset.close()
+    result = await server.call("echo")
+    assert (result.failed, result.unsent) == (True, True)
 
 
 @pytest.mark.req("B11")

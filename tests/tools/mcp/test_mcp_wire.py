@@ -165,8 +165,6 @@ def test_what_lenient_servers_send_is_understood(line, expected):
         b'{"jsonrpc":"2.0","id":1.5,"result":{}}',
         b'{"jsonrpc":"2.0","id":1,"result":{},"error":{"code":1,"message":""}}',
         b'{"jsonrpc":"2.0","id":1,"result":[]}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"n":"\\ud800"}}',
-        b'{"jsonrpc":"2.0","id":1,"result":{"n":NaN,"m":"\\ud800"}}',
         b'{"jsonrpc":"2.0","id":1,"result":{"n":' + b"[" * 100_000 + b"NaN" + b"]" * 100_000 + b"}}",
         b'{"jsonrpc":"2.0","id":1,"result":{"n":NaN,"m":' + b"[" * 100_000 + b"]" * 100_000 + b"}}",
         b"",
@@ -175,3 +173,20 @@ def test_what_lenient_servers_send_is_understood(line, expected):
 def test_what_is_no_message_is_refused(line):
     with pytest.raises(ValueError):  # noqa: PT011  msgspec's, json's and our own words for it
         wire.decode(line)
+
+
+@pytest.mark.req("B04")
+@pytest.mark.parametrize(
+    ("sent", "read"),
+    [
+        (rb"half \ud83d", "half \ufffd"),
+        (rb"\ude00 half", "\ufffd half"),
+        (rb"whole \ud83d\ude00", "whole \U0001f600"),
+        (rb"\\ud83d", "\\ud83d"),
+        (rb"\ud83d and \ud83d\ude00", "\ufffd and \U0001f600"),
+    ],
+)
+def test_half_a_surrogate_pair_is_mended_and_the_rest_kept(sent, read):
+    message = wire.decode(b'{"jsonrpc":"2.0","id":1,"result":{"n":NaN,"text":"%b"}}' % sent)
+    assert message.result == {"n": None, "text": read}
+    assert wire.decode(b'{"jsonrpc":"2.0","id":1,"result":{"text":"%b"}}' % sent).result == {"text": read}

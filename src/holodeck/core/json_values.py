@@ -1,0 +1,36 @@
+"""Plain JSON values: how deep they nest, and their texts made fit for UTF-8."""
+
+from collections.abc import Iterator
+from typing import Any
+
+from holodeck.core.text import clean
+
+MAX_DEPTH = 64
+
+
+def depth_exceeds(value: Any, limit: int) -> bool:
+    """Whether JSON is nested deeper than `limit`. Level by level, since recursion is what such JSON is after."""
+    level = [value]
+    for _ in range(limit + 1):
+        level = [child for node in level for child in _children(node)]
+        if not level:
+            return False
+    return True
+
+
+def _children(node: Any) -> Iterator[Any]:
+    if isinstance(node, dict):
+        yield from node.values()
+    elif isinstance(node, list | tuple):
+        yield from node
+
+
+def clean_json(value: Any) -> Any:
+    """The same JSON with every string fit for UTF-8. Only for values that `depth_exceeds` has let pass."""
+    if isinstance(value, str):
+        return clean(value)
+    if isinstance(value, dict):
+        return {clean(key): clean_json(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [clean_json(item) for item in value]
+    return value
