@@ -135,6 +135,21 @@ def test_a_tool_server_that_is_not_there_takes_the_others_with_it(tmp_path, comm
     assert children_in(tmp_path) == []
 
 
+def test_check_goes_on_after_a_tool_server_that_is_not_there(tmp_path):
+    (tmp_path / "agent.yaml").write_text(
+        START
+        + "tools:\n"
+        + "  - {name: todo, type: mcp, command: holodeck-todo, args: [--db, t.sqlite3], prefix: my_}\n"
+        + "  - {name: gone, type: mcp, command: no-such-server}\n"
+        + "  - {name: lost, type: mcp, command: nor-this}\n"
+    )
+    result = holodeck("check", folder=tmp_path)
+    assert result.code == 2
+    assert ["gone" in line for line in result.err.splitlines()] == [True, False]
+    assert ["lost" in line for line in result.err.splitlines()] == [False, True]
+    assert "my_list_todos" in result.out, "the tools of the others are listed"
+
+
 def children_in(folder: Path) -> list[str]:
     """Processes that still work in this folder."""
     processes = psutil.process_iter(["cwd", "cmdline"])

@@ -7,8 +7,9 @@ import pytest
 
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import StartError
-from holodeck.tools.catalogue import MAX_TOOLS, Catalogue
+from holodeck.tools.catalogue import MAX_TOOLS, Catalogue, Source
 from holodeck.tools.port import ToolContext
+from holodeck.tools.rules import ToolRules
 from tests.tools.recording import RecordingToolset
 
 CONTEXT = ToolContext(user_id="a")
@@ -57,6 +58,17 @@ async def test_when_one_cannot_start_nothing_is_left_behind():
     with pytest.raises(StartError, match="b: no such command"):
         await Catalogue.of(fine, failing, hanging).start()
     assert [each.log for each in (fine, failing, hanging)] == [["start", "close"]] * 3
+
+
+async def test_to_check_an_agent_every_toolset_is_tried():
+    fine = offering("a", "one")
+    broken = [offering(name, start_error=StartError(f"{name}: no such command")) for name in ("b", "c")]
+    rules = ToolRules(include=["one", "two"])
+    tools = Catalogue([Source(toolset=fine, rules=rules), *(Source(toolset=each) for each in broken)])
+    problems = await tools.start_each()
+    assert problems == ["b: no such command", "c: no such command", "a has no tool 'two'"]
+    assert names(tools) == ["one"]
+    assert fine.log == ["start"]
 
 
 async def test_all_are_closed_also_when_one_close_fails(caplog):

@@ -84,10 +84,10 @@ async def test_a_server_that_comes_later_is_checked_then(caplog):
     tools = selected(inner, include=["creat_todo"])
     await tools.start()
     with caplog.at_level(logging.WARNING):
-        assert tools.schemas() == []
+        assert list(tools.schemas()) == []
         inner.ready = True
         inner.offer(*(ToolSchema(name=name) for name in NAMES))
-        assert [tools.schemas() for _ in range(3)] == [[], [], []]
+        assert [list(tools.schemas()) for _ in range(3)] == [[], [], []]
     assert [record.message for record in caplog.records] == ["todo has no tool 'creat_todo'; did you mean create_todo?"]
 
 

@@ -56,10 +56,9 @@ async def connect(agent: Agent, report: "Report") -> int:
     try:
         reached = await asyncio.gather(
             report.attempt(f"the model {agent.model.name} answers", agent.model.check()),
-            report.attempt("the tools are there", agent.tools.start()),
+            report.attempt_tools(agent),
         )
-        if reached[1]:
-            report.tools(agent)
+        report.tools(agent)
     finally:
         await agent.close()
     return 0 if all(reached) else StartError.exit_code
@@ -89,9 +88,18 @@ class Report:
         self.good(what)
         return True
 
+    async def attempt_tools(self, agent: Agent) -> bool:
+        """Goes on after a server that cannot be started: a person wants to mend all of them at once."""
+        problems = await agent.catalogue.start_each()
+        for problem in problems:
+            self.bad(problem)
+        if not problems:
+            self.good("the tools are there")
+        return not problems
+
     def tools(self, agent: Agent) -> None:
         for health in agent.tools.health():
-            if not health.ready:  # it is not required, or the start would have failed
+            if not health.ready and not health.required:
                 self.note(f"! {health.name} is not there, which is allowed: {health.detail}")
         for tool in agent.tools.schemas():
             asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""

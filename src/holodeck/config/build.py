@@ -206,7 +206,7 @@ def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Sour
         url=tool.url,
         headers=tool.headers,
         timeout=tool.timeout,
-        start_timeout=tool.start_timeout,
+        start_timeout=tool.start_timeout or config.agent.mcp.start_timeout,
         required=tool.required,
         max_result_chars=tool.max_result_chars,
     )

@@ -19,7 +19,15 @@ from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.config.auth_schema import AuthSettings
 from holodeck.config.model_schema import ModelSettings, ShortText
 from holodeck.config.session_schema import SessionSettings
-from holodeck.config.tool_schema import Block, FilePath, FunctionToolSettings, Identifier, McpToolSettings, Url
+from holodeck.config.tool_schema import (
+    Block,
+    FilePath,
+    FunctionToolSettings,
+    Identifier,
+    McpDefaults,
+    McpToolSettings,
+    Url,
+)
 from holodeck.resilience.breaker import CircuitBreakerConfig
 
 AgentName = Annotated[str, StringConstraints(min_length=1, max_length=100, pattern=r"^[^\W_][\w .-]*$")]
@@ -286,6 +294,7 @@ class AgentFile(Block):
     )
     loop: AgentLoopConfig = Field(AgentLoopConfig(), description="When a run has done enough")
     tools: list[ToolSettings] = Field(default=[], max_length=128, description="What the agent can do")
+    mcp: McpDefaults = Field(McpDefaults(), description="Defaults of all MCP servers")
     sessions: SessionSettings = Field(SessionSettings(), description="Memory of conversations")
     server: ServerBlock = Field(ServerBlock(), description="Times and limits of the server")
     circuit_breakers: BreakersSettings = Field(

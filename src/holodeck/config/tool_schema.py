@@ -92,7 +92,9 @@ class McpToolSettings(ToolBlock):
         description="Tools that may be called again after a failure; default: those that the server marks as "
         "read-only or idempotent",
     )
-    start_timeout: Seconds = Field(10, description="Seconds for the server to come up")
+    start_timeout: Seconds | None = Field(
+        None, description="Seconds for the server to come up; default: mcp.start_timeout"
+    )
     required: bool = Field(True, description="Whether the agent is not ready without it")
     max_result_chars: int = Field(50_000, ge=100, le=1_000_000, description="Longest result the model is shown")
 
@@ -110,6 +112,12 @@ class McpToolSettings(ToolBlock):
             if value and getattr(self, needs) is None:
                 raise ValueError(f"{key} goes with {needs}, which is not there")
         return self
+
+
+class McpDefaults(Block):
+    """What holds for every MCP server that says nothing else."""
+
+    start_timeout: Seconds = Field(60, description="Seconds for a server to come up; npx and uvx download it first")
 
 
 class FunctionToolSettings(ToolBlock):

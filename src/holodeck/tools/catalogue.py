@@ -15,12 +15,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
+from itertools import islice
 from typing import Any
 
 import msgspec
 
 from holodeck.core.tools import ToolResult, ToolSchema
-from holodeck.errors import StartError
+from holodeck.errors import HoloDeckError, StartError
 from holodeck.resilience.breaker import CircuitBreakerConfig, Phase
 from holodeck.resilience.breakers import Breakers, Dependency
 from holodeck.tools.bound import BoundArguments, check_templates, declared_arguments, hide
@@ -127,6 +128,8 @@ class Catalogue:
         self._sources = tuple(sources)
         self._breakers = breakers or Breakers()
         self._rows: dict[str, ToolEntry] = {}
+        self._listed: Mapping[str, ToolEntry] = {}
+        self._schemas: Sequence[ToolSchema] = ()
         self._owners: dict[str, Source] = {}
         self._hidden: set[tuple[str, int]] = set()  # already logged
         self._servers = {  # kept here: the registry of breakers holds none alive
@@ -147,13 +150,28 @@ class Catalogue:
         starts = [asyncio.create_task(source.toolset.start()) for source in self._sources]
         try:
             await asyncio.gather(*starts, *(_load_check() for _ in self._sources[:1]))
-            self._take_names()
+            if problems := self._take_names():
+                raise StartError("; ".join(problems))  # noqa: TRY301  closed like any other start that failed
         except BaseException:
-            for task in starts:
-                task.cancel()
-            await asyncio.gather(*starts, return_exceptions=True)
+            await _cancel(starts)
             await self.close()
             raise
+
+    async def start_each(self) -> list[str]:
+        """Starts all toolsets and waits for every one: what is wrong, in sentences. The others stay started."""
+        starts = [asyncio.create_task(source.toolset.start()) for source in self._sources]
+        try:
+            outcomes = await asyncio.gather(*starts, return_exceptions=True)
+        except BaseException:
+            await _cancel(starts)
+            raise
+        problems = []
+        for outcome in outcomes:
+            if isinstance(outcome, HoloDeckError):
+                problems.append(outcome.message)
+            elif outcome is not None:
+                raise outcome
+        return [*problems, *self._take_names()]
 
     async def close(self) -> None:
         outcomes = await asyncio.gather(*(source.toolset.close() for source in self._sources), return_exceptions=True)
@@ -162,7 +180,11 @@ class Catalogue:
                 logger.error("%s could not be closed", source.label, exc_info=outcome)
 
     def schemas(self) -> Sequence[ToolSchema]:
-        return [entry.schema for entry in self.offered().values()]
+        """The same object until the offer changes, so that a catalogue inside another is folded once."""
+        offered = self.offered()
+        if offered is not self._listed:
+            self._listed, self._schemas = offered, tuple(entry.schema for entry in offered.values())
+        return self._schemas
 
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         entry = self.rows().get(name)
@@ -267,8 +289,8 @@ class Catalogue:
 
     # names
 
-    def _take_names(self) -> None:
-        """Gives every name its owner. Raises StartError for all mistakes at once."""
+    def _take_names(self) -> list[str]:
+        """Gives every name its owner; all mistakes at once, in sentences."""
         problems = [problem for source in self._sources for problem in source.problems()]
         owners: dict[str, Source] = {}
         for source in self._sources:
@@ -284,10 +306,9 @@ class Catalogue:
                     )
         if len(owners) > MAX_TOOLS:
             problems.append(f"there are {len(owners)} tools, at most {MAX_TOOLS} can be offered; choose with include")
-        if problems:
-            raise StartError("; ".join(problems))
-        self._owners = owners
+        self._owners = dict(islice(owners.items(), MAX_TOOLS))
         self._fold()
+        return problems
 
     def _hide(self, name: str, source: Source) -> None:
         if (name, id(source)) in self._hidden:
@@ -300,6 +321,12 @@ class Catalogue:
         elif not _NAME.fullmatch(name):
             why = "its name with the prefix is longer than 64 characters"
         logger.warning("tool_hidden: %s of %s is not offered: %s", name, source.label, why)
+
+
+async def _cancel(starts: Sequence[asyncio.Task[None]]) -> None:
+    for task in starts:
+        task.cancel()
+    await asyncio.gather(*starts, return_exceptions=True)
 
 
 async def _load_check() -> None:

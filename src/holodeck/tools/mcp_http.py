@@ -157,12 +157,11 @@ class _Guard(httpx2.AsyncBaseTransport):
         if refusal := _refusal(request, response):
             await response.aclose()
             return refusal
-        if "text/event-stream" in response.headers.get("content-type", "").lower():
-            return response  # the SDK bounds each event
+        is_stream = "text/event-stream" in response.headers.get("content-type", "").lower()
         return httpx2.Response(
             response.status_code,
-            headers=response.headers,
-            stream=_Bounded(response.stream, self._limit),
+            headers=[(name, value) for name, value in response.headers.items() if name != "content-length"],
+            stream=_Body(response.stream, self._limit, is_stream=is_stream),
             extensions=response.extensions,
         )
 
@@ -197,25 +196,36 @@ def _error(code: McpRefusal, message: str) -> httpx2.Response:
     return httpx2.Response(502, headers=headers, content=msgspec.json.encode(body))
 
 
-class _Bounded(httpx2.AsyncByteStream):
-    """A body that ends with the one kind of exception that the SDK answers a call with."""
+class _Body(httpx2.AsyncByteStream):
+    """A body, passed on line by line, whose texts are whole characters: half surrogate pairs are replaced.
 
-    def __init__(self, stream: httpx2.AsyncByteStream | httpx2.SyncByteStream, limit: int) -> None:
+    It ends with the one kind of exception that the SDK answers a call with, when the connection breaks or when it is
+    over the limit. Of an event stream the SDK bounds each event; a line over the limit is passed on as it comes.
+    """
+
+    def __init__(self, stream: httpx2.AsyncByteStream | httpx2.SyncByteStream, limit: int, *, is_stream: bool) -> None:
         if not isinstance(stream, httpx2.AsyncByteStream):
             raise TypeError("an asynchronous transport gives asynchronous bodies")
         self._stream = stream
         self._limit = limit
+        self._is_stream = is_stream
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        size = 0
+        size, line = 0, bytearray()
         try:
             async for chunk in self._stream:
                 size += len(chunk)
-                if size > self._limit:
+                if size > self._limit and not self._is_stream:
                     raise httpx2.StreamError(f"the answer is over {self._limit / 1_000_000:g} MB (too_large)")
-                yield chunk
+                line += chunk
+                end = len(line) if len(line) > self._limit else line.rfind(b"\n") + 1
+                if end:
+                    yield wire.mended(bytes(line[:end]))
+                    del line[:end]
         except httpx2.TransportError as error:
             raise httpx2.StreamError(f"the connection broke ({type(error).__name__})") from error
+        if line:
+            yield wire.mended(bytes(line))
 
     async def aclose(self) -> None:
         await self._stream.aclose()

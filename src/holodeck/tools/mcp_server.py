@@ -26,6 +26,7 @@ from holodeck.tools.mcp_settings import McpSettings
 from holodeck.tools.mcp_wire import CallResult, ListedTool, McpError
 
 MAX_PAUSE = 30.0
+OPTIONAL_WAIT = 10.0  # seconds that a start waits for a server that is not required
 RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
 PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next attempt
 
@@ -80,11 +81,16 @@ class McpServer:
     # what others ask for
 
     async def start(self) -> None:
-        """Returns when the first attempt is over. Raises StartError when it failed and the server is required."""
+        """Returns when the first attempt is over. Raises StartError when it failed and the server is required.
+
+        The start of an agent waits only a while for a server that it can do without; its tools come later.
+        """
         self._owner = asyncio.create_task(self._own(), name=f"mcp server {self._settings.name}")
         try:
-            while self.state is McpState.STARTING:
-                await self._changed.wait()
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(None if self._settings.required else OPTIONAL_WAIT):
+                    while self.state is McpState.STARTING:
+                        await self._changed.wait()
         except asyncio.CancelledError:
             await self.close()
             raise

@@ -26,7 +26,7 @@ class McpSettings:
     url: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # credentials are here
     timeout: float = 30.0
-    start_timeout: float = 10.0
+    start_timeout: float = 60.0  # npx and uvx download a server before they run it
     required: bool = False
     max_result_chars: int = MAX_RESULT_CHARS
     max_line_bytes: int = MAX_LINE_BYTES

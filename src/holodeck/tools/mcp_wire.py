@@ -13,8 +13,6 @@ from typing import Any, Literal, TypeVar
 import msgspec
 from msgspec import Struct, field
 
-from holodeck.core.json_values import clean_json
-
 OFFERED_VERSION = "2025-11-25"
 KNOWN_VERSIONS = frozenset({"2024-11-05", "2025-03-26", "2025-06-18", OFFERED_VERSION})
 
@@ -180,6 +178,9 @@ R = TypeVar("R", Message, Hello, ToolsPage, CallResult)
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _LENIENT = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]")
+_SURROGATES = re.compile(  # an escaped backslash and a whole pair are left as they are
+    rb"(\\\\|\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2})|\\u[dD][89a-fA-F][0-9a-fA-F]{2}"
+)
 
 _decoder = msgspec.json.Decoder(Message)
 _encode = msgspec.json.Encoder().encode
@@ -213,8 +214,13 @@ def _decode(line: bytes) -> Message:
         if not _LENIENT.search(line):
             raise
     # Not JSON, but what other languages write: NaN (Python's json module), half a surrogate pair (JavaScript's cut texts)
-    value = json.loads(line, parse_constant=lambda _: None)
-    return msgspec.convert(clean_json(value), Message)
+    value = json.loads(mended(line), parse_constant=lambda _: None)
+    return _decoder.decode(_encode(value))
+
+
+def mended(text: bytes) -> bytes:
+    """JSON text in which every half of a surrogate pair that stands alone is a replacement character."""
+    return _SURROGATES.sub(lambda match: match[0] if match[1] else rb"\ufffd", text) if b"\\u" in text else text
 
 
 def progress_of(params: Mapping[str, Any]) -> Progress | None:

@@ -27,6 +27,8 @@ TOOLS = [
     "hang",
     "garbage",
     "noisy",
+    "half_json",
+    "half_sse",
 ]
 
 
@@ -164,6 +166,11 @@ async def _noisy(writer: asyncio.StreamWriter, message: Any) -> bool:
     return await _send(writer, 200, SSE, b": hello\n\n" + _event(changed) + _event(_text(message, "after")), size=0)
 
 
+def _half(message: Any) -> bytes:
+    """What JavaScript writes of a text that was cut inside a character."""
+    return _text(message, "cut HERE and whole \U0001f98a").replace(b"HERE", rb"\ud83d")
+
+
 Trick = Callable[[asyncio.StreamWriter, Any], Awaitable[bool]]
 TRICKS: dict[str, Trick] = {
     "echo": _echo,
@@ -185,6 +192,8 @@ TRICKS: dict[str, Trick] = {
     "hang": _hang,
     "garbage": lambda writer, message: _send(writer, 200, JSON, b'{"jsonrpc": \xff'),
     "noisy": _noisy,
+    "half_json": lambda writer, message: _send(writer, 200, JSON, _half(message)),
+    "half_sse": lambda writer, message: _send(writer, 200, SSE, _event(_half(message)), size=0),
 }
 
 

@@ -166,6 +166,13 @@ async def test_streams_and_notifications_in_them_are_understood():
         await until(lambda: rogue.journal.count("POST tools/list") == 2)
 
 
+@pytest.mark.req("B04")
+@pytest.mark.parametrize("tool", ["half_json", "half_sse"])
+async def test_half_a_surrogate_pair_does_not_cost_the_whole_answer(tool):
+    async with rogue_http() as rogue, connected(rogue.url) as toolset:
+        assert (await call(toolset, tool)).text == "cut \ufffd and whole \U0001f98a"
+
+
 @pytest.mark.req("T13")
 @pytest.mark.parametrize(
     ("url", "words"),

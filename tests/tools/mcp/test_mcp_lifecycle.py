@@ -89,7 +89,7 @@ async def test_a_server_that_does_not_answer_in_time_is_given_up(tmp_path):
 
 @pytest.mark.req("B02")
 async def test_closing_does_not_wait_for_a_slow_start(tmp_path):
-    toolset = McpToolset(rogue_settings(tmp_path / "journal", "mute", start_timeout=60))
+    toolset = McpToolset(rogue_settings(tmp_path / "journal", "mute", start_timeout=60, required=True))
     start = asyncio.create_task(toolset.start())
     await until(lambda: "initialize" in (tmp_path / "journal").read_text())
     await toolset.close()
@@ -143,6 +143,7 @@ async def test_closing_ends_a_call_that_is_running(rogue):
 PARENT = """
 import asyncio, sys
 from pathlib import Path
+from holodeck.tools import mcp_server
 from holodeck.tools.mcp import McpSettings, McpToolset
 
 async def main():
@@ -282,3 +283,13 @@ def test_settings_need_a_command_or_a_url():
     with pytest.raises(ValueError, match="either a command or a url"):
         McpSettings(name="both", command="x", url="http://127.0.0.1")
     assert "hunter2" not in repr(McpSettings(name="a", url="http://127.0.0.1", headers={"authorization": "hunter2"}))
+
+
+async def test_a_start_waits_only_a_while_for_a_server_that_is_not_required(tmp_path, monkeypatch):
+    monkeypatch.setattr(mcp_server, "OPTIONAL_WAIT", 0.1)
+    toolset = McpToolset(rogue_settings(tmp_path / "journal", "mute", start_timeout=600))
+    await toolset.start()
+    assert toolset.schemas() == ()
+    (health,) = toolset.health()
+    assert (health.ready, health.detail) == (False, "starting")
+    await toolset.close()
