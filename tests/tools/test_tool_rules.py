@@ -199,3 +199,16 @@ async def test_all_mistakes_are_reported_at_once():
         "one and two both have a tool 'list_todos'",
         "give one of them a prefix, or exclude it in one",
     ]
+
+
+async def test_rules_that_several_toolsets_share_are_checked_together():
+    shared = ToolRules(approval={"a": A})
+    one, two = (RecordingToolset(ToolSchema(name=name), name=name) for name in "ab")
+    tools = Catalogue([Source(toolset=each, rules=shared) for each in (one, two)])
+    await tools.start()
+    assert {schema.name: schema.approval for schema in tools.schemas()} == {"a": A, "b": N}
+
+    shared = ToolRules(approval={"c": A})
+    with pytest.raises(StartError) as caught:
+        await Catalogue([Source(toolset=each, rules=shared) for each in (one, two)]).start()
+    assert caught.value.message == "a has no tool 'c'"

@@ -61,12 +61,17 @@ class Source:
     def ready(self) -> bool:
         return all(state.ready for state in self.toolset.health())
 
-    def problems(self) -> list[str]:
-        """Names in the agent file that fit no tool, once the toolset's own names are known; each is reported once."""
-        if self.names_checked or not self.ready():
+    def problems(self, sources: Sequence["Source"]) -> list[str]:
+        """Names in the rules that fit no tool, once the toolsets' own names are known; each is reported once.
+
+        Sources that share one rules object are checked together: a name has to fit a tool of one of them.
+        """
+        together = [source for source in sources if source.rules is self.rules]
+        if self.names_checked or not all(source.ready() for source in together):
             return []
-        self.names_checked = True
-        listing = self.toolset.schemas()
+        for source in together:
+            source.names_checked = True
+        listing = [schema for source in together for schema in source.toolset.schemas()]
         taken = {name for schema in listing for name in declared_arguments(schema.parameters)}
         idle = [name for name in self.rules.bind if name not in taken]
         return [
@@ -238,7 +243,7 @@ class Catalogue:
     def _fold(self) -> None:
         rows: dict[str, ToolEntry] = {}
         for source in self._sources:
-            for problem in source.problems():  # of a server that was not there at the start
+            for problem in source.problems(self._sources):  # of a server that was not there at the start
                 logger.warning("%s", problem)
             for entry in self._entries_of(source):
                 name = entry.schema.name
@@ -291,7 +296,7 @@ class Catalogue:
 
     def _take_names(self) -> list[str]:
         """Gives every name its owner; all mistakes at once, in sentences."""
-        problems = [problem for source in self._sources for problem in source.problems()]
+        problems = [problem for source in self._sources for problem in source.problems(self._sources)]
         owners: dict[str, Source] = {}
         for source in self._sources:
             for entry in self._entries_of(source):

@@ -187,7 +187,7 @@ TRICKS: dict[str, Trick] = {
     "big_json": lambda writer, message: _send(writer, 200, JSON, _text(message, "x" * 5_000_000)),
     "big_event": lambda writer, message: _send(writer, 200, SSE, _event(_text(message, "x" * 5_000_000)), size=0),
     "zipped": lambda writer, message: _send(
-        writer, 200, JSON, gzip.compress(_text(message, "x" * 50_000_000), 1), "content-encoding: gzip"
+        writer, 200, JSON, gzip.compress(_text(message, "x" * 5_000_000), 1), "content-encoding: gzip"
     ),
     "hang": _hang,
     "garbage": lambda writer, message: _send(writer, 200, JSON, b'{"jsonrpc": \xff'),

@@ -20,7 +20,7 @@ from tests.tools.mcp.rogue_http import rogue_http
 
 @asynccontextmanager
 async def connected(url: str, **changes: Any) -> AsyncIterator[McpToolset]:
-    toolset = McpToolset(McpSettings(**{"name": "web", "url": url, "timeout": 5.0, "required": True, **changes}))
+    toolset = McpToolset(McpSettings(**{"name": "web", "url": url, "timeout": 30.0, "required": True, **changes}))
     await toolset.start()
     try:
         yield toolset
@@ -145,7 +145,7 @@ async def test_a_server_that_goes_away_and_comes_back(monkeypatch):
     monkeypatch.setattr(mcp_server, "pause_before_attempt", lambda *_, **__: 0.05)
     port = free_port()
     async with rogue_http(port=port) as rogue:
-        toolset = McpToolset(McpSettings(name="web", url=rogue.url, timeout=5.0))
+        toolset = McpToolset(McpSettings(name="web", url=rogue.url, timeout=30.0))
         await toolset.start()
     try:
         await call(toolset, "echo")  # finds the connection dead, or nobody there
