@@ -350,3 +350,18 @@ async def test_what_became_of_the_files_is_told_first():
     await scene.play("see file", files=[note])
     told = scene.story[1]
     assert (told.name, told.value[0]["characters"]) == ("holodeck.files", 12)
+
+
+async def test_a_call_that_was_stopped_has_its_true_duration():
+    scene = Scene(calls(("stuck", "{}")), says("done"), iteration_timeout=0.2)
+    (execution,) = (await scene.play("go")).executions
+    assert execution.status == "failed"
+    assert execution.execution_time > 0
+
+
+async def test_an_execution_can_be_printed():
+    async def paints(arguments, context):
+        return ToolResult(content="\x1b[31mred\x1b[0m\x07 text")
+
+    response = await Scene(calls(("paints", "{}")), says("done"), tools=PlainTools(paints=paints)).play("go")
+    assert response.executions[0].result == "red text"

@@ -61,3 +61,9 @@ def test_a_price_is_that_of_a_million_tokens(price, cost):
 def test_more_cached_than_read_is_not_paid_back():
     usage = TokenUsage(prompt_tokens=10, completion_tokens=0, cached_tokens=50)
     assert Price(input=1_000_000, output=0, cached=1).of(usage) == pytest.approx(10 / 1_000_000)
+
+
+@pytest.mark.parametrize("counts", [(-1, 0), (0, -1)])
+def test_counts_are_never_negative(counts):
+    with pytest.raises(ValueError, match="cannot be negative"):
+        TokenUsage(prompt_tokens=counts[0], completion_tokens=counts[1])

@@ -27,6 +27,7 @@ from holodeck.core.messages import (
     ToolMessage,
     text_of,
 )
+from holodeck.core.text import terminal_safe
 from holodeck.core.tools import Approval, ToolExecution, ToolResult, ToolSchema, ToolStatus, arguments_shown
 from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.catalogue import Catalogue, ToolEntry, entry_of
@@ -48,6 +49,7 @@ class Batch:
     approvals: list[ToolCall] = field(default_factory=list)
     on_client: list[ToolCall] = field(default_factory=list)
     all_unusable: bool = False  # every call was refused because of its arguments
+    begun: dict[str, float] = field(default_factory=dict)  # call id → when it was made, on the monotonic clock
 
     @property
     def waits(self) -> bool:
@@ -136,8 +138,9 @@ class ToolRunner:
         return read_arguments(call.arguments, entry.schema, entry.bound)
 
     def answer(self, batch: Batch, call: ToolCall, result: ToolResult) -> None:
-        """Gives a call a result without carrying it out."""
-        self._finish(batch, call, {}, result, 0.0)
+        """Gives a call a result that its tool did not: it was not carried out, or it was stopped."""
+        begun = batch.begun.get(call.id)
+        self._finish(batch, call, {}, result, 0.0 if begun is None else time.monotonic() - begun)
 
     def take(self, batch: Batch, result: ToolMessage) -> None:
         """A result that the client brought: its words together as long as any other's may be, then its media."""
@@ -180,7 +183,7 @@ class ToolRunner:
         self, batch: Batch, call: ToolCall, arguments: dict[str, Any], entry: ToolEntry, begun: tuple[str, ...]
     ) -> None:
         context = replace(self.context, call_id=call.id, shorten=partial(self.kept.shorten, call.id))
-        started = time.monotonic()
+        started = batch.begun[call.id] = time.monotonic()
         result = ToolResult.failure("not tried")
         for _attempt in range(self.attempts):
             result = await _call(entry, arguments, context)
@@ -198,15 +201,16 @@ class ToolRunner:
             content = self.kept.shorten(call.id, content, self.max_characters)
         message = ToolMessage(call_id=call.id, name=call.name, content=content, failed=result.failed)
         batch.results[call.id] = message
+        shown = terminal_safe(text_of(content))  # programs print it
         self.executions.append(
             ToolExecution(
                 call_id=call.id,
                 tool_name=call.name,
                 parameters=arguments or arguments_shown(call.arguments),
                 status=ToolStatus.FAILED if result.failed else ToolStatus.SUCCESS,
-                result=None if result.failed else result.text,
+                result=None if result.failed else shown,
                 execution_time=seconds,
-                error_message=(result.text or "failed") if result.failed else None,
+                error_message=(shown or "failed") if result.failed else None,
             )
         )
         self.emitter.tool_finished(message, seconds)

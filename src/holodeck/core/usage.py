@@ -15,6 +15,10 @@ class TokenUsage(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     cache_write_tokens: int | None = None  # part of the prompt: what the provider put into its cache
     cost: float | None = None  # in the currency of the price, or of the gateway that reported it
 
+    def __post_init__(self) -> None:
+        if self.prompt_tokens < 0 or self.completion_tokens < 0:
+            raise ValueError("token counts cannot be negative")
+
     @property
     def total_tokens(self) -> int:
         return self.prompt_tokens + self.completion_tokens

@@ -45,8 +45,10 @@ class ChatContext:
     warned: bool = False
 
     def change_session(self, session: ChatSession) -> None:
+        """Ends the session, saves it as ended, and goes on with another."""
         if self.session.state is not SessionState.TERMINATED:
             self.session.become(SessionState.TERMINATED)
+        self.keep()
         session.become(SessionState.ACTIVE)
         self.session, self.warned = session, False
 

@@ -58,7 +58,6 @@ async def _help(talk: ChatContext, _argument: str) -> Outcome:
 
 
 async def _clear(talk: ChatContext, _argument: str) -> Outcome:
-    talk.keep()
     talk.change_session(ChatSession(agent_name=talk.session.agent_name))
     talk.say(talk.paint.dim("A new conversation."))
     return None
