@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata
-from holodeck.core.grammar import TABLE, Action, check
+from holodeck.core.grammar import TABLE, check
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.runs.middleware import FAMILIES, Chain, Stage, annotate, hide, hide_tools, log, own, throttle
 from holodeck.wires.agui.encode_sse import SseEncoder
@@ -218,30 +218,109 @@ def censor(event: e.Event) -> e.Event:
     return event
 
 
+def raises(event: e.Event) -> e.Event:
+    raise OSError("no such file")
+
+
+async def waits(event: e.Event) -> e.Event:
+    return event
+
+
+def nonsense(event: e.Event) -> Any:
+    return ["no event", 7]
+
+
 @pytest.mark.req("SRV-21")
 @pytest.mark.parametrize(
-    ("function", "ignored"),
+    ("function", "reported"),
     [
-        (shout, set()),
-        (explain, set()),
-        (censor, set()),
-        (drop, {a for a in Action if a not in {Action.NOTE, Action.CONTINUE}}),
-        (double, {a for a in Action if a not in {Action.NOTE, Action.CONTINUE}}),
-        (rename, {Action.CONTINUE}),
-        (late, {Action.END}),
-        (early, {Action.BEGIN}),
-        (foreign, set(Action)),
+        (shout, False),
+        (explain, False),
+        (censor, False),
+        (drop, False),
+        (double, True),
+        (rename, True),
+        (late, True),
+        (early, True),
+        (foreign, True),
+        (raises, True),
+        (waits, True),
+        (nonsense, True),
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_an_own_function_cannot_break_the_story(function: Any, ignored: set[Action]) -> None:
+def test_an_own_function_cannot_break_the_story(function: Any, *, reported: bool) -> None:
     said: list[str] = []
     story = [STARTED, *NAMED["notes"][1:-1], *STORY[1:]]
-    told = shown(own(function, said.append), story)
-    check(told)
-    kinds = {TABLE[kind][0] for kind in TABLE for line in said if f" {kind.__name__} was ignored" in line}
-    assert kinds == ignored & {TABLE[type(event)][0] for event in story}
-    assert all(function.__name__ in line for line in said)
+    check(shown(own(function, said.append), story))
+    assert bool(said) is reported
+
+
+def only_weather(event: e.Event) -> e.Event | None:
+    """The document's own filter: calls of tools outside an allow list are dropped."""
+    return None if isinstance(event, e.ToolCallStarted) and event.name != "get_weather" else event
+
+
+CALLS = [
+    STARTED,
+    *step(
+        *text("m1", "Let me see."),
+        *call("c1", "delete_all", '{"secret": 1}'),
+        *call("c2", "get_weather", "{}"),
+        e.ToolFinished("c1", "delete_all", "t1", "secret result"),
+        e.ToolFinished("c2", "get_weather", "t2", "4 degrees"),
+    ),
+    e.MessagesReplaced(
+        (
+            AssistantMessage(
+                id="m0",
+                content="",
+                tool_calls=(
+                    ToolCall(id="old", name="delete_all", arguments='{"secret": 0}'),
+                    ToolCall(id="c1", name="delete_all", arguments='{"secret": 1}'),
+                    ToolCall(id="c2", name="get_weather", arguments="{}"),
+                ),
+            ),
+            ToolMessage(call_id="old", name="delete_all", content="secret result"),
+            ToolMessage(call_id="c1", name="delete_all", content="secret result"),
+            ToolMessage(call_id="c2", name="get_weather", content="4 degrees"),
+        )
+    ),
+    finished(),
+]
+
+
+@pytest.mark.req("SRV-21")
+@pytest.mark.parametrize("stage", ["own", "own after annotate", "only"])
+def test_an_allow_list_shows_nothing_of_other_tools(stage: str) -> None:
+    stages = {
+        "own": [own(only_weather, pytest.fail)],
+        "own after annotate": [annotate({"a": 1}), own(only_weather, pytest.fail)],
+        "only": [hide_tools(only=["get_weather"])],
+    }[stage]
+    told = [event for _, event in Chain(stages)((n, event) for n, event in enumerate(CALLS))]
+    assert "delete_all" not in str(told)
+    assert "secret" not in str(told)
+    assert str(told).count("4 degrees") == 2
+    check([bare(event) for event in told])
+
+
+@pytest.mark.req("SRV-21")
+def test_a_result_of_an_earlier_runs_call_is_hidden_too() -> None:
+    resumed = [STARTED, e.ToolFinished("old", "delete_all", "t", "secret"), *step(*text("m", "ok")), finished()]
+    assert "secret" not in str(shown(own(only_weather, pytest.fail), resumed))
+
+
+@pytest.mark.req("SRV-21")
+def test_a_filter_that_fails_shows_nothing_of_what_it_failed_at() -> None:
+    def fails_at_calls(event: e.Event) -> e.Event:
+        if isinstance(event, e.ToolCallStarted | e.ToolFinished):
+            raise KeyError(event.name)
+        return event
+
+    told = str(shown(own(fails_at_calls, [].append), CALLS))
+    assert "secret" not in told
+    assert "Let me see." in told
 
 
 def test_an_own_function_can_change_what_is_said() -> None:

@@ -301,7 +301,7 @@ def _stages(config: LoadedConfig, number: int, settings: Middleware) -> Callable
         case LogMiddleware():
             return lambda: [stages.log(_log_event, deltas=settings.deltas)]
         case FilterMiddleware():
-            return lambda: [stages.hide(settings.hide), stages.hide_tools(settings.tools)]
+            return lambda: [stages.hide(settings.hide), stages.hide_tools(settings.tools, settings.only)]
         case AnnotateMiddleware():
             families = stages.FAMILIES if settings.on is None else settings.on
             return lambda: [stages.annotate(settings.metadata, families)]

@@ -222,6 +222,9 @@ class FilterMiddleware(Block):
 
     type: Literal["filter"]
     tools: list[Identifier] = Field(default=[], max_length=128, description="Tools whose calls are hidden")
+    only: list[Identifier] | None = Field(
+        None, max_length=128, description="Tools whose calls are shown; all others are hidden, also those added later"
+    )
     hide: list[Family] = Field(default=[], max_length=9, description="Kinds of events that are hidden, e.g. reasoning")
 
 

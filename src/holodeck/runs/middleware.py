@@ -8,6 +8,7 @@ A chain never breaks the grammar. So filters remove whole parts, and a user's fu
 and notes, but neither remove nor move the frame around them.
 """
 
+import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
@@ -15,14 +16,16 @@ import msgspec
 
 from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata, bare
-from holodeck.core.grammar import TABLE, Action
-from holodeck.core.messages import AssistantMessage, Message, ToolMessage
+from holodeck.core.grammar import TABLE, Action, Part
+from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage
 
 Numbered: TypeAlias = tuple[int | None, e.Event]
 Batch: TypeAlias = Iterable[Numbered]
 Stage: TypeAlias = Callable[[Batch], Batch]
 Own: TypeAlias = Callable[[e.Event], "e.Event | Iterable[e.Event] | None"]
 Report: TypeAlias = Callable[[str], None]
+
+LEFT_OUT = "[left out]"
 
 FAMILIES: Mapping[str, frozenset[type[e.Event]]] = {
     "reasoning": frozenset({e.ReasoningStarted, e.ReasoningAdded, e.ReasoningEnded}),
@@ -109,17 +112,19 @@ def _without(families: frozenset[str], messages: Iterable[Message]) -> Iterator[
             yield shown
 
 
-def hide_tools(names: Iterable[str]) -> Stage:
+def hide_tools(names: Iterable[str] = (), only: Iterable[str] | None = None) -> Stage:
     """Drops the calls of some tools: start, arguments, end and result, also from snapshots of the conversation.
 
-    The approval of such a call is still asked for: a person cannot approve what is not shown.
+    With `only`, the calls of all other tools too: a tool that a server adds later stays hidden. A question whether a
+    hidden tool may run is still asked: nobody can approve what is not shown.
     """
-    return _HiddenTools(frozenset(names))
+    hidden, shown = frozenset(names), None if only is None else frozenset(only)
+    return _HiddenTools(lambda name: name in hidden or (shown is not None and name not in shown))
 
 
 class _HiddenTools:
-    def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
+    def __init__(self, hides: Callable[[str], bool]) -> None:
+        self._hides = hides
         self._calls: set[str] = set()
 
     def __call__(self, batch: Batch) -> Iterator[Numbered]:
@@ -130,26 +135,27 @@ class _HiddenTools:
 
     def _shown(self, event: e.Event) -> e.Event | None:
         plain = bare(event)
-        if isinstance(plain, e.ToolCallStarted | e.ToolFinished) and plain.name in self._names:
+        if isinstance(plain, e.ToolCallStarted | e.ToolFinished) and self._hides(plain.name):
             self._calls.add(plain.call_id)
         if isinstance(plain, e.ToolCallStarted | e.ToolArgumentsAdded | e.ToolCallEnded | e.ToolFinished):
             return None if plain.call_id in self._calls else event
         if isinstance(plain, e.MessagesReplaced):
-            return _rewrapped(
-                event, msgspec.structs.replace(plain, messages=tuple(self._without_calls(plain.messages)))
-            )
+            left = _without_calls(plain.messages, lambda call, _: call.id in self._calls or self._hides(call.name))
+            return _rewrapped(event, msgspec.structs.replace(plain, messages=tuple(left)))
         return event
 
-    def _without_calls(self, messages: tuple[Message, ...]) -> Iterator[Message]:
-        hidden = set(self._calls)
-        for message in messages:
-            if isinstance(message, AssistantMessage):
-                hidden.update(call.id for call in message.tool_calls if call.name in self._names)
-                kept = tuple(call for call in message.tool_calls if call.id not in hidden)
-                if message.content or kept or not message.tool_calls:
-                    yield msgspec.structs.replace(message, tool_calls=kept)
-            elif not isinstance(message, ToolMessage) or message.call_id not in hidden:
-                yield message
+
+def _without_calls(messages: Iterable[Message], hides: Callable[[ToolCall, str], bool]) -> Iterator[Message]:
+    """The messages without some calls and their results; `hides` gets a call and the id of its message."""
+    hidden: set[str] = set()
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            hidden.update(call.id for call in message.tool_calls if hides(call, message.id))
+            kept = tuple(call for call in message.tool_calls if call.id not in hidden)
+            if message.content or kept or not message.tool_calls:
+                yield msgspec.structs.replace(message, tool_calls=kept)
+        elif not isinstance(message, ToolMessage) or message.call_id not in hidden:
+            yield message
 
 
 def throttle(limit: int = 2000) -> Stage:
@@ -194,31 +200,94 @@ def annotate(metadata: Mapping[str, Any], families: Iterable[str] = FAMILIES) ->
 
 
 def own(function: Own, report: Report) -> Stage:
-    """A user's function as a stage: it returns an event, several, or None to drop it.
+    """A user's function as a stage. It gets an event and returns an event, several, or None to drop it.
 
-    If its result would break the grammar, the event passes unchanged and `report` is called.
+    None for the start of a text, a reasoning or a call drops the whole part; of a call also its result, and the call in
+    snapshots of the conversation. The function may be a filter, so it fails closed: if it raises, is async, or returns
+    what would break the grammar, the event is dropped like one that it returned None for, and `report` is called.
     """
-    name = getattr(function, "__qualname__", repr(function))
+    return _Own(function, report)
 
-    def stage(batch: Batch) -> Iterator[Numbered]:
+
+class _Own:
+    def __init__(self, function: Own, report: Report) -> None:
+        self._function, self._report = function, report
+        self._name = getattr(function, "__qualname__", repr(function))
+        self._dropped: set[tuple[Part, str]] = set()
+        self._seen: set[str] = set()  # calls that were started in this stream
+
+    def __call__(self, batch: Batch) -> Iterator[Numbered]:
         for n, event in batch:
-            answer = _answer(function(event))
-            if not _fits(event, answer):
-                report(
-                    f"middleware {name}: its answer to {type(bare(event)).__name__} was ignored, it breaks the grammar"
-                )
-                answer = (event,)
+            answer = self._answered(event)
             last = len(answer) - 1
             for i, each in enumerate(answer):
-                yield (n if i == last else None), each  # who comes back after half of an answer gets all of it again
+                yield (n if i == last else None), each  # a reader that resumes after half of an answer gets all of it
 
-    return stage
+    def _answered(self, event: e.Event) -> tuple[e.Event, ...]:
+        plain = bare(event)
+        action, part, key = TABLE[type(plain)]
+        place = None if part is None or key is None or part is Part.STEP else (part, key(plain))
+        if isinstance(plain, e.ToolCallStarted):
+            self._seen.add(plain.call_id)
+        elif isinstance(plain, e.ToolFinished) and plain.call_id not in self._seen:  # a call of the run before
+            self._hides(ToolCall(id=plain.call_id, name=plain.name, arguments=""), "")
+        if place in self._dropped:
+            return ()
+        if isinstance(plain, e.MessagesReplaced):
+            event = _rewrapped(
+                event, msgspec.structs.replace(plain, messages=tuple(_without_calls(plain.messages, self._hides)))
+            )
+        answer = self._asked(event)
+        if answer and _fits(event, answer):
+            return answer
+        if answer:
+            self._report(
+                f"middleware {self._name}: its answer to {type(plain).__name__} breaks the grammar; it was dropped"
+            )
+        if action is Action.OPEN and place is not None:
+            self._dropped.add(place)
+            return ()
+        return () if action in {Action.NOTE, Action.CONTINUE} else (_emptied(event),)
+
+    def _asked(self, event: e.Event) -> tuple[e.Event, ...]:
+        """What the function makes of an event, in the event's own wrapper. Nothing if it fails."""
+        plain = bare(event)
+        try:
+            answer = _answer(self._function(plain))
+        except Exception as error:  # noqa: BLE001  a user's own code; what it does must not end the stream
+            self._report(f"middleware {self._name} failed at {type(plain).__name__}, which was dropped: {error!r}")
+            return ()
+        return tuple(_rewrapped(event, each) if _place(each) == _place(event) else each for each in answer)
+
+    def _hides(self, call: ToolCall, message_id: str) -> bool:
+        """Whether the function drops this call, asked as if it started now."""
+        place = (Part.CALL, call.id)
+        if call.id not in self._seen:
+            self._seen.add(call.id)
+            if not self._asked(e.ToolCallStarted(call.id, call.name, message_id)):
+                self._dropped.add(place)
+        return place in self._dropped
 
 
-def _answer(answer: e.Event | Iterable[e.Event] | None) -> tuple[e.Event, ...]:
+def _emptied(event: e.Event) -> e.Event:
+    """A frame that has to stay: without what it holds, if that is a tool's result."""
+    plain = bare(event)
+    if not isinstance(plain, e.ToolFinished):
+        return event
+    return _rewrapped(event, msgspec.structs.replace(plain, content=LEFT_OUT))
+
+
+def _answer(answer: Any) -> tuple[e.Event, ...]:
     if answer is None:
         return ()
-    return (answer,) if isinstance(answer, e.Event) else tuple(answer)
+    if inspect.isawaitable(answer):
+        if inspect.iscoroutine(answer):
+            answer.close()
+        raise TypeError("it is async; write a plain function")
+    made = (answer,) if isinstance(answer, e.Event) else tuple(answer)
+    if not all(isinstance(each, e.Event) for each in made):
+        raise TypeError("it returned something that is no event")
+    return made
 
 
 def _fits(event: e.Event, answer: tuple[e.Event, ...]) -> bool:
