@@ -21,6 +21,7 @@ from holodeck.agent.agent import Agent as AgentDefinition
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.agent.structured_output import OutputType
 from holodeck.config.build import build_agent, build_files, build_run_settings
+from holodeck.config.build_stores import build_memory
 from holodeck.config.load import LoadedConfig, config_of, load_config, with_model
 from holodeck.core.events import Event, Interrupt, Outcome, RunFailed, RunFinished
 from holodeck.core.ids import new_ulid
@@ -34,7 +35,6 @@ from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload
 from holodeck.models.port import Model
 from holodeck.runs.runs import Run, Runs
-from holodeck.sessions.memory import MemorySessionStore
 from holodeck.sessions.port import SessionStore
 from holodeck.tools.binding import Tool, sources_of
 from holodeck.tools.catalogue import Source
@@ -131,7 +131,7 @@ class Agent:
         self._definition = build_agent(self._config, model=own, tools=_sources(tools, approve))
         if output is not None:
             self._definition = replace(self._definition, output=output)
-        self._store = store or MemorySessionStore(config.agent.sessions.ttl_seconds)
+        self._store = store or build_memory(config)
         self._runs = Runs(self._definition, self._store, build_run_settings(config))
         self._started = False
         self._portal: _Portal | None = None

@@ -7,10 +7,10 @@ from holodeck.config.build import (
     build_chain,
     build_instructions,
     build_run_settings,
-    build_sessions,
     build_tools,
 )
 from holodeck.config.build_model import build_model
+from holodeck.config.build_stores import build_memory, build_stores
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.core import events as e
 from holodeck.core.messages import UserMessage
@@ -207,7 +207,19 @@ def test_sessions_and_runs_follow_the_file(loaded):
         DEMO + "sessions: {busy: reject, ttl_seconds: 60}\nserver: {runs: {detach_grace: 1, replay_window: 2}}\n"
     )
     assert build_run_settings(config) == RunSettings(detach_grace=1, replay_window=2, when_busy=WhenBusy.REJECT)
-    assert build_sessions(config)._ttl == 60
+    assert build_memory(config)._ttl == 60
+    assert build_stores(config).sessions._ttl == 60
+
+
+def test_a_server_keeps_its_sessions_in_a_file_beside_the_agent_unless_it_says_otherwise(loaded, tmp_path):
+    config = loaded(DEMO)
+    stores = build_stores(config)
+    assert stores.sessions.file.path == config.folder / ".holodeck" / "sessions.db"
+    assert (stores.sessions._ttl, stores.runs is None) == (30 * 24 * 3600, False)
+    elsewhere = loaded(DEMO + f"sessions: {{path: {tmp_path}/mine.db}}\n")
+    assert build_stores(elsewhere).sessions.file.path == tmp_path / "mine.db"
+    memory = build_stores(loaded(DEMO + "sessions: {store: memory}\n"))
+    assert (type(memory.sessions).__name__, memory.sessions._ttl, memory.runs) == ("MemorySessionStore", 1800, None)
 
 
 def test_the_defaults_of_runs_are_those_of_the_code(loaded):

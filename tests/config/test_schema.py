@@ -81,7 +81,7 @@ def test_the_promised_defaults():
     agent = AgentFile.model_validate({"name": "a", "model": {"provider": "gemini", "name": "gemini-2.5-flash"}})
     assert (agent.model.temperature, agent.model.max_tokens, agent.model.idle_seconds) == (1.0, None, 30)
     assert agent.loop == AgentLoopConfig(max_iterations=15, iteration_timeout=30, enable_retry=False, retry_attempts=1)
-    assert (agent.sessions.store, agent.sessions.ttl_seconds, agent.sessions.max_messages) == ("memory", 1800, 200)
+    assert (agent.sessions.store, agent.sessions.ttl_seconds, agent.sessions.max_messages) == (None, None, 200)
     assert (agent.files.max_files, agent.files.max_file_mb, agent.files.max_request_mb) == (10, 50, 100)
     breakers = agent.circuit_breakers
     assert (breakers.model.failure_threshold, breakers.model.recovery_timeout) == (3, 60)

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 from holodeck.core.owner import Owner
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.sessions.port import SessionStore
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
 ADA, EVE = Owner("default", "ada"), Owner("default", "eve")
 SAME_NAME_ELSEWHERE = Owner("another tenant", "ada")
@@ -37,4 +39,15 @@ async def memory(_folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[
         await store.close()
 
 
-STORES: dict[str, Opener] = {"memory": memory}
+@asynccontextmanager
+async def sqlite(folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
+    file = SqliteFile(folder / "sessions.db", durable=False)
+    store = SqliteSessionStore(file, "tester", TTL, clock=clock, **settings)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite}

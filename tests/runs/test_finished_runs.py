@@ -70,7 +70,7 @@ async def test_a_finished_run_keeps_neither_history_nor_what_the_client_sent():
 @pytest.mark.req("D11")
 async def test_the_prompt_of_a_long_conversation_is_read_from_its_end_only():
     runs = make_runs(says("y"))
-    opened, store = [], runs._store
+    opened, store = [], runs.store
     plain_open = store.open
 
     async def noticed(*args, **options):
@@ -78,7 +78,7 @@ async def test_the_prompt_of_a_long_conversation_is_read_from_its_end_only():
         return opened[-1]
 
     store.open = noticed
-    runs._agent = type(runs._agent)(**{**vars(runs._agent), "max_messages": 10})
+    runs.agent = type(runs.agent)(**{**vars(runs.agent), "max_messages": 10})
     await turns(runs, 30)
     assert [len(each.messages) - 2 for each in opened[10:]] == [10] * 20
     assert opened[-1].earlier == 48

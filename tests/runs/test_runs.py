@@ -90,7 +90,7 @@ async def test_stopping_ends_a_run_at_once_and_only_once():
     await run.done()
     grammar.check(run.log.since(0))
     assert runs.stop(run) is False
-    conversation = await runs._store.read("s", owner=ANONYMOUS_OWNER)
+    conversation = await runs.store.read("s", owner=ANONYMOUS_OWNER)
     assert conversation.messages[-1].cut, "what the model had said is kept, marked as cut"
 
 
@@ -105,7 +105,7 @@ async def test_two_runs_on_one_session_take_turns_in_order():
     assert len(second.log) == 0
     gate.open.set()
     await second.done()
-    conversation = await runs._store.read("s", owner=ANONYMOUS_OWNER)
+    conversation = await runs.store.read("s", owner=ANONYMOUS_OWNER)
     assert [message.content for message in conversation.messages] == ["one", "first answer", "two", "second answer"]
 
 
@@ -213,7 +213,7 @@ async def test_a_store_that_breaks_ends_the_run_instead_of_hanging_it(caplog):
     async def fail(*args, **kwargs):
         raise OSError("disk on fire at /secret/path")
 
-    runs._store.open = fail
+    runs.store.open = fail
     run = await runs.start(ask())
     await run.done()
     ending = run.log.since(0)[-1]

@@ -40,6 +40,7 @@ class AgentContext:
     tenant: str = DEFAULT_TENANT
     timezone: str = field(default_factory=local_zone)  # the user's, as an IANA name
     client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
+    steps_before: int | None = None  # of a run that goes on after a crash: so many steps were shown before
     # After a cancellation: None for a user's stop, else the error that forced it and becomes the ending.
     why_stopped: Callable[[], HoloDeckError | None] = _stopped_by_the_user
 

@@ -149,7 +149,10 @@ class _Run:
 
     async def go(self) -> AgentResponse:
         """The user's message is stored before the run shows that it began, unless a step that waited comes first."""
-        if self.context.conversation.pending is None:
+        steps_before = self.context.steps_before
+        if steps_before is not None:
+            self.emitter.started = True
+        elif self.context.conversation.pending is None:
             decide(None, self.context.resume, ())  # refuses a resume of nothing
             await self._accept()
             self._emit_beginning()
@@ -158,7 +161,7 @@ class _Run:
             await self._settle()
             await self._accept()
         await self._emit_history(if_client_lacks_some=True)
-        for number in range(1, self.agent.loop.max_iterations + 1):
+        for number in range(1 + (steps_before or 0), self.agent.loop.max_iterations + 1):
             self.iterations = number
             await self.compaction.before_step()
             response = await self._step(number)

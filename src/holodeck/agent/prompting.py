@@ -7,7 +7,7 @@ from holodeck.agent.agent import Agent, StateSettings
 from holodeck.agent.context import AgentContext
 from holodeck.agent.estimate import tokens_in, tokens_of
 from holodeck.agent.summary import recalled
-from holodeck.core.messages import AssistantMessage, Message, Summary, UserMessage
+from holodeck.core.messages import INTERRUPTED, AssistantMessage, Message, Summary, UserMessage
 from holodeck.core.tools import ToolSchema
 from holodeck.models.port import Prompt
 from holodeck.sessions.port import Conversation
@@ -42,6 +42,8 @@ def prompt_for(
 def shown(agent: Agent, conversation: Conversation, most_tokens: int | None = None) -> Sequence[Message]:
     """The end of the conversation; in front of it a summary of the beginning, if there is one."""
     summary, rest, max_tokens = unsummarized(agent, conversation)
+    if rest and isinstance(rest[-1], AssistantMessage) and rest[-1].cut == INTERRUPTED:
+        rest = rest[:-1]  # a crash cut it; the model answers anew
     if most_tokens is not None:
         max_tokens = most_tokens if max_tokens is None else min(most_tokens, max_tokens)
     return [*recalled(summary), *latest(_without_refused(rest), agent.max_messages, max_tokens)]

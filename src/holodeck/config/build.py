@@ -38,8 +38,6 @@ from holodeck.resilience.breaker import OnChange, StateChange
 from holodeck.resilience.breakers import Breakers, log_change
 from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.runs import RunSettings, WhenBusy
-from holodeck.sessions.history import MB
-from holodeck.sessions.port import SessionStore
 
 if TYPE_CHECKING:
     from holodeck.files.limits import FileLimits
@@ -247,18 +245,6 @@ def _state(config: LoadedConfig) -> StateSettings | None:
     )
 
 
-def build_sessions(config: LoadedConfig) -> SessionStore:
-    from holodeck.sessions.memory import MemorySessionStore
-
-    sessions = config.agent.sessions
-    return MemorySessionStore(
-        sessions.ttl_seconds,
-        max_per_user=sessions.max_per_user,
-        max_bytes=round(sessions.max_mb * MB),
-        max_owner_bytes=round(sessions.stored_mb * MB),
-    )
-
-
 def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
     """Who reads what users send. Pictures go to models that take them, as text to the others."""
     from holodeck.files.reader import FileReader
@@ -281,6 +267,7 @@ def build_run_settings(config: LoadedConfig) -> RunSettings:
         when_busy=WhenBusy(config.agent.sessions.busy),
         client_history=ClientHistory(config.agent.sessions.client_history),
         max_log_events=runs.max_log_events,
+        continues=runs.on_crash == "continue",
     )
 
 

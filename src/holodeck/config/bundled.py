@@ -1,7 +1,7 @@
 """The agent that comes with HoloDeck: a todo list on the offline demo model, for `--demo`.
 
-Its list is kept in the user's data folder, so that a demo leaves nothing in the folder it was started in and the list
-is the same in the terminal and on the server.
+Its list and its conversations are kept in the user's data folder, so that a demo leaves nothing in the folder it was
+started in, and the list is the same in the terminal and on the server.
 """
 
 import os
@@ -12,19 +12,21 @@ from pathlib import Path
 
 from holodeck.config.load import LoadedConfig, load_config
 
-DATABASE_VARIABLE = "HOLODECK_DEMO_DB"
+DATABASE_VARIABLE, SESSIONS_VARIABLE = "HOLODECK_DEMO_DB", "HOLODECK_DEMO_SESSIONS"
 
 
 def load_demo(process: Mapping[str, str] = os.environ) -> LoadedConfig:
     file = Path(str(files("holodeck.config") / "demo" / "agent.yaml"))
-    return load_config(file, environment={DATABASE_VARIABLE: str(_database(process)), **process})
+    folder = _folder(process)
+    own = {DATABASE_VARIABLE: str(folder / "demo.sqlite3"), SESSIONS_VARIABLE: str(folder / "demo-sessions.db")}
+    return load_config(file, environment={**own, **process})
 
 
-def _database(process: Mapping[str, str]) -> Path:
+def _folder(process: Mapping[str, str]) -> Path:
     base = process.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
     folder = Path(base) / "holodeck"
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError:  # the demo must also run where the home folder is read-only
         folder = Path(tempfile.gettempdir())
-    return folder / "demo.sqlite3"
+    return folder

@@ -78,6 +78,10 @@ class RunsBlock(Block):
     detach_grace: float = Field(30, ge=0, le=3600, description="Seconds without any reader before a run is cancelled")
     replay_window: float = Field(120, ge=0, le=3600, description="Seconds that a finished run can still be read")
     stall_timeout: float = Field(30, gt=0, le=3600, description="Seconds before a reader that takes nothing is dropped")
+    on_crash: Literal["continue", "end"] = Field(
+        "continue",
+        description="A run that a crash cut: goes on if a reader comes back and no tool's effect is unknown, or ends",
+    )
     max_concurrent: int = Field(1000, ge=1, le=100_000, description="Runs at a time; more are answered 503")
     max_log_events: int = Field(
         100_000, ge=1000, le=10_000_000, description="Of a longer run, only the end can be replayed"

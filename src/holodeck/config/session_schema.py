@@ -22,8 +22,24 @@ class HistorySettings(Block):
 class SessionSettings(Block):
     """Memory of conversations."""
 
-    store: Literal["memory"] = Field("memory", description="Where conversations are kept")
-    ttl_seconds: float = Field(1800, ge=1, le=31_536_000, description="Forgotten after this long without a message")
+    store: Literal["memory", "sqlite"] | None = Field(
+        None, description="Where conversations are kept; default: sqlite for `holodeck serve`"
+    )
+    path: str | None = Field(
+        None,
+        min_length=1,
+        max_length=1024,
+        description="The file of store sqlite, relative to agent.yaml; default: .holodeck/sessions.db",
+    )
+    durability: Literal["full", "process"] = Field(
+        "full", description="What survives: a loss of power as well, or the end of the process only"
+    )
+    ttl_seconds: float | None = Field(
+        None,
+        ge=1,
+        le=31_536_000,
+        description="Forgotten after this long without a message; default: 30 days in a file, 30 minutes in memory",
+    )
     max_per_user: int | None = Field(
         None, ge=1, le=100_000, description="Conversations of one user; the one unused for longest makes room"
     )

@@ -248,6 +248,34 @@ Emit: TypeAlias = Callable[[Event], None]
 
 Ending: TypeAlias = RunFinished | RunFailed
 
+AnyEvent: TypeAlias = (
+    RunStarted
+    | StepStarted
+    | StepFinished
+    | ReasoningStarted
+    | ReasoningAdded
+    | ReasoningEnded
+    | TextStarted
+    | TextAdded
+    | TextEnded
+    | ToolCallStarted
+    | ToolArgumentsAdded
+    | ToolCallEnded
+    | ToolFinished
+    | StateReplaced
+    | StatePatched
+    | ActivityShown
+    | ActivityPatched
+    | CustomSent
+    | RawReceived
+    | WarningRaised
+    | MessagesReplaced
+    | HistoryCompacted
+    | RunFinished
+    | RunFailed
+)
+"""Every event, for decoders."""
+
 
 ENDINGS: frozenset[type[Event]] = frozenset({RunFinished, RunFailed})
 DELTAS = (TextAdded, ReasoningAdded, ToolArgumentsAdded)

@@ -22,6 +22,10 @@ class MessageRole(StrEnum):
     TOOL = "tool"
 
 
+INTERRUPTED = "interrupted"
+"""Why a message is cut, or a run has ended, whose process ended in the middle of it."""
+
+
 def now() -> datetime:
     return datetime.now(UTC)
 

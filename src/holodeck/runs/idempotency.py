@@ -6,24 +6,13 @@ was refused. The wires know what a key is made of, and what makes two requests t
 """
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
-from typing import NamedTuple
 from weakref import WeakValueDictionary
 
-from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest
+from holodeck.runs.port import RunKey
 from holodeck.runs.runs import Run, Runs
-
-
-class RunKey(NamedTuple):
-    """Names one request of one owner on one wire."""
-
-    wire: str
-    owner: Owner
-    name: str
-    header_name: str = "key"  # where the client wrote it, for the error if it is taken; the same for all keys of a wire
-    part: bytes = b""  # tells a resume under a run's own id from the request that began the run
 
 
 class Claim:
@@ -45,7 +34,9 @@ class Claim:
 
 
 class Idempotency:
-    def __init__(self, runs: Runs) -> None:
+    def __init__(self, runs: Runs, stored: Callable[[RunKey], Awaitable[Run | None]] | None = None) -> None:
+        """`stored` finds the run that a process before this one started for a key."""
+        self._stored = stored
         self._runs = runs
         self._claims: dict[RunKey, Claim] = {}
         self._started: WeakValueDictionary[RunKey, Run] = WeakValueDictionary()  # `Runs` decides how long a run is kept
@@ -70,10 +61,14 @@ class Idempotency:
             return
         self._claims[key] = claim = Claim(fingerprint)
         try:
+            claim.run = stored = None if self._stored is None else await self._stored(key)
+            if stored is not None:
+                _check(key, fingerprint, stored.fingerprint)
             yield claim
             if claim.run is not None:
-                claim.run.fingerprint = fingerprint
                 self._started[key] = claim.run
+                if stored is None:  # the key is stored with the run: nothing was awaited since it was started
+                    self._runs.name(claim.run, key, fingerprint)
         finally:
             del self._claims[key]
             claim.release()

@@ -66,6 +66,10 @@ class RunLog:
         if is_rare and self.notice is not None:
             self.notice(event)
 
+    def cut(self) -> None:
+        """No event follows, not even an ending: the process that wrote the log is gone."""
+        self.ended = True
+
     def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
         """The events from `number` on that are there now, at most `limit` of them."""
         if number < self._dropped:

@@ -7,12 +7,12 @@ A finished run can be read again for `replay_window` seconds. Nothing here knows
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -24,6 +24,7 @@ from holodeck.agent.response import AgentResponse
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import (
     Emit,
+    Ending,
     Event,
     Outcome,
     RunFailed,
@@ -39,6 +40,7 @@ from holodeck.errors import (
     HoloDeckError,
     InternalError,
     InvalidRequest,
+    RunInterrupted,
     RunNotFound,
     RunTimeout,
     SessionBusy,
@@ -46,18 +48,17 @@ from holodeck.errors import (
 )
 from holodeck.runs.client_history import Change, ClientHistory, change_of, context_of, first_of_use
 from holodeck.runs.log import MAX_EVENTS, RunLog
+from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, state_after
 from holodeck.runs.session_queue import QueueSlot, SessionQueue
 from holodeck.sessions.port import Conversation, SessionStore
+from holodeck.sessions.transcript import Transcript
 
 log = logging.getLogger(__name__)
 
-
-class RunState(StrEnum):
-    QUEUED = "queued"
-    RUNNING = "running"
-    FINISHED = "finished"
-    FAILED = "failed"
-    CANCELLED = "cancelled"
+INTERRUPTED_TEXT = (
+    "The server was stopped in the middle of this run. What is stored of it is in the session; ask again."
+)
+TAKEN_UP = "taken-up"  # the warning in the log of a run that goes on after a crash
 
 
 class WhenBusy(StrEnum):
@@ -74,6 +75,7 @@ class RunSettings:
     when_busy: WhenBusy = WhenBusy.QUEUE
     client_history: ClientHistory = ClientHistory.ADOPT
     max_log_events: int = MAX_EVENTS
+    continues: bool = True  # runs that a crash cut go on, where that is safe and a reader comes back
     max_queued: int = 20  # runs that wait on one session: one conversation must not take all slots of the server
     max_finished: int = 10_000  # finished runs that can be read again, whatever the replay window says …
     max_finished_bytes: int = 64 * 1024 * 1024  # … what they take together, about …
@@ -111,6 +113,9 @@ class Run:
     deadline: asyncio.TimerHandle | None = None
     earlier: "Run | None" = None  # the part that this run continues under the same id: it ended with an interrupt
     first_number: int = 0  # the number of the log's first event, as readers count over all parts
+    slot: QueueSlot | None = None
+    record: RunRecord | None = None  # as it is stored, if it is
+    wanted: asyncio.Event | None = None  # set by a reader: a run that a crash cut waits for one before it goes on
 
     def __post_init__(self) -> None:
         self.log.notice = self._note
@@ -123,7 +128,7 @@ class Run:
 
     def _note(self, event: Event) -> None:
         if isinstance(event, RunFinished | RunFailed):
-            self.state = _state_after(event)
+            self.state = state_after(event)
             self.finished_at, self.ended = now(), time.monotonic()
         if self.watch is not None:
             self.watch(event)
@@ -161,18 +166,19 @@ class Runs:
         store: SessionStore,
         settings: RunSettings | None = None,
         *,
+        records: RunStore | None = None,
         watch: Callable[[Run], Emit] | None = None,
     ) -> None:
-        self._agent = agent
-        self._store = store
-        self._settings = settings or RunSettings()
+        self.agent = agent
+        self.store, self.records = store, records
+        self.settings = settings or RunSettings()
         self._watch = watch
         self._runs: dict[OwnedId, Run] = {}
         self._live: set[Run] = set()
         self._by_session: dict[OwnedId, list[Run]] = {}
         self._finished: dict[Run, asyncio.TimerHandle] = {}  # what forgets each; the one that ended first comes first
         self._finished_bytes = 0
-        self._queue = SessionQueue()
+        self.queue = SessionQueue()
         self._closing = False
 
     @property
@@ -200,28 +206,56 @@ class Runs:
             run_id=request.run_id,
             session_id=session_id,
             owner=owner,
-            log=RunLog(self._settings.max_log_events),
+            log=RunLog(self.settings.max_log_events),
             open_encoder=open_encoder,
             earlier=earlier,
             first_number=0 if earlier is None else earlier.events,
         )
-        run.watch = self._watch(run) if self._watch else None
-        self._runs[owner, run.run_id] = run
-        self._live.add(run)
-        self._by_session.setdefault(session, []).append(run)
-        slot = self._queue.take(session)
-        run.task = asyncio.create_task(self._execute(run, slot), name=f"run {run.run_id}")
-        run.task.add_done_callback(lambda _: self._ended(run, slot))
+        self._give_up_cut_runs(session)
+        self._register(run)
+        run.slot = slot = self.queue.take(session)
+        self.launch(run, self._execute(run, slot))
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
             run.deadline = asyncio.get_running_loop().call_later(request.time_limit, self.stop, run, why)
         return run
+
+    def launch(self, run: Run, work: Coroutine[Any, Any, None]) -> None:
+        run.watch = self._watch(run) if self._watch else None
+        self._runs[run.owner, run.run_id] = run
+        self._live.add(run)
+        self._by_session.setdefault((run.owner, run.session_id), []).append(run)
+        run.task = asyncio.create_task(work, name=f"run {run.run_id}")
+        run.task.add_done_callback(lambda _: self._ended(run))
+
+    def name(self, run: Run, key: RunKey, fingerprint: bytes) -> None:
+        """Gives a run that was just started its idempotency key, which is stored with it."""
+        run.fingerprint = fingerprint
+        if self.records is not None and run.record is not None:
+            run.record = msgspec.structs.replace(run.record, wire=key.wire, key=key.name, fingerprint=fingerprint)
+            self.records.register(run.record)
+
+    def _register(self, run: Run) -> None:
+        if self.records is None or run.request.throw_away:
+            return
+        run.record = RunRecord(
+            run_id=run.run_id,
+            owner=run.owner,
+            session_id=run.session_id,
+            request=run.request,
+            created_at=run.created_at,
+        )
+        self.records.register(run.record)
+        self.records.follow(run.record, run.log)
 
     def get(self, run_id: str, *, owner: Owner) -> Run:
         run = self._runs.get((owner, run_id))
         if run is None:
             raise RunNotFound(f"There is no run {run_id!r}, or it ended too long ago.")
         return run
+
+    def find(self, run_id: str, *, owner: Owner) -> Run | None:
+        return self._runs.get((owner, run_id))
 
     def knows(self, run: Run) -> bool:
         """Whether a run can still be read. Its id may be another's by now, if its session was forgotten before."""
@@ -247,6 +281,8 @@ class Runs:
 
     def attach(self, run: Run) -> None:
         run.readers += 1
+        if run.wanted is not None:
+            run.wanted.set()
         if run.grace is not None:
             run.grace.cancel()
             run.grace = None
@@ -255,7 +291,7 @@ class Runs:
         run.readers -= 1
         if run.readers == 0 and not run.log.ended and not run.request.detached:
             loop = asyncio.get_running_loop()
-            run.grace = loop.call_later(self._settings.detach_grace, self.stop, run)
+            run.grace = loop.call_later(self.settings.detach_grace, self.stop, run)
 
     def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
         """Cancels a run at once; whether there was something to cancel. Without `why`, somebody wanted it."""
@@ -294,95 +330,119 @@ class Runs:
             raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
         return run
 
+    def adopt(self, run: Run) -> None:
+        """Lets a run be read that ended in another process."""
+        self._runs[run.owner, run.run_id] = run
+        self._by_session.setdefault((run.owner, run.session_id), []).append(run)
+        run.release()
+        self._keep_finished(run)
+
+    def _give_up_cut_runs(self, session: OwnedId) -> None:
+        """The user has gone on: a run of the session that still waits for a reader ends."""
+        for run in self._by_session.get(session, ()):
+            if run.wanted is not None and not run.log.ended:
+                self.stop(run, RunInterrupted("The conversation has gone on without this run."))
+
     async def _check(self, request: RunRequest, session: OwnedId) -> None:
         """Refuses before the first byte what can be refused by then."""
         self._refuse_if_busy(session)
-        if not request.resume or self._queue.busy(session):
+        if not request.resume or self.queue.busy(session):
             return
         owner, session_id = session
-        stored = await self._store.read(session_id, owner=owner)
+        stored = await self.store.read(session_id, owner=owner)
         decide(None if stored is None else stored.pending, request.resume, ())
 
     def _refuse_if_busy(self, session: OwnedId) -> None:
-        if self._settings.when_busy is WhenBusy.REJECT and self._queue.busy(session):
+        if self.settings.when_busy is WhenBusy.REJECT and self.queue.busy(session):
             raise SessionBusy(f"Session {session[1]!r} has a run in progress; wait for it or stop it.")
-        if self._queue.waiting(session) > self._settings.max_queued:
+        if self.queue.waiting(session) > self.settings.max_queued:
             raise SessionBusy(
-                f"Session {session[1]!r} has {self._settings.max_queued} runs waiting; let them end first."
+                f"Session {session[1]!r} has {self.settings.max_queued} runs waiting; let them end first."
             )
 
     async def _execute(self, run: Run, slot: QueueSlot) -> None:
         """The task of a run. Whatever happens in it, the log gets its ending."""
-        try:
+        async with self.ending_for_certain(run):
+            if not slot.is_free:
+                await self._store_record(run)
             async with slot:
                 run.state = RunState.RUNNING
-                await self._store.create(run.session_id, owner=run.owner)
                 change, run.conversation = await self._opened(run)
                 try:
                     await self._run(run, change, run.conversation)
                 finally:
                     run.conversation.close()
+
+    @asynccontextmanager
+    async def ending_for_certain(self, run: Run) -> AsyncIterator[None]:
+        """Whatever the block raises becomes the run's ending."""
+        try:
+            yield
         except asyncio.CancelledError:
-            self._emit_ending(run, run.stopped_by)
+            await self.end(run, run.stopped_by)
         except HoloDeckError as error:
-            self._emit_ending(run, error)
+            await self.end(run, error)
         except Exception:  # a store that breaks must not leave readers waiting for ever
             log.exception("run %s broke", run.run_id)
-            self._emit_ending(
-                run, InternalError("The run failed because of an internal error; the server's log has it.")
-            )
-        if run.request.throw_away:
-            await self._delete_session(run)
-
-    async def _delete_session(self, run: Run) -> None:
-        try:
-            await self._store.delete(run.session_id, owner=run.owner)
-        except Exception:  # the run has its ending; the session will expire
-            log.exception("the session of run %s could not be deleted", run.run_id)
+            await self.end(run, InternalError("The run failed because of an internal error; the server's log has it."))
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
         """The conversation, rewound to where the client is if it went back, and what is new."""
-        request, conversation = run.request, await self._open(run)
+        request = run.request
+        conversation = Transcript() if request.throw_away else await self.open(run)
         try:
             change = change_of(
                 request,
                 await conversation.history() if request.keeps_history else conversation.messages,
                 conversation.pending,
                 server_tools=self._server_tools(),
-                unknown=self._settings.client_history,
+                unknown=self.settings.client_history,
             )
         except BaseException:
             conversation.close()
             raise
         if change.rewind_before is not None:
             conversation.close()
-            await self._store.rewind(run.session_id, change.rewind_before, owner=run.owner)
-            conversation = await self._open(run)
+            await self.store.rewind(run.session_id, change.rewind_before, owner=run.owner)
+            conversation = await self.open(run)
         return change, conversation
 
-    async def _open(self, run: Run) -> Conversation:
-        shown = self._agent.max_messages
-        return await self._store.open(run.session_id, owner=run.owner, run_id=run.run_id, last=shown)
+    async def open(self, run: Run) -> Conversation:
+        shown = self.agent.max_messages
+        return await self.store.open(run.session_id, owner=run.owner, run_id=run.run_id, last=shown, create=True)
+
+    async def _store_record(self, run: Run) -> None:
+        if self.records is not None and run.record is not None:
+            await self.records.begin(run.record)
 
     async def _run(self, run: Run, change: Change, conversation: Conversation) -> None:
         request, new = run.request, change.append
         # The rest of what the client sent is stored already, or is not taken from it.
         run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
+        if self.records is not None and run.record is not None:
+            run.record = msgspec.structs.replace(run.record, request=run.request)
+            self.records.register(run.record)
+            if conversation.pending is not None:  # then something is shown before the user's message is stored
+                await self._store_record(run)
         context = context_of(request, change, conversation, run.session_id, why_stopped=lambda: run.stopped_by)
-        run.response = await run_loop(self._agent, context, run.emit)
+        run.response = await run_loop(self.agent, context, run.emit)
 
     def _server_tools(self) -> set[str]:
         """Names that a client's own tools cannot have, those of tools that are withdrawn at the moment included."""
-        tools = self._agent.tools
+        tools = self.agent.tools
         withdrawn = [name for server in tools.health() for name in server.withdrawn]
         return {*OWN_TOOLS, *withdrawn, *(schema.name for schema in tools.schemas())}
 
-    def _ended(self, run: Run, slot: QueueSlot) -> None:
+    def _ended(self, run: Run) -> None:
         """Also for a task that was cancelled before its first step, in which nothing of the above happened."""
-        slot.release()
+        if run.slot is not None:
+            run.slot.release()
         if run.deadline is not None:
             run.deadline.cancel()
-        self._emit_ending(run, run.stopped_by)
+        if not run.log.ended:
+            self._emit_ending(run, _ending_of(run, run.stopped_by))
+        if self.records is not None and run.record is not None:
+            self.records.release(run.record)
         run.release()
         self._live.discard(run)
         if self.knows(run):
@@ -390,7 +450,7 @@ class Runs:
 
     def _keep_finished(self, run: Run) -> None:
         """Keeps the run to be read again, and drops the oldest ones beyond what may be kept."""
-        limits, run.size = self._settings, run.log.size()
+        limits, run.size = self.settings, run.log.size()
         self._finished[run] = asyncio.get_running_loop().call_later(limits.replay_window, self._forget, run)
         self._finished_bytes += run.size
         same_session = [
@@ -401,16 +461,24 @@ class Runs:
         while len(self._finished) > limits.max_finished or self._finished_bytes > limits.max_finished_bytes:
             self._forget(next(iter(self._finished)))
 
-    def _emit_ending(self, run: Run, error: HoloDeckError | None) -> None:
-        """For a run that ended before, or beside, its own story."""
+    async def end(self, run: Run, error: HoloDeckError | None) -> None:
+        """Ends a run that did not end itself. The ending is stored before it is shown, if the store still works."""
         if run.log.ended:
             return
-        if len(run.log) == 0:
+        ending = _ending_of(run, error)
+        try:
+            if self.records is not None and run.record is not None:
+                await self.records.end(run.record, ending)
+        except HoloDeckError as failed:
+            log.warning("the ending of run %s is not stored: %s", run.run_id, failed.message)
+        finally:
+            if not run.log.ended:
+                self._emit_ending(run, ending)
+
+    def _emit_ending(self, run: Run, ending: Ending) -> None:
+        if len(run.log) == 0 and run.earlier is None:
             run.emit(RunStarted(run.run_id, run.session_id))
-        if error is None:
-            run.emit(RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled"))
-        else:
-            run.emit(failure(run.run_id, run.session_id, error))
+        run.emit(ending)
 
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops what runs on a session, and lets nobody read it any more."""
@@ -432,8 +500,7 @@ class Runs:
             self._by_session.pop(session, None)
 
 
-def _state_after(ending: Event) -> RunState:
-    if isinstance(ending, RunFailed):
-        return RunState.FAILED
-    cancelled = isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED
-    return RunState.CANCELLED if cancelled else RunState.FINISHED
+def _ending_of(run: Run, error: HoloDeckError | None) -> Ending:
+    if error is not None:
+        return failure(run.run_id, run.session_id, error)
+    return RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")

@@ -48,6 +48,11 @@ class QueueSlot:
     def __init__(self, queue: SessionQueue, key: OwnedId, ticket: "asyncio.Future[None]") -> None:
         self._queue, self._key, self._ticket = queue, key, ticket
 
+    @property
+    def is_free(self) -> bool:
+        """Whether it is this slot's turn."""
+        return self._ticket.done()
+
     async def __aenter__(self) -> None:
         try:
             if not self._ticket.done():

@@ -1,5 +1,6 @@
 """One agent being served: its runs, its sessions, its limits, its state. Knows no route and no wire."""
 
+import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -16,7 +17,9 @@ from holodeck.resilience.breakers import Dependency
 from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.idempotency import Idempotency
 from holodeck.runs.middleware import Chain
+from holodeck.runs.port import RunStore
 from holodeck.runs.runs import Run, Runs, RunSettings
+from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.gate import Gate
 from holodeck.server.options import ServerSettings
@@ -30,6 +33,8 @@ from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
 from holodeck.tools.port import ToolsetHealth
 
+log = logging.getLogger(__name__)
+
 
 class AgentServer:
     def __init__(
@@ -37,6 +42,7 @@ class AgentServer:
         agent: Agent,
         store: SessionStore,
         *,
+        records: RunStore | None = None,
         settings: ServerSettings | None = None,
         run_settings: RunSettings | None = None,
         chain: Callable[[], Chain] | None = None,
@@ -71,8 +77,9 @@ class AgentServer:
         self._credentials: WeakKeyDictionary[Run, str] = WeakKeyDictionary()  # the key that started each run
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
-        self.runs = Runs(agent, store, self.run_settings, watch=self._watch)
-        self.idempotency = Idempotency(self.runs)
+        self.runs = Runs(agent, store, self.run_settings, records=records, watch=self._watch)
+        self.stored_runs = StoredRuns(self.runs, store, records)
+        self.idempotency = Idempotency(self.runs, self.stored_runs.with_key)
         self.state = ServerState.INITIALIZING
         self._quotas = Quotas(self.settings.use)
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
@@ -83,6 +90,8 @@ class AgentServer:
         await self.store.start()
         await self.access.start()
         await self.agent.start()
+        if recovered := await self.stored_runs.recover():
+            log.warning("runs_recovered", extra={"details": {"runs": recovered}})
         self.state = advance(self.state, ServerState.READY)
 
     def serve(self) -> None:

@@ -10,7 +10,7 @@ from holodeck._version import __version__
 from holodeck.core.encoder import Encoder
 from holodeck.core.request import RunRequest
 from holodeck.runs.client_history import first_of_use
-from holodeck.runs.idempotency import RunKey
+from holodeck.runs.port import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import check_approval, owner_of

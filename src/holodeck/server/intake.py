@@ -8,7 +8,7 @@ from starlette.requests import HTTPConnection
 
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.runs.idempotency import RunKey
+from holodeck.runs.port import RunKey
 from holodeck.runs.runs import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.slots import slot_of

@@ -24,7 +24,8 @@ import uvloop
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
-from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings, build_sessions
+from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings
+from holodeck.config.build_stores import build_stores
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import LoadedConfig
 from holodeck.config.schema import AgentFile
@@ -114,14 +115,15 @@ def build_server(
     *,
     trace: Callable[[Run], Emit] | None = None,
 ) -> AgentServer:
-    metrics = Metrics()
+    metrics, stores = Metrics(), build_stores(config)
     return AgentServer(
         build_agent(
             config,
             on_change=lambda change: metrics.breaker_changes.add(change.service, change.new_state),
             debug=settings.debug,
         ),
-        build_sessions(config),
+        stores.sessions,
+        records=stores.runs,
         settings=settings,
         run_settings=build_run_settings(config),
         chain=build_chain(config),

@@ -95,7 +95,7 @@ class AgentHealthResponse(HealthResponse, frozen=True, kw_only=True):
 class RunResponse(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str
     session_id: str
-    state: Literal["queued", "running", "finished", "failed", "cancelled"]
+    state: Literal["queued", "running", "finished", "failed", "cancelled", "interrupted"]
     created_at: Moment
     finished_at: Moment | None
     events: Annotated[int, msgspec.Meta(description="How many events there are so far")]

@@ -247,6 +247,6 @@ def follow(
     A reader that comes back passes the run's own `open_encoder`, a duplicate request its own.
     """
     encoder = open_encoder(run, accept)
-    parts = [part for part in run.parts if part is run or part.events > first]
-    cursors = [Cursor(part, encoder, max(0, first - part.first_number), server.chain()) for part in parts]
+    places = [(part, min(max(0, first - part.first_number), len(part.log))) for part in run.parts]
+    cursors = [Cursor(part, encoder, place, server.chain()) for part, place in places]
     return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)

@@ -2,8 +2,11 @@
 
 from collections.abc import Sequence
 
+import msgspec
+
 from holodeck.core.messages import Message, Summary, UserMessage
 from holodeck.errors import InvalidRequest, SessionFull
+from holodeck.sessions.port import StoredSession
 
 MB = 1024 * 1024
 
@@ -14,6 +17,12 @@ def place_of(message_id: str, messages: Sequence[Message]) -> int:
         if message.id == message_id and isinstance(message, UserMessage):
             return index
     raise InvalidRequest(f"There is no user's message {message_id!r} in this session.", field="from")
+
+
+def cut_before(stored: StoredSession, message_id: str) -> StoredSession:
+    """The session before this message of the user. A step that waits belongs to what was cut off."""
+    kept = stored.messages[: place_of(message_id, stored.messages)]
+    return msgspec.structs.replace(stored, messages=kept, pending=None)
 
 
 def summary_after_cut(summary: Summary | None, remaining: Sequence[Message]) -> Summary | None:
@@ -30,6 +39,11 @@ def wanted_messages(last: int | None, total: int, summary: Summary | None) -> in
         return total
     uncovered = 0 if summary is None else min(total - summary.messages + 1, 2 * last)
     return min(total, max(last, uncovered))
+
+
+def size_of(encoded: bytes, messages: int) -> int:
+    """The bytes of messages in a JSON list: the same however many lists they are stored in."""
+    return len(encoded) - messages - 1 if messages else 0
 
 
 def check_room(messages: Sequence[Message], added: int, size: int, max_size: int) -> None:

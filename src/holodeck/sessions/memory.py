@@ -20,8 +20,8 @@ from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import Owner
-from holodeck.errors import RateLimited, SessionBusy, SessionNotFound
-from holodeck.sessions.history import MB, check_room, place_of, summary_after_cut, wanted_messages, whole_turns
+from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionNotFound
+from holodeck.sessions.history import MB, check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
 
 TTL_SECONDS = 1800
@@ -154,8 +154,9 @@ class MemorySessionStore:
         owner: Owner,
         run_id: str = "",  # noqa: ARG002  for stores that outlive the process
         last: int | None = None,
+        create: bool = False,
     ) -> Conversation:
-        kept = self._existing(session_id, owner)
+        kept = self._created(session_id, owner) if create else self._existing(session_id, owner)
         kept.users += 1
         self.touch(kept)
         return _MemoryConversation(self, kept, last)
@@ -180,6 +181,16 @@ class MemorySessionStore:
         copy = self._created(new_ulid(), owner)
         self._replace(kept, copy, at)
         return copy.session_id
+
+    async def restore(self, stored: StoredSession) -> None:
+        session = stored.session
+        if self._find(session.session_id, session.owner) is not None:
+            raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
+        kept = self._created(session.session_id, session.owner)
+        kept.pending = None if stored.pending is None else _encode(stored.pending)
+        kept.state = None if stored.state is None else _encode(stored.state)
+        self._fill(kept, stored.messages, stored.summary)
+        kept.created_at, kept.last_activity = session.created_at.timestamp(), session.last_activity.timestamp()
 
     async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
         shelf = self._shelves.get(owner)
@@ -285,16 +296,21 @@ class MemorySessionStore:
         """Gives `target` the history of `source` before a message. Nothing awaits: no reader sees half of it."""
         messages = source.steps.messages()
         kept = messages if before is None else messages[: place_of(before, messages)]
-        summary = summary_after_cut(None if source.summary is None else _decoded_summary(source.summary), kept)
-        steps = _Steps()
-        encoded = [(part, _encode(part)) for part in whole_turns(kept)]
-        for part, data in encoded:
-            steps.add(part, data)
-        target.steps, target.message_count = steps, len(kept)
         target.pending = source.pending if before is None else None
-        target.state, target.summary = source.state, None if summary is None else _pack(_encode(summary))
+        target.state = source.state
+        self._fill(target, kept, None if source.summary is None else _decoded_summary(source.summary))
+
+    def _fill(self, target: _Kept, messages: Sequence[Message], summary: Summary | None) -> None:
+        target.steps, target.message_count = _Steps(), len(messages)
+        size = 0
+        for turn in whole_turns(messages):
+            encoded = _encode(turn)
+            target.steps.add(turn, encoded)
+            size += size_of(encoded, len(turn))
+        summary = summary_after_cut(summary, messages)
+        target.summary = None if summary is None else _pack(_encode(summary))
         self.touch(target)
-        self.grew(target, sum(len(data) for _, data in encoded) - target.size)
+        self.grew(target, size - target.size)
 
     async def _clean_regularly(self) -> None:
         while True:
@@ -345,7 +361,8 @@ class _MemoryConversation:
         ending: Ending | None = None,  # noqa: ARG002  nothing here outlives the process
     ) -> None:
         kept, encoded = self._kept, _encode(list(messages)) if messages else b""
-        check_room(messages, len(encoded), kept.size, self._store.max_bytes)
+        added = size_of(encoded, len(messages))
+        check_room(messages, added, kept.size, self._store.max_bytes)
         if messages:
             for turn in whole_turns(messages):
                 kept.steps.add(turn, encoded if len(turn) == len(messages) else _encode(turn))
@@ -359,7 +376,7 @@ class _MemoryConversation:
             kept.summary = None if summary is None else _pack(_encode(summary))
         self._store.touch(kept)
         if messages:
-            self._store.grew(kept, len(encoded))
+            self._store.grew(kept, added)
 
     async def begin_calls(self, step: PendingStep) -> None:
         self._kept.pending = _encode(step)

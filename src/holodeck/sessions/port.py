@@ -114,8 +114,10 @@ class SessionStore(Protocol):
     async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
         """All of it as it is now, for a reader: it does not count as use."""
 
-    async def open(self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None) -> Conversation:
-        """The conversation, for one run to work on; SessionNotFound if there is none.
+    async def open(
+        self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False
+    ) -> Conversation:
+        """The conversation, for one run to work on; SessionNotFound if there is none and none is to be created.
 
         With `last`, only about so many messages of its end are read, from a user's message on, so that the cost of a
         run does not grow with a history that the model is not shown.
@@ -132,6 +134,9 @@ class SessionStore(Protocol):
 
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
         """Copies the history before this message of the user, or all of it, into a new session; returns its id."""
+
+    async def restore(self, stored: StoredSession) -> None:
+        """Stores a whole session, as `read` returned it from this store or another; InvalidRequest if the id is taken."""
 
     async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
         """The owner's sessions, the one used last first."""

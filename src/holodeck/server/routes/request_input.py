@@ -11,7 +11,7 @@ from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.owner import Owner
 from holodeck.core.text import clean
 from holodeck.errors import InvalidRequest, UnsupportedMediaType
-from holodeck.runs.idempotency import RunKey
+from holodeck.runs.port import RunKey
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.context import current

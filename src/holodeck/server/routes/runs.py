@@ -45,7 +45,7 @@ LAST_EVENT_ID = {
 async def events(request: Request) -> Response:
     """204 when there is nothing more to come: a browser's EventSource then stops asking."""
     after = whole_number(request, "after", NUMBERS)
-    run = _run_of(request)
+    run = await _run_of(request)
     first = _first(run, after, text_header(request, "last-event-id"))
     if run.log.ended and first == run.events:
         return Response(status_code=204)
@@ -68,12 +68,12 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
 
 @routes.post("/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: StopResponse})
 async def stop(request: Request) -> Response:
-    return json_answer(StopResponse(stopped=server_of(request).runs.stop(_run_of(request))))
+    return json_answer(StopResponse(stopped=server_of(request).runs.stop(await _run_of(request))))
 
 
 @routes.get("/{run_id:path}", "How a run is getting on", access=needs(RUNS_READ), responses={200: RunResponse})
 async def show(request: Request) -> Response:
-    run = _run_of(request)
+    run = await _run_of(request)
     told = RunResponse(
         run_id=run.run_id,
         session_id=run.session_id,
@@ -86,5 +86,5 @@ async def show(request: Request) -> Response:
     return json_answer(told)
 
 
-def _run_of(request: Request) -> Run:
-    return server_of(request).runs.get(request.path_params["run_id"], owner=owner_of(request))
+async def _run_of(request: Request) -> Run:
+    return await server_of(request).stored_runs.find(request.path_params["run_id"], owner=owner_of(request))

@@ -1,0 +1,221 @@
+"""`holodeck sessions`: what a server or a chat has stored of an agent's conversations, for the operator.
+
+Works on the file while a server uses it. Everything is addressed by its id; an id that two users have needs `--user`.
+"""
+
+import asyncio
+import sqlite3
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any, TypeVar
+
+import click
+import msgspec
+
+from holodeck.cli.agent_choice import chosen
+from holodeck.config.build_stores import build_sqlite, sessions_path
+from holodeck.core.messages import AssistantMessage, ToolMessage, text_of
+from holodeck.core.owner import DEFAULT_TENANT, Owner
+from holodeck.core.text import one_line, terminal_safe
+from holodeck.errors import StartError
+from holodeck.sessions.port import ServerSession, StoredSession
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+
+T = TypeVar("T")
+
+agent_option = click.option(
+    "--agent", "path", metavar="PATH", help="The agent file or its folder. Default: agent.yaml here."
+)
+demo_option = click.option("--demo", is_flag=True, help="The bundled agent's conversations.")
+user_option = click.option("--user", help="Whose session it is, if several users have one of that id.")
+tenant_option = click.option("--tenant", default=DEFAULT_TENANT, show_default=True, help="The user's tenant.")
+
+
+@click.group("sessions")
+def command() -> None:
+    """List, show, move, delete and back up stored conversations."""
+
+
+@command.command("list")
+@agent_option
+@demo_option
+@click.option("--json", "as_json", is_flag=True, help="One JSON object for each session.")
+@click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="At most so many.")
+def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> int:
+    """The sessions of an agent, the one used last first."""
+    found = _with_store(path, demo, lambda store: store.all_sessions(limit))
+    if as_json:
+        for each in found:
+            click.echo(msgspec.json.encode(each).decode())
+        return 0
+    for each in found:
+        user = "/".join(one_line(name) for name in (each.owner.tenant, each.owner.user))
+        used, size = each.last_activity.astimezone().strftime("%Y-%m-%d %H:%M"), f"{each.size / 1024:.0f} kB"
+        click.echo(f"{one_line(each.session_id)}  {used}  {each.message_count:>5} messages  {size:>9}  {user}")
+    if not found:
+        click.echo("There are no sessions.", err=True)
+    return 0
+
+
+@command.command("show")
+@click.argument("session_id", metavar="ID")
+@agent_option
+@demo_option
+@user_option
+@tenant_option
+def show(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> int:
+    """The messages of a session."""
+    stored = _with_store(path, demo, lambda store: _read(store, session_id, user, tenant))
+    for message in stored.messages:
+        who = (
+            message.name if isinstance(message, ToolMessage) else type(message).__name__.removesuffix("Message").lower()
+        )
+        click.echo(terminal_safe(f"{who}: {text_of(message.content)}"))
+        for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
+            click.echo(terminal_safe(f"  calls {call.name} {call.arguments}"))
+    if stored.pending is not None:
+        click.echo("A step waits to be approved or completed.")
+    return 0
+
+
+@command.command("export")
+@click.argument("session_id", metavar="[ID]", required=False)
+@agent_option
+@demo_option
+@user_option
+@tenant_option
+def export(*, session_id: str | None, path: str | None, demo: bool, user: str | None, tenant: str) -> int:
+    """Write a session, or all of them, as lines of JSON."""
+
+    async def exported(store: SqliteSessionStore) -> list[StoredSession]:
+        if session_id is not None:
+            return [await _read(store, session_id, user, tenant)]
+        found = [await store.read(each.session_id, owner=each.owner) for each in await store.all_sessions(10**9)]
+        return [each for each in found if each is not None]
+
+    for stored in _with_store(path, demo, exported):
+        click.echo(msgspec.json.encode(stored).decode())
+    return 0
+
+
+@command.command("import")
+@click.argument("file", type=click.File("rb"), metavar="FILE")
+@agent_option
+@demo_option
+def import_(*, file: Any, path: str | None, demo: bool) -> int:
+    """Read sessions as `export` wrote them; `-` is standard input. An id that is taken is an error."""
+    try:
+        found = [msgspec.json.decode(line, type=StoredSession) for line in file if line.strip()]
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise StartError(f"this is no export of sessions: {error}") from error
+
+    async def restore(store: SqliteSessionStore) -> None:
+        for stored in found:
+            await store.restore(stored)
+
+    _with_store(path, demo, restore, create=True)
+    click.echo(f"{len(found)} sessions read.", err=True)
+    return 0
+
+
+@command.command("delete")
+@click.argument("session_id", metavar="ID")
+@agent_option
+@demo_option
+@user_option
+@tenant_option
+def delete(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> int:
+    """Delete a session for good."""
+
+    async def deleted(store: SqliteSessionStore) -> None:
+        found = await _found(store, session_id, user, tenant)
+        await store.delete(session_id, owner=found.owner)
+
+    _with_store(path, demo, deleted)
+    return 0
+
+
+@command.command("vacuum")
+@agent_option
+@demo_option
+def vacuum(*, path: str | None, demo: bool) -> int:
+    """Remove expired sessions and give their space back to the disk."""
+
+    async def vacuumed(store: SqliteSessionStore) -> int:
+        removed = await store.cleanup_expired()
+        await store.file.vacuum()
+        return removed
+
+    removed = _with_store(path, demo, vacuumed)
+    click.echo(f"{removed} expired sessions removed.", err=True)
+    return 0
+
+
+@command.command("backup")
+@click.argument("target", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE")
+@agent_option
+@demo_option
+def backup(*, target: Path, path: str | None, demo: bool) -> int:
+    """Copy the whole file, also while a server uses it. To restore it, put it in the place of the original."""
+    source = _existing(chosen(path, demo=demo))
+    if target.exists():
+        raise StartError(f"{target} exists; choose another name")
+    try:
+        with sqlite3.connect(source) as original, sqlite3.connect(target) as copy:
+            target.chmod(0o600)
+            original.backup(copy)
+    except (sqlite3.Error, OSError) as error:
+        raise StartError(f"{source} cannot be copied: {error}") from error
+    return 0
+
+
+def _with_store(
+    path: str | None,
+    demo: bool,  # noqa: FBT001  click's
+    work: Callable[[SqliteSessionStore], Awaitable[T]],
+    *,
+    create: bool = False,
+) -> T:
+    config = chosen(path, demo=demo)
+    if not create:
+        _existing(config)
+
+    async def run() -> T:
+        store = build_sqlite(config).sessions
+        if not isinstance(store, SqliteSessionStore):
+            raise StartError("these sessions are not kept in a file")
+        await store.start()
+        try:
+            return await work(store)
+        finally:
+            await store.close()
+
+    return asyncio.run(run())
+
+
+def _existing(config: Any) -> Path:
+    file = sessions_path(config)
+    if not file.exists():
+        raise StartError(f"there are no stored sessions: {file} does not exist")
+    return file
+
+
+async def _read(store: SqliteSessionStore, session_id: str, user: str | None, tenant: str) -> StoredSession:
+    found = await _found(store, session_id, user, tenant)
+    stored = await store.read(session_id, owner=found.owner)
+    if stored is None:
+        raise StartError(f"there is no session {session_id!r}")
+    return stored
+
+
+async def _found(store: SqliteSessionStore, session_id: str, user: str | None, tenant: str) -> ServerSession:
+    if user is not None:
+        session = await store.get(session_id, owner=Owner(tenant, user))
+        found = [] if session is None else [session]
+    else:
+        found = [each for each in await store.all_sessions(10**9) if each.session_id == session_id]
+    if len(found) > 1:
+        raise StartError(f"{len(found)} users have a session {session_id!r}; add --user and --tenant")
+    if not found:
+        raise StartError(f"there is no session {session_id!r}; `holodeck sessions list` shows them")
+    return found[0]

@@ -1,0 +1,67 @@
+"""LoadedConfig → the stores of sessions and runs. A store that cannot be had is an error, never memory in its place."""
+# ruff: noqa: PLC0415  a store is imported when a file asks for it
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from holodeck.config.load import LoadedConfig
+from holodeck.runs.port import RunStore
+from holodeck.sessions.history import MB
+from holodeck.sessions.port import SessionStore
+
+FOLDER = ".holodeck"
+FILE = f"{FOLDER}/sessions.db"
+
+
+@dataclass(frozen=True)
+class Stores:
+    """Where conversations are kept; `runs` is None where nothing outlives the process."""
+
+    sessions: SessionStore
+    runs: RunStore | None = None
+
+
+def build_stores(config: LoadedConfig) -> Stores:
+    """The stores of a server: a file beside the agent file, unless the agent file names another."""
+    sessions = config.agent.sessions
+    if sessions.store == "memory":
+        return Stores(build_memory(config))
+    return build_sqlite(config, exclusive=True)
+
+
+def build_memory(config: LoadedConfig) -> SessionStore:
+    from holodeck.sessions.memory import TTL_SECONDS, MemorySessionStore
+
+    sessions = config.agent.sessions
+    return MemorySessionStore(
+        sessions.ttl_seconds or TTL_SECONDS,
+        max_per_user=sessions.max_per_user,
+        max_bytes=round(sessions.max_mb * MB),
+        max_owner_bytes=round(sessions.stored_mb * MB),
+    )
+
+
+def sessions_path(config: LoadedConfig) -> Path:
+    """The file that holds the sessions of an agent. It need not be there."""
+    return config.folder / (config.agent.sessions.path or FILE)
+
+
+def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:
+    """The stores in the agent's file; `exclusive` for a server, of which there is one for each file."""
+    from holodeck.stores.sqlite_file import SqliteFile
+    from holodeck.stores.sqlite_runs import SqliteRunStore
+    from holodeck.stores.sqlite_sessions import TTL_SECONDS, SqliteSessionStore
+
+    sessions, name = config.agent.sessions, config.agent.name
+    file = SqliteFile(sessions_path(config), durable=sessions.durability == "full", exclusive=exclusive)
+    runs = SqliteRunStore(file, name, replay_window=config.agent.server.runs.replay_window)
+    store = SqliteSessionStore(
+        file,
+        name,
+        sessions.ttl_seconds or TTL_SECONDS,
+        runs=runs,
+        max_per_user=sessions.max_per_user,
+        max_bytes=round(sessions.max_mb * MB),
+        max_owner_bytes=round(sessions.stored_mb * MB),
+    )
+    return Stores(store, runs)

@@ -1,0 +1,169 @@
+"""What a crash left of a run, and what becomes of it. Pure functions over the copy of its log and its session.
+
+A call that was handed to its tool and has no result is answered as unknown, never made again. What the model had said so
+far is kept as a message that was cut. Readers of the log get the closings of what was open, the conversation as it is
+stored, and an ending.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from holodeck.agent.emitter import CUT_CALL
+from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
+from holodeck.core import events as e
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import INTERRUPTED, AssistantMessage, Message, PendingStep, ToolMessage
+from holodeck.runs.port import RunRecord
+from holodeck.sessions.port import StoredSession
+
+CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
+HOLE = 1_000_000_000
+"""Events after a crash are numbered from the next multiple: the dead process may have shown some that were not copied."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Remains:
+    """What is left of a run that a crash cut."""
+
+    closings: Sequence[e.Event] = ()  # they close what the log has open
+    messages: Sequence[Message] = ()  # to be stored
+    settles_step: bool = False  # the pending step is among the messages
+    is_certain: bool = True  # no call may have taken effect unnoticed: the run can go on
+    steps: int = 0  # that were begun
+
+
+@dataclass
+class _Told:
+    """What readers of the log know."""
+
+    step: int | None = None
+    steps: int = 0
+    text_id: str | None = None
+    reasoning_id: str | None = None
+    message_id: str = ""  # of the step's reply
+    said: list[str] = field(default_factory=list)
+    open_calls: dict[str, tuple[str, list[str]]] = field(default_factory=dict)  # id → name, pieces of the arguments
+    calls: dict[str, str] = field(default_factory=dict)  # id → name, without a result
+
+    def take(self, event: e.Event) -> None:  # noqa: C901  a table, one row for each kind of event
+        match event:
+            case e.StepStarted(number):
+                self.step, self.steps, self.message_id, self.said = number, number, "", []
+            case e.StepFinished():
+                self.step = None
+            case e.TextStarted(message_id):
+                self.text_id = self.message_id = message_id
+            case e.TextAdded(_, delta):
+                self.said.append(delta)
+            case e.TextEnded():
+                self.text_id = None
+            case e.ReasoningStarted(message_id):
+                self.reasoning_id = message_id
+            case e.ReasoningEnded():
+                self.reasoning_id = None
+            case e.ToolCallStarted(call_id, name, message_id):
+                self.open_calls[call_id], self.calls[call_id], self.message_id = (name, []), name, message_id
+            case e.ToolArgumentsAdded(call_id, delta):
+                self.open_calls[call_id][1].append(delta)
+            case e.ToolCallEnded(call_id):
+                self.open_calls.pop(call_id, None)
+            case e.ToolFinished(call_id):
+                self.calls.pop(call_id, None)
+
+
+def remains_of(
+    record: RunRecord,
+    events: Sequence[e.Event],
+    stored: StoredSession | None,
+    is_repeatable: Callable[[str], bool] = lambda _name: False,
+) -> Remains:
+    """What to store and to show of a run whose process ended."""
+    told = _Told()
+    for event in events:
+        told.take(event)
+    known = set() if stored is None else {message.id for message in stored.messages}
+    step = None if stored is None else _cut_step(stored.pending, record.run_id)
+    settled = [] if step is None else _settled(step, is_repeatable)
+    asked = [message for message in record.request.messages if message.id not in known]
+    said = [] if step is not None else _partial(told, known, record.run_id)
+    results = {message.call_id: message for message in settled if isinstance(message, ToolMessage)}
+    return Remains(
+        closings=_closings(told, results),
+        messages=[*settled, *asked, *said],
+        settles_step=step is not None,
+        is_certain=all(message.content != OUTCOME_UNKNOWN for message in results.values()),
+        steps=told.steps,
+    )
+
+
+def _cut_step(pending: PendingStep | None, run_id: str) -> PendingStep | None:
+    """The step whose tools were running; one that waits for a person stays as it is."""
+    return pending if pending is not None and pending.run_id == run_id and pending.begun else None
+
+
+def _settled(step: PendingStep, is_repeatable: Callable[[str], bool]) -> list[Message]:
+    results = {result.call_id: result for result in step.results}
+    for call in step.assistant.tool_calls:
+        if call.id not in results:
+            unknown = CALL_AGAIN if is_repeatable(call.name) else OUTCOME_UNKNOWN
+            text = unknown if call.id in step.begun else NOT_MADE
+            results[call.id] = ToolMessage(
+                call_id=call.id, name=call.name, content=text, failed=True, run_id=step.run_id
+            )
+    return [step.assistant, *(results[call.id] for call in step.assistant.tool_calls)]
+
+
+def _partial(told: _Told, known: set[str], run_id: str) -> list[Message]:
+    said = "".join(told.said)
+    if not said.strip() or told.message_id in known:
+        return []
+    return [AssistantMessage(id=told.message_id, content=said, cut=INTERRUPTED, run_id=run_id)]
+
+
+def _closings(told: _Told, results: dict[str, ToolMessage]) -> list[e.Event]:
+    events: list[e.Event] = []
+    if told.reasoning_id is not None:
+        events.append(e.ReasoningEnded(told.reasoning_id))
+    if told.text_id is not None:
+        events.append(e.TextEnded(told.text_id))
+    events += [e.ToolCallEnded(id_, name, "".join(pieces)) for id_, (name, pieces) in told.open_calls.items()]
+    for call_id, name in told.calls.items():
+        result = results.get(call_id)
+        text = CUT_CALL if call_id in told.open_calls else NOT_MADE
+        if result is None:
+            events.append(e.ToolFinished(call_id, name, new_ulid(), text, failed=True))
+        else:
+            events.append(e.ToolFinished(call_id, name, result.id, result.content, result.failed))
+    if told.step is not None:
+        events.append(e.StepFinished(told.step))
+    return events
+
+
+def log_of(record: RunRecord, messages: Sequence[Message]) -> list[e.Event]:
+    """A log that shows what is stored of a finished run, when the copy of its own is gone."""
+    events: list[e.Event] = [e.RunStarted(record.run_id, record.session_id, record.request.parent_run_id)]
+    own = [message for message in messages if message.run_id == record.run_id]
+    calls: dict[str, str] = {}
+    step = 0
+    for message in own:
+        if isinstance(message, AssistantMessage):
+            events += [e.StepFinished(step)] if step else []
+            step += 1
+            events += _shown(message, step)
+            calls.update((call.id, call.name) for call in message.tool_calls)
+        elif isinstance(message, ToolMessage) and message.call_id in calls:
+            events.append(e.ToolFinished(message.call_id, message.name, message.id, message.content, message.failed))
+    events += [e.StepFinished(step)] if step else []
+    return events
+
+
+def _shown(message: AssistantMessage, step: int) -> list[e.Event]:
+    events: list[e.Event] = [e.StepStarted(step)]
+    if message.content:
+        events += [e.TextStarted(message.id), e.TextAdded(message.id, message.content), e.TextEnded(message.id)]
+    for call in message.tool_calls:
+        events.append(e.ToolCallStarted(call.id, call.name, message.id))
+        if call.arguments:
+            events.append(e.ToolArgumentsAdded(call.id, call.arguments))
+        events.append(e.ToolCallEnded(call.id, call.name, call.arguments))
+    return events

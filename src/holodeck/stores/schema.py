@@ -1,0 +1,40 @@
+"""The tables of the SQLite store. Each entry is one migration; a file's `user_version` counts those that it has.
+
+Migrations only add: a file may be served by the version before while a newer one is rolled out. Bodies are JSON as
+`records` has it.
+"""
+
+APPLICATION_ID = 0x484F4C4F  # "HOLO": a file of another application is never touched
+
+MIGRATIONS = (
+    """
+    CREATE TABLE sessions (
+      key INTEGER PRIMARY KEY,
+      agent TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT NOT NULL, id TEXT NOT NULL,
+      epoch INTEGER NOT NULL DEFAULT 0,            -- who may write: raised by each run's first commit
+      created REAL NOT NULL, used REAL NOT NULL,   -- by the store's clock
+      messages INTEGER NOT NULL DEFAULT 0, steps INTEGER NOT NULL DEFAULT 0, size INTEGER NOT NULL DEFAULT 0,
+      v INTEGER NOT NULL, pending BLOB, state BLOB, summary BLOB,
+      broken TEXT,                                 -- why it is set aside
+      UNIQUE (agent, tenant, user, id)) STRICT;
+    CREATE INDEX sessions_used ON sessions (used);
+    CREATE INDEX sessions_of_owner ON sessions (agent, tenant, user, used);
+    CREATE TABLE steps (
+      session INTEGER NOT NULL REFERENCES sessions ON DELETE CASCADE, seq INTEGER NOT NULL,
+      messages INTEGER NOT NULL, by_user INTEGER NOT NULL,  -- how many, and whether a user's message comes first
+      v INTEGER NOT NULL, body BLOB NOT NULL, PRIMARY KEY (session, seq)) STRICT;
+    CREATE TABLE runs (
+      key INTEGER PRIMARY KEY,                     -- in the order of acceptance
+      agent TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT NOT NULL, id TEXT NOT NULL,
+      session TEXT NOT NULL, wire TEXT NOT NULL, repeat_key TEXT, fingerprint BLOB,
+      state TEXT NOT NULL, accepted REAL NOT NULL, ended REAL, recovered INTEGER NOT NULL DEFAULT 0,
+      v INTEGER NOT NULL, request BLOB NOT NULL, ending BLOB,
+      UNIQUE (agent, tenant, user, id)) STRICT;
+    CREATE UNIQUE INDEX one_per_key ON runs (agent, tenant, user, wire, repeat_key) WHERE repeat_key IS NOT NULL;
+    CREATE INDEX runs_open ON runs (agent) WHERE ended IS NULL;
+    CREATE INDEX runs_ended ON runs (ended) WHERE ended IS NOT NULL;
+    CREATE TABLE pieces (                          -- the copy of the run log
+      run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, first INTEGER NOT NULL,
+      body BLOB NOT NULL, PRIMARY KEY (run, first)) STRICT;
+    """,
+)

@@ -1,0 +1,261 @@
+"""One SQLite file and the one thread that uses it.
+
+Everything that waits becomes one transaction, so sixty commits at a time cost one flush of the disk. A job is done when its
+transaction is: nothing that was awaited is lost by a crash. A job that raises leaves no trace and harms no other; an error
+of the disk fails the whole transaction and is not repeated here. No error resets, renames or deletes a file.
+"""
+
+import asyncio
+import contextlib
+import fcntl
+import logging
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeAlias, TypeVar
+
+from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
+from holodeck.stores.schema import APPLICATION_ID, MIGRATIONS
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Job: TypeAlias = Callable[[sqlite3.Connection], T]
+
+MAX_BATCH = 256  # jobs in one transaction
+BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
+_OLDEST = (3, 37, 0)  # STRICT tables
+
+
+@dataclass(slots=True)
+class _Task:
+    job: Callable[[sqlite3.Connection], Any]
+    writes: bool
+    future: "asyncio.Future[Any]"
+    result: Any = None
+    error: BaseException | None = None
+    alone: bool = False  # not in a transaction
+
+
+class SqliteFile:
+    """A file of sessions and runs. `open` and `close` may block; `read` and `write` only queue a job."""
+
+    def __init__(self, path: Path, *, durable: bool = True, exclusive: bool = False) -> None:
+        """`durable` flushes the disk with each transaction; `exclusive` keeps a second server out."""
+        self.path = path
+        self._durable, self._exclusive = durable, exclusive
+        self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
+        self._thread: threading.Thread | None = None
+        self._lock: int | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+
+    async def open(self) -> None:
+        """Raises StartError if the file cannot be used; then it is as it was."""
+        self._loop = asyncio.get_running_loop()
+        opened: asyncio.Future[None] = self._loop.create_future()
+        self._thread = threading.Thread(target=self._work, args=(opened,), name=f"store {self.path.name}", daemon=True)
+        self._thread.start()
+        await opened
+
+    async def close(self) -> None:
+        """Finishes what is queued. Idempotent."""
+        if self._thread is not None:
+            self._queue.put(None)
+            await asyncio.to_thread(self._thread.join)
+            self._thread = None
+
+    def read(self, job: Job[T]) -> "asyncio.Future[T]":
+        """Queues a job that changes nothing. It sees every job that was queued before it."""
+        return self._put(job, writes=False)
+
+    def write(self, job: Job[T]) -> "asyncio.Future[T]":
+        """Queues a job. The future is done when the job's transaction is on the disk."""
+        return self._put(job, writes=True)
+
+    async def vacuum(self) -> None:
+        """Gives free pages back to the disk. Not within a transaction, so nothing else is done meanwhile."""
+        await self._put(_vacuum, writes=False, alone=True)
+
+    def _put(self, job: Job[T], *, writes: bool, alone: bool = False) -> "asyncio.Future[T]":
+        if self._loop is None or self._thread is None:
+            raise StoreUnavailable("The session store is closed.")
+        future: asyncio.Future[T] = self._loop.create_future()
+        self._queue.put(_Task(job, writes, future, alone=alone))
+        return future
+
+    # in the thread
+
+    def _work(self, opened: "asyncio.Future[None]") -> None:
+        try:
+            with self._opened() as connection:
+                self._call(_settle, opened, None, None)
+                self._serve(connection)
+        except StartError as error:
+            self._call(_settle, opened, None, error)
+        except (sqlite3.Error, OSError) as error:
+            self._call(_settle, opened, None, StartError(f"{self.path} cannot be used: {_words_of(error)}"))
+            self._refuse_rest(error)
+
+    def _serve(self, connection: sqlite3.Connection) -> None:
+        while True:
+            batch = self._next_batch()
+            tasks = [task for task in batch if task is not None]
+            for group in ([task for task in tasks if not task.alone], *([task] for task in tasks if task.alone)):
+                if group:
+                    _carry_out(connection, group)
+                    self._call(_deliver, group)
+            if None in batch:
+                return
+
+    def _next_batch(self) -> list[_Task | None]:
+        batch = [self._queue.get()]
+        with contextlib.suppress(queue.Empty):
+            while batch[-1] is not None and len(batch) < MAX_BATCH:
+                batch.append(self._queue.get_nowait())
+        return batch
+
+    def _refuse_rest(self, error: BaseException) -> None:
+        with contextlib.suppress(queue.Empty):
+            while (task := self._queue.get_nowait()) is not None:
+                task.error = StoreUnavailable(f"The session store cannot be used: {_words_of(error)}")
+                self._call(_deliver, [task])
+
+    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+        if self._loop is not None:
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits any more
+                self._loop.call_soon_threadsafe(function, *arguments)
+
+    @contextlib.contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        if sqlite3.sqlite_version_info < _OLDEST:
+            raise StartError(f"SQLite {sqlite3.sqlite_version} is too old; 3.37 or newer is needed")
+        self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+        with self._locked():
+            new = not self.path.exists()
+            connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256)
+            try:
+                if new:
+                    self.path.chmod(0o600)
+                _prepare(connection, self.path, durable=self._durable)
+                yield connection
+            finally:
+                connection.close()
+
+    @contextlib.contextmanager
+    def _locked(self) -> Iterator[None]:
+        """Held by a server as long as it lives; the system releases it with the process, however it ends."""
+        if not self._exclusive:
+            yield
+            return
+        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                raise StartError(
+                    f"{self.path} is in use by another server; stop that one, or set another sessions.path"
+                ) from None
+            yield
+        finally:
+            os.close(lock)
+
+
+def _prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> None:
+    (application,), (version,) = (
+        connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
+    )
+    (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
+    if (application, version, tables) != (0, 0, 0) and application != APPLICATION_ID:
+        raise StartError(f"{path} is a database of another application; set another sessions.path")
+    if version > len(MIGRATIONS):
+        raise StartError(
+            f"{path} was written by a newer version of HoloDeck; update HoloDeck, or set another sessions.path"
+        )
+    if application == 0:
+        connection.execute("PRAGMA auto_vacuum=INCREMENTAL")
+    connection.execute("PRAGMA journal_mode=WAL")
+    connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
+    connection.execute("PRAGMA foreign_keys=ON")
+    migrate(connection)
+
+
+def migrate(connection: sqlite3.Connection) -> None:
+    """Brings the schema up to date, all of it or nothing; of two processes one migrates and the other waits."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
+        for number, script in enumerate(MIGRATIONS[version:], version + 1):
+            for statement in filter(str.strip, script.split(";\n")):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA user_version={number}")
+        connection.execute(f"PRAGMA application_id={APPLICATION_ID}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def _carry_out(connection: sqlite3.Connection, tasks: list[_Task]) -> None:
+    """All tasks in one transaction. An error of the disk is every task's."""
+    try:
+        if tasks[0].alone:
+            tasks[0].result = tasks[0].job(connection)
+            return
+        connection.execute("BEGIN IMMEDIATE" if any(task.writes for task in tasks) else "BEGIN")
+        for task in tasks:
+            _do(connection, task)
+        connection.execute("COMMIT")
+    except (sqlite3.Error, OSError) as error:
+        with contextlib.suppress(sqlite3.Error):
+            connection.execute("ROLLBACK")
+        log.warning("sessions cannot be stored: %s", error)
+        failure = _failure(error)
+        for task in tasks:
+            task.result, task.error = None, failure
+
+
+def _vacuum(connection: sqlite3.Connection) -> None:
+    connection.execute("PRAGMA incremental_vacuum").fetchall()
+    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
+
+
+def _do(connection: sqlite3.Connection, task: _Task) -> None:
+    connection.execute("SAVEPOINT task")
+    try:
+        task.result = task.job(connection)
+    except (sqlite3.Error, OSError):
+        raise
+    except Exception as error:  # the caller's to handle: what the job wrote is undone, the others go on
+        connection.execute("ROLLBACK TO task")
+        task.error = error
+        if not isinstance(error, HoloDeckError):
+            log.exception("a job of the session store failed")
+    connection.execute("RELEASE task")
+
+
+def _failure(error: BaseException) -> HoloDeckError:
+    if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
+        return StorageFull("The disk that holds the sessions is full.")
+    return StoreUnavailable(f"Sessions cannot be stored at the moment: {_words_of(error)}")
+
+
+def _words_of(error: BaseException) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
+    if future.done():  # its waiter was cancelled
+        return
+    if error is None:
+        future.set_result(result)
+    else:
+        future.set_exception(error)
+
+
+def _deliver(tasks: list[_Task]) -> None:
+    for task in tasks:
+        _settle(task.future, task.result, task.error)

@@ -1,0 +1,252 @@
+"""Runs in the SQLite file of the sessions: their records, their idempotency keys, and a copy of their logs.
+
+The copy is one more reader of a log: it looks at what is new four times a second, never per token, and a run does not wait
+for it. What a crash cuts off is at most the last quarter of a second of tokens; messages are stored by the conversation.
+"""
+
+import asyncio
+import sqlite3
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import partial
+
+from holodeck.core.events import ENDINGS, Ending, Event, MessagesReplaced
+from holodeck.core.owner import Owner
+from holodeck.errors import HoloDeckError
+from holodeck.runs.log import ReplayGone, RunLog
+from holodeck.runs.port import RunRecord, RunState, state_after
+from holodeck.stores import records
+from holodeck.stores.sqlite_file import SqliteFile
+
+COPY_SECONDS = 0.25
+KEPT_SECONDS = 24 * 3600.0  # idempotency keys, and `GET /runs/{id}`
+REMOVED_BATCH = 500
+_COLUMNS = (
+    "tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered"
+)
+
+
+class SqliteRunStore:
+    def __init__(self, file: SqliteFile, agent: str, *, replay_window: float = 120.0) -> None:
+        self._file, self._agent, self._replay_window = file, agent, replay_window
+        self._registered: dict[tuple[Owner, str], RunRecord] = {}
+        self._copies: set[_Copy] = set()
+        self._due: set[_Copy] = set()
+        self._timer: asyncio.TimerHandle | None = None
+        self.clock: Callable[[], float] = time.time
+
+    # the port
+
+    def register(self, record: RunRecord) -> None:
+        self._registered[record.owner, record.run_id] = record
+
+    async def begin(self, record: RunRecord) -> None:
+        self.register(record)
+        now = self.clock()
+        await self._file.write(
+            lambda connection: self.store_with_commit(connection, record.owner, record.run_id, None, now)
+        )
+
+    def release(self, record: RunRecord) -> None:
+        self._registered.pop((record.owner, record.run_id), None)
+
+    async def take_up(self, record: RunRecord) -> None:
+        statement = "UPDATE runs SET recovered = recovered + 1 WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
+        name = self._name(record.owner, record.run_id)
+        await self._file.write(lambda connection: connection.execute(statement, name).rowcount)
+
+    async def end(self, record: RunRecord, ending: Ending) -> None:
+        self._registered.setdefault((record.owner, record.run_id), record)
+        now = self.clock()
+        await self._file.write(
+            lambda connection: self.store_with_commit(connection, record.owner, record.run_id, ending, now)
+        )
+
+    async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
+        where = "tenant = ? AND user = ? AND id = ?"
+        return next(iter(await self._select(where, (owner.tenant, owner.user, run_id))), None)
+
+    async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
+        where = "tenant = ? AND user = ? AND wire = ? AND repeat_key = ?"
+        return next(iter(await self._select(where, (owner.tenant, owner.user, wire, key))), None)
+
+    async def unfinished(self) -> Sequence[RunRecord]:
+        return await self._select("ended IS NULL", ())
+
+    async def events(self, record: RunRecord) -> list[Event]:
+        def job(connection: sqlite3.Connection) -> list[bytes]:
+            key = self._key(connection, record.owner, record.run_id)
+            found = connection.execute("SELECT first, body FROM pieces WHERE run = ? ORDER BY first", (key,))
+            return [body for _, body in found]
+
+        return records.events_of(await self._file.read(job))
+
+    def follow(self, record: RunRecord, log: RunLog) -> None:
+        copy = _Copy(record.owner, record.run_id, log, len(log))
+        self._copies.add(copy)
+        self._wait_for_more(copy)
+
+    async def forget_session(self, session_id: str, *, owner: Owner) -> None:
+        statement = "DELETE FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND session = ? AND ended IS NOT NULL"
+        name = (self._agent, owner.tenant, owner.user, session_id)
+        await self._file.write(lambda connection: connection.execute(statement, name).rowcount)
+
+    # in the file's thread
+
+    def store_with_commit(
+        self, connection: sqlite3.Connection, owner: Owner, run_id: str, ending: Ending | None, now: float
+    ) -> None:
+        """Stores a registered run with whatever its conversation stores first, and the ending when it comes."""
+        record = self._registered.get((owner, run_id))
+        if record is not None:
+            self._insert(connection, record, now)
+        if ending is not None:
+            self._registered.pop((owner, run_id), None)
+            connection.execute(
+                "UPDATE runs SET state = ?, ending = ?, ended = ?, v = ?"
+                " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL",
+                (state_after(ending), records.encode(ending), now, records.VERSION, *self._name(owner, run_id)),
+            )
+
+    def _insert(self, connection: sqlite3.Connection, record: RunRecord, now: float) -> None:
+        """A part that continues a run under its own id takes the place of the part before."""
+        name = self._name(record.owner, record.run_id)
+        request = records.encode(record.request)
+        connection.execute(
+            "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, v, request)"
+            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
+            " v = excluded.v, ended = NULL, ending = NULL",
+            (
+                *name,
+                record.session_id,
+                record.wire,
+                record.key,
+                record.fingerprint,
+                RunState.RUNNING,
+                now,
+                records.VERSION,
+                request,
+            ),
+        )
+        self._registered.pop((record.owner, record.run_id), None)
+
+    def _name(self, owner: Owner, run_id: str) -> tuple[str, str, str, str]:
+        return self._agent, owner.tenant, owner.user, run_id
+
+    def _key(self, connection: sqlite3.Connection, owner: Owner, run_id: str) -> int | None:
+        statement = "SELECT key FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
+        found = connection.execute(statement, self._name(owner, run_id)).fetchone()
+        return None if found is None else int(found[0])
+
+    async def _select(self, where: str, values: tuple[str, ...]) -> list[RunRecord]:
+        statement = f"SELECT {_COLUMNS} FROM runs WHERE agent = ? AND {where} ORDER BY key"
+
+        def job(connection: sqlite3.Connection) -> list[RunRecord]:
+            return [_record(row) for row in connection.execute(statement, (self._agent, *values)).fetchall()]
+
+        return await self._file.read(job)
+
+    async def remove_old(self) -> int:
+        """Deletes records a day after their end, and copies of logs that cannot be read again; one batch of each."""
+        now = self.clock()
+
+        def job(connection: sqlite3.Connection) -> int:
+            old = connection.execute(
+                "SELECT key FROM runs WHERE ended <= ? AND agent = ? ORDER BY ended LIMIT ?",
+                (now - KEPT_SECONDS, self._agent, REMOVED_BATCH),
+            ).fetchall()
+            connection.executemany("DELETE FROM runs WHERE key = ?", old)
+            connection.execute(
+                "DELETE FROM pieces WHERE run IN (SELECT DISTINCT run FROM pieces JOIN runs ON runs.key = pieces.run"
+                " WHERE runs.agent = ? AND runs.ended <= ? LIMIT ?)",
+                (self._agent, now - self._replay_window, REMOVED_BATCH),
+            )
+            return len(old)
+
+        return await self._file.write(job)
+
+    # the copy of logs
+
+    def _wait_for_more(self, copy: "_Copy") -> None:
+        if len(copy.log) > copy.place:
+            self._is_due(copy)
+        else:
+            copy.log.call_at_next(partial(self._is_due, copy))
+
+    def _is_due(self, copy: "_Copy") -> None:
+        self._due.add(copy)
+        if self._timer is None:
+            self._timer = asyncio.get_running_loop().call_later(COPY_SECONDS, self._copy_now)
+
+    def _copy_now(self) -> None:
+        self._timer, due, self._due = None, self._due, set()
+        for copy in due:
+            try:
+                events = copy.log.since(copy.place)
+            except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
+                self._copies.discard(copy)
+                continue
+            first, copy.place = copy.place, copy.place + len(events)
+            if events and type(events[-1]) in ENDINGS:
+                self._copies.discard(copy)
+            else:
+                self._wait_for_more(copy)
+            self._store_piece(copy, first, events)
+
+    def _store_piece(self, copy: "_Copy", first: int, events: Sequence[Event]) -> None:
+        def job(connection: sqlite3.Connection) -> None:
+            key = self._key(connection, copy.owner, copy.run_id)
+            if key is not None:  # else its session was deleted
+                body = records.encode([_without_history(event) for event in events])
+                connection.execute(
+                    "INSERT OR REPLACE INTO pieces (run, first, body) VALUES (?, ?, ?)", (key, first, body)
+                )
+
+        try:
+            self._file.write(job).add_done_callback(_ignore)
+        except HoloDeckError:  # the store is closed
+            self._copies.discard(copy)
+
+
+@dataclass(eq=False, slots=True)
+class _Copy:
+    owner: Owner
+    run_id: str
+    log: RunLog
+    place: int
+
+
+def _without_history(event: Event) -> Event:
+    """A snapshot is copied without its messages: whoever reads the copy puts in what the session holds then."""
+    return MessagesReplaced(()) if isinstance(event, MessagesReplaced) else event
+
+
+def _ignore(done: "asyncio.Future[None]") -> None:
+    """A copy that fails is logged by the file; a run does not depend on it."""
+    if not done.cancelled():
+        done.exception()
+
+
+def _record(row: tuple[object, ...]) -> RunRecord:
+    tenant, user, run_id, session, wire, key, fingerprint, state, accepted, ended, v, request, ending, recovered = row
+    return RunRecord(
+        run_id=str(run_id),
+        owner=Owner(str(tenant), str(user)),
+        session_id=str(session),
+        wire=str(wire),
+        key=None if key is None else str(key),
+        fingerprint=fingerprint if isinstance(fingerprint, bytes) else b"",
+        state=RunState(str(state)),
+        created_at=_time(accepted),
+        finished_at=None if ended is None else _time(ended),
+        request=records.request_of(request if isinstance(request, bytes) else b"", int(str(v))),
+        ending=records.ending_of(ending if isinstance(ending, bytes) else None, int(str(v))),
+        recovered=int(str(recovered)),
+    )
+
+
+def _time(seconds: object) -> datetime:
+    return datetime.fromtimestamp(float(str(seconds)), UTC)

@@ -1,0 +1,583 @@
+"""Sessions in a SQLite file.
+
+The file's own thread does the work. Here it is queued, and here is what only a process knows: which sessions are in use,
+and how much each owner stores.
+"""
+
+import asyncio
+import logging
+import sqlite3
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any, TypeAlias, TypeVar
+
+from holodeck.core.events import Ending
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
+from holodeck.core.owner import OwnedId, Owner
+from holodeck.errors import InvalidRequest, LostClaim, RateLimited, SessionBroken, SessionBusy, SessionNotFound
+from holodeck.sessions.history import (
+    MB,
+    check_room,
+    cut_before,
+    size_of,
+    summary_after_cut,
+    wanted_messages,
+    whole_turns,
+)
+from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
+from holodeck.stores import records
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.store_clock import StoreClock
+
+log = logging.getLogger(__name__)
+
+TTL_SECONDS = 30 * 24 * 3600.0
+CLEAN_SECONDS = 60.0
+CLEAN_BATCH = 500
+_COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
+
+T = TypeVar("T")
+_Step: TypeAlias = tuple[int, bool, bytes]  # how many messages, whether a user's comes first, the messages
+
+
+@dataclass(frozen=True, slots=True)
+class _Row:
+    """A session as it is stored, without its messages. `key` None: not stored yet."""
+
+    key: int | None
+    epoch: int
+    created: float
+    used: float
+    messages: int
+    steps: int
+    size: int
+    v: int
+    pending: bytes | None = None
+    state: bytes | None = None
+    summary: bytes | None = None
+    broken: str | None = None
+
+
+class SqliteSessionStore:
+    def __init__(
+        self,
+        file: SqliteFile,
+        agent: str,
+        ttl_seconds: float = TTL_SECONDS,
+        *,
+        runs: SqliteRunStore | None = None,
+        max_per_user: int | None = None,
+        max_bytes: int = 4 * MB,
+        max_owner_bytes: int | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.file, self.agent, self.max_bytes = file, agent, max_bytes
+        self.runs = runs
+        self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
+        self._clock = clock
+        self._in_use: Counter[tuple[Owner, str]] = Counter()
+        self._stored: Counter[Owner] = Counter()  # bytes
+        self._cleaner: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.file.open()
+        latest, stored = await self.file.read(self._at_start)
+        self._stored.update(stored)
+        if self._clock is None:
+            self._clock = StoreClock(latest)
+        if self.runs is not None:
+            self.runs.clock = self.now
+        self._cleaner = asyncio.create_task(self._clean_regularly(), name="session clean-up")
+
+    async def close(self) -> None:
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+            await asyncio.wait({self._cleaner})
+            self._cleaner = None
+        await self.file.close()
+
+    def now(self) -> float:
+        if self._clock is None:
+            raise RuntimeError("the store is not started")
+        return self._clock()
+
+    async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
+        session_id, now = session_id or new_ulid(), self.now()
+
+        def job(connection: sqlite3.Connection) -> _Row:
+            return self._find(connection, owner, session_id, now) or self.insert(connection, owner, session_id, now)
+
+        return _described(owner, session_id, await self.file.write(job))
+
+    async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
+        now = self.now()
+        row = await self.file.read(lambda connection: self._find(connection, owner, session_id, now))
+        return None if row is None else _described(owner, session_id, row)
+
+    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
+        now = self.now()
+
+        def job(connection: sqlite3.Connection) -> StoredSession | None:
+            row = self._find(connection, owner, session_id, now)
+            return None if row is None else _stored(connection, owner, session_id, row)
+
+        return await self._reading(job, owner, session_id)
+
+    async def open(
+        self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False
+    ) -> Conversation:
+        now = self.now()
+
+        def job(connection: sqlite3.Connection) -> tuple[_Row, list[Message]]:
+            row = self._find(connection, owner, session_id, now, own_use=1)
+            if row is None and create:
+                return _Row(None, 0, now, now, 0, 0, 0, records.VERSION), []
+            if row is None:
+                raise SessionNotFound(f"There is no session {session_id!r}.")
+            return row, _end_of(connection, row, last)
+
+        self.take(owner, session_id)
+        try:
+            row, messages = await self._reading(job, owner, session_id)
+            return _SqliteConversation(self, (owner, session_id), run_id, row, messages)
+        except BaseException:
+            self.give_back(owner, session_id)
+            raise
+
+    async def delete(self, session_id: str, *, owner: Owner) -> bool:
+        now = self.now()
+
+        def job(connection: sqlite3.Connection) -> int | None:
+            row = self._find(connection, owner, session_id, now)
+            if row is not None:
+                connection.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
+            return None if row is None else row.size
+
+        size = await self.file.write(job)
+        self._stored[owner] -= size or 0
+        return size is not None
+
+    async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
+        now = self.now()
+        if self._in_use[owner, session_id]:
+            raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
+
+        def job(connection: sqlite3.Connection) -> int:
+            row = self._existing(connection, owner, session_id, now)
+            stored = _stored(connection, owner, session_id, row)
+            return _fill(connection, row, cut_before(stored, before), now) - row.size
+
+        self._stored[owner] += await self.file.write(job)
+
+    async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
+        now, new_id = self.now(), new_ulid()
+
+        def job(connection: sqlite3.Connection) -> int:
+            stored = _stored(connection, owner, session_id, self._existing(connection, owner, session_id, now))
+            content = stored if at is None else cut_before(stored, at)
+            return _fill(connection, self.insert(connection, owner, new_id, now), content, now)
+
+        self._stored[owner] += await self.file.write(job)
+        return new_id
+
+    async def restore(self, stored: StoredSession) -> None:
+        session, now = stored.session, self.now()
+
+        def job(connection: sqlite3.Connection) -> int:
+            if self._find(connection, session.owner, session.session_id, now) is not None:
+                raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
+            row = self.insert(connection, session.owner, session.session_id, session.created_at.timestamp())
+            return _fill(connection, row, stored, session.last_activity.timestamp())
+
+        self._stored[session.owner] += await self.file.write(job)
+
+    async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
+        return [found for found in await self._listed(owner, limit) if found is not None]
+
+    async def all_sessions(self, limit: int = 1000) -> Sequence[ServerSession]:
+        """Of every owner, the one used last first: for the operator."""
+        return await self._listed(None, limit)
+
+    async def cleanup_expired(self) -> int:
+        """In batches, so that no run waits long."""
+        removed = 0
+        while True:
+            batch = await self.file.write(partial(self._remove_expired, before=self.now() - self._ttl))
+            removed += len(batch)
+            for owner, size in batch:
+                self._stored[owner] -= size
+            if len(batch) < CLEAN_BATCH:
+                return removed
+
+    async def count(self) -> int:
+        used, kept = self.now() - self._ttl, [key for key, users in self._in_use.items() if users]
+
+        def job(connection: sqlite3.Connection) -> int:
+            statement = "SELECT count(*) FROM sessions WHERE agent = ? AND used > ?"
+            (alive,) = connection.execute(statement, (self.agent, used)).fetchone()
+            overdue = (self._row(connection, owner, name) for owner, name in kept)
+            return int(alive) + sum(row is not None and row.used <= used for row in overdue)
+
+        return await self.file.read(job)
+
+    # for conversations
+
+    def take(self, owner: Owner, session_id: str) -> None:
+        self._in_use[owner, session_id] += 1
+
+    def give_back(self, owner: Owner, session_id: str) -> None:
+        self._in_use[owner, session_id] -= 1
+        if not self._in_use[owner, session_id]:
+            del self._in_use[owner, session_id]
+
+    def insert(self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float) -> _Row:
+        """A new session. The row of one that has expired makes way; so does, at `max_per_user`, the longest unused."""
+        connection.execute(
+            "DELETE FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?", self._name(owner, session_id)
+        )
+        self._make_room(connection, owner)
+        cursor = connection.execute(
+            "INSERT INTO sessions (agent, tenant, user, id, created, used, v) VALUES (?, ?, ?, ?, ?, ?, ?)",
+            (*self._name(owner, session_id), now, now, records.VERSION),
+        )
+        return _Row(cursor.lastrowid, 0, now, now, 0, 0, 0, records.VERSION)
+
+    def grew(self, owner: Owner, added: int) -> None:
+        self._stored[owner] += added
+        limit = self._max_owner_bytes
+        if limit is not None and self._stored[owner] > limit:
+            future = self.file.write(lambda connection: self._make_space(connection, owner, limit))
+            future.add_done_callback(lambda done: self._made_space(owner, done))
+
+    # in the file's thread
+
+    def _at_start(self, connection: sqlite3.Connection) -> tuple[float, dict[Owner, int]]:
+        (latest,) = connection.execute("SELECT coalesce(max(used), 0) FROM sessions").fetchone()
+        sums = connection.execute(
+            "SELECT tenant, user, sum(size) FROM sessions WHERE agent = ? GROUP BY tenant, user", (self.agent,)
+        )
+        return latest, {Owner(tenant, user): size for tenant, user, size in sums}
+
+    def _name(self, owner: Owner, session_id: str) -> tuple[str, str, str, str]:
+        return self.agent, owner.tenant, owner.user, session_id
+
+    def _row(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> _Row | None:
+        found = connection.execute(
+            f"SELECT {_COLUMNS} FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
+            self._name(owner, session_id),
+        ).fetchone()
+        return None if found is None else _Row(*found)
+
+    def _find(
+        self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float, *, own_use: int = 0
+    ) -> _Row | None:
+        row = self._row(connection, owner, session_id)
+        if row is None or (row.used + self._ttl <= now and self._in_use.get((owner, session_id), 0) <= own_use):
+            return None
+        if row.broken is not None:
+            raise SessionBroken("This session cannot be read; its data is kept as it is.")
+        return row
+
+    def _existing(self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float) -> _Row:
+        row = self._find(connection, owner, session_id, now)
+        if row is None:
+            raise SessionNotFound(f"There is no session {session_id!r}.")
+        return row
+
+    def _make_room(self, connection: sqlite3.Connection, owner: Owner) -> None:
+        if self._max_per_user is None:
+            return
+        theirs = self._by_last_use(connection, owner)
+        idle = [key for key, name, _ in theirs if not self._in_use.get((owner, name), 0)]
+        surplus = len(theirs) + 1 - self._max_per_user
+        if surplus > len(idle):
+            raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
+        connection.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in idle[: max(0, surplus)]])
+
+    def _make_space(self, connection: sqlite3.Connection, owner: Owner, limit: int) -> int:
+        """Deletes the owner's sessions that were unused for longest; returns how many bytes are free now."""
+        theirs = self._by_last_use(connection, owner)
+        surplus, freed = sum(size for _, _, size in theirs) - limit, 0
+        for key, name, size in theirs:
+            if freed >= surplus:
+                break
+            if not self._in_use.get((owner, name), 0):
+                connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
+                freed += size
+        return freed
+
+    def _made_space(self, owner: Owner, done: "asyncio.Future[int]") -> None:
+        if not done.cancelled() and done.exception() is None:
+            self._stored[owner] -= done.result()
+
+    def _by_last_use(self, connection: sqlite3.Connection, owner: Owner) -> list[tuple[int, str, int]]:
+        statement = "SELECT key, id, size FROM sessions WHERE agent = ? AND tenant = ? AND user = ? ORDER BY used"
+        return connection.execute(statement, (self.agent, owner.tenant, owner.user)).fetchall()
+
+    def _remove_expired(self, connection: sqlite3.Connection, before: float) -> list[tuple[Owner, int]]:
+        """At most one batch; what another agent stored in this file is that agent's to remove."""
+        found = connection.execute(
+            "SELECT key, tenant, user, id, size FROM sessions WHERE used <= ? AND agent = ? ORDER BY used LIMIT ?",
+            (before, self.agent, CLEAN_BATCH + sum(self._in_use.values())),
+        ).fetchall()
+        unused = [each for each in found if not self._in_use.get((Owner(each[1], each[2]), each[3]), 0)][:CLEAN_BATCH]
+        connection.executemany("DELETE FROM sessions WHERE key = ?", [(each[0],) for each in unused])
+        if unused:
+            connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
+        return [(Owner(tenant, user), size) for _, tenant, user, _, size in unused]
+
+    async def _listed(self, owner: Owner | None, limit: int) -> list[ServerSession]:
+        now = self.now()
+
+        def job(connection: sqlite3.Connection) -> list[ServerSession]:
+            whose, names = ("", ()) if owner is None else ("AND tenant = ? AND user = ?", (owner.tenant, owner.user))
+            found = connection.execute(
+                f"SELECT tenant, user, id, {_COLUMNS} FROM sessions WHERE agent = ? {whose} ORDER BY used DESC LIMIT ?",
+                (self.agent, *names, limit),
+            )
+            rows = [(Owner(tenant, user), name, _Row(*row)) for tenant, user, name, *row in found]
+            alive = (each for each in rows if each[2].used + self._ttl > now or self._in_use.get(each[:2], 0))
+            return [_described(*each) for each in alive]
+
+        return await self.file.read(job)
+
+    async def _reading(self, job: Callable[[sqlite3.Connection], T], owner: Owner, session_id: str) -> T:
+        """Sets a session aside that cannot be read, so that it is reported once and its bytes stay."""
+        try:
+            return await self.file.read(job)
+        except SessionBroken as error:
+            cause = repr(error.__cause__)
+            name = self._name(owner, session_id)
+            mark = "UPDATE sessions SET broken = ? WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND broken IS NULL"
+            if await self.file.write(lambda connection: connection.execute(mark, (cause, *name)).rowcount):
+                log.warning("session %r cannot be read and is set aside: %s", session_id, cause)
+            raise
+
+    async def _clean_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
+            try:
+                await self.cleanup_expired()
+                if self.runs is not None:
+                    await self.runs.remove_old()
+            except Exception:  # a disk that is full now may not be so in a minute
+                log.exception("old sessions could not be removed")
+
+
+class _SqliteConversation:
+    """The end of a history, decoded once; every commit is one transaction of the file."""
+
+    def __init__(
+        self, store: SqliteSessionStore, session: OwnedId, run_id: str, row: _Row, messages: list[Message]
+    ) -> None:
+        self._store, (self._owner, self._session_id), self._run_id = store, session, run_id
+        self._row, self._messages, self._closed = row, messages, False
+        self._earlier = row.messages - len(messages)
+        self._claimed = False
+        self._writing: asyncio.Future[_Row | None] | None = None
+        self._pending = records.pending_of(row.pending, row.v)
+        self._state = records.state_of(row.state, row.v)
+        self._summary = records.summary_of(row.summary, row.v)
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        return self._messages
+
+    @property
+    def earlier(self) -> int:
+        return self._earlier
+
+    @property
+    def pending(self) -> PendingStep | None:
+        return self._pending
+
+    @property
+    def state(self) -> Any:
+        return self._state
+
+    @property
+    def summary(self) -> Summary | None:
+        return self._summary
+
+    async def history(self) -> Sequence[Message]:
+        if not self._earlier:
+            return self._messages
+        row, count = self._row, self._earlier
+        older = await self._store.file.read(lambda connection: _messages_of(connection, row))
+        return [*older[:count], *self._messages]
+
+    async def commit(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None = None,
+        *,
+        state: Any = KEEP,
+        summary: Summary | Keep | None = KEEP,
+        ending: Ending | None = None,
+    ) -> None:
+        steps = _steps_of(messages)
+        check_room(messages, _size(steps), self._row.size, self._store.max_bytes)
+        parts: dict[str, Any] = {"pending": pending, "state": state, "summary": summary}
+        if self._row.v < records.VERSION:  # all parts of a row have one version
+            kept = {"pending": self._pending, "state": self._state, "summary": self._summary}
+            parts = {name: kept[name] if part is KEEP else part for name, part in parts.items()}
+        changed = {name: records.optional(part) for name, part in parts.items() if part is not KEEP}
+
+        def apply() -> None:
+            self._messages.extend(messages)
+            self._pending = self._pending if pending is KEEP else pending
+            self._state = self._state if state is KEEP else state
+            self._summary = self._summary if summary is KEEP else summary
+
+        await self._write(steps, changed, ending, apply)
+
+    async def begin_calls(self, step: PendingStep) -> None:
+        def apply() -> None:
+            self._pending = step
+
+        await self._write([], {"pending": records.encode(step)}, None, apply)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._store.give_back(self._owner, self._session_id)
+
+    async def _write(
+        self,
+        steps: Sequence[_Step],
+        parts: Mapping[str, bytes | None],
+        ending: Ending | None,
+        apply: Callable[[], None],
+    ) -> None:
+        """One transaction, carried out also if the caller is cancelled meanwhile; `apply` is called when it is done."""
+        if self._writing is not None and not self._writing.done():  # its caller was cancelled; it goes on
+            await asyncio.wait({self._writing})
+        store, row, claimed, now = self._store, self._row, self._claimed, self._store.now()
+
+        def job(connection: sqlite3.Connection) -> _Row | None:
+            if store.runs is not None and self._run_id:
+                store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)
+            if row.key is None and not steps:
+                return row  # nothing to keep, so no session
+            current = store.insert(connection, self._owner, self._session_id, now) if row.key is None else row
+            return _add(connection, current, steps, parts, now, claim=not claimed)
+
+        self._writing = future = store.file.write(job)
+        future.add_done_callback(partial(self._written, apply))
+        await asyncio.shield(future)
+
+    def _written(self, apply: Callable[[], None], done: "asyncio.Future[_Row | None]") -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        before, self._row, self._claimed = self._row, done.result() or self._row, True
+        apply()
+        if self._row.size > before.size:
+            self._store.grew(self._owner, self._row.size - before.size)
+
+
+def _add(
+    connection: sqlite3.Connection,
+    row: _Row,
+    steps: Sequence[_Step],
+    parts: Mapping[str, bytes | None],
+    now: float,
+    *,
+    claim: bool,
+) -> _Row | None:
+    """Adds to a session that nothing else has claimed since it was read. None if it was deleted: it does not come back."""
+    messages, added, epoch = sum(step[0] for step in steps), _size(steps), row.epoch + claim
+    columns = "".join(f", {name} = ?" for name in parts)
+    cursor = connection.execute(
+        "UPDATE sessions SET epoch = ?, used = ?, messages = messages + ?, steps = steps + ?, size = size + ?, v = ?"
+        f"{columns} WHERE key = ? AND epoch = ?",
+        (epoch, now, messages, len(steps), added, records.VERSION, *parts.values(), row.key, row.epoch),
+    )
+    if cursor.rowcount == 0:
+        if connection.execute("SELECT 1 FROM sessions WHERE key = ?", (row.key,)).fetchone():
+            raise LostClaim("Another process works on this conversation; this run may not store any more of it.")
+        return None
+    connection.executemany(
+        "INSERT INTO steps (session, seq, messages, by_user, v, body) VALUES (?, ?, ?, ?, ?, ?)",
+        [
+            (row.key, seq, count, by_user, records.VERSION, body)
+            for seq, (count, by_user, body) in enumerate(steps, row.steps)
+        ],
+    )
+    return replace(
+        row,
+        epoch=epoch,
+        used=now,
+        messages=row.messages + messages,
+        steps=row.steps + len(steps),
+        size=row.size + added,
+        v=records.VERSION,
+    )
+
+
+def _fill(connection: sqlite3.Connection, row: _Row, content: StoredSession, used: float) -> int:
+    """Replaces all that a session holds; returns its size. A run that has it open loses its claim."""
+    connection.execute("DELETE FROM steps WHERE session = ?", (row.key,))
+    connection.execute("UPDATE sessions SET messages = 0, steps = 0, size = 0 WHERE key = ?", (row.key,))
+    parts = {
+        "pending": records.optional(content.pending),
+        "state": records.optional(content.state),
+        "summary": records.optional(summary_after_cut(content.summary, content.messages)),
+    }
+    empty = replace(row, messages=0, steps=0, size=0)
+    filled = _add(connection, empty, _steps_of(content.messages), parts, used, claim=True)
+    return 0 if filled is None else filled.size
+
+
+def _size(steps: Sequence[_Step]) -> int:
+    return sum(size_of(body, count) for count, _, body in steps)
+
+
+def _steps_of(messages: Sequence[Message]) -> list[_Step]:
+    return [(len(turn), isinstance(turn[0], UserMessage), records.encode(turn)) for turn in whole_turns(messages)]
+
+
+def _end_of(connection: sqlite3.Connection, row: _Row, last: int | None) -> list[Message]:
+    """The last messages, from a user's message on; read step by step, newest first."""
+    wanted = wanted_messages(last, row.messages, records.summary_of(row.summary, row.v) if last is not None else None)
+    if wanted >= row.messages:
+        return _messages_of(connection, row)
+    found: list[tuple[int, bytes]] = []
+    count = 0
+    newest_first = "SELECT messages, by_user, v, body FROM steps WHERE session = ? ORDER BY seq DESC"
+    for messages, by_user, version, body in connection.execute(newest_first, (row.key,)):
+        found.append((version, body))
+        count += messages
+        if count >= wanted and by_user:
+            break
+    return [message for version, body in reversed(found) for message in records.messages_of(body, version)]
+
+
+def _messages_of(connection: sqlite3.Connection, row: _Row) -> list[Message]:
+    steps = connection.execute("SELECT v, body FROM steps WHERE session = ? ORDER BY seq", (row.key,))
+    return [message for version, body in steps for message in records.messages_of(body, version)]
+
+
+def _stored(connection: sqlite3.Connection, owner: Owner, session_id: str, row: _Row) -> StoredSession:
+    return StoredSession(
+        session=_described(owner, session_id, row),
+        messages=tuple(_messages_of(connection, row)),
+        pending=records.pending_of(row.pending, row.v),
+        state=records.state_of(row.state, row.v),
+        summary=records.summary_of(row.summary, row.v),
+    )
+
+
+def _described(owner: Owner, session_id: str, row: _Row) -> ServerSession:
+    return ServerSession(
+        session_id=session_id,
+        owner=owner,
+        created_at=datetime.fromtimestamp(row.created, UTC),
+        last_activity=datetime.fromtimestamp(row.used, UTC),
+        message_count=row.messages,
+        size=row.size,
+    )

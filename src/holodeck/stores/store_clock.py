@@ -1,0 +1,12 @@
+"""The clock of a store: never behind what is stored, and not moved by a clock that is set while the process runs."""
+
+import time
+
+
+class StoreClock:
+    def __init__(self, latest: float) -> None:
+        """`latest` is the newest time that is stored."""
+        self._offset = max(latest, time.time()) - time.monotonic()
+
+    def __call__(self) -> float:
+        return self._offset + time.monotonic()

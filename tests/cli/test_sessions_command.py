@@ -1,0 +1,87 @@
+"""`holodeck sessions`: on a file as a server leaves it."""
+
+import json
+
+import pytest
+
+from holodeck.config.build_stores import build_sqlite
+from holodeck.config.load import load_config
+from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER, Owner
+from tests.cli.process import holodeck
+
+AGENT = "name: tester\nmodel: {provider: demo}\n"
+ADA = Owner("acme", "ada")
+
+
+@pytest.fixture
+async def folder(tmp_path):
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    store = build_sqlite(load_config(tmp_path)).sessions
+    await store.start()
+    for owner, name in ((ANONYMOUS_OWNER, "first"), (ADA, "second"), (ANONYMOUS_OWNER, "both"), (ADA, "both")):
+        conversation = await store.open(name, owner=owner, create=True)
+        await conversation.commit([UserMessage(content=f"hello from {owner.user}\x1b[31m")])
+        call = ToolCall(id="c", name="look", arguments='{"at": 1}')
+        result = ToolMessage(call_id="c", name="look", content="seen")
+        await conversation.commit([AssistantMessage(content="hi", tool_calls=(call,)), result], state={"n": 1})
+        conversation.close()
+    await store.close()
+    return tmp_path
+
+
+def ran(folder, *words, code=0):
+    done = holodeck("sessions", *words, folder=folder)
+    assert done.code == code, done.err
+    return done
+
+
+def test_they_are_listed_and_shown(folder):
+    lines = ran(folder, "list").out.splitlines()
+    assert [line.split()[0] for line in lines] == ["both", "both", "second", "first"]
+    assert "acme/ada" in lines[0]
+    listed = [json.loads(line) for line in ran(folder, "list", "--json", "--limit", "2").out.splitlines()]
+    assert [(each["session_id"], each["message_count"]) for each in listed] == [("both", 3), ("both", 3)]
+    shown = ran(folder, "show", "second").out
+    assert "user: hello from ada" in shown
+    assert 'calls look {"at": 1}' in shown
+    assert "look: seen" in shown
+    assert "\x1b" not in shown
+
+
+def test_an_id_that_two_users_have_needs_the_user(folder):
+    assert "2 users have a session 'both'" in ran(folder, "show", "both", code=2).err
+    assert "ada" in ran(folder, "show", "both", "--user", "ada", "--tenant", "acme").out
+    assert "there is no session 'nope'" in ran(folder, "show", "nope", code=2).err
+
+
+def test_they_move_to_another_agent(folder, tmp_path):
+    exported = ran(folder, "export").out
+    assert len(exported.splitlines()) == 4
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "agent.yaml").write_text(AGENT.replace("tester", "other"))
+    (tmp_path / "all.jsonl").write_text(exported)
+    ran(folder, "import", "all.jsonl", "--agent", "other")
+    again = ran(folder, "export", "--agent", "other").out
+    assert sorted(again.splitlines()) == sorted(exported.splitlines())
+    assert "already" in ran(folder, "import", "all.jsonl", "--agent", "other", code=2).err
+    (tmp_path / "bad.jsonl").write_text('{"session": 1}\n')
+    assert "no export of sessions" in ran(folder, "import", "bad.jsonl", code=2).err
+
+
+def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
+    ran(folder, "backup", "copy.db")
+    assert "exists" in ran(folder, "backup", "copy.db", code=2).err
+    ran(folder, "delete", "first")
+    ran(folder, "vacuum")
+    assert len(ran(folder, "list").out.splitlines()) == 3
+    for name in ("sessions.db-wal", "sessions.db-shm"):
+        (folder / ".holodeck" / name).unlink(missing_ok=True)
+    (folder / "copy.db").replace(folder / ".holodeck" / "sessions.db")
+    assert len(ran(folder, "list").out.splitlines()) == 4
+
+
+def test_without_a_file_it_is_one_sentence(tmp_path):
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    assert "there are no stored sessions" in ran(tmp_path, "list", code=2).err

@@ -1,0 +1,323 @@
+"""`kill -9` of a real server, at chosen and at random moments: what was acknowledged is there, no tool acts twice."""
+
+import asyncio
+import json
+import os
+import random
+import signal
+from asyncio.subprocess import DEVNULL, PIPE
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from tests.models.endpoint import ModelEndpoint, chunk, frame, text_frames, tool_call_frames
+from tests.ports import free_port
+from tests.server.forked import Forked
+
+PATIENCE = 60.0
+UNKNOWN = "whether it took effect is not known"
+AGENT = """\
+name: tester
+model: {{provider: openai_compatible, name: m, api_key: none, endpoint: '{endpoint}'}}
+tools: [{{name: act, type: function, file: tools.py, approval: {approval}}}]
+server: {{runs: {{detach_grace: {grace}}}}}
+"""
+TOOLS = """\
+import os, time
+from holodeck.tools.port import ToolContext
+
+def act(what: str, context: ToolContext) -> str:
+    '''Acts.'''
+    with open("acts", "a") as file:
+        file.write(f"{context.call_id}\\n")
+        file.flush()
+        os.fsync(file.fileno())
+    while what == "slowly" and not os.path.exists("go"):
+        time.sleep(0.01)
+    return "acted"
+"""
+
+
+class House:
+    """A folder with an agent in it, and the server that is killed there again and again."""
+
+    def __init__(self, folder: Path, endpoint: ModelEndpoint) -> None:
+        self.folder, self.endpoint, self.port = folder, endpoint, free_port()
+        self.url = f"http://127.0.0.1:{self.port}"
+        self.process: Forked | None = None
+
+    async def start(self) -> None:
+        words = ("serve", "--protocol", "all", "--port", str(self.port))
+        self.process = await Forked.start(
+            *words, folder=self.folder, environment=os.environ, stdout=DEVNULL, stderr=PIPE
+        )
+        async with asyncio.timeout(PATIENCE):
+            banner = b""
+            while b"Ctrl+C" not in banner:
+                line = await self.process.stderr.readline()
+                assert line, banner
+                banner += line
+
+    async def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        await asyncio.wait_for(self.process.wait(), PATIENCE)
+        await self.process.communicate()
+
+    async def restart(self) -> None:
+        await self.kill()
+        await self.start()
+
+    @property
+    def acts(self) -> list[str]:
+        file = self.folder / "acts"
+        return file.read_text().split() if file.exists() else []
+
+    async def acted(self, times: int = 1) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.acts) < times:
+                await asyncio.sleep(0.01)
+
+    async def get(self, path: str) -> dict:
+        async with aiohttp.ClientSession() as client, client.get(self.url + path) as answer:
+            return {"status": answer.status, **await answer.json(content_type=None)}
+
+    async def session(self, name: str = "t") -> list[dict]:
+        return (await self.get(f"/sessions/{name}")).get("messages", [])
+
+
+class Client:
+    """One AG-UI client that writes down every event that it gets."""
+
+    def __init__(self, house: House, text: str, *, run: str, thread: str = "t", **more) -> None:
+        self.house, self.run_id, self.events, self.last_id = house, run, [], None
+        message = [{"id": f"m-{run}", "role": "user", "content": text}] if text else []
+        self.body = {"threadId": thread, "runId": run, "messages": message, "state": {}, "tools": [], "context": []}
+        self.body |= {"forwardedProps": {}, **more}
+        self.changed = asyncio.Event()
+
+    async def post(self) -> None:
+        with suppress(aiohttp.ClientError, ConnectionError):
+            async with (
+                aiohttp.ClientSession() as client,
+                client.post(self.house.url + "/awp", json=self.body) as answer,
+            ):
+                await self._read(answer)
+
+    async def resume(self) -> None:
+        headers = {"Last-Event-ID": self.last_id} if self.last_id else {}
+        address = f"{self.house.url}/runs/{self.run_id}/events"
+        async with aiohttp.ClientSession() as client, client.get(address, headers=headers) as answer:
+            await self._read(answer)
+
+    async def _read(self, answer) -> None:
+        async for line in answer.content:
+            if line.startswith(b"id: "):
+                self.last_id = line[4:].strip().decode()
+            if line.startswith(b"data: "):
+                self.events.append(json.loads(line[6:]))
+                self.changed.set()
+
+    async def until(self, kind: str) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while kind not in self.types:
+                self.changed.clear()
+                await self.changed.wait()
+
+    @property
+    def types(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+
+async def hangs(wire) -> None:
+    await wire.head()
+    await wire.send(frame(chunk({"content": "half an"})), frame(chunk({"content": " answer"})))
+    await wire.hang()
+
+
+async def by_the_prompt(wire) -> None:
+    """Calls the tool if the last message asks for it, else answers; refuses a history with an unanswered call."""
+    messages = wire.request.json["messages"]
+    calls = {call["id"] for message in messages for call in message.get("tool_calls") or ()}
+    results = {message["tool_call_id"] for message in messages if message["role"] == "tool"}
+    if calls - results:
+        await wire.head(400, Content_Type="application/json", chunked=False, Content_Length="2")
+        await wire.raw(b"{}")
+        return
+    await wire.head()
+    last = messages[-1]
+    if last["role"] == "user" and "act" in last["content"]:
+        how = "slowly" if "slowly" in last["content"] else "quickly"
+        number = sum(len(message.get("tool_calls") or ()) for message in messages)
+        pair = [(f"call_{last['content'].split()[-1]}_{number + n}", "act", json.dumps({"what": how})) for n in (0, 1)]
+        await wire.send(*tool_call_frames(*pair))
+    else:
+        await wire.send(*text_frames("all ", "is ", "well"))
+    await wire.end()
+
+
+@asynccontextmanager
+async def house(folder: Path, respond=by_the_prompt, *, approval: str = "never", grace: float = 30):
+    (folder / "tools.py").write_text(TOOLS)
+    async with ModelEndpoint(respond) as endpoint:
+        (folder / "agent.yaml").write_text(AGENT.format(endpoint=endpoint.url, approval=approval, grace=grace))
+        built = House(folder, endpoint)
+        await built.start()
+        try:
+            yield built
+        finally:
+            if built.process.returncode is None:
+                await built.kill()
+
+
+def results_of(messages: list[dict]) -> list[str]:
+    return [message["content"] for message in messages if message["role"] == "tool"]
+
+
+@pytest.mark.req("D03", "D03b")
+async def test_killed_while_the_model_talks_the_answer_completes_for_a_client_that_comes_back(tmp_path):
+    async with house(tmp_path, hangs) as server:
+        client = Client(server, "hello", run="r1")
+        reading = asyncio.create_task(client.post())
+        await client.until("TEXT_MESSAGE_CONTENT")
+        await asyncio.sleep(0.5)  # the copy of the log is made four times a second
+        server.endpoint.responses = [by_the_prompt]
+        await server.restart()
+        await reading
+        seen = len(client.events)
+        await asyncio.wait_for(client.resume(), PATIENCE)
+        assert "RUN_STARTED" not in client.types[seen:]
+        assert client.types[-1] == "RUN_FINISHED"
+        texts = [message["content"] for message in await server.session()]
+        assert texts == ["hello", "half an answer", "all is well"]
+        assert (await server.get("/runs/r1"))["state"] == "finished"
+
+
+@pytest.mark.req("D03", "D03b")
+async def test_killed_while_a_tool_runs_its_outcome_is_unknown_and_it_is_not_called_again(tmp_path):
+    async with house(tmp_path) as server:
+        client = Client(server, "act slowly a", run="r1")
+        reading = asyncio.create_task(client.post())
+        await server.acted(2)
+        await server.restart()
+        await reading
+        await asyncio.wait_for(client.resume(), PATIENCE)
+        assert (client.types[-1], client.events[-1]["code"]) == ("RUN_ERROR", "interrupted")
+        assert "MESSAGES_SNAPSHOT" in client.types
+        messages = await server.session()
+        assert [text for text in results_of(messages) if UNKNOWN in text] == results_of(messages)
+        assert len(results_of(messages)) == 2
+        assert (await server.get("/runs/r1"))["state"] == "interrupted"
+        (tmp_path / "go").touch()
+        again = Client(server, "and now?", run="r2")
+        await asyncio.wait_for(again.post(), PATIENCE)
+        assert again.types[-1] == "RUN_FINISHED", "the endpoint takes the history"
+        assert len(server.acts) == len(set(server.acts)) == 2
+
+
+@pytest.mark.req("D03")
+async def test_killed_after_an_approval_it_is_never_reported_as_not_approved(tmp_path):
+    async with house(tmp_path, approval="always") as server:
+        asking = Client(server, "act slowly a", run="r1")
+        await asyncio.wait_for(asking.post(), PATIENCE)
+        interrupts = asking.events[-1]["outcome"]["interrupts"]
+        await server.restart()
+        yes = [{"interruptId": each["id"], "status": "resolved", "payload": {"approved": True}} for each in interrupts]
+        answering = Client(server, "", run="r2", resume=yes)
+        reading = asyncio.create_task(answering.post())
+        await server.acted(len(interrupts))
+        await server.restart()
+        await reading
+        texts = results_of(await server.session())
+        assert len(texts) == len(interrupts)
+        assert all(UNKNOWN in text for text in texts)
+        second = Client(server, "", run="r3", resume=yes)
+        await asyncio.wait_for(second.post(), PATIENCE)
+        assert "RUN_FINISHED" not in second.types, "an approval counts once"
+        assert len(server.acts) == len(set(server.acts)) == len(interrupts)
+
+
+@pytest.mark.req("D03")
+async def test_killed_while_a_request_waits_its_message_is_not_lost(tmp_path):
+    async with house(tmp_path, hangs) as server:
+        first, second = Client(server, "one", run="r1"), Client(server, "two", run="r2")
+        reading = asyncio.create_task(first.post())
+        await first.until("TEXT_MESSAGE_CONTENT")
+        waiting = asyncio.create_task(second.post())
+        async with asyncio.timeout(PATIENCE):
+            while (await server.get("/runs/r2"))["status"] != 200:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.3)  # the server stores it without being waited for
+        server.endpoint.responses = [by_the_prompt]
+        await server.restart()
+        await asyncio.gather(reading, waiting)
+        await asyncio.wait_for(second.resume(), PATIENCE)
+        assert second.types[-1] == "RUN_FINISHED"
+        said = [message["content"] for message in await server.session() if message["role"] == "user"]
+        assert said == ["one", "two"]
+
+
+@pytest.mark.req("C08")
+async def test_the_same_post_after_a_restart_gets_the_same_run(tmp_path):
+    async with house(tmp_path) as server:
+        client = Client(server, "hello", run="r1")
+        await asyncio.wait_for(client.post(), PATIENCE)
+        asked = len(server.endpoint.requests)
+        await server.restart()
+        again = Client(server, "hello", run="r1")
+        await asyncio.wait_for(again.post(), PATIENCE)
+        assert again.types[-1] == "RUN_FINISHED"
+        assert len(server.endpoint.requests) == asked
+        assert len(await server.session()) == 2
+
+
+@pytest.mark.req("D03", "D03b")
+async def test_killed_at_random_nothing_acknowledged_is_lost_and_no_tool_acts_twice(tmp_path):
+    """Eight kills under load. `python -m tests.faults` has more."""
+    seed = random.Random(15)
+    async with house(tmp_path, grace=0) as server:
+        clients: list[Client] = []
+
+        async def talk(thread: str) -> None:
+            while True:
+                number = len(clients)
+                client = Client(server, f"{seed.choice(['act', 'hello'])} {number}", run=f"r{number}", thread=thread)
+                clients.append(client)
+                await client.post()
+                await asyncio.sleep(0.01)
+
+        talking = [asyncio.create_task(talk(f"t{n}")) for n in range(4)]
+        for _ in range(8):
+            await asyncio.sleep(seed.uniform(0.1, 0.6))
+            await server.restart()
+        for task in talking:
+            task.cancel()
+        await asyncio.wait(talking)
+        await server.restart()
+
+        assert len(server.acts) == len(set(server.acts)), "a tool acted twice"
+        acknowledged = unknown = finished = 0
+        for thread in range(4):
+            messages = await server.session(f"t{thread}")
+            stored = [message["id"] for message in messages if message["role"] == "user"]
+            assert len(stored) == len(set(stored))
+            calls = {call["id"] for message in messages for call in message.get("tool_calls", ())}
+            results = {message["call_id"]: message for message in messages if message["role"] == "tool"}
+            assert calls == set(results)
+            unknown += sum(UNKNOWN in message["content"] for message in results.values())
+            for client in (each for each in clients if each.body["threadId"] == f"t{thread}"):
+                if "RUN_STARTED" in client.types:
+                    acknowledged += 1
+                    assert f"m-{client.run_id}" in stored, "an acknowledged message is lost"
+                if "RUN_FINISHED" in client.types:
+                    finished += 1
+                    assert (await server.get(f"/runs/{client.run_id}"))["state"] == "finished"
+        traced = {call for thread in range(4) for call in await self_calls(server, thread)}
+        assert set(server.acts) <= traced, "an act without a trace"
+        assert acknowledged > 8
+
+
+async def self_calls(server: House, thread: int) -> set[str]:
+    messages = await server.session(f"t{thread}")
+    return {call["id"] for message in messages for call in message.get("tool_calls", ())}

@@ -1,0 +1,313 @@
+"""What becomes of runs that a crash cut: the history is whole, nothing is called again, readers get an ending."""
+
+import asyncio
+
+import pytest
+
+from holodeck.agent.agent import Agent
+from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
+from holodeck.core import events as e
+from holodeck.core import grammar
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage, unanswered
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.request import RunRequest
+from holodeck.errors import RunNotFound
+from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs.port import RunKey, RunRecord, RunState
+from holodeck.runs.recovery import CALL_AGAIN, HOLE, remains_of
+from holodeck.runs.runs import Runs, RunSettings
+from holodeck.runs.stored_runs import StoredRuns
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from tests.agent.parts import PlainTools, echo
+from tests.runs.following import more
+
+QUESTION = UserMessage(content="go", id="q", run_id="r")
+CALLS = tuple(ToolCall(id=f"c{n}", name="echo", arguments="{}") for n in (1, 2, 3))
+REPLY = AssistantMessage(id="a", content="let me see", tool_calls=CALLS, run_id="r")
+RECORD = RunRecord(run_id="r", owner=ME, session_id="s", request=RunRequest(run_id="r", messages=(QUESTION,)))
+BEGINNING = [
+    e.RunStarted("r", "s"),
+    e.StepStarted(1),
+    e.TextStarted("a"),
+    e.TextAdded("a", "let "),
+    e.TextAdded("a", "me"),
+]
+CALLING = [
+    *BEGINNING,
+    e.TextEnded("a"),
+    *(
+        event
+        for call in CALLS
+        for event in (e.ToolCallStarted(call.id, "echo", "a"), e.ToolCallEnded(call.id, "echo", "{}"))
+    ),
+]
+
+
+def log_after(events, remains, *endings):
+    """The log as a reader gets it, checked against the grammar."""
+    whole = [*events, *remains.closings, *(endings or (e.RunFailed("r", "s", "interrupted", "cut"),))]
+    grammar.check(whole)
+    return whole
+
+
+class Restarted:
+    """A store on a file, and what a server that starts on it makes of it."""
+
+    def __init__(self, path, *turns, tools=None, **settings):
+        self.path, self.turns, self.settings = path, turns or (says("fresh answer"),), settings
+        self.tools = tools or PlainTools(echo=echo)
+
+    async def __aenter__(self):
+        file = SqliteFile(self.path)
+        self.records = SqliteRunStore(file, "tester")
+        self.store = SqliteSessionStore(file, "tester", runs=self.records)
+        await self.store.start()
+        self.model = ScriptedModel(self.turns)
+        agent = Agent(name="tester", model=self.model, tools=self.tools)
+        self.runs = Runs(agent, self.store, RunSettings(**self.settings), records=self.records)
+        self.stored = StoredRuns(self.runs, self.store, self.records)
+        return self
+
+    async def __aexit__(self, *_):
+        await self.runs.close(0)
+        await self.store.close()
+
+    async def left(self, *messages, pending=None, events=(), record=RECORD):
+        """What a process that was killed leaves behind."""
+        self.records.register(record)
+        conversation = await self.store.open("s", owner=ME, run_id=record.run_id, create=True)
+        if messages:
+            await conversation.commit(messages)
+        else:
+            await self.records.begin(record)
+        if pending is not None:
+            await conversation.begin_calls(pending)
+        conversation.close()
+        if events:
+            from holodeck.stores import records as bodies
+
+            body, insert = bodies.encode(list(events)), "INSERT INTO pieces SELECT key, 0, ? FROM runs WHERE id = ?"
+            await self.store.file.write(lambda connection: connection.execute(insert, (body, record.run_id)).rowcount)
+
+    async def history(self):
+        return (await self.store.read("s", owner=ME)).messages
+
+
+@pytest.fixture
+def restarted(tmp_path):
+    return lambda *turns, **settings: Restarted(tmp_path / "sessions.db", *turns, **settings)
+
+
+def events_of(run):
+    return [event for part in run.parts for event in part.log.since(0)]
+
+
+# what is left of a run
+
+
+def test_nothing_is_left_of_a_run_that_had_said_nothing():
+    remains = remains_of(RECORD, [e.RunStarted("r", "s")], None)
+    assert remains.messages == [QUESTION]
+    assert remains.is_certain
+    log_after([e.RunStarted("r", "s")], remains)
+
+
+@pytest.mark.parametrize("length", range(1, len(CALLING) + 1))
+def test_wherever_it_is_cut_the_log_gets_whole(length):
+    remains = remains_of(RECORD, CALLING[:length], None)
+    log_after(CALLING[:length], remains)
+    assert unanswered(remains.messages) == []
+
+
+def test_what_the_model_had_said_is_kept_and_marked():
+    remains = remains_of(RECORD, BEGINNING, None)
+    question, said = remains.messages
+    assert (question, said.content, said.cut, said.id, said.run_id) == (QUESTION, "let me", "interrupted", "a", "r")
+
+
+@pytest.mark.req("D03")
+async def test_results_that_are_stored_are_kept_and_only_the_others_are_unknown(restarted):
+    done = ToolMessage(call_id="c1", name="echo", content="done", run_id="r")
+    step = PendingStep(assistant=REPLY, results=(done,), begun=("c1", "c2"), run_id="r")
+    async with restarted() as server:
+        await server.left(QUESTION, pending=step, events=CALLING)
+        assert await server.stored.recover() == 1
+        history = await server.history()
+        assert history[:2] == (QUESTION, REPLY)
+        assert [message.content for message in history[2:]] == ["done", OUTCOME_UNKNOWN, NOT_MADE]
+        assert (await server.store.read("s", owner=ME)).pending is None
+        run = server.runs.get("r", owner=ME)
+        events = events_of(run)
+        grammar.check(events)
+        assert [each.content for each in events if isinstance(each, e.ToolFinished)] == [
+            "done",
+            OUTCOME_UNKNOWN,
+            NOT_MADE,
+        ]
+        assert (events[-1].code, events[-1].retryable) == ("interrupted", True)
+        assert isinstance(events[-2], e.MessagesReplaced)
+        assert run.state is RunState.INTERRUPTED
+        assert server.tools.called == []
+        assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
+        assert await server.records.unfinished() == []
+
+
+@pytest.mark.req("D03")
+async def test_a_step_that_waits_for_a_person_still_waits(restarted):
+    waiting = PendingStep(assistant=REPLY, approvals={"i": "c1"}, run_id="before")
+    async with restarted() as server:
+        await server.left(UserMessage(content="earlier"))
+        await (await server.store.open("s", owner=ME)).commit([], waiting)
+        await server.stored.recover()
+        assert (await server.store.read("s", owner=ME)).pending == waiting
+
+
+# going on
+
+
+async def follow(server, run):
+    server.runs.attach(run)
+    events = [event for part in run.parts[:-1] for event in part.log.since(0)]
+    number = 0
+    while await more(run.log, number):
+        new = run.log.since(number)
+        events += new
+        number += len(new)
+    server.runs.detach(run)
+    return events
+
+
+@pytest.mark.req("D03b")
+async def test_a_run_that_only_talked_goes_on_when_a_reader_comes_back(restarted):
+    async with restarted() as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.stored.recover()
+        run = await server.stored.find("r", owner=ME)
+        assert run.state is RunState.RUNNING
+        assert server.model.prompts == [], "nothing is asked before somebody wants it"
+        events = await asyncio.wait_for(follow(server, run), 30)
+        grammar.check(events)
+        assert [each.code for each in events if isinstance(each, e.WarningRaised)] == ["taken-up"]
+        assert isinstance(events[-1], e.RunFinished)
+        (prompt,) = server.model.prompts
+        assert [message.content for message in prompt.messages] == ["go"], "the cut answer is not shown to the model"
+        assert [message.content for message in await server.history()] == ["go", "let me", "fresh answer"]
+        assert run.first_number == HOLE
+        assert (await server.records.find("r", owner=ME)).state is RunState.FINISHED
+
+
+@pytest.mark.req("D03b")
+async def test_without_a_reader_it_ends(restarted):
+    async with restarted(detach_grace=0.01) as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.stored.recover()
+        run = await server.stored.find("r", owner=ME)
+        await run.done()
+        assert run.log.since(0)[-1].code == "interrupted"
+        assert server.model.prompts == []
+        assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
+
+
+@pytest.mark.parametrize("how", ["told not to", "a second time", "a call is unknown"])
+async def test_it_does_not_go_on(restarted, how):
+    async with restarted(continues=how != "told not to") as server:
+        unknown = PendingStep(assistant=REPLY, begun=("c1",), run_id="r") if how == "a call is unknown" else None
+        await server.left(QUESTION, pending=unknown, events=BEGINNING)
+        if how == "a second time":
+            await server.records.take_up(RECORD)
+        await server.stored.recover()
+        run = await server.stored.find("r", owner=ME)
+        assert run.log.since(0)[-1].code == "interrupted"
+        assert server.model.prompts == []
+
+
+class Repeatable(PlainTools):
+    def schemas(self):
+        import msgspec
+
+        return [msgspec.structs.replace(schema, repeatable=True) for schema in super().schemas()]
+
+
+async def test_calls_that_may_be_repeated_are_the_models_to_repeat(restarted):
+    async with restarted(tools=Repeatable(echo=echo)) as server:
+        await server.left(QUESTION, pending=PendingStep(assistant=REPLY, begun=("c1", "c2", "c3"), run_id="r"))
+        await server.stored.recover()
+        run = await server.stored.find("r", owner=ME)
+        events = await asyncio.wait_for(follow(server, run), 30)
+        assert isinstance(events[-1], e.RunFinished)
+        assert [message.content for message in server.model.prompts[0].messages[-3:]] == [CALL_AGAIN] * 3
+
+
+async def test_a_user_who_goes_on_ends_the_run_that_was_cut(restarted):
+    async with restarted() as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.stored.recover()
+        cut = await server.stored.find("r", owner=ME)
+        run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="and?"),)))
+        await asyncio.gather(run.done(), cut.done())
+        assert cut.log.since(0)[-1].code == "interrupted"
+        assert [message.content for message in await server.history()] == ["go", "let me", "and?", "fresh answer"]
+
+
+async def test_a_run_that_waited_for_its_turn_is_not_lost(restarted):
+    second = RunRecord(
+        run_id="r2", owner=ME, session_id="s", request=RunRequest(messages=(UserMessage(content="me too", id="q2"),))
+    )
+    async with restarted() as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.records.begin(second)
+        await server.stored.recover()
+        assert [each.content for each in await server.history()] == ["go", "let me", "me too"]
+        first, run = server.runs.get("r", owner=ME), server.runs.get("r2", owner=ME)
+        assert first.state is RunState.INTERRUPTED
+        events = await asyncio.wait_for(follow(server, run), 30)
+        grammar.check(events)
+        assert isinstance(events[-1], e.RunFinished)
+
+
+async def test_one_run_that_cannot_be_read_keeps_no_other(restarted, caplog):
+    async with restarted(continues=False) as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.store.file.write(lambda c: c.execute("UPDATE steps SET body = x'00'").rowcount)
+        other = RunRecord(run_id="r2", owner=ME, session_id="t", request=RunRequest(messages=(QUESTION,)))
+        await server.records.begin(other)
+        assert await server.stored.recover() == 2
+        assert (await server.store.read("t", owner=ME)).messages == (QUESTION,)
+        assert "run r cannot be recovered" in caplog.text
+        assert await server.records.unfinished() == []
+
+
+# reading runs of the process before
+
+
+async def test_a_finished_run_can_be_read_after_a_restart(restarted):
+    async with restarted(says("one two three")) as server:
+        run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),)))
+        await run.done()
+        told = list(run.log.since(0))
+    async with restarted() as server:
+        again = await server.stored.find(run.run_id, owner=ME)
+        events = events_of(again)
+        grammar.check(events)
+        assert events[-1] == told[-1]
+        assert "".join(each.delta for each in events if isinstance(each, e.TextAdded)) == "one two three"
+        assert again.state is RunState.FINISHED
+        assert await server.stored.find(run.run_id, owner=ME) is again
+        with pytest.raises(RunNotFound):
+            await server.stored.find("another", owner=ME)
+
+
+@pytest.mark.req("C08")
+async def test_a_request_that_comes_again_after_a_restart_joins_its_run(restarted):
+    key = RunKey("rest", ME, "my key")
+    async with restarted() as server:
+        request = RunRequest(session_id="s", messages=(UserMessage(content="hi"),))
+        run = await server.runs.start(request)
+        server.runs.name(run, key, b"f")
+        await run.done()
+    async with restarted() as server:
+        again = await server.stored.with_key(key)
+        assert (again.run_id, again.fingerprint) == (run.run_id, b"f")
+        assert await server.stored.with_key(RunKey("rest", ME, "another key")) is None

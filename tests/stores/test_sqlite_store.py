@@ -1,0 +1,271 @@
+"""What only a store in a file has to show: other processes, other versions, broken rows, disks that fill up."""
+
+import asyncio
+import os
+import sqlite3
+import threading
+
+import pytest
+
+from holodeck.core.events import RunFinished
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.errors import LostClaim, SessionBroken, SessionNewer, StartError, StorageFull
+from holodeck.runs.port import RunRecord
+from holodeck.stores.schema import MIGRATIONS
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / ".holodeck" / "sessions.db"
+
+
+@pytest.fixture
+async def opened(path):
+    """Opens stores on one file, as processes would."""
+    stores = []
+
+    async def open_store(agent="tester", **settings):
+        file = SqliteFile(path, **settings)
+        store = SqliteSessionStore(file, agent, runs=SqliteRunStore(file, agent))
+        await store.start()
+        stores.append(store)
+        return store
+
+    yield open_store
+    for store in stores:
+        await store.close()
+
+
+async def say(store, text, name="s"):
+    conversation = await store.open(name, owner=ME, create=True)
+    await conversation.commit([UserMessage(content=text)])
+    conversation.close()
+
+
+async def texts(store, name="s"):
+    stored = await store.read(name, owner=ME)
+    return None if stored is None else [message.content for message in stored.messages]
+
+
+@pytest.mark.req("SRV-15")
+async def test_what_is_stored_is_there_for_the_next_process(opened):
+    first = await opened()
+    await say(first, "hello")
+    await first.close()
+    assert await texts(await opened()) == ["hello"]
+
+
+async def test_the_file_is_for_its_owner_alone(opened, path):
+    await say(await opened(), "a secret")
+    assert path.stat().st_mode & 0o777 == 0o600
+    assert path.parent.stat().st_mode & 0o777 == 0o700
+
+
+async def test_two_agents_share_a_file_and_no_session(opened):
+    first, second = await opened("first"), await opened("second")
+    await say(first, "hello")
+    assert await texts(second) is None
+    assert await second.count() == 0
+
+
+async def test_a_second_server_on_one_file_is_refused_and_a_chat_is_not(opened):
+    server = await opened(exclusive=True)
+    with pytest.raises(StartError, match="in use by another server"):
+        await opened(exclusive=True)
+    chat = await opened()
+    await say(server, "one")
+    await say(chat, "two")
+    assert await texts(server) == ["one", "two"]
+    await server.close()
+    await opened(exclusive=True)
+
+
+@pytest.mark.req("D08")
+async def test_a_run_whose_session_another_process_has_taken_over_stores_nothing_more(opened):
+    one, other = await opened(), await opened()
+    late = await one.open("s", owner=ME, create=True)
+    await late.commit([UserMessage(content="first")])
+    taker = await other.open("s", owner=ME)
+    await taker.commit([UserMessage(content="second")])
+    for write in (lambda: late.commit([AssistantMessage(content="too late")]), lambda: late.commit([])):
+        with pytest.raises(LostClaim):
+            await write()
+    await taker.commit([AssistantMessage(content="third")])
+    assert await texts(one) == ["first", "second", "third"]
+
+
+async def test_of_two_that_open_at_the_same_time_the_first_to_write_wins(opened):
+    one, other = await opened(), await opened()
+    await say(one, "zero")
+    first, second = await one.open("s", owner=ME), await other.open("s", owner=ME)
+    await second.commit([UserMessage(content="second")])
+    with pytest.raises(LostClaim):
+        await first.commit([UserMessage(content="first")])
+    assert await texts(one) == ["zero", "second"]
+
+
+@pytest.mark.req("D16")
+async def test_a_file_of_a_newer_version_or_of_another_application_is_left_alone(opened, path):
+    await say(await opened(), "hello")
+    await (await opened()).close()
+    for change, words in (
+        (f"PRAGMA user_version={len(MIGRATIONS) + 1}", "newer version of HoloDeck"),
+        ("PRAGMA application_id=7", "another application"),
+    ):
+        plain = sqlite3.connect(path)
+        plain.execute(change)
+        plain.commit()
+        plain.close()
+        before = path.read_bytes()
+        with pytest.raises(StartError, match=words):
+            await opened()
+        assert path.read_bytes() == before
+
+
+@pytest.mark.req("D16")
+async def test_a_file_that_is_no_database_is_left_alone(opened, path):
+    path.parent.mkdir()
+    path.write_bytes(b"my thesis" * 1000)
+    with pytest.raises(StartError, match="cannot be used"):
+        await opened()
+    assert path.read_bytes() == b"my thesis" * 1000
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_a_folder_that_cannot_be_written_is_one_sentence(opened, tmp_path):
+    tmp_path.chmod(0o500)
+    with pytest.raises(StartError, match="Permission denied"):
+        await opened()
+    tmp_path.chmod(0o700)
+
+
+@pytest.mark.req("D16")
+@pytest.mark.parametrize(
+    "body", [b"[{", b"[]x", b'[{"role":"user"}]', b'{"a":1}', b"\xff\xfe", b"[" * 100_000, b'[{"role":"nobody"}]']
+)
+async def test_a_session_that_cannot_be_read_is_set_aside_and_the_others_are_served(opened, path, body, caplog):
+    store = await opened()
+    await say(store, "good", "good")
+    await say(store, "bad", "bad")
+
+    def spoil(connection):
+        statement = "UPDATE steps SET body = ? WHERE session = (SELECT key FROM sessions WHERE id = 'bad')"
+        connection.execute(statement, (body,))
+
+    await store.file.write(spoil)
+    for _ in range(2):
+        with pytest.raises(SessionBroken):
+            await store.read("bad", owner=ME)
+        with pytest.raises(SessionBroken):
+            await store.open("bad", owner=ME, create=True)
+    assert caplog.text.count("is set aside") == 1
+    assert await texts(store, "good") == ["good"]
+    kept = await store.file.read(lambda connection: connection.execute("SELECT body FROM steps").fetchall())
+    assert (body,) in kept
+
+
+@pytest.mark.req("D16")
+async def test_a_session_of_a_newer_version_is_left_as_it_is(opened):
+    store = await opened()
+    await say(store, "hello")
+    await store.file.write(lambda connection: connection.execute("UPDATE steps SET v = 99").rowcount)
+    with pytest.raises(SessionNewer):
+        await store.read("s", owner=ME)
+    await store.file.write(lambda connection: connection.execute("UPDATE steps SET v = 1").rowcount)
+    assert await texts(store) == ["hello"]
+
+
+@pytest.mark.req("D10")
+async def test_a_full_disk_refuses_and_recovers_without_a_restart(opened):
+    store = await opened()
+    await say(store, "before")
+    pages = "PRAGMA page_count", "PRAGMA max_page_count={}"
+    (used,) = await store.file.read(lambda connection: connection.execute(pages[0]).fetchone())
+    await store.file.write(lambda connection: connection.execute(pages[1].format(used)).fetchone())
+    with pytest.raises(StorageFull):
+        await say(store, "x" * 100_000)
+    assert await texts(store) == ["before"]
+    await store.file.write(lambda connection: connection.execute(pages[1].format(1_000_000)).fetchone())
+    await say(store, "after")
+    assert await texts(store) == ["before", "after"]
+    (sound,) = await store.file.read(lambda connection: connection.execute("PRAGMA integrity_check").fetchone())
+    assert sound == "ok"
+
+
+async def test_a_job_that_fails_harms_no_other(opened):
+    store = await opened()
+    await say(store, "kept")
+    conversation = await store.open("s", owner=ME)
+
+    def breaks(connection):
+        connection.execute("DELETE FROM sessions")
+        raise ValueError("a defect")
+
+    broken = store.file.write(breaks)
+    commits = [asyncio.create_task(conversation.commit([AssistantMessage(content="also kept")]))]
+    with pytest.raises(ValueError, match="a defect"):
+        await broken
+    await asyncio.gather(*commits)
+    assert await texts(store) == ["kept", "also kept"]
+
+
+async def test_what_waits_together_is_one_transaction(opened):
+    store, gate, statements = await opened(), threading.Event(), []
+    await store.file.read(lambda connection: connection.set_trace_callback(statements.append))
+    conversations = [await store.open(str(number), owner=ME, create=True) for number in range(40)]
+    statements.clear()
+    blocked = store.file.read(lambda connection: gate.wait(30))
+    commits = [asyncio.create_task(each.commit([UserMessage(content="hi")])) for each in conversations]
+    await asyncio.sleep(0)
+    gate.set()
+    await asyncio.gather(blocked, *commits)
+    assert statements.count("COMMIT") <= 3, "one for the job that held it up, one for the rest"
+    assert await store.count() == 40
+
+
+@pytest.mark.req("C08")
+async def test_idempotency_keys_and_endings_survive(opened):
+    store = await opened()
+    request = RunRecord(run_id="r", owner=ME, session_id="s", wire="rest", key="k", fingerprint=b"f")
+    store.runs.register(request)
+    conversation = await store.open("s", owner=ME, run_id="r", create=True)
+    await conversation.commit([UserMessage(content="hi")])
+    assert [each.run_id for each in await store.runs.unfinished()] == ["r"]
+    ending = RunFinished("r", "s")
+    await conversation.commit([AssistantMessage(content="hello")], ending=ending)
+    await store.close()
+    again = await opened()
+    found = await again.runs.by_key("rest", "k", owner=ME)
+    assert (found.run_id, found.fingerprint, found.ending, found.state) == ("r", b"f", ending, "finished")
+    assert await again.runs.by_key("ag-ui", "k", owner=ME) is None
+    assert await again.runs.unfinished() == []
+
+
+async def test_records_of_runs_are_removed_after_a_day_and_copies_of_logs_before(opened):
+    store = await opened()
+    now = [1_000_000.0]
+    store.runs.clock = lambda: now[0]
+    record = RunRecord(run_id="r", owner=ME, session_id="s")
+    await store.runs.begin(record)
+    await store.runs.end(record, RunFinished("r", "s"))
+    insert = "INSERT INTO pieces SELECT key, 0, x'5b5d' FROM runs"
+    await store.file.write(lambda connection: connection.execute(insert).rowcount)
+    left = "SELECT (SELECT count(*) FROM runs), (SELECT count(*) FROM pieces)"
+    for seconds, expected in ((60, (1, 1)), (100, (1, 0)), (80_000, (1, 0)), (10_000, (0, 0))):
+        now[0] += seconds
+        await store.runs.remove_old()
+        assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == expected
+
+
+async def test_expired_sessions_are_removed_in_batches(opened):
+    store = await opened()
+    rows = [("tester", "default", "anonymous", f"s{n}") for n in range(1_200)]
+    insert = "INSERT INTO sessions (agent, tenant, user, id, created, used, v) VALUES (?, ?, ?, ?, 0, 0, 1)"
+    await store.file.write(lambda connection: connection.executemany(insert, rows).rowcount)
+    await say(store, "alive")
+    assert await store.cleanup_expired() == 1_200
+    assert await store.count() == 1
