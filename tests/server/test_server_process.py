@@ -99,6 +99,24 @@ async def test_the_banner_says_where_and_how_to_talk(tmp_path):
         assert await server.exit_code() == 0
 
 
+async def test_a_container_sets_the_options_in_the_environment(tmp_path):
+    log = tmp_path / "log"
+    wanted = {"HOLODECK_LOG_FORMAT": "text", "HOLODECK_PROTOCOL": "rest ag-ui", "HOLODECK_HOST": "localhost"}
+    with log.open("wb") as out:
+        async with holodeck(tmp_path, "--port", "0", stdout=out, **wanted) as server:
+            await server.until_ready()
+            port = re.search(r"http://localhost:(\d+)/health", server.banner.decode())[1]
+            assert int(port) not in (0, 8000)
+            async with aiohttp.ClientSession() as client:
+                assert await status_of(client, f"http://localhost:{port}/health") == 200
+            server.process.send_signal(signal.SIGTERM)
+            assert await server.exit_code() == 0
+    first = log.read_text().splitlines()[0]
+    assert re.match(r"\d\d:\d\d:\d\d\.\d{3} INFO    server_started ", first)
+    assert f'address="127.0.0.1:{port}"' in first
+    assert 'protocols=["rest","ag-ui"]' in first
+
+
 async def test_listening_everywhere_is_warned_about(tmp_path):
     async with holodeck(tmp_path, "--host", "0.0.0.0", "--insecure-no-auth") as server:
         await server.until_ready()
@@ -146,7 +164,9 @@ async def test_the_second_signal_ends_it_at_once(tmp_path, number, code):
             await stop_twice(server, number, code)
             assert b"Stopping: 1 run is given up to 60 s to end. Ctrl+C again" in await server.process.stderr.read()
     events = [json.loads(line)["event"] for line in log.read_bytes().splitlines()]
-    assert events == ["request_received", "model_called", "server_stopping", "request_received", "request_completed"]
+    assert events == [
+        "server_started", "request_received", "model_called", "server_stopping", "request_received", "request_completed",
+    ]  # fmt: skip
 
 
 async def stop_twice(server, number, code):

@@ -6,26 +6,35 @@ from importlib import import_module
 import click
 
 from holodeck.cli.agent_choice import agent_arguments, chosen
-from holodeck.config.serving import ServeOptions
+from holodeck.config.serving import LogFormat, LogLevel, ServeOptions
 from holodeck.server.wires import WIRES
 
 
 @click.command("serve")
 @agent_arguments
-@click.option("--port", type=click.IntRange(1, 65535), default=8000, show_default=True, help="Port to listen on.")
-@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option(
+    "--port",
+    type=click.IntRange(0, 65535),
+    default=8000,
+    envvar="HOLODECK_PORT",
+    show_default=True,
+    help="Port to listen on; 0 takes a free one.",
+)
+@click.option("--host", default="127.0.0.1", envvar="HOLODECK_HOST", show_default=True, help="Address to listen on.")
 @click.option(
     "--protocol",
     "protocols",
     type=click.Choice([*WIRES, "all"]),
     multiple=True,
     default=["ag-ui"],
+    envvar="HOLODECK_PROTOCOL",
     show_default=True,
     help="What to speak; may be given several times.",
 )
 @click.option(
     "--cors-origins",
     default="loopback",
+    envvar="HOLODECK_CORS_ORIGINS",
     show_default=True,
     help="Origins of web pages that may use the server, separated by commas; "
     "loopback: pages of this machine, *: any page.",
@@ -38,6 +47,22 @@ from holodeck.server.wires import WIRES
 )
 @click.option("--uds", metavar="PATH", help="Listen on a unix socket (mode 0600) instead of host and port.")
 @click.option("--insecure-no-auth", is_flag=True, help="Serve other machines without server.auth.")
+@click.option(
+    "--log-level",
+    type=click.Choice(["debug", "info", "warning", "error"]),
+    default="info",
+    envvar="HOLODECK_LOG_LEVEL",
+    show_default=True,
+    help="Lines below this level are left out.",
+)
+@click.option(
+    "--log-format",
+    type=click.Choice(["json", "text"]),
+    default="json",
+    envvar="HOLODECK_LOG_FORMAT",
+    show_default=True,
+    help="JSON lines for machines, text lines for development.",
+)
 @click.option("--debug", is_flag=True, help="Log requests and answers in full; show tracebacks.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the playground in the browser.")
 def command(
@@ -51,12 +76,15 @@ def command(
     allowed_hosts: tuple[str, ...],
     uds: str | None,
     insecure_no_auth: bool,
+    log_level: LogLevel,
+    log_format: LogFormat,
     debug: bool,
     open_browser: bool,
 ) -> None:
     """Serve an agent over HTTP.
 
-    PATH is an agent file or its folder; without it, agent.yaml of this folder.
+    PATH is an agent file or its folder; without it, agent.yaml of this folder. Options can also be set in the environment:
+    HOLODECK_HOST, HOLODECK_PORT, HOLODECK_PROTOCOL, HOLODECK_CORS_ORIGINS, HOLODECK_LOG_LEVEL, HOLODECK_LOG_FORMAT.
     """
     options = ServeOptions(
         config=chosen(path, demo=demo),
@@ -65,6 +93,8 @@ def command(
         protocols=tuple(WIRES) if "all" in protocols else tuple(dict.fromkeys(protocols)),
         cors_origins=tuple(origin.strip() for origin in cors_origins.split(",") if origin.strip()),
         allowed_hosts=allowed_hosts,
+        log_level=log_level,
+        log_format=log_format,
         debug=debug,
         open_browser=open_browser,
         uds=uds,

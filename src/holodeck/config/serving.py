@@ -1,8 +1,12 @@
 """How to serve an agent, as the command line says it. The values only; `holodeck.server` acts on them."""
 
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
 from holodeck.config.load import LoadedConfig
+
+LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
+LogFormat: TypeAlias = Literal["json", "text"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -13,6 +17,8 @@ class ServeOptions:
     protocols: tuple[str, ...] = ("ag-ui",)
     cors_origins: tuple[str, ...] = ("loopback",)
     allowed_hosts: tuple[str, ...] = ()  # names under which the server may be asked, besides loopback and `host`
+    log_level: LogLevel = "info"
+    log_format: LogFormat = "json"
     debug: bool = False
     open_browser: bool = False
     uds: str | None = None  # a unix socket to listen on instead of host and port

@@ -22,6 +22,7 @@ from select import select
 
 import uvloop
 
+from holodeck._version import __version__
 from holodeck.access.authenticator import Authenticator
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings
@@ -74,7 +75,9 @@ def serve(options: ServeOptions) -> None:
     traces = _traces(options.config)
     server = build_server(options.config, settings, access, trace=traces.of_run if traces else None)
     listener = bind_unix(options.uds) if options.uds else bind(options.host, options.port)
-    output = logs.configure(debug=options.debug, secrets=secrets_of(options.config))
+    output = logs.configure(
+        debug=options.debug, secrets=secrets_of(options.config), level=options.log_level, style=options.log_format
+    )
     server.metrics.log_drops = lambda: output.writer.dropped
     try:
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -249,6 +252,7 @@ class Service:
     def _announce(self) -> None:
         uds = self._options.uds
         host, port = ("", 0) if uds else self._listener.getsockname()[:2]
+        self._log_start(uds or f"{host}:{port}")
         text = banner(
             agent=self._server.agent.name,
             model=self._server.agent.model.name,
@@ -263,6 +267,19 @@ class Service:
         self._say(text)
         if self._options.open_browser and not uds:
             asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
+
+    def _log_start(self, address: str) -> None:
+        agent, settings = self._server.agent, self._server.settings
+        details = {
+            "version": __version__,
+            "address": address,
+            "agent": agent.name,
+            "model": agent.model.name,
+            "tools": len(agent.tools.schemas()),
+            "protocols": list(settings.protocols),
+            "store": self._options.config.agent.sessions.store,
+        }
+        log.info("server_started", extra={"details": details})
 
     def _tell_stop(self, runs: int, seconds: float) -> None:
         log.info("server_stopping", extra={"details": {"runs": runs, "seconds": seconds if runs else 0}})

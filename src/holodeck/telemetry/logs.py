@@ -10,7 +10,7 @@ import logging
 import time
 import traceback
 from collections.abc import Callable, Iterable
-from typing import Any, Literal, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -50,10 +50,6 @@ def noted(level: str, event: str, members: dict[str, Any]) -> Line:
     if context.credential_id is not None:
         line["details"] = {"tenant": context.tenant, "credential_id": context.credential_id, **line["details"]}
     return line
-
-
-LogFormat: TypeAlias = Literal["json", "text"]
-LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 
 
 class LineFormat:
@@ -237,8 +233,8 @@ def configure(
     debug: bool = False,
     secrets: Iterable[str] = (),
     fd: int = STDOUT,
-    level: LogLevel = "info",
-    style: LogFormat = "json",
+    level: str = "info",
+    style: str = "json",
 ) -> Logging:
     """Sends events and the standard library's logging to `fd`. `debug` is the same as level debug."""
     lowest = logging.DEBUG if debug else logging.getLevelNamesMapping()[level.upper()]
