@@ -7,7 +7,7 @@
     │   ├── InvalidRequest  Unauthorized  Forbidden  NotFound  AgentNotFound  SessionNotFound  RunNotFound
     │   └── MethodNotAllowed  SessionBusy  PayloadTooLarge  UnsupportedMediaType  RateLimited
     ├── ServerError            the server, or a service behind it, failed          5xx
-    │   ├── InternalError  NotReady  AuthUnavailable  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull
+    │   ├── InternalError  NotReady  AuthUnavailable  LimitsUnavailable  ShuttingDown  Overloaded  ToolUnavailable  RunTimeout  BudgetExceeded  StorageFull
     │   └── ModelError         the model endpoint failed; `reason` says how
     │       ├── ModelUnreachable   ModelRejected (auth, bad request)  ContextOverflow
     │       ├── ModelInterrupted   ModelTruncated   ModelProtocolError   ContentFiltered
@@ -151,6 +151,13 @@ class AuthUnavailable(ServerError):
     """Credentials cannot be checked now. Not 401: clients answer that with a new sign-in, in a loop."""
 
     code, status, title, retryable = "auth-unavailable", 503, "Credentials cannot be checked at the moment", True
+    retry_after = 5.0
+
+
+class LimitsUnavailable(ServerError):
+    """The store of limits is down, and `limits.when_store_is_down` is refuse."""
+
+    code, status, title, retryable = "limits-unavailable", 503, "Limits cannot be checked at the moment", True
     retry_after = 5.0
 
 

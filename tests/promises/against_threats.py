@@ -156,7 +156,6 @@ THREATS = (
         "T30",
         "Cost and rate abuse → Per key/user: requests/min, tokens/day, concurrent runs, bytes; limiter shared over replicas; when the limiter store is down: local limiter (fail-soft) and log",
         "reliability 2",
-        due=8,  # each process counts for itself (test_server_quota.py)
     ),
     Requirement(
         "T31", "X-Forwarded-For / proxy header spoofing → Trust only configured proxies; else ignore", "reliability 2"

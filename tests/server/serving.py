@@ -97,6 +97,8 @@ async def served(
     model=None,
     agent=None,
     access: Authenticator | None = None,
+    windows=None,
+    leases=None,
     **run_settings,
 ) -> AsyncIterator[Served]:
     """`model` is asked instead of a scripted one that says `turns`; `agent` is served instead of a plain one."""
@@ -109,6 +111,8 @@ async def served(
         run_settings=RunSettings(**run_settings),
         chain=chain,
         access=access,
+        windows=windows,
+        leases=leases,
     )
     listener = bind("127.0.0.1", 0)
     http = PromptServer(server)

@@ -2,106 +2,24 @@
 
 import asyncio
 from collections import Counter
-from dataclasses import dataclass
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from holodeck.agent.agent import Agent
 from holodeck.agent.settings import AgentLoopConfig, RunBudget
-from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import ModelInterrupted, RateLimited
+from holodeck.errors import ModelInterrupted
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
-from holodeck.server import quota
-from holodeck.server.options import ServerSettings, UseLimits
-from holodeck.server.quota import DAY, MAX_USERS, MovingWindow, Quotas, network_of, payers_of
+from holodeck.server.options import ServerSettings, SubjectLimits, UseLimits
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools, echo
-from tests.examples import examples
 from tests.server.serving import Gate, ask, read_to, served, types, until
 
 
 def limited(**limits) -> ServerSettings:
-    return ServerSettings(use=UseLimits(**limits), protocols=("ag-ui", "chat-stream"))
-
-
-@dataclass
-class Clock:
-    now: float = 1000.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@pytest.mark.req("T30")
-@examples(100)
-@given(
-    st.integers(1, 6),
-    st.lists(st.tuples(st.sampled_from([0, 0.5, 1, 3, 9.5, 10, 11]), st.integers(1, 4)), max_size=40),
-)
-def test_a_moving_window_lets_through_what_a_list_of_all_uses_would(limit, uses):
-    window, every_use, now = MovingWindow(limit, 10), [], 0.0
-    for passed, amount in uses:
-        now += passed
-        used = sum(size for at, size in every_use if at > now - 10)
-        wait = window.wait(now)
-        assert (wait == 0) == (used < limit)
-        if wait:
-            left = [size for at, size in every_use if at > now + wait - 10]
-            assert sum(left) < limit, "after the time that was told there is room"
-        else:
-            window.use(now, amount)
-            every_use.append((now, amount))
-
-
-def test_a_grain_keeps_a_day_small_and_never_lets_more_through():
-    window = MovingWindow(10_000, DAY, grain=60)
-    for second in range(0, 40_000, 5):
-        window.use(float(second))
-    assert len(window._uses) <= 40_000 / 60 + 1
-    window.use(40_000.0, 2000)
-    assert window.wait(40_000.0) > 0
-    assert window.wait(40_000.0 + DAY - 1) == 0  # the first uses are forgotten, at most a minute late
-
-
-@pytest.mark.req("T30")
-def test_users_have_windows_of_their_own_and_only_empty_ones_are_forgotten():
-    clock = Clock()
-    quotas = Quotas(UseLimits(requests_per_minute=1), clock)
-    for n in range(MAX_USERS + 10):
-        quotas.admit(f"user {n}")
-    for n in (0, 5, MAX_USERS + 9):
-        with pytest.raises(RateLimited):
-            quotas.admit(f"user {n}")
-    clock.now += 61
-    for n in range(MAX_USERS + 11):
-        quotas.admit(f"other {n}")
-    assert len(quotas._requests._windows) <= 2 * MAX_USERS
-
-
-@pytest.mark.req("T30")
-def test_names_that_come_later_do_not_give_back_what_was_spent():
-    quotas = Quotas(UseLimits(tokens_per_day=1000), Clock())
-    quotas.admit("spender")
-    quotas.charge(999_999, "spender")
-    for n in range(MAX_USERS + 10):
-        quotas.admit(f"user {n}")
-        quotas.charge(1, f"user {n}")
-    with pytest.raises(RateLimited):
-        quotas.admit("spender")
-
-
-@pytest.mark.req("T30")
-def test_a_table_that_is_full_admits_no_other_user(monkeypatch):
-    monkeypatch.setattr(quota, "MOST_USERS", 3)
-    quotas = Quotas(UseLimits(requests_per_minute=5), Clock())
-    for n in range(3):
-        quotas.admit(f"user {n}")
-    with pytest.raises(RateLimited):
-        quotas.admit("another")
-    quotas.admit("user 0")
+    user = {name: limits.pop(name) for name in SubjectLimits.__struct_fields__ if name in limits}
+    use = UseLimits(user=SubjectLimits(**user), **limits)
+    return ServerSettings(use=use, protocols=("ag-ui", "chat-stream"))
 
 
 @pytest.mark.req("T30")
@@ -114,49 +32,6 @@ async def test_a_name_in_a_body_does_not_free_a_client_from_the_limit_of_its_add
                 await answer.read()
                 statuses.append(answer.status)
         assert statuses == [200] * 3 + [429] * 9
-
-
-@pytest.mark.req("T30")
-def test_a_credential_frees_its_user_from_the_address_and_a_name_does_not():
-    ann = Owner("default", "ann")
-    assert payers_of(ann, "10.0.0.1", authenticated=True) == (ann,)
-    assert payers_of(ann, "10.0.0.1", authenticated=False) == (ann, "10.0.0.1")
-    assert payers_of(ANONYMOUS_OWNER, "10.0.0.1", authenticated=False) == ("10.0.0.1",)
-
-
-@pytest.mark.req("T30")
-def test_a_minute_later_there_is_room_again():
-    clock = Clock()
-    quotas = Quotas(UseLimits(requests_per_minute=2), clock)
-    quotas.admit("ann")
-    clock.now += 20
-    quotas.admit("ann")
-    clock.now += 10
-    with pytest.raises(RateLimited) as refused:
-        quotas.admit("ann")
-    assert refused.value.retry_after == 30
-    clock.now += refused.value.retry_after
-    quotas.admit("ann")
-
-
-@pytest.mark.parametrize(
-    ("client", "network"),
-    [
-        ("10.1.2.3", "10.1.2.3"),
-        ("::ffff:10.1.2.3", "10.1.2.3"),
-        ("2001:db8:1:2:aaaa::1", "2001:db8:1:2::/64"),
-        ("2001:db8:1:2:bbbb::9", "2001:db8:1:2::/64"),
-        ("fe80::1%eth0", "fe80::/64"),
-        ("", ""),
-    ],
-)
-def test_an_ipv6_client_is_its_network(client, network):
-    assert network_of(client) == network
-
-
-def test_a_user_cannot_take_the_name_of_an_address():
-    of_user = payers_of(Owner("default", "10.0.0.1"), "10.0.0.2", authenticated=False)
-    assert "10.0.0.1" not in of_user
 
 
 @pytest.mark.req("T30")
@@ -182,7 +57,7 @@ async def test_a_request_too_many_is_a_problem_that_says_when_to_come_back():
             told = await answer.json(content_type=None)
             assert answer.status == told["status"] == 429
             assert told["type"].endswith("/rate-limited")
-            assert 55 <= int(answer.headers["Retry-After"]) <= 60
+            assert 55 <= int(answer.headers["Retry-After"]) <= 61
             assert "1 requests a minute" in told["detail"]
         async with s.get("/health") as answer:
             assert answer.status == 200
@@ -213,19 +88,6 @@ async def test_no_header_makes_another_client_of_one():
 
 
 @pytest.mark.req("T30")
-def test_a_named_user_has_one_quota_wherever_the_requests_come_from():
-    quotas = Quotas(UseLimits(requests_per_minute=2), Clock())
-    quotas.admit("ann", "10.0.0.1")
-    quotas.admit("ann", "10.0.0.2")
-    with pytest.raises(RateLimited):
-        quotas.admit("ann", "10.0.0.3")
-    quotas.admit("bob", "10.0.0.3")
-    quotas.admit("10.0.0.3")  # what was refused was not counted
-    with pytest.raises(RateLimited):
-        quotas.admit("cid", "10.0.0.3")
-
-
-@pytest.mark.req("T30")
 async def test_a_user_without_tokens_waits_until_yesterdays_are_forgotten():
     turn = says("done", usage=TokenUsage(prompt_tokens=50, completion_tokens=10))
     async with served(turn, settings=limited(tokens_per_day=100)) as s:
@@ -236,7 +98,7 @@ async def test_a_user_without_tokens_waits_until_yesterdays_are_forgotten():
         async with s.post() as answer:
             assert answer.status == 429
             assert "100 tokens a day" in (await answer.json(content_type=None))["detail"]
-            assert 86_300 < int(answer.headers["Retry-After"]) <= 86_400
+            assert 86_300 < int(answer.headers["Retry-After"]) <= 87_300
 
 
 @pytest.mark.req("T30")

@@ -18,6 +18,7 @@ from holodeck.access.api_key import PREFIX
 from holodeck.access.attempts import Attempts, network_of
 from holodeck.access.failure import IN_QUERY, NO_CREDENTIAL, TWO_CREDENTIALS, Failure
 from holodeck.access.hook import Hook
+from holodeck.access.key_file import KeyLimits
 from holodeck.access.key_ring import KeyRing
 from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Principal
 from holodeck.access.proxy import TrustedProxy
@@ -102,6 +103,9 @@ class Authenticator:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
             await self.refresh()
+
+    def limits_of_key(self, key_id: str) -> KeyLimits | None:
+        return None if self.keys is None else self.keys.limits_of(key_id)
 
     def client_address(self, head: RequestHead) -> str | None:
         """The client's address; None on a unix socket."""

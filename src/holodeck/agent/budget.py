@@ -57,4 +57,8 @@ class Spending:
 def estimate(prompt: Prompt, reply: ModelReply) -> int:
     """Tokens of one model call, where the endpoint does not say them."""
     said = (reply.text, reply.reasoning, *(call.name + call.arguments for call in reply.tool_calls))
-    return tokens_of_text(prompt.system) + tokens_in(prompt.messages) + sum(map(tokens_of_text, said))
+    return estimate_prompt(prompt) + sum(map(tokens_of_text, said))
+
+
+def estimate_prompt(prompt: Prompt) -> int:
+    return tokens_of_text(prompt.system) + tokens_in(prompt.messages)

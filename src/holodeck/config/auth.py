@@ -32,7 +32,6 @@ if TYPE_CHECKING:
     from holodeck.access.tokens import Issuer
 
 API_KEY_VARIABLE = "HOLODECK_API_KEY"
-FAILURES_PER_MINUTE = 30
 MIN_PROXY_SECRET = 16
 _PLACE: Keys = ("server", "auth")
 _ENVIRONMENT_KEY = re.compile(r"[A-Za-z0-9_~+/=-]+")
@@ -56,7 +55,7 @@ def build_access(config: LoadedConfig) -> Authenticator:
         sources=tuple(issuer.keys for issuer in issuers),
         proxy=building.proxy() if "proxy" in modes else None,
         hook=building.hook() if "hook" in modes else None,
-        attempts=Attempts(FAILURES_PER_MINUTE),
+        attempts=Attempts(config.agent.server.limits.address.failures_per_minute),
     )
 
 

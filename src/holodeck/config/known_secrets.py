@@ -22,6 +22,7 @@ def _values(config: LoadedConfig) -> Iterator[str]:
             yield choice.api_key.get_secret_value()
     auth = config.agent.server.auth
     secrets = [issuer.keys.secret for issuer in auth.issuers] + [auth.proxy.secret if auth.proxy else None]
+    secrets.append(config.agent.server.limits.store)
     yield from (secret.get_secret_value() for secret in secrets if secret is not None)
     for tool in config.agent.tools:
         if isinstance(tool, McpToolSettings):

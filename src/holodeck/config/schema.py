@@ -17,7 +17,7 @@ from pydantic import (
 
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.config.auth_schema import AuthSettings
-from holodeck.config.model_schema import ModelSettings, ShortText
+from holodeck.config.model_schema import ModelSettings, Secret, ShortText
 from holodeck.config.session_schema import SessionSettings
 from holodeck.config.tool_schema import (
     Block,
@@ -109,17 +109,52 @@ class RequestLimitsBlock(Block):
     max_refused_body_mb: float = Field(128, ge=0, le=4096, description="… and of one that declares its size")
 
 
+Requests = Annotated[int, Field(ge=1, le=10_000_000)]
+Tokens = Annotated[int, Field(ge=1, le=10**12)]
+Money = Annotated[float, Field(gt=0, le=10**9)]
+RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class KeyLimitSettings(Block):
+    """What one key may use."""
+
+    requests_per_minute: Requests | None = Field(None, description="Runs that it may start in a minute")
+    tokens_per_day: Tokens | None = Field(None, description="Tokens in 24 hours, over all runs")
+    money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
+
+
+class UserLimitSettings(KeyLimitSettings):
+    """What one user, or one tenant, may use."""
+
+    runs: RunsAtATime | None = Field(None, description="Runs at a time")
+
+
+class AddressLimitSettings(Block):
+    """What one address may use."""
+
+    requests_per_minute: Requests | None = Field(None, description="Runs that it may start in a minute")
+    failures_per_minute: int = Field(30, ge=1, le=10_000, description="Bad credentials before 429")
+
+
 class LimitSettings(Block):
-    """What one user, or one client, may take of the server. More is answered 429."""
+    """What addresses, keys, users and tenants may use of the server. More is answered 429."""
 
+    store: Secret | None = Field(
+        None, description="A Valkey or Redis that replicas count in, e.g. ${VALKEY_URL}; default: each process counts"
+    )
+    when_store_is_down: Literal["local", "refuse"] = Field(
+        "local", description="Count in this process meanwhile, or answer 503"
+    )
+    address: AddressLimitSettings = Field(AddressLimitSettings(), description="One address, or IPv6 network of 64 bits")
+    key: KeyLimitSettings = Field(KeyLimitSettings(), description="One API key; a key may have limits of its own")
+    user: UserLimitSettings = Field(UserLimitSettings(), description="One user; without a credential, one address")
+    tenant: UserLimitSettings = Field(UserLimitSettings(), description="All users of a tenant together")
+    overrides: dict[Identifier, UserLimitSettings] = Field(
+        default={}, max_length=1000, description="Other limits for one tenant:NAME, user:NAME or key:ID"
+    )
     request: RequestLimitsBlock = Field(RequestLimitsBlock(), description="How large and how slow one request may be")
-
-    requests_per_minute: int | None = Field(
-        None, ge=1, le=100_000, description="Runs that one user may ask for; a user without a credential is an address"
-    )
-    tokens_per_day: int | None = Field(
-        None, ge=1, le=10**12, description="Tokens that one user may spend in 24 hours, over all runs"
-    )
+    requests_per_minute: Requests | None = Field(None, description="The same as user.requests_per_minute")
+    tokens_per_day: Tokens | None = Field(None, description="The same as user.tokens_per_day")
     streams_per_client: int | None = Field(
         None, ge=1, le=100_000, description="Answers that one address may be getting at a time"
     )

@@ -4,8 +4,10 @@ import logging
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from weakref import WeakKeyDictionary
 
+from holodeck.access.attempts import network_of
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.agent import Agent
 from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
@@ -13,6 +15,8 @@ from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.errors import NotReady, Overloaded, Unauthorized
 from holodeck.files.reader import FileReader
+from holodeck.limits.leases import LeaseStore
+from holodeck.limits.window import WindowStore
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.idempotency import Idempotency
@@ -23,7 +27,7 @@ from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.gate import Gate
 from holodeck.server.options import ServerSettings
-from holodeck.server.quota import Charging, Payer, Quotas, payers_of
+from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, current_meter
 from holodeck.server.slots import StreamSlots
 from holodeck.server.state import ServerState, advance
 from holodeck.sessions.port import SessionStore
@@ -50,11 +54,14 @@ class AgentServer:
         metrics: Metrics | None = None,
         trace: Callable[[Run], Emit] | None = None,
         access: Authenticator | None = None,
+        windows: WindowStore | None = None,
+        leases: LeaseStore | None = None,
     ) -> None:
         """`chain` makes the event middleware of one reader (SRV-21), `trace` the spans of one run: both keep state."""
-        self.agent = agent
-        self.store = store
         self.settings = settings or ServerSettings()
+        use = self.settings.use
+        self.agent = replace(agent, model=MeteredModel(agent.model, use.max_tokens)) if use.counts_spending else agent
+        self.store = store
         self._chain = chain
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
@@ -77,11 +84,17 @@ class AgentServer:
         self._credentials: WeakKeyDictionary[Run, str] = WeakKeyDictionary()  # the key that started each run
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
-        self.runs = Runs(agent, store, self.run_settings, records=records, watch=self._watch)
+        self.runs = Runs(self.agent, store, self.run_settings, records=records, watch=self._watch)
         self.stored_runs = StoredRuns(self.runs, store, records)
         self.idempotency = Idempotency(self.runs, self.stored_runs.with_key)
         self.state = ServerState.INITIALIZING
-        self._quotas = Quotas(self.settings.use)
+        self.quotas = Quotas(
+            self.settings.use,
+            windows,
+            leases,
+            key_limits=self.access.limits_of_key,
+            refused=self.metrics.limit_refusals.add,
+        )
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
         self._started_at = time.monotonic()
 
@@ -123,15 +136,19 @@ class AgentServer:
             await self.access.close()
             await self.agent.close()
         finally:
+            await self.quotas.close()
             await self.store.close()
             if self.state is ServerState.SHUTTING_DOWN:
                 self.state = advance(self.state, ServerState.STOPPED)
 
-    def admit(self, owner: Owner) -> None:
-        """Refuses a run that there is no room for, or that exceeds its owner's quota; else counts it."""
+    async def admit(self, owner: Owner) -> Meter | None:
+        """Refuses a run that there is no room for, or that exceeds a limit; else counts it.
+
+        The meter, if there are limits, has to `follow` the run, or to `end` if none comes of it.
+        """
         if self.runs.busy >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
-        self._quotas.admit(*_payers(owner))
+        return await self.quotas.admit(spender_of(owner))
 
     async def will_adopt(self, session_id: str, *, owner: Owner) -> bool:
         """Whether a client's history on this session is adopted: the session has no messages of its own."""
@@ -181,15 +198,17 @@ class AgentServer:
             self._credentials[run] = credential
         story, figures = self._story(run), self.metrics.run(run.log)
         spans = self._trace(run) if self._trace else None
-        charging = Charging(self._quotas, _payers(run.owner), run) if self._quotas.counts_tokens else None
+        meter = current_meter()
+        if meter is not None:
+            meter.follow(run)
 
         def watch(event: Event) -> None:
             story(event)
             figures(event)
             if spans is not None:
                 spans(event)
-            if charging is not None:
-                charging(event)
+            if meter is not None:
+                meter(event)
 
         return watch
 
@@ -204,6 +223,7 @@ class AgentServer:
         )
 
 
-def _payers(owner: Owner) -> tuple[Payer, ...]:
+def spender_of(owner: Owner) -> Spender:
+    """Whose limits the request that is being served uses."""
     request = current()
-    return payers_of(owner, request.client, authenticated=request.authenticated)
+    return Spender(owner, network_of(request.client), request.credential_id, request.authenticated)

@@ -23,6 +23,7 @@ from holodeck.server.routing import Match, Operation, Router
 from holodeck.server.slots import SLOT, Slot
 from holodeck.server.trace import RequestTrace
 from holodeck.server.wires import wires_of
+from holodeck.telemetry.context import current
 
 ON_EVERY_SERVER = (runs, sessions, me, health, metrics, pages, playground)
 
@@ -128,13 +129,22 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message["headers"], (b"x-request-id", self._request_id.encode())]
+            headers = [*message["headers"], (b"x-request-id", self._request_id.encode()), *_limit_headers()]
             if self.private:
                 headers = [pair for pair in headers if pair[0].lower() != b"cache-control"]
                 headers.append((b"cache-control", b"no-store"))
             lets_read = self._check_origin.lets_read
             message["headers"] = headers if self._origin is None else lets_read(self._origin, headers)
         await self._send(message)
+
+
+def _limit_headers() -> list[tuple[bytes, bytes]]:
+    """How much is left of the tightest limit, for requests that were counted."""
+    told = current().rate_limit
+    if told is None:
+        return []
+    policy, left = told
+    return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", left.encode())]
 
 
 def operations_of(server: AgentServer) -> list[Operation]:

@@ -16,8 +16,8 @@ from enum import Enum, auto
 
 from starlette.types import Receive, Scope, Send
 
+from holodeck.access.attempts import network_of
 from holodeck.errors import Overloaded
-from holodeck.server.quota import network_of
 from holodeck.wires.problem import problem
 
 log = logging.getLogger(__name__)

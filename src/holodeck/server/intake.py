@@ -45,8 +45,13 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
         if claim.run is not None:
             run = claim.run
         else:
-            server.admit(owner)
-            wanted = msgspec.structs.replace(await arrival.prepare(), owner=owner)
-            run = claim.run = await server.runs.start(wanted, arrival.open_encoder)
+            meter = await server.admit(owner)
+            try:
+                wanted = msgspec.structs.replace(await arrival.prepare(), owner=owner)
+                run = claim.run = await server.runs.start(wanted, arrival.open_encoder)
+            except BaseException:
+                if meter is not None:
+                    meter.end()  # gives back what was reserved
+                raise
     context.conversation_id = arrival.conversation or run.session_id
     return run

@@ -42,6 +42,7 @@ from holodeck.server.app import create_app
 from holodeck.server.banner import banner
 from holodeck.server.connection_limit import room_for
 from holodeck.server.guard import ANY
+from holodeck.server.limit_settings import open_store, use_limits
 from holodeck.server.listen import bind, bind_unix, only_on_loopback
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
@@ -51,7 +52,6 @@ from holodeck.server.options import (
     RequestLimits,
     ServerSettings,
     StreamSettings,
-    UseLimits,
 )
 from holodeck.server.protocol import HttpServer
 from holodeck.server.protocol import http_server as uvicorn_for
@@ -71,7 +71,7 @@ def serve(options: ServeOptions) -> None:
     """Serves until a signal comes. Raises ConfigError or StartError when it cannot; a second signal ends the process."""
     access = build_access(options.config)
     refuse_exposure(options, access)
-    settings = _settings(options)
+    settings = _settings(options, keys=access.keys is not None)
     traces = _traces(options.config)
     server = build_server(options.config, settings, access, trace=traces.of_run if traces else None)
     listener = bind_unix(options.uds) if options.uds else bind(options.host, options.port)
@@ -119,6 +119,7 @@ def build_server(
     trace: Callable[[Run], Emit] | None = None,
 ) -> AgentServer:
     metrics, stores = Metrics(), build_stores(config)
+    windows, leases = open_store(config)
     return AgentServer(
         build_agent(
             config,
@@ -134,6 +135,8 @@ def build_server(
         metrics=metrics,
         trace=trace,
         access=access,
+        windows=windows,
+        leases=leases,
     )
 
 
@@ -149,7 +152,7 @@ def refuse_exposure(options: ServeOptions, access: Authenticator) -> None:
     )
 
 
-def _settings(options: ServeOptions) -> ServerSettings:
+def _settings(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
     file, more_hosts = options.config.agent, options.config.environment.get(ALLOWED_HOSTS, "")
     return ServerSettings(
         access=Access(
@@ -167,7 +170,7 @@ def _settings(options: ServeOptions) -> ServerSettings:
         ),
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=options.protocols,
-        use=UseLimits(**file.server.limits.model_dump(exclude={"request"})),
+        use=use_limits(options.config, keys=keys),
         max_concurrent_runs=file.server.runs.max_concurrent,
         chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
         remember_conversations="store" in file.sessions.model_fields_set,

@@ -1,8 +1,12 @@
 """The settings of a server: who may use it, how large and how slow a request may be. Values only."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+import msgspec
+
+from holodeck.core.usage import Price
 from holodeck.files.limits import FileLimits
 
 KB = 1024
@@ -35,15 +39,39 @@ class RequestLimits:
     max_refused_body: int = 128 * MB  # … or as many of a body that states its size: many clients read after it only
 
 
-@dataclass(frozen=True, kw_only=True)
-class UseLimits:
-    """What one user, or one client, may take of the server (T17, T30). None is no limit but for connections."""
+class SubjectLimits(msgspec.Struct, frozen=True, kw_only=True):
+    """What one address, key, user or tenant may use. None is no limit."""
 
     requests_per_minute: int | None = None
     tokens_per_day: int | None = None
+    money_per_day: float | None = None
+    runs: int | None = None  # at a time
+
+
+NO_LIMITS = SubjectLimits()
+
+
+@dataclass(frozen=True, kw_only=True)
+class UseLimits:
+    """What addresses, keys, users and tenants may use of the server (T17, T30)."""
+
+    address: SubjectLimits = NO_LIMITS
+    key: SubjectLimits = NO_LIMITS
+    user: SubjectLimits = NO_LIMITS
+    tenant: SubjectLimits = NO_LIMITS
+    overrides: Mapping[str, SubjectLimits] = field(default_factory=dict)  # by "tenant:acme", "key:7Q2M9KXD"
+    price: Price | None = None  # of the model, for limits of money
+    max_tokens: int = 1000  # that a step may cost at most, besides its prompt: reserved before it
+    key_limits: bool = False  # whether there are keys, which may have limits of their own
     streams_per_client: int | None = None
     connections_per_client: int | None = None  # see `ConnectionLimit`
     message_characters: int = 1_000_000
+
+    @property
+    def counts_spending(self) -> bool:
+        """Whether any limit is about tokens or money. A key of the key file may bring one at any time."""
+        known = (self.address, self.key, self.user, self.tenant, *self.overrides.values())
+        return self.key_limits or any(each.tokens_per_day or each.money_per_day for each in known)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,152 +1,299 @@
-"""How much one user may ask for: requests a minute, tokens a day (T30). Off unless the agent file says otherwise.
+"""How much an address, a key, a user and a tenant may use: requests a minute, tokens and money a day, runs at a time (T30).
 
-Both are counted over a moving window, so no clock's midnight or full minute lets twice as much through, and on the
-monotonic clock, so no clock that is set does. Within one process they are exact: nothing here waits between looking and
-counting. (The library `limits` is not used: its memory store reads the wall clock, starts a thread every 10 ms
-and keeps an entry for each token.)
-
-A token is known only when it is spent: whoever has some left may start a run, and the run may spend more than that.
+All windows of a request are asked in one step: a request that is refused costs nothing in any of them. Tokens and money
+are reserved before a model is asked and settled afterwards, so parallel requests cannot pass a budget together. What an
+endpoint does not count is estimated, not free.
 """
 
-import ipaddress
+import logging
 import time
-from collections import deque
-from collections.abc import Callable
-from typing import TypeAlias
+from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 
+import msgspec
+
+from holodeck.access.key_file import KeyLimits
+from holodeck.agent.budget import estimate_prompt
 from holodeck.agent.estimate import tokens_in, tokens_of_text
 from holodeck.core.events import (
     Event,
     HistoryCompacted,
     ReasoningAdded,
+    RunFailed,
+    RunFinished,
     StepFinished,
     StepStarted,
     TextAdded,
     ToolArgumentsAdded,
 )
 from holodeck.core.owner import Owner
-from holodeck.errors import RateLimited
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import BudgetExceeded, LimitsUnavailable, RateLimited
+from holodeck.limits.leases import Lease, LeaseStore, MemoryLeases, Share
+from holodeck.limits.valkey import ValkeyWindows
+from holodeck.limits.window import DAY, MINUTE, Full, Level, MemoryWindows, StoreDown, Taken, Use, Window, WindowStore
+from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.runs import Run
-from holodeck.server.options import UseLimits
+from holodeck.server.options import SubjectLimits, UseLimits
+from holodeck.telemetry.context import current
 
-Payer: TypeAlias = Owner | str
-"""An owner, or the network that an anonymous request comes from."""
+log = logging.getLogger(__name__)
 
-MINUTE, DAY = 60.0, 86_400.0
-MAX_USERS = 10_000  # beyond this, windows in which nothing was used are removed
-MOST_USERS = 200_000  # with something used; no other user is admitted then
-_GRAIN = 60.0  # seconds of a day's use that are kept as one figure
-_IPV6_NETWORK = 64  # bits: what one household or machine gets, and may take any address of
+MILLIONTHS = 1_000_000  # money is counted in whole millionths
+MAX_NOTED = 10_000
+RETRY_SECONDS = 2.0  # for a run that may start when another has ended
 
 
-class MovingWindow:
-    """What was used in the last `seconds`, at most `limit`. What comes within `grain` seconds is kept as one."""
+class Spender(msgspec.Struct, frozen=True):
+    """Whose limits a request uses. Only the socket's own address counts, or what a trusted proxy says (T31)."""
 
-    def __init__(self, limit: int, seconds: float, grain: float = 0.0) -> None:
-        self._limit, self._seconds, self._grain = limit, seconds, grain
-        self._uses: deque[tuple[float, float, int]] = deque()  # first, last, how much
-        self._used = 0
+    owner: Owner
+    network: str
+    key: str | None = None
+    authenticated: bool = False  # a credential says who the owner is; else any client may write any name
 
-    def is_empty(self, now: float) -> bool:
-        while self._uses and self._uses[0][1] <= now - self._seconds:
-            self._used -= self._uses.popleft()[2]
-        return not self._uses
+    @property
+    def subjects(self) -> Iterator[tuple[str, str, str]]:
+        """Kind, the text that windows are counted by, and what overrides call it.
 
-    def wait(self, now: float) -> float:
-        """Seconds until there is room for something; 0 if there is now."""
-        if self.is_empty(now) or self._used < self._limit:
-            return 0.0
-        over = self._used - self._limit
-        for _, last, amount in self._uses:
-            over -= amount
-            if over < 0:
-                return last + self._seconds - now
-        return self._seconds
-
-    def use(self, now: float, amount: int = 1) -> None:
-        first = now
-        if self._uses and now - self._uses[-1][0] < self._grain:
-            first, _, earlier = self._uses.pop()
-            self._used -= earlier
-            amount += earlier
-        self._uses.append((first, now, amount))
-        self._used += amount
-
-
-class Windows:
-    """A moving window for each user."""
-
-    def __init__(self, limit: int, seconds: float, grain: float = 0.0) -> None:
-        self._terms = (limit, seconds, grain)
-        self._windows: dict[Payer, MovingWindow] = {}
-        self._sweep_at = MAX_USERS
-
-    def wait(self, user: Payer, now: float) -> float:
-        """Seconds until there is room for something of this user; 0 if there is now."""
-        window = self._windows.get(user)
-        if window is not None:
-            return window.wait(now)
-        if len(self._windows) >= self._sweep_at:
-            self._sweep(now)
-        return 0.0 if len(self._windows) < MOST_USERS else self._terms[1]
-
-    def use(self, user: Payer, now: float, amount: int = 1) -> None:
-        self._windows.setdefault(user, MovingWindow(*self._terms)).use(now, amount)
-
-    def _sweep(self, now: float) -> None:
-        """Removes only empty windows: with any other a user would get back what is spent."""
-        self._windows = {user: window for user, window in self._windows.items() if not window.is_empty(now)}
-        self._sweep_at = max(MAX_USERS, 2 * len(self._windows))
+        A client without a credential is its address, whatever name it writes: a name never frees it from that (F5).
+        """
+        yield "address", self.network, f"address:{self.network}"
+        if self.key is not None:
+            yield "key", self.key, f"key:{self.key}"
+        if not self.authenticated:
+            yield "user", self.network, ""
+        if not self.owner.is_anonymous:
+            yield "user", f"{self.owner.tenant}\n{self.owner.user}", f"user:{self.owner.user}"
+        if self.authenticated:
+            yield "tenant", self.owner.tenant, f"tenant:{self.owner.tenant}"
 
 
 class Quotas:
-    def __init__(self, limits: UseLimits, clock: Callable[[], float] = time.monotonic) -> None:
-        self._limits, self._clock = limits, clock
-        self._requests = Windows(limits.requests_per_minute, MINUTE) if limits.requests_per_minute else None
-        self._tokens = Windows(limits.tokens_per_day, DAY, _GRAIN) if limits.tokens_per_day else None
+    """Admits requests and counts what their runs use."""
+
+    def __init__(
+        self,
+        limits: UseLimits,
+        store: WindowStore | None = None,
+        leases: LeaseStore | None = None,
+        *,
+        key_limits: Callable[[str], KeyLimits | None] = lambda _key: None,
+        refused: Callable[[str], None] = lambda _limit: None,
+    ) -> None:
+        self._limits = limits
+        self._store = store or MemoryWindows()
+        self._leases = leases or MemoryLeases()
+        self._key_limits, self._refused = key_limits, refused
+        self._noted: dict[Window, float] = {}  # full windows that were logged, and until when
+
+    async def admit(self, spender: Spender) -> "Meter | None":
+        """Counts a request and reserves its first step; RateLimited if a limit is reached."""
+        limits = list(self._limits_of(spender))
+        shares = [Share(f"{kind}-runs", subject, each.runs) for kind, subject, each in limits if each.runs]
+        requests = [Use(window, 1) for window in _windows(limits, "requests")]
+        spending = self._reservations(limits, self._limits.max_tokens)
+        if not shares and not requests and not spending:
+            return None
+        try:
+            lease = await self._leases.acquire(shares) if shares else None
+            if isinstance(lease, Share):
+                raise self._full_of_runs(lease)
+            taken = await self._store.take([*requests, *spending])
+        except StoreDown as error:
+            raise LimitsUnavailable("The limits cannot be checked at the moment.") from error
+        if isinstance(taken, Full):
+            if lease is not None:
+                self._leases.release(lease)
+            raise self._full(taken)
+        held = dict(zip((use.window for use in spending), taken.amounts[len(requests) :], strict=True))
+        meter = Meter(self, spender, held, lease)
+        _meter.set(meter)
+        current().rate_limit = _tightest(taken.levels)
+        return meter
+
+    async def levels(self, spender: Spender) -> list[Level]:
+        """What is left of each limit."""
+        limits = list(self._limits_of(spender))
+        windows = [window for what in ("requests", "tokens", "money") for window in _windows(limits, what)]
+        try:
+            return await self._store.levels(windows) if windows else []
+        except StoreDown:
+            return []
+
+    def spending_windows(self, spender: Spender, tokens: int) -> list[Use]:
+        return self._reservations(list(self._limits_of(spender)), tokens)
+
+    async def take(self, uses: Sequence[Use]) -> Taken | Full:
+        return await self._store.take(uses)
+
+    def settle(self, uses: Sequence[Use]) -> None:
+        if uses:
+            self._store.settle(uses)
+
+    def release(self, lease: Lease) -> None:
+        self._leases.release(lease)
+
+    def money_of(self, usage: TokenUsage) -> int:
+        cost = usage.cost
+        if cost is None and self._limits.price is not None:
+            cost = self._limits.price.of(usage)
+        return max(0, round((cost or 0.0) * MILLIONTHS))
+
+    async def close(self) -> None:
+        await self._leases.close()
+        await self._store.close()
+
+    def _limits_of(self, spender: Spender) -> Iterator[tuple[str, str, SubjectLimits]]:
+        for kind, subject, name in spender.subjects:
+            found: SubjectLimits = getattr(self._limits, kind)
+            if kind == "key" and spender.key is not None and (own := self._key_limits(spender.key)) is not None:
+                found = _over(found, msgspec.structs.asdict(own))
+            override = self._limits.overrides.get(name)
+            if override is not None:
+                found = _over(found, msgspec.structs.asdict(override))
+            yield kind, subject, found
+
+    def _reservations(self, limits: Sequence[tuple[str, str, SubjectLimits]], tokens: int) -> list[Use]:
+        usage = TokenUsage(prompt_tokens=0, completion_tokens=tokens)
+        money = self.money_of(usage)
+        return [
+            *(Use(window, tokens, partly=True) for window in _windows(limits, "tokens")),
+            *(Use(window, max(1, money), partly=True) for window in _windows(limits, "money")),
+        ]
 
     @property
-    def counts_tokens(self) -> bool:
-        return self._tokens is not None
+    def store_up(self) -> bool | None:
+        """Whether the store that replicas share answers; None if there is none."""
+        return self._store.up if isinstance(self._store, ValkeyWindows) else None
 
-    def admit(self, *payers: Payer) -> None:
-        """Counts a request for each of its payers; RateLimited if one of them has no request or no token left."""
-        now = self._clock()
-        for payer in payers:
-            if self._tokens is not None and (wait := self._tokens.wait(payer, now)):
-                raise _refused(f"{self._limits.tokens_per_day:,} tokens a day", wait)
-            if self._requests is not None and (wait := self._requests.wait(payer, now)):
-                raise _refused(f"{self._limits.requests_per_minute:,} requests a minute", wait)
-        if self._requests is not None:
-            for payer in payers:
-                self._requests.use(payer, now)
+    def _note(self, full: Full) -> None:
+        """One log line for each window that is full, however many requests it refuses."""
+        now = time.monotonic()
+        if self._noted.get(full.window, 0.0) > now:
+            return
+        if len(self._noted) >= MAX_NOTED:
+            self._noted.clear()
+        self._noted[full.window] = now + max(full.wait, 1.0)
+        log.warning("limit_reached", extra={"details": {"limit": full.window.name, "retry_after": round(full.wait)}})
 
-    def charge(self, tokens: int, *payers: Payer) -> None:
-        if self._tokens is not None and tokens:
-            for payer in payers:
-                self._tokens.use(payer, self._clock(), tokens)
+    def _full(self, full: Full) -> RateLimited:
+        self._note(full)
+        self._refused(full.window.name)
+        kind, _, what = full.window.name.partition("-")
+        shown = {"requests": "requests a minute", "tokens": "tokens a day", "money": "of money a day"}[what]
+        limit = full.window.limit / MILLIONTHS if what == "money" else full.window.limit
+        whose = {"address": "address", "key": "key", "user": "user", "tenant": "tenant"}[kind]
+        error = RateLimited(f"This is more than the server allows to one {whose}: {limit:,g} {shown}.")
+        error.reason, error.retry_after = full.window.name, full.wait
+        return error
+
+    def _full_of_runs(self, share: Share) -> RateLimited:
+        self._refused(share.name)
+        whose = share.name.partition("-")[0]
+        error = RateLimited(f"This {whose} has {share.limit:,} runs in progress, as many as it may at a time.")
+        error.reason, error.retry_after = share.name, RETRY_SECONDS
+        return error
 
 
-class Charging:
-    """Charges a run's tokens to its payers, after each step. An endpoint that does not count them is estimated, not free."""
+def _windows(limits: Sequence[tuple[str, str, SubjectLimits]], what: str) -> list[Window]:
+    found = []
+    for kind, subject, each in limits:
+        limit = {
+            "requests": each.requests_per_minute,
+            "tokens": each.tokens_per_day,
+            "money": None if each.money_per_day is None else round(each.money_per_day * MILLIONTHS),
+        }[what]
+        if limit is not None:
+            found.append(Window(f"{kind}-{what}", subject, limit, MINUTE if what == "requests" else DAY))
+    return found
 
-    def __init__(self, quotas: Quotas, payers: tuple[Payer, ...], run: Run) -> None:
-        self._quotas, self._payers, self._run = quotas, payers, run
+
+def _tightest(levels: Sequence[Level]) -> tuple[str, str] | None:
+    """The headers RateLimit-Policy and RateLimit, about the window with the smallest share left (IETF draft)."""
+    if not levels:
+        return None
+    level = min(levels, key=lambda each: each.left / each.window.limit)
+    window = level.window
+    policy = f'"{window.name}";q={window.limit};w={window.seconds:.0f}'
+    return policy, f'"{window.name}";r={level.left};t={level.reset:.0f}'
+
+
+def _over(limits: SubjectLimits, changes: dict[str, object]) -> SubjectLimits:
+    return msgspec.structs.replace(limits, **{name: value for name, value in changes.items() if value is not None})
+
+
+class Meter:
+    """What one run has reserved and used. Follows its events."""
+
+    def __init__(self, quotas: Quotas, spender: Spender, held: dict[Window, int], lease: Lease | None) -> None:
+        self._quotas, self._spender = quotas, spender
+        self._held, self._lease = held, lease
+        self._run: Run | None = None
         self._step_at = 0
+
+    def follow(self, run: Run) -> None:
+        self._run = run
+
+    async def reserve(self, prompt: Prompt, max_tokens: int) -> None:
+        """Before a model is asked: tops the reservation up to what the call may cost. BudgetExceeded if nothing is left."""
+        wanted = self._quotas.spending_windows(self._spender, estimate_prompt(prompt) + max_tokens)
+        missing = [
+            Use(use.window, use.amount - self._held.get(use.window, 0), partly=True)
+            for use in wanted
+            if use.amount > self._held.get(use.window, 0)
+        ]
+        if not missing:
+            return
+        if any(self._held.get(use.window) for use in missing):
+            self._top_up(missing, await self._quotas.take(missing))
+            return
+        taken = await self._quotas.take(missing)
+        if isinstance(taken, Full):
+            raise QuotaExceeded(taken.window.name)
+        self._top_up(missing, taken)
+
+    def _top_up(self, uses: Sequence[Use], taken: Taken | Full) -> None:
+        """A run that holds something goes on with that: its overdraft is one step's at most."""
+        if isinstance(taken, Full):
+            return
+        for use, amount in zip(uses, taken.amounts, strict=True):
+            self._held[use.window] = self._held.get(use.window, 0) + amount
 
     def __call__(self, event: Event) -> None:
         if isinstance(event, StepStarted):
-            self._step_at = len(self._run.log)
+            self._step_at = len(self._run.log) if self._run is not None else 0
         elif isinstance(event, StepFinished):
-            usage = event.usage
-            self._quotas.charge(self._estimate() if usage is None else usage.total_tokens, *self._payers)
+            self._settle(event.usage or self._estimated(self._said()))
         elif isinstance(event, HistoryCompacted):
-            usage = event.usage
-            self._quotas.charge(event.estimate if usage is None else usage.total_tokens, *self._payers)
+            self._settle(event.usage or self._estimated(event.estimate))
+        elif isinstance(event, RunFinished | RunFailed):
+            self.end()
 
-    def _estimate(self) -> int:
+    def end(self) -> None:
+        """Gives back what was reserved and not used, and the run's share."""
+        self._quotas.settle([Use(window, -amount) for window, amount in self._held.items() if amount])
+        self._held = {}
+        if self._lease is not None:
+            self._quotas.release(self._lease)
+            self._lease = None
+
+    def _settle(self, usage: TokenUsage) -> None:
+        tokens, money = max(0, usage.total_tokens), self._quotas.money_of(usage)
+        uses = []
+        for use in self._quotas.spending_windows(self._spender, 0):
+            spent = money if use.window.name.endswith("-money") else tokens
+            uses.append(Use(use.window, spent - self._held.pop(use.window, 0)))
+        self._quotas.settle([use for use in uses if use.amount])
+
+    def _estimated(self, tokens: int) -> TokenUsage:
+        return TokenUsage(prompt_tokens=0, completion_tokens=tokens)
+
+    def _said(self) -> int:
         """A step in which the model said nothing is one that failed, and costs nothing."""
+        if self._run is None:
+            return 0
         try:
             events = self._run.log.since(self._step_at)
         except ReplayGone:
@@ -156,29 +303,43 @@ class Charging:
         return said and said + tokens_in(self._run.request.messages)
 
 
-def payers_of(owner: Owner, client: str | None, *, authenticated: bool) -> tuple[Payer, ...]:
-    """Whose quota a request uses: its owner's, and that of its address unless a credential says who the owner is.
-
-    A client can write any name into a body, so a name does not free it from its address's quota (T30). Only the socket's
-    own address counts: any client can write what headers say about it (T31).
-    """
-    if authenticated:
-        return (owner,)
-    address = network_of(client or "")
-    return (address,) if owner.is_anonymous else (owner, address)
+_meter: ContextVar[Meter | None] = ContextVar("holodeck meter", default=None)
 
 
-def network_of(client: str) -> str:
-    """The client as one party: an IPv4 address, or the network that an IPv6 address is taken from."""
-    if ":" not in client:
-        return client
-    address = ipaddress.IPv6Address(client.partition("%")[0])
-    if address.ipv4_mapped is not None:
-        return str(address.ipv4_mapped)
-    return str(ipaddress.IPv6Network((int(address) >> (128 - _IPV6_NETWORK) << (128 - _IPV6_NETWORK), _IPV6_NETWORK)))
+def current_meter() -> Meter | None:
+    """The meter of the request that is being served, or of the run that it started."""
+    return _meter.get()
 
 
-def _refused(limit: str, wait: float) -> RateLimited:
-    error = RateLimited(f"This is more than the server allows to one user: {limit}.")
-    error.retry_after = wait
-    return error
+class QuotaExceeded(BudgetExceeded):
+    """The limits of `server.limits` leave nothing for a further step."""
+
+    def __init__(self, limit: str = "") -> None:
+        Exception.__init__(self, f"Stopped: the limit {limit} is used up (server.limits).")
+        self.reason = limit
+
+
+class MeteredModel:
+    """Reserves what a call may cost before it is made."""
+
+    def __init__(self, model: Model, max_tokens: int) -> None:
+        self._model, self._max_tokens = model, max_tokens
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    def __repr__(self) -> str:
+        return f"MeteredModel({self._model!r})"
+
+    async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
+        meter = _meter.get()
+        if meter is not None:
+            await meter.reserve(prompt, self._max_tokens)
+        return await self._model.reply(prompt, listener)
+
+    async def check(self) -> None:
+        await self._model.check()
+
+    async def close(self) -> None:
+        await self._model.close()

@@ -10,8 +10,8 @@ from collections import Counter
 from starlette.requests import HTTPConnection
 from starlette.types import Scope
 
+from holodeck.access.attempts import network_of
 from holodeck.errors import RateLimited
-from holodeck.server.quota import Payer, network_of
 
 RETRY_SECONDS = 5.0
 SLOT = "holodeck.slot"  # the key in the scope
@@ -21,23 +21,23 @@ class StreamSlots:
     def __init__(self, per_client: int | None = None) -> None:
         self.taken = 0
         self._limit = per_client
-        self._by_client: Counter[Payer] = Counter()
+        self._by_client: Counter[str] = Counter()
 
-    def take(self, client: Payer) -> None:
+    def take(self, client: str) -> None:
         if self._limit is not None:
             if self._by_client[client] >= self._limit:
                 raise _full(self._limit)
             self._by_client[client] += 1
         self.taken += 1
 
-    def release(self, client: Payer) -> None:
+    def release(self, client: str) -> None:
         self.taken -= 1
         if self._limit is not None:
             self._by_client[client] -= 1
             if not self._by_client[client]:
                 del self._by_client[client]
 
-    def client_of(self, scope: Scope) -> Payer:
+    def client_of(self, scope: Scope) -> str:
         address = scope.get("client")
         return network_of(address[0]) if address and self._limit is not None else ""
 
@@ -47,7 +47,7 @@ class Slot:
 
     __slots__ = ("_client", "_slots", "_taken")
 
-    def __init__(self, slots: StreamSlots, client: Payer) -> None:
+    def __init__(self, slots: StreamSlots, client: str) -> None:
         self._slots, self._client = slots, client
         self._taken = False
 

@@ -52,6 +52,9 @@ class Metrics:
         self.auth = Counter(
             "holodeck_auth_total", "Credentials checked: accepted, denied a scope, or why refused", ("via", "outcome")
         )
+        self.limit_refusals = Counter(
+            "holodeck_limit_refusals_total", "Requests over a limit, by the limit", ("limit",)
+        )
         self.auth_seconds = Histogram("holodeck_auth_seconds", "The time to check a credential", _CHECKS)
         self.loop_lag = Histogram("holodeck_event_loop_lag_seconds", "How long the event loop lets a task wait", _LAGS)
         self.log_drops: Callable[[], int] = int  # asked for the lines that were dropped so far

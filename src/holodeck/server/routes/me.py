@@ -7,13 +7,24 @@ from starlette.responses import JSONResponse, Response
 from holodeck.access.principal import SCOPES
 from holodeck.access.route_access import PUBLIC, SIGNED_IN
 from holodeck.errors import NotFound
-from holodeck.server.identity import principal_of
+from holodeck.server.agent_server import spender_of
+from holodeck.server.identity import owner_of, principal_of
 from holodeck.server.options import RESOURCE_METADATA
 from holodeck.server.routes.request_input import json_answer, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import ANYTHING, PROBLEMS
 
 routes = Routes(tag="Access", responses=PROBLEMS)
+
+
+class LimitLevel(msgspec.Struct, frozen=True, kw_only=True):
+    """How much is left of one limit, and the seconds until all of it is. Money is in millionths."""
+
+    name: str
+    limit: int
+    left: int
+    window_seconds: float
+    reset_seconds: float
 
 
 class MeResponse(msgspec.Struct, frozen=True, kw_only=True):
@@ -25,11 +36,13 @@ class MeResponse(msgspec.Struct, frozen=True, kw_only=True):
     via: str
     credential_id: str | None
     expires: float | None
+    limits: list[LimitLevel]
 
 
 @routes.get("/me", "Who I am, and what I may do", access=SIGNED_IN, responses={200: MeResponse})
 async def me(request: Request) -> Response:
     principal = principal_of(request)
+    levels = await server_of(request).quotas.levels(spender_of(owner_of(request)))
     return json_answer(
         MeResponse(
             tenant=principal.tenant,
@@ -38,6 +51,16 @@ async def me(request: Request) -> Response:
             via=principal.via,
             credential_id=principal.credential_id,
             expires=principal.expires,
+            limits=[
+                LimitLevel(
+                    name=each.window.name,
+                    limit=each.window.limit,
+                    left=each.left,
+                    window_seconds=each.window.seconds,
+                    reset_seconds=round(each.reset, 3),
+                )
+                for each in levels
+            ],
         )
     )
 

@@ -34,6 +34,7 @@ async def _present(server: AgentServer) -> list[Figure]:
     about: dict[Labels, float] = {(__version__, server.agent.name, server.state.value): 1}
     drops = server.metrics.log_drops()
     ages = server.access.key_ages
+    store_up = server.quotas.store_up
     return [
         Gauge("holodeck_info", "The server", about, ("version", "agent", "state")),
         Gauge("holodeck_active_runs", "Runs that are queued or going on", server.runs.busy),
@@ -46,6 +47,11 @@ async def _present(server: AgentServer) -> list[Figure]:
             Gauge("holodeck_jwks_age_seconds", "Since the issuers' keys were fetched, the oldest", max(ages))
             for _ in ages[:1]
         ],
+        *(
+            []
+            if store_up is None
+            else [Gauge("holodeck_limits_store_up", "1 while limits.store answers", float(store_up))]
+        ),
         Gauge("holodeck_active_sessions", "Conversations that are remembered", await server.store.count()),
         Gauge("holodeck_circuit_breaker_state", "1 for the state it is in", _breakers(server), ("service", "state")),
         Gauge("holodeck_log_lines_dropped_total", "Log lines that nobody took in time", drops, kind="counter"),

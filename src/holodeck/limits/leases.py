@@ -1,0 +1,151 @@
+"""Leases: how many of something one subject has at a time, such as runs.
+
+A lease in Valkey ends by itself after 30 seconds unless it is renewed, so a replica that was killed gives its own back.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import itertools
+import os
+from collections import Counter
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Protocol
+
+import msgspec
+
+if TYPE_CHECKING:
+    from holodeck.limits.valkey import ValkeyWindows
+
+LEASE_SECONDS = 30.0
+RENEW_SECONDS = 10.0
+
+# KEYS are sorted sets: member is a lease, score when it ends. ARGV: milliseconds of a lease, the lease, a limit for each.
+ACQUIRE = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+for i, key in ipairs(KEYS) do
+  redis.call('ZREMRANGEBYSCORE', key, '-inf', now)
+  if redis.call('ZCARD', key) >= tonumber(ARGV[i + 2]) then return i end
+end
+for _, key in ipairs(KEYS) do
+  redis.call('ZADD', key, now + ARGV[1], ARGV[2])
+  redis.call('PEXPIRE', key, ARGV[1])
+end
+return 0
+"""
+
+
+class Share(msgspec.Struct, frozen=True):
+    """At most `limit` at a time for one subject."""
+
+    name: str
+    subject: str
+    limit: int
+
+
+class Lease(msgspec.Struct, frozen=True):
+    """What was acquired; give it back with `release`."""
+
+    id: str
+    shares: tuple[Share, ...]
+
+
+class LeaseStore(Protocol):
+    async def acquire(self, shares: Sequence[Share]) -> Lease | Share:
+        """A lease on all shares, or the share that is used up."""
+
+    def release(self, lease: Lease) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+class MemoryLeases:
+    """Leases of this process."""
+
+    def __init__(self) -> None:
+        self._held: Counter[tuple[str, str]] = Counter()
+        self._numbers = itertools.count()
+
+    async def acquire(self, shares: Sequence[Share]) -> Lease | Share:
+        full = next((each for each in shares if self._held[each.name, each.subject] >= each.limit), None)
+        if full is not None:
+            return full
+        self._held.update((each.name, each.subject) for each in shares)
+        return Lease(str(next(self._numbers)), tuple(shares))
+
+    def release(self, lease: Lease) -> None:
+        for each in lease.shares:
+            key = each.name, each.subject
+            self._held[key] -= 1
+            if self._held[key] <= 0:
+                del self._held[key]
+
+    async def close(self) -> None:
+        pass
+
+
+class ValkeyLeases:
+    """Leases that replicas share; in this process while the store is down."""
+
+    def __init__(self, windows: "ValkeyWindows") -> None:
+        self._store = windows
+        self._local = MemoryLeases()
+        self._mine: dict[str, Lease] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._renewing: asyncio.Task[None] | None = None
+
+    async def acquire(self, shares: Sequence[Share]) -> Lease | Share:
+        lease = Lease(os.urandom(12).hex(), tuple(shares))
+        limits = [each.limit for each in shares]
+        keys = [_key(each) for each in shares]
+        number = await self._store.run_script(ACQUIRE, keys, [round(LEASE_SECONDS * 1000), lease.id, *limits])
+        if number is None:
+            return await self._local.acquire(shares)
+        if number:
+            return shares[int(number) - 1]
+        self._mine[lease.id] = lease
+        if self._renewing is None:
+            self._renewing = asyncio.create_task(self._renew_for_ever(), name="leases")
+        return lease
+
+    def release(self, lease: Lease) -> None:
+        if self._mine.pop(lease.id, None) is None:
+            self._local.release(lease)
+            return
+        task = asyncio.get_running_loop().create_task(self._give_back(lease))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        if self._renewing is not None:
+            self._renewing.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._renewing
+        for lease in list(self._mine.values()):
+            self.release(lease)
+        if self._tasks:
+            await asyncio.wait(self._tasks, timeout=2)
+
+    async def _give_back(self, lease: Lease) -> None:
+        script = "for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end return 0"
+        await self._store.run_script(script, [_key(each) for each in lease.shares], [lease.id])
+
+    async def _renew_for_ever(self) -> None:
+        script = """
+        local time = redis.call('TIME')
+        local now = time[1] * 1000 + math.floor(time[2] / 1000)
+        redis.call('ZADD', KEYS[1], 'XX', now + ARGV[1], ARGV[2])
+        redis.call('PEXPIRE', KEYS[1], ARGV[1])
+        return 0
+        """
+        while True:
+            await asyncio.sleep(RENEW_SECONDS)
+            for lease in list(self._mine.values()):
+                for share in lease.shares:
+                    await self._store.run_script(script, [_key(share)], [round(LEASE_SECONDS * 1000), lease.id])
+
+
+def _key(share: Share) -> str:
+    subject = hashlib.sha256(share.subject.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"hd:1:{{limits}}:{share.name}:{subject}"

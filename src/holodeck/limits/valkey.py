@@ -1,0 +1,198 @@
+"""Windows in Valkey (or Redis): one script for all windows of a request, so replicas count together and exactly.
+
+Subjects are hashed: no text of a client becomes part of a key.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+from holodeck.limits.window import Full, Level, MemoryWindows, StoreDown, Taken, Use, Window, WindowStore
+
+if TYPE_CHECKING:
+    from redis.commands.core import AsyncScript
+
+log = logging.getLogger(__name__)
+
+WhenDown: TypeAlias = Literal["local", "refuse"]
+SECONDS = 1.0  # for one round trip
+MAX_CONNECTIONS = 16
+RETRY_SECONDS = 5.0  # between two attempts while the store is down
+_COMPLAIN_EVERY = 60.0
+
+# Each window is a hash of buckets. ARGV[1] is 1 to ask for room, 0 to settle, 2 to look; then, for each key: amount,
+# limit, milliseconds of the window and of its grain, whether less may be taken.
+SCRIPT = """
+local time = redis.call('TIME')
+local now = time[1] * 1000 + math.floor(time[2] / 1000)
+local found = {}
+for i, key in ipairs(KEYS) do
+  local amount, limit = tonumber(ARGV[i * 5 - 3]), tonumber(ARGV[i * 5 - 2])
+  local window, grain = tonumber(ARGV[i * 5 - 1]), tonumber(ARGV[i * 5])
+  local length, at = math.ceil(window / grain), math.floor(now / grain)
+  local raw, buckets, sum = redis.call('HGETALL', key), {}, 0
+  for j = 1, #raw, 2 do
+    local bucket = tonumber(raw[j])
+    if bucket < at - length then
+      redis.call('HDEL', key, raw[j])
+    else
+      buckets[#buckets + 1] = {bucket, tonumber(raw[j + 1])}
+      sum = sum + tonumber(raw[j + 1])
+    end
+  end
+  table.sort(buckets, function(a, b) return a[1] < b[1] end)
+  local wanted, partly = amount, ARGV[i * 5 + 1] == '1'
+  if partly then
+    wanted, amount = math.min(1, amount), math.min(amount, limit - sum)
+  end
+  local last = #buckets > 0 and (buckets[#buckets][1] + length + 1) * grain - now or 0
+  found[i] = {key, amount, at, buckets, window + grain, limit - sum - amount, (length + 1) * grain}
+  if ARGV[1] == '2' then
+    found[i] = {sum, last}
+  elseif ARGV[1] == '1' and sum + wanted > limit then
+    local over, wait = sum + wanted - limit, window
+    for _, bucket in ipairs(buckets) do
+      over = over - bucket[2]
+      if over <= 0 then
+        wait = (bucket[1] + length + 1) * grain - now
+        break
+      end
+    end
+    return {-1, i, wait}
+  end
+end
+if ARGV[1] == '2' then
+  return found
+end
+local taken = {}
+for i, each in ipairs(found) do
+  taken[i] = {each[2], each[6], each[7]}
+  local key, amount, at, buckets, life = each[1], each[2], each[3], each[4], each[5]
+  if amount >= 0 then
+    redis.call('HINCRBY', key, at, amount)
+  else
+    local back = -amount
+    for j = #buckets, 1, -1 do
+      local part = math.min(back, buckets[j][2])
+      if part == buckets[j][2] then
+        redis.call('HDEL', key, buckets[j][1])
+      else
+        redis.call('HINCRBY', key, buckets[j][1], -part)
+      end
+      back = back - part
+      if back == 0 then break end
+    end
+  end
+  redis.call('PEXPIRE', key, life)
+end
+return taken
+"""
+_TAKE, _SETTLE, _LEVELS = "1", "0", "2"
+_REFUSED = -1
+
+
+class ValkeyWindows:
+    """Counts in the store; in this process while the store is down, if the agent's file says so."""
+
+    def __init__(
+        self, url: str, when_down: WhenDown = "local", local: WindowStore | None = None, *, seconds: float = SECONDS
+    ) -> None:
+        """`seconds` is what one round trip may take. A burst shares a few connections instead of opening many."""
+        from redis.asyncio import BlockingConnectionPool, Redis  # noqa: PLC0415  an extra
+        from redis.exceptions import RedisError  # noqa: PLC0415
+
+        pool = BlockingConnectionPool.from_url(
+            url,
+            max_connections=MAX_CONNECTIONS,
+            timeout=5 * seconds,
+            socket_timeout=seconds,
+            socket_connect_timeout=seconds,
+        )
+        self._client: Redis = Redis.from_pool(pool)
+        self._errors = (RedisError, OSError, TimeoutError)
+        self._scripts: dict[str, AsyncScript] = {}
+        self._when_down, self._local = when_down, local or MemoryWindows()
+        self._settling: set[asyncio.Task[None]] = set()
+        self._down_until = 0.0
+        self._complained = -_COMPLAIN_EVERY
+
+    @property
+    def up(self) -> bool:
+        return time.monotonic() >= self._down_until
+
+    async def take(self, uses: Sequence[Use]) -> Taken | Full:
+        answer = await self._ask(_TAKE, uses)
+        if answer is None:
+            return await self._local.take(uses)
+        if answer[0] == _REFUSED:
+            _, number, wait = answer
+            return Full(uses[number - 1].window, wait / 1000)
+        levels = [
+            Level(use.window, max(0, left), reset / 1000) for use, (_, left, reset) in zip(uses, answer, strict=True)
+        ]
+        return Taken([amount for amount, _, _ in answer], levels)
+
+    def settle(self, uses: Sequence[Use]) -> None:
+        task = asyncio.get_running_loop().create_task(self._settle(uses))
+        self._settling.add(task)
+        task.add_done_callback(self._settling.discard)
+
+    async def _settle(self, uses: Sequence[Use]) -> None:
+        with contextlib.suppress(StoreDown):
+            if await self._ask(_SETTLE, uses) is None:
+                self._local.settle(uses)
+
+    async def levels(self, windows: Sequence[Window]) -> list[Level]:
+        answer = await self._ask(_LEVELS, [Use(window, 0) for window in windows])
+        if answer is None:
+            return await self._local.levels(windows)
+        told = zip(windows, answer, strict=True)
+        return [Level(window, max(0, window.limit - used), max(0, reset) / 1000) for window, (used, reset) in told]
+
+    async def close(self) -> None:
+        if self._settling:
+            await asyncio.wait(self._settling, timeout=2 * SECONDS)
+        await self._client.aclose()
+
+    async def _ask(self, what: str, uses: Sequence[Use]) -> Any:
+        """The script's answer; None if the store is down and this process has to count."""
+        arguments: list[str | int] = [what]
+        for use in uses:
+            window = use.window
+            arguments += [use.amount, window.limit, round(window.seconds * 1000), round(window.grain * 1000)]
+            arguments.append(int(use.partly))
+        return await self.run_script(SCRIPT, [_key(use.window) for use in uses], arguments)
+
+    async def run_script(self, script: str, keys: Sequence[str], arguments: Sequence[str | int]) -> Any:
+        """A script's answer; None while the store is down. Raises StoreDown if the agent's file wants that then."""
+        if not self.up:
+            return self._without_store()
+        known = self._scripts.get(script)
+        if known is None:
+            known = self._scripts[script] = self._client.register_script(script)
+        try:
+            return await known(keys=list(keys), args=list(arguments))
+        except self._errors as error:
+            self._down_until = time.monotonic() + RETRY_SECONDS
+            self._complain(error)
+            return self._without_store()
+
+    def _without_store(self) -> None:
+        if self._when_down == "refuse":
+            raise StoreDown("The store of limits cannot be reached.")
+
+    def _complain(self, error: BaseException) -> None:
+        now = time.monotonic()
+        if now - self._complained >= _COMPLAIN_EVERY:
+            self._complained = now
+            log.error("limits_store_down", extra={"details": {"error": type(error).__name__, "then": self._when_down}})
+
+
+def _key(window: Window) -> str:
+    """Windows of one request belong to several subjects and have to be in one slot: hence the same hash tag for all."""
+    subject = hashlib.sha256(window.subject.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+    return f"hd:1:{{limits}}:{window.name}:{subject}"

@@ -1,0 +1,240 @@
+"""Limits of keys, users, tenants and addresses: requests, tokens, money, runs; what is left, and who is refused."""
+
+import asyncio
+import tempfile
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from holodeck.access.key_file import KeyLimits
+from holodeck.core.owner import ANONYMOUS_OWNER, Owner
+from holodeck.core.usage import Price, TokenUsage
+from holodeck.errors import ModelInterrupted
+from holodeck.limits.leases import ValkeyLeases
+from holodeck.limits.valkey import ValkeyWindows
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.server.options import Access, ServerSettings, SubjectLimits, UseLimits
+from holodeck.server.quota import Spender
+from tests.agent.parts import PlainTools, echo
+from tests.limits.valkey_server import valkey
+from tests.server.keyed import KeyHolders
+from tests.server.serving import Gate, ask, frames, read_to, served, types, until
+
+PRICE = Price(input=1.0, output=2.0)  # of a million tokens
+
+
+def settings(**use):
+    limits = {name: SubjectLimits(**use.pop(name)) for name in ("address", "key", "user", "tenant") if name in use}
+    return ServerSettings(
+        protocols=("ag-ui", "rest", "chat-stream"), access=Access(), use=UseLimits(key_limits=True, **limits, **use)
+    )
+
+
+def used(tokens):
+    return TokenUsage(prompt_tokens=tokens // 2, completion_tokens=tokens - tokens // 2)
+
+
+@pytest.fixture
+def holders(tmp_path):
+    made = KeyHolders(tmp_path / "keys.json")
+    made.create()
+    return made
+
+
+async def status(s, headers, **more):
+    async with s.post(ask(**more), **headers) as answer:
+        body = await answer.read()
+        return answer.status, body, answer.headers
+
+
+def test_whose_limits_a_request_uses():
+    ann = Owner("acme", "ann")
+    known = Spender(ann, "10.0.0.1", "KEY", authenticated=True)
+    assert [kind for kind, *_ in known.subjects] == ["address", "key", "user", "tenant"]
+    named = Spender(Owner("default", "10.0.0.9"), "10.0.0.1")
+    assert [(kind, subject) for kind, subject, _ in named.subjects] == [
+        ("address", "10.0.0.1"),
+        ("user", "10.0.0.1"),
+        ("user", "default\n10.0.0.9"),
+    ]
+    assert [subject for _, subject, _ in Spender(ANONYMOUS_OWNER, "10.0.0.1").subjects] == ["10.0.0.1", "10.0.0.1"]
+
+
+@pytest.mark.req("T30")
+@pytest.mark.parametrize(
+    ("use", "reason", "passed"),
+    [
+        ({"key": {"requests_per_minute": 2}}, "key-requests", [2, 2, 2]),
+        ({"user": {"requests_per_minute": 2}}, "user-requests", [2, 0, 2]),
+        ({"tenant": {"requests_per_minute": 2}}, "tenant-requests", [2, 0, 0]),
+        ({"address": {"requests_per_minute": 2}}, "address-requests", [2, 0, 0]),
+    ],
+)
+async def test_each_kind_of_limit_counts_its_own(holders, use, reason, passed):
+    """Two keys of ann, one of bob, one tenant, one address."""
+    clients = [holders.headers(user=user, tenant="acme") for user in ("ann", "ann", "bob")]
+    async with served(says("hi"), settings=settings(**use), access=holders.authenticator()) as s:
+        for headers, expected in zip(clients, passed, strict=True):
+            answers = [await status(s, headers) for _ in range(3)]
+            assert [each[0] for each in answers].count(200) == expected
+            refused = next(body for code, body, _ in answers if code == 429)
+            assert reason.encode() in refused
+
+
+@pytest.mark.req("T30")
+async def test_a_key_and_an_override_have_limits_of_their_own(holders):
+    key_id, narrow = holders.create(limits=KeyLimits(requests_per_minute=1), tenant="acme", user="ann")
+    wide_id, wide = holders.create(tenant="acme", user="ann")
+    use = settings(key={"requests_per_minute": 2}, overrides={f"key:{wide_id}": SubjectLimits(requests_per_minute=4)})
+    async with served(says("hi"), settings=use, access=holders.authenticator()) as s:
+        for headers, expected in ((narrow, 1), (wide, 4)):
+            assert Counter([(await status(s, headers))[0] for _ in range(6)])[200] == expected
+    assert key_id != wide_id
+
+
+@pytest.mark.req("T30")
+async def test_a_budget_is_not_passed_by_parallel_requests(holders):
+    """A64: tokens are reserved before and settled after."""
+    headers = holders.headers(user="ann")
+    gate = Gate()
+    use = settings(user={"tokens_per_day": 1000}, max_tokens=900)
+    turns = [says("a b", pause=gate, usage=used(100)) for _ in range(40)]
+    async with served(*turns, settings=use, access=holders.authenticator()) as s:
+        begun = [asyncio.create_task(status(s, headers, thread=f"t{n}")) for n in range(20)]
+        await until(lambda: sum(task.done() for task in begun) >= 18)
+        gate.open.set()
+        statuses = Counter([(await task)[0] for task in begun])
+        assert statuses == {200: 2, 429: 18}  # the first reserves 900 and its prompt, the second what is left
+        after = Counter([(await status(s, headers, thread="after"))[0] for _ in range(4)])
+        assert after[200] == 4  # what was reserved and not used came back
+
+
+@pytest.mark.req("T30")
+async def test_money_is_counted_in_millionths(holders):
+    headers = holders.headers(user="ann")
+    use = settings(user={"money_per_day": 0.01}, price=PRICE, max_tokens=10)
+    usage = TokenUsage(prompt_tokens=4000, completion_tokens=500)  # 0.005
+    async with served(says("hi", usage=usage), settings=use, access=holders.authenticator()) as s:
+        codes = [await status(s, headers, thread=f"t{n}") for n in range(3)]
+        assert [code for code, *_ in codes] == [200, 200, 429]
+        assert b"user-money" in codes[-1][1]
+        assert b"0.01 of money a day" in codes[-1][1]
+
+
+@pytest.mark.req("T30")
+@pytest.mark.parametrize(
+    "turn",
+    [
+        says("word " * 400),  # counts nothing
+        says("x", usage=TokenUsage(prompt_tokens=10**18, completion_tokens=10**18)),
+        Turn(text="word " * 400, error=ModelInterrupted("cut", started=True)),
+    ],
+    ids=["none", "huge", "cut"],
+)
+async def test_an_endpoint_that_counts_badly_is_not_free(holders, turn):
+    """A65."""
+    headers = holders.headers(user="ann")
+    use = settings(user={"tokens_per_day": 500}, max_tokens=10)
+    async with served(turn, settings=use, access=holders.authenticator()) as s:
+        assert (await status(s, headers))[0] == 200
+        assert (await status(s, headers))[0] == 429
+
+
+async def test_a_run_that_uses_up_the_budget_ends_before_its_next_step(holders):
+    headers = holders.headers(user="ann")
+    use = settings(user={"tokens_per_day": 1000}, max_tokens=10)
+    turns = calls(("echo", "{}"), usage=used(2000)), says("never")
+    async with served(*turns, tools=PlainTools(echo=echo), settings=use, access=holders.authenticator()) as s:
+        _, body, _ = await status(s, headers)
+        _, last = frames(body)[-1]
+        assert (last["type"], last["code"]) == ("RUN_ERROR", "budget-exceeded")
+        assert len(s.model.prompts) == 1
+
+
+async def test_a_request_that_is_refused_otherwise_gives_everything_back(holders):
+    headers = holders.headers(user="ann")
+    use = settings(user={"tokens_per_day": 1000, "runs": 1, "requests_per_minute": 100}, max_tokens=900)
+    async with served(says("hi", usage=used(10)), settings=use, access=holders.authenticator()) as s:
+        for _ in range(5):
+            async with s.post(b"{", "/agent/tester/chat", **headers) as answer:
+                assert answer.status == 400
+        await until(lambda: not s.server.quotas._leases._held)
+        assert (await status(s, headers))[0] == 200
+        async with s.get("/me", **headers) as answer:
+            levels = {each["name"]: each["left"] for each in (await answer.json())["limits"]}
+        assert levels["user-tokens"] == 990
+        assert levels["user-requests"] == 94
+
+
+@pytest.mark.req("T30")
+async def test_runs_at_a_time(holders):
+    ann, bob = holders.headers(user="ann", tenant="acme"), holders.headers(user="bob", tenant="acme")
+    gate = Gate()
+    use = settings(user={"runs": 2}, tenant={"runs": 3})
+    async with served(*[says("a b", pause=gate)] * 9, settings=use, access=holders.authenticator()) as s:
+        streams = [await s.post(ask(thread=f"t{n}"), **ann) for n in range(2)]
+        for stream in streams:
+            await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        code, body, answered = await status(s, ann, thread="t3")
+        assert (code, b"user-runs" in body) == (429, True)
+        assert int(answered["Retry-After"]) > 0
+        streams.append(await s.post(ask(thread="b1"), **bob))
+        assert b"tenant-runs" in (await status(s, bob, thread="b2"))[1]
+        gate.open.set()
+        for stream in streams:
+            assert types(await stream.read())[-1] == "RUN_FINISHED"
+        assert (await status(s, ann, thread="t4"))[0] == 200
+
+
+async def test_what_is_left_is_told_in_headers_and_by_me(holders):
+    headers = holders.headers(user="ann")
+    use = settings(user={"requests_per_minute": 10}, tenant={"requests_per_minute": 100})
+    async with served(says("hi"), settings=use, access=holders.authenticator()) as s:
+        _, _, answered = await status(s, headers)
+        assert answered["RateLimit-Policy"] == '"user-requests";q=10;w=60'
+        assert answered["RateLimit"].startswith('"user-requests";r=9;t=')
+        async with s.get("/me", **headers) as answer:
+            told = {each["name"]: each for each in (await answer.json())["limits"]}
+            assert "RateLimit" not in answer.headers
+        assert (told["user-requests"]["left"], told["tenant-requests"]["left"]) == (9, 99)
+        assert 0 < told["user-requests"]["reset_seconds"] <= 61
+
+
+async def test_a_refusal_is_counted_by_the_name_of_its_limit(holders):
+    headers = holders.headers(user="ann")
+    async with served(
+        says("hi"), settings=settings(user={"requests_per_minute": 1}), access=holders.authenticator()
+    ) as s:
+        for _ in range(3):
+            await status(s, headers)
+        assert "user-requests" in str(s.server.metrics.limit_refusals.__dict__)
+
+
+@pytest.mark.req("T30")
+async def test_two_servers_share_their_limits(holders):
+    """A63: two replicas with one Valkey; of 60 requests exactly 20 pass."""
+    headers = holders.headers(user="ann")
+    use = settings(user={"requests_per_minute": 20, "tokens_per_day": 10**9}, tenant={"requests_per_minute": 10**6})
+    with tempfile.TemporaryDirectory() as folder, valkey(Path(folder)) as url:
+        stores = [ValkeyWindows(url, seconds=30) for _ in range(2)]
+        replicas = [
+            served(says("hi"), settings=use, access=holders.authenticator(), windows=store, leases=ValkeyLeases(store))
+            for store in stores
+        ]
+        async with replicas[0] as one, replicas[1] as two:
+            asked = [status((one, two)[n % 2], headers, thread=f"t{n}") for n in range(60)]
+            codes = Counter(code for code, *_ in await asyncio.gather(*asked))
+        assert codes == {200: 20, 429: 40}
+
+
+async def test_a_store_that_is_down_counts_here_or_refuses(holders, tmp_path):
+    """A66."""
+    headers = holders.headers(user="ann")
+    use = settings(user={"requests_per_minute": 2})
+    for when_down, expected in (("local", [200, 200, 429]), ("refuse", [503, 503, 503])):
+        store = ValkeyWindows(f"unix://{tmp_path}/none.sock", when_down)
+        async with served(
+            says("hi"), settings=use, access=holders.authenticator(), windows=store, leases=ValkeyLeases(store)
+        ) as s:
+            assert [(await status(s, headers, thread=f"t{n}"))[0] for n in range(3)] == expected
