@@ -395,7 +395,7 @@ class Runs:
                 request,
                 await conversation.history() if request.keeps_history else conversation.messages,
                 conversation.pending,
-                server_tools=self._server_tools(),
+                server_tools=self._server_tools() if request.client_tools else (),
                 unknown=self.settings.client_history,
             )
         except BaseException:

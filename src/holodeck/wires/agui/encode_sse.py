@@ -59,11 +59,10 @@ class SseEncoder:
         return head
 
     def _whole(self, event: Event, n: int | None) -> bytes:
-        frames = [self._frame(wire) for wire in translate(event, self._profile)]
+        frames: list[bytes] = []
+        for wire in translate(event, self._profile):
+            frame = sse.frame(wire)
+            frames.append(frame if len(frame) <= MAX_FRAME_BYTES else sse.frame(left_out(wire)))
         if n is not None:
             frames[-1] = b"%b%d\n%b" % (self._id, n, frames[-1])
         return b"".join(frames)
-
-    def _frame(self, wire: dict[str, Any]) -> bytes:
-        frame = sse.frame(wire)
-        return frame if len(frame) <= MAX_FRAME_BYTES else sse.frame(left_out(wire))

@@ -1,0 +1,62 @@
+"""A wire is one value: everything that knows the wires derives it from the list."""
+
+import re
+
+import pytest
+
+from holodeck.agent.agent import Agent
+from holodeck.cli.serve import command
+from holodeck.errors import StartError
+from holodeck.models.scripted import ScriptedModel
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.app import create_app
+from holodeck.server.banner import banner
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES, wires_of
+from holodeck.sessions.memory import MemorySessionStore
+from tests.agent.parts import PlainTools
+from tests.server.serving import served
+
+EACH = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
+
+
+def test_the_command_line_offers_each():
+    (protocol,) = [option for option in command.params if option.name == "protocols"]
+    assert list(protocol.type.choices) == [*WIRES, "all"]
+
+
+@EACH
+def test_the_banner_shows_its_addresses_and_an_example(wire):
+    text = banner(agent="a b", model="m", host="127.0.0.1", port=8000, wires=[wire], tools=0, colours=False)
+    for label, path in wire.endpoints:
+        assert re.search(f"{label} +http://127.0.0.1:8000{re.escape(path.format(name='a%20b'))}", text)
+    assert f"-d '{wire.example}'" in text
+
+
+@EACH
+async def test_its_example_is_answered(wire):
+    _, path = wire.endpoints[0]
+    body = wire.example.replace("'$RANDOM'", "1").encode()
+    settings = ServerSettings(protocols=(wire.name,))
+    async with served(settings=settings) as s, s.post(body, path.format(name="tester")) as answer:
+        assert answer.status == 200
+        assert b"hello" in await answer.read()
+
+
+@EACH
+def test_only_the_wires_that_are_asked_for_are_served_and_described(wire):
+    agent = Agent(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    server = AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=(wire.name,)))
+    paths = create_app(server).openapi()["paths"]
+    for other in WIRES.values():
+        for operation in other.operations:
+            assert (operation.shown_path in paths) is (other is wire), operation.path
+
+
+def test_one_that_does_not_exist_is_refused_with_those_that_do():
+    with pytest.raises(StartError, match="There is no protocol soap; there are ag-ui, rest"):
+        wires_of(["rest", "soap"])
+
+
+def test_files_may_be_posted_where_a_wire_takes_them():
+    assert [name for name, wire in WIRES.items() if wire.takes_files] == ["rest"]
