@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from starlette.requests import HTTPConnection, Request
 
 from holodeck.access.key_file import is_user_of_key
-from holodeck.access.principal import ACT_AS, ADMIN, ANONYMOUS_PRINCIPAL, APPROVE, Principal, is_user_name
+from holodeck.access.principal import ACT_AS, ADMIN, APPROVE, Principal, is_user_name
 from holodeck.core.owner import Owner
 from holodeck.errors import Forbidden, InvalidRequest, Unauthorized
 from holodeck.server.audit import admin_access
@@ -34,7 +34,7 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     ignored would look as if it had worked. Every use by an admin is logged.
     """
     principal = principal_of(request)
-    current().authenticated = principal is not ANONYMOUS_PRINCIPAL
+    current().authenticated = principal.via != "none"
     headers = [value.decode("latin-1") for name, value in request.scope["headers"] if name == USER_HEADER]
     names = {*headers, *(() if user_id is None else (user_id,))} - {principal.user}
     if not names:

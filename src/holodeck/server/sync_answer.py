@@ -15,7 +15,7 @@ from holodeck.runs.runs import Run, Runs
 from holodeck.wires.reply import ReplyText
 
 
-class Answer(NamedTuple):
+class SyncAnswer(NamedTuple):
     """What a run came to, as far as its client may see it."""
 
     content: str
@@ -36,12 +36,12 @@ async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     return last[0]
 
 
-def answer_of(run: Run, ending: Ending, chain: Chain | None) -> Answer:
+def answer_of(run: Run, ending: Ending, chain: Chain | None) -> SyncAnswer:
     """The run's own response; with a middleware, what it lets through of the events."""
     response = run.response
     executions = response.executions if response is not None else ()
     if chain is None:
-        return Answer((response.final_response if response is not None else None) or "", executions)
+        return SyncAnswer((response.final_response if response is not None else None) or "", executions)
     text, shown = ReplyText(), set[str]()
     for event in map(bare, (event for _, event in chain(enumerate(run.log.kept)))):
         if isinstance(event, StepStarted):
@@ -50,7 +50,7 @@ def answer_of(run: Run, ending: Ending, chain: Chain | None) -> Answer:
             text.add(event)
         elif isinstance(event, ToolFinished):
             shown.add(event.call_id)
-    return Answer(text.answer(ending), [each for each in executions if each.call_id in shown])
+    return SyncAnswer(text.answer(ending), [each for each in executions if each.call_id in shown])
 
 
 async def _left(receive: Receive) -> None:
