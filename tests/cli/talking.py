@@ -10,6 +10,7 @@ from holodeck.cli.conversation.archive import Archive
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat
 from holodeck.cli.conversation.chat_context import ChatContext
+from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.paint import Paint
@@ -76,6 +77,7 @@ class Room:
             config=self.config,
             session=ChatSession(agent_name="a"),
             starting=ReadyAgent(agent, config),
+            models=ModelMenu(config),
             archive=Archive(self.folder / "chats"),
             attachments=Attachments(config),
             display=self.out or JsonDisplay(_Nowhere()),

@@ -19,6 +19,7 @@ from holodeck.cli.conversation.attachments import MB, Attachments
 from holodeck.cli.conversation.chat import LEAVE_SECONDS, Chat, Watch
 from holodeck.cli.conversation.chat_context import ChatContext, Display
 from holodeck.cli.conversation.commands import COMMANDS, listed
+from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.conversation.validation import InputChecks, load_checks
@@ -148,13 +149,21 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
     attachments = Attachments(config)
     for name in asked.attach:
         attachments.add(name)
-    lines, ready = await _lines(asked, attachments, interactive=interactive)
+    models = ModelMenu(config)
+    lines, ready = await _lines(asked, attachments, models, interactive=interactive)
     session = _archive().load(asked.resume) if asked.resume else ChatSession(agent_name=config.agent.name)
     with _ended_by_signal() as ended:
         starting = StartingAgent(config, max_messages=asked.max_messages, after=ready.wait)
         try:
             return await _conversation(
-                config, asked, session, starting, lines=lines, attachments=attachments, interactive=interactive
+                config,
+                asked,
+                session,
+                starting,
+                models,
+                lines=lines,
+                attachments=attachments,
+                interactive=interactive,
             )
         except asyncio.CancelledError:
             if not ended:
@@ -169,6 +178,7 @@ async def _conversation(
     asked: ChatConfig,
     session: ChatSession,
     starting: StartingAgent,
+    models: ModelMenu,
     *,
     lines: Lines,
     attachments: Attachments,
@@ -179,6 +189,7 @@ async def _conversation(
         config=asked,
         session=session,
         starting=starting,
+        models=models,
         archive=_archive(),
         attachments=attachments,
         display=_display(asked, paint),
@@ -214,12 +225,15 @@ def _greet(shared: ChatContext, config: LoadedConfig) -> None:
         shared.say(shared.paint.dim(f"{shared.session.message_count} messages: {shared.session.title}"))
 
 
-async def _lines(asked: ChatConfig, attachments: Attachments, *, interactive: bool) -> tuple[Lines, asyncio.Event]:
+async def _lines(
+    asked: ChatConfig, attachments: Attachments, models: ModelMenu, *, interactive: bool
+) -> tuple[Lines, asyncio.Event]:
     """Where messages come from, and when the agent may start."""
     if interactive:
         from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
 
-        keyboard = Keyboard(data_folder() / "history", {name: each.help for name, each in COMMANDS.items()})
+        commands = {name: each.help for name, each in COMMANDS.items()}
+        keyboard = Keyboard(data_folder() / "history", commands, models.names)
         return keyboard, keyboard.ready
     at_once = asyncio.Event()
     at_once.set()

@@ -29,6 +29,7 @@ COMMANDS = {
     "call": "Call one tool of an agent, without a model.",
     "check": "Validate an agent file and connect to everything it names.",
     "sessions": "List, show, move, delete and back up stored conversations.",
+    "models": "List the models that an agent's endpoint offers.",
     "keys": "Make, list, revoke and rotate API keys.",
     "init": "Write a project that runs at once.",
     "schema": "Print the JSON Schema of agent files, for editors.",

@@ -15,11 +15,13 @@ from holodeck.config.environment import Keys
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig
 from holodeck.config.model_schema import ModelChoice
 from holodeck.core.usage import Price
-from holodeck.errors import StartError
+from holodeck.errors import InvalidRequest, StartError
 from holodeck.models.port import Model
 from holodeck.resilience.breakers import Breakers, Dependency
 
 if TYPE_CHECKING:
+    from holodeck.models.anthropic.messages_model import AnthropicModel
+    from holodeck.models.offered import OfferedModel
     from holodeck.models.settings import EndpointSettings
 
 MAX_CONNECT = 10.0
@@ -49,11 +51,30 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice, *, debug: bool
     if choice.provider == "demo":
         return _demo_model()
     settings = msgspec.structs.replace(_endpoint_settings(config, keys, choice), debug=debug)
-    if choice.provider == "anthropic":
-        from holodeck.models.anthropic.messages_model import AnthropicModel
+    return _anthropic(settings) if choice.provider == "anthropic" else _openai(settings, choice.api)
 
-        return AnthropicModel(settings)
-    return _openai(settings, choice.api)
+
+async def offered_models(config: LoadedConfig) -> "tuple[OfferedModel, ...]":
+    """The models that the endpoint of the file's first model lists. Raises ConfigError, ModelError."""
+    choice = config.agent.model
+    if choice.provider == "demo":
+        raise InvalidRequest(
+            "The demo model has no endpoint that could list others. Name a provider in agent.yaml to see its models."
+        )
+    from holodeck.models.openai_chat import OpenAIChatModel
+
+    settings = _endpoint_settings(config, ("model",), choice)
+    client = _anthropic(settings) if choice.provider == "anthropic" else OpenAIChatModel(settings)
+    try:
+        return await client.offered()
+    finally:
+        await client.close()
+
+
+def _anthropic(settings: "EndpointSettings") -> "AnthropicModel":
+    from holodeck.models.anthropic.messages_model import AnthropicModel
+
+    return AnthropicModel(settings)
 
 
 def _demo_model() -> Model:

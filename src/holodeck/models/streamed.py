@@ -13,7 +13,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
@@ -32,6 +32,7 @@ from holodeck.http.failures import HttpError
 from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
+from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
 from holodeck.models.settings import EndpointSettings
@@ -155,15 +156,39 @@ class StreamedModel(ABC):
         if isinstance(failure, ModelAuthFailed) or refusal.status >= 500:  # noqa: PLR2004  the server's own failure
             raise failure
 
+    async def offered(self) -> tuple[OfferedModel, ...]:
+        """The models that the endpoint lists, in alphabetical order. Raises a ModelError if it has no list."""
+        found: set[OfferedModel] = set()
+        after: str | None = None
+        for _ in range(MAX_PAGES):
+            answer = await self._probe(self._http.get(_page_url(self._models_url, after)), limit=MAX_LIST)
+            if answer.status not in _SUCCESS or answer.is_page:
+                raise self._no_list(answer)
+            page = read_page(answer.body, self._where)
+            found.update(page.models)
+            after = page.next_after
+            if after is None or len(found) >= MAX_MODELS:
+                break
+        return tuple(sorted(found))
+
     async def close(self) -> None:
         await self._http.close()
 
     # one attempt
 
-    async def _probe(self, request: Exchange) -> EndpointRefusal:
+    def _no_list(self, answer: EndpointRefusal) -> ModelError:
+        failure = self._diagnosis.of_response(answer)
+        if answer.is_page or type(failure) is ModelRejected:
+            return ModelRejected(
+                f"{self._where} does not list its models (it answers {answer.status}). Its documentation names them; "
+                f"or model.endpoint is wrong ({provider_named(self._settings.provider).hint})."
+            )
+        return failure
+
+    async def _probe(self, request: Exchange, *, limit: int = _MAX_REFUSAL) -> EndpointRefusal:
         try:
             async with asyncio.timeout(self._limits.first_token), request as response:
-                return await _read_refusal(response)
+                return await _read_refusal(response, limit)
         except TimeoutError as error:
             raise ModelTimeout(f"The model endpoint did not answer within {self._limits.first_token:g} s.") from error
         except _LOST as error:
@@ -315,19 +340,25 @@ class _TimedStream:
         return False
 
 
-async def _read_refusal(response: Response) -> EndpointRefusal:
+def _page_url(url: str, after: str | None) -> str:
+    if after is None:
+        return url
+    return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode({'after_id': after})}"
+
+
+async def _read_refusal(response: Response, limit: int = _MAX_REFUSAL) -> EndpointRefusal:
     body = bytearray()
 
     def take(data: bytes) -> bool:
         body.extend(data)
-        return len(body) >= _MAX_REFUSAL
+        return len(body) >= limit
 
     with contextlib.suppress(*_LOST):  # what came has to do
         async with asyncio.timeout(REFUSAL):
             await response.pour(take)
     return EndpointRefusal(
         status=response.status,
-        body=bytes(body[:_MAX_REFUSAL]),
+        body=bytes(body[:limit]),
         retry_after=retry_after(response.headers),
         location=response.headers.get("location"),
         content_type=response.content_type,

@@ -7,6 +7,7 @@ from typing import Protocol
 from holodeck.agent.estimate import tokens_in
 from holodeck.cli.conversation.archive import Archive, ChatFileError
 from holodeck.cli.conversation.attachments import Attachments
+from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.paint import Paint
@@ -35,6 +36,7 @@ class ChatContext:
     config: ChatConfig
     session: ChatSession
     starting: StartingAgent
+    models: ModelMenu
     archive: Archive
     attachments: Attachments
     display: Display

@@ -2,21 +2,24 @@
 
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias, get_args
 
 from holodeck.cli.conversation.archive import Archive, ChatEntry, typed_path, write_whole
 from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.session import ChatSession
+from holodeck.cli.models import model_line
 from holodeck.cli.plain_display import call_text
-from holodeck.config.model_schema import PriceSettings
+from holodeck.config.model_schema import PriceSettings, Provider
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.text import one_line, terminal_safe
 from holodeck.core.tools import Approval
-from holodeck.errors import InvalidRequest
+from holodeck.errors import HoloDeckError, InvalidRequest
+from holodeck.tools.names import suggestion
 
 WORDS_THAT_LEAVE = frozenset({"exit", "quit"})
 SHORT_LINE = 100
+LONG_LINE = 300
 SHORT_DESCRIPTION = 60
 SHORT_LIST = 20
 
@@ -134,10 +137,42 @@ async def _tools(talk: ChatContext, _argument: str) -> Outcome:
 
 
 async def _model(talk: ChatContext, argument: str) -> Outcome:
+    """Shows the model and what else the endpoint offers, or changes it."""
+    if argument and talk.models.is_fixed and not _names_provider(argument):
+        raise InvalidRequest(
+            "The demo model cannot be changed for another one by name alone; /model PROVIDER/NAME takes a provider's."
+        )
     agent = await (talk.starting.use_model(argument) if argument else talk.starting.get())
     price = talk.starting.choice.price
     talk.say(" · ".join([one_line(agent.model.name), *([_price(price)] if price else [])]))
+    if argument:
+        await _warn_of_unlisted(talk, argument)
+    elif not talk.models.is_fixed:
+        await _list_models(talk)
     return None
+
+
+def _names_provider(argument: str) -> bool:
+    return argument == "demo" or argument.partition("/")[0] in get_args(Provider)
+
+
+async def _warn_of_unlisted(talk: ChatContext, name: str) -> None:
+    names = () if _names_provider(name) else await talk.models.names()
+    if names and name not in names:
+        talk.complain(f"! the endpoint does not list {one_line(name)}{suggestion(name, names)}")
+
+
+async def _list_models(talk: ChatContext) -> None:
+    try:
+        offered = await talk.models.offered()
+    except HoloDeckError as error:
+        talk.say(talk.paint.dim(one_line(error.message, LONG_LINE)))
+        return
+    for each in offered[:SHORT_LIST]:
+        talk.say(model_line(each, talk.starting.choice.name, talk.paint))
+    if len(offered) > SHORT_LIST:
+        talk.say(talk.paint.dim(f"… and {len(offered) - SHORT_LIST} more; Tab after /model completes their names."))
+    talk.say(talk.paint.dim("/model NAME changes it for this chat."))
 
 
 def _price(price: PriceSettings) -> str:
@@ -200,7 +235,7 @@ COMMANDS = {
     "/save": Command("keep this chat, or a copy of it in a file", _save, "[FILE]"),
     "/load": Command("go on with a saved chat; without an id, list them", _load, "[ID|FILE]"),
     "/tools": Command("what the agent can do", _tools),
-    "/model": Command("which model answers, or another one", _model, "[NAME]"),
+    "/model": Command("which model answers and which others there are, or another one", _model, "[NAME]"),
     "/retry": Command("another answer to the last message", _retry),
     "/attach": Command("send a file with the next message", _attach, "PATH"),
     "/export": Command("write the conversation as Markdown", _export, "[FILE]"),

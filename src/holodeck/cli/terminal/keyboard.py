@@ -1,12 +1,13 @@
 """The user's keyboard: a line editor at the prompt.
 
-Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Tab completes commands and paths; the history is kept over
+Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Tab completes commands, paths and models; the history is kept over
 sessions in a file for its owner alone.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
@@ -19,17 +20,20 @@ from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
 from holodeck.cli.lines import Interrupted
 
 TAKES_A_PATH = frozenset({"/attach", "/load", "/save", "/export"})
+TAKES_A_MODEL = frozenset({"/model"})
+
+Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 
 
 class Keyboard:
     """Lines that a person types. Ctrl+C raises Interrupted, Ctrl+D is the end."""
 
-    def __init__(self, history: Path, commands: Mapping[str, str]) -> None:
-        """`commands`: name → help, for completion."""
+    def __init__(self, history: Path, commands: Mapping[str, str], models: Names) -> None:
+        """`commands`: name → help, for completion; `models`: asked for the names that complete /model."""
         self.ready = asyncio.Event()  # the first prompt is on the screen
         self._session: PromptSession[str] = PromptSession(
             history=_history(history),
-            completer=Commands(commands),
+            completer=Commands(commands, models),
             complete_while_typing=True,
             multiline=True,
             key_bindings=_keys(),
@@ -60,10 +64,11 @@ async def _typed(session: "PromptSession[str]", prompt: str, default: str = "") 
 
 
 class Commands(Completer):
-    """Names of commands at the start of a line, paths behind those that take one."""
+    """Names of commands at the start of a line, paths or names of models behind those that take one."""
 
-    def __init__(self, commands: Mapping[str, str]) -> None:
+    def __init__(self, commands: Mapping[str, str], models: Names) -> None:
         self._commands = commands
+        self._models = models
         self._paths = PathCompleter(expanduser=True)
 
     def get_completions(self, document: Document, complete_event: CompleteEvent) -> Iterable[Completion]:
@@ -77,6 +82,19 @@ class Commands(Completer):
                     yield Completion(name, start_position=-len(text), display_meta=meaning)
         elif command in TAKES_A_PATH:
             yield from self._paths.get_completions(Document(argument), complete_event)
+
+    async def get_completions_async(
+        self, document: Document, complete_event: CompleteEvent
+    ) -> AsyncGenerator[Completion, None]:
+        """The same, and the names of models, which an endpoint has to be asked for."""
+        command, space, argument = document.text_before_cursor.partition(" ")
+        if space and command in TAKES_A_MODEL and "\n" not in argument:
+            for name in await self._models():
+                if name.startswith(argument):
+                    yield Completion(name, start_position=-len(argument))
+            return
+        for completion in self.get_completions(document, complete_event):
+            yield completion
 
 
 def _keys() -> KeyBindings:

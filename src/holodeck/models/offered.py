@@ -1,0 +1,75 @@
+"""The list of models that an endpoint offers, as its API writes it.
+
+OpenAI-compatible endpoints and Anthropic answer `GET …/models` in nearly the same form. Only the id is certain; several
+endpoints add how much a model can read, each under a name of its own.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holodeck.core.text import one_line
+from holodeck.errors import ModelProtocolError
+
+MAX_LIST = 16_000_000  # bytes of one page
+MAX_PAGES = 20
+MAX_MODELS = 10_000
+_LONGEST_ID = 300
+# OpenRouter, Groq, vLLM, Anthropic, and gateways
+_WINDOWS = ("context_length", "context_window", "max_model_len", "max_input_tokens", "max_context_length")
+_GEMINI_PREFIX = "models/"
+
+
+class OfferedModel(msgspec.Struct, frozen=True, order=True):
+    id: str
+    context_window: int | None = None  # tokens, if the endpoint reports it
+
+
+class Page(msgspec.Struct, frozen=True):
+    models: tuple[OfferedModel, ...]
+    next_after: str | None = None  # the id that the next page starts behind; None: this is the last one
+
+
+def read_page(body: bytes, where: str) -> Page:
+    """One page of the list. Raises ModelProtocolError if the body is none."""
+    try:
+        value = msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError):
+        value = None
+    entries = _entries(value)
+    if entries is None:
+        raise ModelProtocolError(f"{where} answers the request for its models with something that is no list.")
+    models = tuple(model for each in entries[:MAX_MODELS] if (model := _model(each)) is not None)
+    return Page(models, _next_after(value) if models else None)
+
+
+def _entries(value: Any) -> list[Any] | None:
+    if isinstance(value, dict):
+        value = next((value[name] for name in ("data", "models") if name in value), None)
+        value = [] if value is None else value  # Ollama without a model answers {"data": null}
+    return value if isinstance(value, list) else None
+
+
+def _model(entry: Any) -> OfferedModel | None:
+    name = next((entry[key] for key in ("id", "name") if entry.get(key)), None) if isinstance(entry, dict) else entry
+    if not isinstance(name, str):
+        return None
+    model_id = one_line(name.removeprefix(_GEMINI_PREFIX), _LONGEST_ID)
+    return OfferedModel(model_id, _window(entry)) if model_id else None
+
+
+def _window(entry: Any) -> int | None:
+    if not isinstance(entry, dict):
+        return None
+    meta = entry.get("meta")
+    served = meta.get("n_ctx") if isinstance(meta, dict) else None  # llama.cpp
+    figures = [*(entry.get(name) for name in _WINDOWS), served]
+    return next((each for each in figures if isinstance(each, int) and not isinstance(each, bool) and each > 0), None)
+
+
+def _next_after(value: Any) -> str | None:
+    """Anthropic's way to say that there is more."""
+    if not isinstance(value, dict) or value.get("has_more") is not True:
+        return None
+    last = value.get("last_id")
+    return last if isinstance(last, str) and last else None
