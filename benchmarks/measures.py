@@ -12,13 +12,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.load import Load, LoadResult, run_load, running
+from benchmarks.load import Load, LoadResult, Quantiles, run_load, running
 from benchmarks.processes import Server, cpu_seconds, pss_mib
 from benchmarks.systems import BYTES, System, Wire
 
 BURST_STREAMS, BURST_TOKENS = 64, 200
 PACED_STREAMS, PACE = 20, 50
-OPEN_STREAMS = 200
+OPEN_STREAMS, LONG_STREAMS = 200, 50
 TURNS, WORDS = 5, "x" * 200  # of a kept session: ten messages, those of the user this long
 SETTLE = 1.0  # seconds before memory is read, for what ends a little later
 
@@ -57,9 +57,9 @@ class Subject:
         result = self._paced(wire, streams, seconds=8.0, window=(2.0, 7.0), must_complete=False)[1]
         return result.complete and result.token_delay_ms.p99 < 100 and result.first_token_ms.p99 < 1000
 
-    def request_ms(self, requests: int) -> float:
-        """The median time of a one-token answer, one after the other."""
-        return self._run("fake-1", streams=1, requests=requests, expect=1).completion_ms.p50
+    def request_ms(self, requests: int) -> Quantiles:
+        """The time of a one-token answer, one after the other."""
+        return self._run("fake-1", streams=1, requests=requests, expect=1).completion_ms
 
     def tool_turn_ms(self, turns: int) -> float:
         """CPU ms of a turn with one tool call: two model calls and a function in between. The first ones load code."""
@@ -68,14 +68,21 @@ class Subject:
         return cpu * 1e3 / result.ok
 
     def mib_per_stream(self) -> float:
-        """What 200 open streams at one token per second add, each."""
+        """What 200 open streams add, each, when they have about four tokens: one per second."""
+        return self._mib_per_stream("fake-6-1tps", expect=6, streams=OPEN_STREAMS, after=4.5)
+
+    def mib_per_long_stream(self) -> float:
+        """What 50 open streams add, each, when they have about 1,000 tokens: the log of a run grows with each."""
+        return self._mib_per_stream("fake-1400-200tps", expect=1400, streams=LONG_STREAMS, after=7.0)
+
+    def _mib_per_stream(self, mode: str, *, expect: int, streams: int, after: float) -> float:
         before = pss_mib(self.server.pid)
-        load = self._load("fake-6-1tps", streams=OPEN_STREAMS, requests=OPEN_STREAMS, expect=6, ramp=2.0)
+        load = self._load(mode, streams=streams, requests=streams, expect=expect, ramp=2.0)
         with running(load, self.server.port, self.scratch) as under_way:
-            under_way.wait_until(4.5)
+            under_way.wait_until(after)
             grown = pss_mib(self.server.pid) - before
             under_way.result()
-        return grown / OPEN_STREAMS
+        return grown / streams
 
     def kib_per_session(self, sessions: int) -> float:
         """What a session of ten messages leaves behind. The warm-up of other sessions has grown what is used again."""
@@ -132,10 +139,10 @@ def subject(system: System, model_port: int, scratch: Path, **env: str) -> Itera
         yield started
 
 
-def direct_request_ms(model_port: int, requests: int, scratch: Path) -> float:
+def direct_request_ms(model_port: int, requests: int, scratch: Path) -> Quantiles:
     """As Subject.request_ms, without any server between load client and fake model."""
     body = json.dumps({"model": "fake-1", "stream": True, "messages": [{"role": "user", "content": "hello"}]})
     load = Load(
         mode="fake-1", streams=1, requests=requests, expect=1, wire=BYTES, path="/v1/chat/completions", body=body
     )
-    return run_load(load, model_port, scratch).completion_ms.p50
+    return run_load(load, model_port, scratch).completion_ms

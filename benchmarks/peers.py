@@ -61,17 +61,16 @@ def measure(systems: list[System], options: Options) -> Samples:
     requests = 20 if options.quick else REQUESTS
     with fake_model() as model_port:
         for number in range(options.rounds):
-            direct_ms = direct_request_ms(model_port, requests, options.scratch)
+            direct = direct_request_ms(model_port, requests, options.scratch)
             for system in systems:
                 print(f"round {number + 1} of {options.rounds}: {system.name}", file=sys.stderr)
                 with subject(system, model_port, options.scratch) as started:
                     if system not in LIMITS:
                         measure_agent(started, requests // 2, samples)
-                    measure_request(started, direct_ms, requests, samples)
+                    measure_request(started, direct, requests, samples)
                     measure_streams(started, samples)
         if options.capacity:
-            for system in systems:
-                measure_capacity(system, model_port, options, samples)
+            measure_capacity(systems, model_port, options, samples)
     return samples
 
 

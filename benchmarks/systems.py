@@ -49,6 +49,9 @@ def uvicorn(python: str, app: str) -> tuple[str, ...]:
     return python, "-m", "uvicorn", "--port", "{port}", "--log-level", "warning", "--no-access-log", app
 
 
+RAW = System(
+    name="floor: raw protocol", argv=(sys.executable, "raw_relay.py", "{port}"), wires=(BYTES,), burst_requests=640
+)
 COPY = System(
     name="limit: bytes copied", argv=uvicorn(sys.executable, "limits_app:copy"), wires=(BYTES,), burst_requests=640
 )

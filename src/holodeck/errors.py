@@ -106,6 +106,7 @@ class MethodNotAllowed(RequestError):
 
 class SessionBusy(RequestError):
     code, status, title, retryable = "session-busy", 409, "The session has a run in progress", True
+    retry_after = 2.0
 
 
 class LostClaim(RequestError):

@@ -2,10 +2,19 @@
 
 import re
 import time
+import uuid
 
 import pytest
 
-from holodeck.core.ids import is_foreign_id, is_request_id, is_ulid, new_call_id, new_request_id, new_ulid
+from holodeck.core.ids import (
+    is_foreign_id,
+    is_request_id,
+    is_ulid,
+    new_call_id,
+    new_message_id,
+    new_request_id,
+    new_ulid,
+)
 
 ULID = "01ARZ3NDEKTSV4RRFFQ69G5FAV"
 
@@ -65,3 +74,15 @@ def test_call_ids_are_unique():
 )
 def test_which_foreign_ids_are_accepted(text, fits):
     assert is_foreign_id(text) is fits
+
+
+def test_ids_of_messages_are_uuids_that_sort_by_time(monkeypatch):
+    made = [new_message_id() for _ in range(1000)]
+    assert len(set(made)) == 1000
+    read = [uuid.UUID(each) for each in made]
+    assert {(each.version, each.variant) for each in read} == {(7, uuid.RFC_4122)}
+    assert [str(each) for each in read] == made  # as every parser writes them
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_000 * 10**6)
+    assert new_message_id().startswith("018bcfe5-6800-7")
+    monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_001 * 10**6)
+    assert new_message_id().startswith("018bcfe5-6801-7")

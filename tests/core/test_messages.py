@@ -1,9 +1,10 @@
 """Messages, contents, unanswered calls; and the tool values that CHT-05 asks for."""
 
+from uuid import UUID
+
 import msgspec
 import pytest
 
-from holodeck.core.ids import is_ulid
 from holodeck.core.messages import (
     AssistantMessage,
     MediaPart,
@@ -64,7 +65,7 @@ def test_unanswered_calls(history, left):
 def test_messages_come_back_as_they_were_stored():
     history: list[Message] = [UserMessage(content=(TextPart("hi"),)), ASKED, answer(A)]
     assert msgspec.json.decode(msgspec.json.encode(history), type=list[Message]) == history
-    assert all(is_ulid(message.id) and message.timestamp.tzinfo for message in history)
+    assert all(UUID(message.id) and message.timestamp.tzinfo for message in history)
 
 
 def test_a_pending_step_waits_for_the_calls_without_a_result():

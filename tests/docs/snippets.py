@@ -20,6 +20,7 @@ _CHANGING = (  # what differs between two runs of the same thing, and what it is
     (r"\d{4}-\d\d-\d\dT[\d:.]+(Z|[+-]\d\d:\d\d)", "<time>"),
     (r"(Mon|Tue|Wed|Thu|Fri|Sat|Sun) \d{1,2} [A-Z][a-z]{2}", "<day>"),
     (r"\b[0-9A-HJKMNP-TV-Z]{26}\b", "<ulid>"),
+    (r"\b[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\b", "<uuid>"),
     (r"\breq_[0-9a-f]{12}\b", "<request>"),
     (r"\d+\.\d\d s\b", "<seconds>"),
     (r'("uptime_seconds":|"duration_ms": ?)[\d.]+', r"\1<number>"),

@@ -5,8 +5,9 @@ Breakers (A30, A31) change what happens to others and have a house of their own:
 
 import asyncio
 import json
+import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
@@ -44,6 +45,7 @@ class Case:
     code: str | None = None
     reason: str | tuple[str, ...] | None = None
     asked: int | None = None
+    marks: tuple[str, ...] = ()  # of calls that must be carried out, each once
 
 
 def fails(*plan: Respond, reason: str | tuple[str, ...], code: str = "model-error", asked: int | None = None) -> Case:
@@ -268,8 +270,9 @@ def filtered(random: Random) -> Case:
 def scattered_calls(random: Random) -> Case:
     """Three calls whose pieces come interleaved, sometimes without ids or with all in one chunk."""
     pieces: list[list[bytes]] = []
-    for index in range(3):
-        arguments = json.dumps({"n": index, "text": "äöü" * random.randint(0, 4)})
+    marks = tuple(f"{uuid.uuid4().hex}-{index}" for index in range(3))
+    for index, mark in enumerate(marks):
+        arguments = json.dumps({"n": index, "text": "äöü" * random.randint(0, 4), "mark": mark})
         cut = random.randint(0, len(arguments))
         first: dict[str, Any] = {"index": index, "function": {"name": "echo", "arguments": arguments[:cut]}}
         if random.random() < 0.8:
@@ -279,7 +282,8 @@ def scattered_calls(random: Random) -> Case:
     firsts = [first for first, _ in pieces]
     random.shuffle(pieces)
     frames = [*firsts, *(rest for _, rest in pieces)]
-    return succeeds(stream(*frames, frame(chunk(finish="tool_calls")), DONE), text_stream(*PIECES), asked=2)
+    case = succeeds(stream(*frames, frame(chunk(finish="tool_calls")), DONE), text_stream(*PIECES), asked=2)
+    return replace(case, marks=marks)
 
 
 BAD_ARGUMENTS = ("{", "[1]", '"text"', '{"a": NaN', "{'a': 1}", "}", '{"a":1}{"b":2}')
@@ -351,6 +355,8 @@ async def model_misbehaves(scene: Scene) -> None:
     if case.asked is not None:
         assert len(turn.plan.requests) == case.asked, f"asked {len(turn.plan.requests)} times, not {case.asked}"
     assert "sk-1111" not in str(told), "the key is in the answer"
+    carried_out = {mark: scene.tools.journal.read_text().count(f" {mark} ") for mark in case.marks}
+    assert set(carried_out.values()) <= {1}, f"I5: carried out so often: {carried_out}"
     if scene.kind in ("A26", "A27"):
         assert all(tool_results(request) for request in turn.plan.requests[1:]), (
             "the model does not hear of its mistake"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.faults.client_faults import talking
+from tests.faults.client_faults import WORD, talking
 from tests.faults.house import AGENT, House, config, environment, launched, serving, until
 from tests.faults.matrix import Stage
 from tests.faults.own_houses import limited, own
@@ -41,6 +41,7 @@ async def told_to_stop(scene: Scene) -> None:
 
     We play all fifty models ourselves, and may be slow at it: that is not what is shown here.
     """
+    await _waits_for_its_runs(scene)
     async with own(scene, model={"timeout": 20}) as house:
         turns = [scene.turn(talking()) for _ in range(STREAMS)]
 
@@ -59,6 +60,17 @@ async def told_to_stop(scene: Scene) -> None:
         endings = await asyncio.gather(*asking)
         assert code == 0, code
         assert set(endings) == {"shutting-down"}, endings
+
+
+async def _waits_for_its_runs(scene: Scene) -> None:
+    """A run that ends within `shutdown_timeout` is not cut off."""
+    async with own(scene, model={"timeout": 20}, server={"shutdown_timeout": 15}) as house:
+        turn = scene.turn(talking(0.02, 25))
+        asking = asyncio.create_task(scene.finish(turn))
+        await turn.plan.asked()
+        code = await house.end(seconds=20)
+        told = await asking
+        assert (code, told.ending, told.text) == (0, "finished", WORD * 25), f"exit code {code}, {told}"
 
 
 async def interrupted_chat(scene: Scene) -> None:

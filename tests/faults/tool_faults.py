@@ -163,9 +163,12 @@ async def tool_misbehaves(scene: Scene) -> None:
 async def many_calls_at_once(scene: Scene) -> None:
     """B18: more than are sent at a time; every one is answered, in its own name."""
     calls = tuple((f"call-{n}", "echo", json.dumps({"number": n})) for n in range(20))
+    before = scene.tools.calls()
     turn = scene.turn(tool_call_stream(*calls), text_stream(OVER))
     told = await scene.finish(turn)
     assert (told.ending, told.text) == ("finished", OVER), told
     heard = tool_results(turn.plan.requests[1])
     assert heard == [arguments for _, _, arguments in calls], f"mixed up: {heard}"
+    carried_out = (scene.tools.calls() - before)["echo"]
+    assert carried_out == len(calls), f"I5: {len(calls)} calls were carried out {carried_out} times"
     await scene.goes_on()

@@ -353,3 +353,10 @@ def test_raw_events_are_for_debugging_only():
 )
 def test_unknown_members_are_merged(old, new, expected):
     assert merged(old, new) == expected
+
+
+@pytest.mark.parametrize("slices", [None, 1, 50])
+def test_what_follows_the_end_is_no_part_of_the_answer(slices):
+    late = chunk({"content": "LATE"})
+    reply, heard = answer(chunks(HI, END, DONE, late, late, END), slices=slices)
+    assert (reply.text, heard.words) == ("Hi", "Hi")

@@ -42,7 +42,7 @@ THREATS = (
     ),
     Requirement(
         "T08",
-        "CORS * with credentials → Default: no CORS. * allowed only without credentials and without cookie auth; the combination is a start-up error. Playground same-origin; token in header, not cookie",
+        "CORS * with credentials → Default: pages of this machine (loopback origins); cross-site requests of browsers need an allowed origin. * has to be typed, is allowed only without credentials and without cookie auth; the combination is a start-up error. Playground same-origin; token in header, not cookie",
         "reliability 2",
     ),
     Requirement(
@@ -77,7 +77,7 @@ THREATS = (
     ),
     Requirement(
         "T15",
-        "Limits applied after reading → ASGI middleware counts bytes as they arrive and on Content-Length; 413 at once; per-route caps; only JSON and multipart accepted",
+        "Limits applied after reading → bytes are counted as they arrive and on Content-Length; 413 at once; sizes of texts and of JSON are known before anything is decoded twice; only JSON and multipart accepted",
         "reliability 2",
     ),
     Requirement(
@@ -87,7 +87,7 @@ THREATS = (
     ),
     Requirement(
         "T17",
-        "Slow-loris, connection and stream hoarding → header 10 s, body 30 s or >= 1 kB/s, idle keep-alive 5 s, per-IP and per-user stream caps, global cap → 503 + Retry-After",
+        "Slow-loris, connection and stream hoarding → header 10 s, body 30 s or >= 1 kB/s, idle keep-alive 5 s, 4 pipelined requests, 1,000 connections per address, per-IP and per-user stream caps, global cap → 503 + Retry-After",
         "reliability 2",
     ),
     Requirement(
@@ -162,7 +162,7 @@ THREATS = (
     ),
     Requirement(
         "T32",
-        "Request smuggling → httptools/h11 newest; refuse both CL and TE; behind proxy docs",
+        "Request smuggling → httptools/h11 newest; refuse both CL and TE, and every Transfer-Encoding but one chunked; behind proxy docs",
         "reliability 2",
     ),
     Requirement(

@@ -96,7 +96,7 @@ USERS = (
     ),
     Requirement(
         "SRV-20",
-        "SIGINT/SIGTERM: stop accepting, let running streams finish up to a limit (default 5 s, configurable), end the rest with a proper terminal event, close MCP servers and stores, exit 0. Second Ctrl+C: at once.",
+        "SIGINT/SIGTERM/SIGHUP: stop accepting, let running streams finish up to a limit (default 5 s, configurable), end the rest with a proper terminal event, close MCP servers and stores, exit 0. Second Ctrl+C: at once.",
         "seeds 000, 001",
     ),
     Requirement(

@@ -10,6 +10,7 @@ import pytest
 from holodeck.models.scripted import Turn, says
 from holodeck.runs.middleware import Chain
 from holodeck.runs.middleware import log as log_stage
+from holodeck.server import stream as streams
 from holodeck.server.options import StreamSettings
 from holodeck.server.stream import EventStream
 from holodeck.telemetry.context import current
@@ -142,3 +143,42 @@ async def test_readers_that_leave_a_silent_run_leave_nothing_behind(monkeypatch)
         steps.put_nowait(None)
         steps.put_nowait(None)
         await answer.read()
+
+
+class Ticks:
+    """A loop whose time the test sets, and a connection that a client reads from."""
+
+    def __init__(self, stall):
+        self.now, self.unsent, self.dropped = 0.0, 0, False
+        self.stream = EventStream(None, [], StreamSettings(keepalive=1000, stall_timeout=stall), content_type="x")
+        self.stream._loop = self.stream._connection = self.transport = self
+        self.stream._sending = True
+        self.stream._waiter = None
+
+    def time(self):
+        return self.now
+
+    def call_later(self, _seconds, _callback):
+        return None
+
+    def abort(self):
+        self.dropped = True
+
+    def tick(self, seconds, unsent):
+        self.now += seconds
+        self.unsent = unsent
+        self.stream._tick()
+
+
+@pytest.mark.req("C04", "C05")
+def test_a_reader_that_is_slow_is_kept_and_one_that_takes_nothing_is_not(monkeypatch):
+    monkeypatch.setattr(streams, "unsent_bytes", lambda ticks: ticks.unsent)
+    ticks = Ticks(stall=30)
+    for taken in range(100):  # a byte every 20 s, for half an hour
+        ticks.tick(20, 1_000 - taken)
+        assert not ticks.dropped
+    for _ in range(2):
+        ticks.tick(14, 901)
+        assert not ticks.dropped
+    ticks.tick(14, 901)
+    assert ticks.dropped

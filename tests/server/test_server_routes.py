@@ -149,7 +149,7 @@ async def test_a_busy_session_may_also_be_refused():
     async with served(says("first", pause=gate), when_busy=WhenBusy.REJECT) as s, s.post(ask(thread="t")) as one:
         await read_to(one, "TEXT_MESSAGE_CONTENT")
         async with s.post(ask(thread="t")) as two:
-            assert two.status == 409
+            assert (two.status, two.headers["Retry-After"]) == (409, "2")
             assert (await two.json())["type"].endswith("/session-busy")
         gate.open.set()
         await one.read()

@@ -281,3 +281,19 @@ def test_a_closed_pipe_is_survived():
     assert not writer._thread.is_alive()
     assert writer.dropped > 0
     os.close(write)
+
+
+@pytest.mark.req("T29")
+@pytest.mark.parametrize("where", ["details", "event", "conversation_id"])
+def test_a_secret_across_a_cut_leaves_no_half_of_itself(where):
+    """A line that is too long is cut; whatever the place of a secret in it, not eight characters of it are left."""
+    secret = "sk-" + "".join(f"{n:02x}" for n in range(24))
+    texts = []
+    cuts = {"details": range((MAX_LINE - 2000) // 2 - 200, MAX_LINE // 2 + 100, 7), "event": range(0, 2100, 7)}
+    for before in cuts.get(where, cuts["event"]):
+        long = "x" * before + secret + "y" * MAX_LINE
+        members = {"details": {"a": long}} if where == "details" else {"details": {"a": "z" * MAX_LINE}, where: long}
+        written = json.dumps(line((secret,), **members))
+        assert "cut" in written
+        texts += [secret[i : i + 8] for i in range(len(secret) - 8) if secret[i : i + 8] in written]
+    assert texts == []

@@ -34,7 +34,7 @@ def test_every_error_has_a_problem(kind: type[errors.HoloDeckError]) -> None:
         (errors.ModelUnavailable("busy", retry_after=0.2), {"reason": "upstream_overloaded", "retry_after": 0.2}, "1"),
         (errors.ModelUnavailable("busy", retry_after=-3), {"retry_after": -3}, "0"),
         (errors.ModelTimeout("slow"), {"status": 504, "reason": "upstream_timeout"}, None),
-        (errors.SessionBusy(), {"status": 409, "detail": "The session has a run in progress"}, None),
+        (errors.SessionBusy(), {"status": 409, "detail": "The session has a run in progress"}, "2"),
         (errors.NotFound("half \ud83d pair\0"), {"detail": "half \ufffd pair"}, None),
     ],
 )  # fmt: skip

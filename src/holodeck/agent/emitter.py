@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core import events as e
-from holodeck.core.ids import new_call_id, new_ulid
+from holodeck.core.ids import new_call_id, new_message_id
 from holodeck.core.messages import ToolCall, ToolMessage
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError, ModelError
@@ -54,7 +54,7 @@ class RunEmitter:
     def step_started(self, number: int, prompt_length: int = 0) -> None:
         self._step = number
         self.silent = True
-        self.message_id = new_ulid()
+        self.message_id = new_message_id()
         self._renamed.clear()
         self._said.clear()
         self.emit(e.StepStarted(number, prompt_length))
@@ -84,7 +84,7 @@ class RunEmitter:
     def reasoning(self, delta: str) -> None:
         if self._reasoning_id is None:
             self.silent = False
-            self._reasoning_id = new_ulid()
+            self._reasoning_id = new_message_id()
             self.emit(e.ReasoningStarted(self._reasoning_id))
         self.emit(e.ReasoningAdded(self._reasoning_id, delta))
 
@@ -109,7 +109,7 @@ class RunEmitter:
 
     def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None:
         own_id = self._renamed.get(call_id, call_id)
-        self.emit(e.ToolFinished(own_id, self._names[own_id], new_ulid(), content, failed))
+        self.emit(e.ToolFinished(own_id, self._names[own_id], new_message_id(), content, failed))
 
     def warning(self, code: str, message: str) -> None:
         self.emit(e.WarningRaised(code, message))
@@ -163,7 +163,7 @@ class RunEmitter:
         for call_id, pieces in self._open_calls.items():
             name = self._names[call_id]
             self.emit(e.ToolCallEnded(call_id, name, "".join(pieces)))
-            self.emit(e.ToolFinished(call_id, name, new_ulid(), CUT_CALL, failed=True))
+            self.emit(e.ToolFinished(call_id, name, new_message_id(), CUT_CALL, failed=True))
         self._open_calls.clear()
 
     def _close_step(self) -> None:

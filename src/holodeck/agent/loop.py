@@ -427,7 +427,7 @@ class _Run:
 
     async def _complete(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         self.text = reply.text
-        if not reply.text:
+        if not reply.text.strip():
             self.warnings.append(ONLY_THOUGHTS if _has_thoughts(reply) else "The model answered with nothing.")
         ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
         await self._commit(_worth_keeping(batch), ending=ending)

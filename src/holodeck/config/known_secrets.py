@@ -26,5 +26,6 @@ def _values(config: LoadedConfig) -> Iterator[str]:
     yield from (secret.get_secret_value() for secret in secrets if secret is not None)
     for tool in config.agent.tools:
         if isinstance(tool, McpToolSettings):
-            yield from tool.headers.values()
+            for header in tool.headers.values():
+                yield from (header, header.rpartition(" ")[2])  # `Bearer` may be left out where a token is quoted
             yield from (value for name, value in tool.env.items() if _SOUNDS_SECRET.search(name))

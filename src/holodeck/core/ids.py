@@ -1,4 +1,4 @@
-"""Identifiers: ULIDs for what we mint, and the shapes we accept from outside."""
+"""Identifiers: ULIDs for sessions and runs, UUIDs for messages, and the shapes we accept from outside."""
 
 import os
 import re
@@ -9,6 +9,8 @@ _PAIRS = [first + second for first in _ALPHABET for second in _ALPHABET]  # ten 
 _ULID = re.compile(r"[0-7][0-9A-HJKMNP-TV-Z]{25}", re.IGNORECASE | re.ASCII)  # else the Kelvin sign is a K
 _REQUEST_ID = re.compile(r"req_[0-9a-f]{12}")
 _RANDOM_BITS = 80
+_UUID_FIXED = 0xF << 76 | 0b11 << 62  # the bits of version and variant
+_UUID_VERSION_7 = 0x7 << 76 | 0b10 << 62
 MAX_FOREIGN_ID = 128
 
 
@@ -16,6 +18,14 @@ def new_ulid() -> str:
     """26 characters that sort by time of creation, 80 bits of them random."""
     value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BITS // 8), "big")
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
+
+
+def new_message_id() -> str:
+    """A UUID of version 7 (RFC 9562): sorts by time of creation. Some AG-UI clients read ids of messages as UUIDs only."""
+    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BITS // 8), "big")
+    value = value & ~_UUID_FIXED | _UUID_VERSION_7
+    digits = f"{value:032x}"
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def is_ulid(text: str) -> bool:

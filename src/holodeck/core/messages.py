@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holodeck.core.ids import new_ulid
+from holodeck.core.ids import new_message_id
 from holodeck.core.usage import TokenUsage
 
 
@@ -73,7 +73,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 class UserMessage(msgspec.Struct, frozen=True, tag_field="role", tag="user", kw_only=True, omit_defaults=True):
     content: Content
-    id: str = msgspec.field(default_factory=new_ulid)
+    id: str = msgspec.field(default_factory=new_message_id)
     timestamp: datetime = msgspec.field(default_factory=now)
     run_id: str = ""  # the run that stored it
 
@@ -90,7 +90,7 @@ class AssistantMessage(
     cut: str | None = None
     from_client: bool = False  # adopted from a client's history; no model of ours wrote it
     extra: dict[str, Any] = {}
-    id: str = msgspec.field(default_factory=new_ulid)
+    id: str = msgspec.field(default_factory=new_message_id)
     timestamp: datetime = msgspec.field(default_factory=now)
     run_id: str = ""  # the run that stored it
 
@@ -103,7 +103,7 @@ class ToolMessage(msgspec.Struct, frozen=True, tag_field="role", tag="tool", kw_
     content: Content
     failed: bool = False
     from_client: bool = False  # adopted from a client's history
-    id: str = msgspec.field(default_factory=new_ulid)
+    id: str = msgspec.field(default_factory=new_message_id)
     timestamp: datetime = msgspec.field(default_factory=now)
     run_id: str = ""  # the run that stored it
 

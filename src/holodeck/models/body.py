@@ -60,6 +60,8 @@ class AnswerStream:
         if self._reader is not None:
             take = self.answer.take
             for name, event in self._reader.feed(data):
+                if self.answer.done:
+                    break  # what follows is no part of the answer
                 self._saw_event = True
                 take(name, event)
 

@@ -10,6 +10,7 @@ and notes, but neither remove nor move the frame around them.
 
 import inspect
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,6 +27,7 @@ Own: TypeAlias = Callable[[e.Event], "e.Event | Iterable[e.Event] | None"]
 Report: TypeAlias = Callable[[str], None]
 
 LEFT_OUT = "[left out]"
+MAX_ANSWER = 1_000  # events that a function may return for one
 
 FAMILIES: Mapping[str, frozenset[type[e.Event]]] = {
     "reasoning": frozenset({e.ReasoningStarted, e.ReasoningAdded, e.ReasoningEnded}),
@@ -284,7 +286,9 @@ def _answer(answer: Any) -> tuple[e.Event, ...]:
         if inspect.iscoroutine(answer):
             answer.close()
         raise TypeError("it is async; write a plain function")
-    made = (answer,) if isinstance(answer, e.Event) else tuple(answer)
+    made = (answer,) if isinstance(answer, e.Event) else tuple(islice(answer, MAX_ANSWER + 1))
+    if len(made) > MAX_ANSWER:
+        raise ValueError(f"it returned more than {MAX_ANSWER:,} events for one")
     if not all(isinstance(each, e.Event) for each in made):
         raise TypeError("it returned something that is no event")
     return made

@@ -59,6 +59,7 @@ INTERRUPTED_TEXT = (
     "The server was stopped in the middle of this run. What is stored of it is in the session; ask again."
 )
 TAKEN_UP = "taken-up"  # the warning in the log of a run that goes on after a crash
+STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
 
 
 class WhenBusy(StrEnum):
@@ -307,9 +308,12 @@ class Runs:
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
         self.stop_all(ShuttingDown("The server is shutting down."))
-        remaining = {run.task for run in self._live if run.task is not None}
+        remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
-            await asyncio.wait(remaining)
+            _, stuck = await asyncio.wait(remaining, timeout=STOP_SECONDS)
+            for task in stuck:  # something in it swallows its cancellation: readers get their ending all the same
+                run = remaining[task]
+                self._emit_ending(run, _ending_of(run, run.stopped_by))
 
     def stop_all(self, why: HoloDeckError) -> None:
         for run in self.active:

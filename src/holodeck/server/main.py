@@ -13,12 +13,13 @@ import signal
 import socket
 import sys
 import webbrowser
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from functools import partial
 from importlib import import_module
 from pathlib import Path
 from select import select
+from typing import Any
 
 import uvloop
 
@@ -64,6 +65,7 @@ log = logging.getLogger(__name__)
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (5_000, 20, 50)  # Python's 700 makes the collector run several times within one request
 FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
+CANCEL_SECONDS = 1.0  # for tasks that are left at the end
 LAST_WORDS_SECONDS = 0.2  # for the log's last lines, when somebody does not want to wait
 
 
@@ -80,8 +82,7 @@ def serve(options: ServeOptions) -> None:
     )
     server.metrics.log_drops = lambda: output.writer.dropped
     try:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            runner.run(Service(server, listener, options, last_words=partial(output.close, LAST_WORDS_SECONDS)).run())
+        run_to_end(Service(server, listener, options, last_words=partial(output.close, LAST_WORDS_SECONDS)).run())
     finally:
         listener.close()
         if options.uds:
@@ -89,6 +90,39 @@ def serve(options: ServeOptions) -> None:
         if traces is not None:
             traces.close()
         output.close()
+
+
+def run_to_end(main: Coroutine[Any, Any, None]) -> None:
+    """Runs `main` in a loop of its own. Tasks that are left get a moment to end when they are cancelled, and no more.
+
+    `asyncio.Runner` waits for them without a limit: a tool that swallows its cancellation would keep the process alive.
+    """
+    loop = uvloop.new_event_loop()
+    asyncio.set_event_loop(loop)
+    try:
+        loop.run_until_complete(main)
+    finally:
+        try:
+            loop.run_until_complete(_end_tasks())
+            loop.run_until_complete(loop.shutdown_asyncgens())
+            loop.run_until_complete(loop.shutdown_default_executor())
+        finally:
+            asyncio.set_event_loop(None)
+            loop.close()
+
+
+async def _end_tasks() -> None:
+    left = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in left:
+        task.cancel()
+    if not left:
+        return
+    _, abandoned = await asyncio.wait(left, timeout=CANCEL_SECONDS)
+    for task in abandoned:
+        task._log_destroy_pending = False  # type: ignore[attr-defined]  # noqa: SLF001  as asyncio's own gather does
+    if abandoned:
+        names = ", ".join(sorted(each.get_name() for each in abandoned))
+        log.warning("%d tasks did not end when they were cancelled and were abandoned: %s", len(abandoned), names)
 
 
 class Traces:
@@ -322,7 +356,9 @@ def http_server(server: AgentServer) -> HttpServer:
 @contextmanager
 def _signals(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
-    handled = (signal.SIGINT, signal.SIGTERM)
+    handled = [signal.SIGINT, signal.SIGTERM]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else `nohup` wants the process to outlive its terminal
+        handled.append(signal.SIGHUP)
     for number in handled:
         loop.add_signal_handler(number, tell, number)
     try:

@@ -96,7 +96,9 @@ class LineFormat:
     def _shortened(self, line: dict[str, Any], length: int) -> str:
         """Cut after the secrets are out, so that no half of one is left."""
         start = self._redact(_json(line["details"]))[: (MAX_LINE - _ROOM_FOR_THE_REST) // 2]  # quotes double in it
-        members = {key: value[:_MAX_MEMBER] if isinstance(value, str) else value for key, value in line.items()}
+        members = {
+            key: self._redact(value)[:_MAX_MEMBER] if isinstance(value, str) else value for key, value in line.items()
+        }
         return self._redact(_json(members | {"details": {"cut": length, "start": start}}))
 
 

@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import ValidationError
 
 from holodeck.core.events import ActivityPatched, ActivityShown
-from holodeck.core.ids import new_ulid
+from holodeck.core.ids import new_message_id
 from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolResult, ToolSchema
@@ -102,7 +102,7 @@ class McpToolset:
 
     async def _restarted(self, context: ToolContext) -> None:
         """Waits for a server that is being restarted, where people can see it."""
-        message_id, kind = new_ulid(), "tool_server"
+        message_id, kind = new_message_id(), "tool_server"
         content = {"server": self._settings.name, "status": "restarting"}
         context.emit(ActivityShown(message_id=message_id, kind=kind, content=content))
         try:
@@ -162,7 +162,7 @@ class ProgressActivity:
             patch = [{"op": "replace", "path": f"/{key}", "value": value} for key, value in shown.items()]
             self._emit(ActivityPatched(message_id=self._message_id, kind=PROGRESS, patch=patch))
             return
-        self._message_id = new_ulid()
+        self._message_id = new_message_id()
         self._emit(ActivityShown(message_id=self._message_id, kind=PROGRESS, content={"tool": self._tool, **shown}))
 
 

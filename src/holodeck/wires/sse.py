@@ -5,6 +5,7 @@ Data is always one line of JSON, so no text that a model, a tool or a client wro
 frames; what is in them, and when they are sent, is decided elsewhere.
 """
 
+import logging
 from typing import Any
 
 import msgspec
@@ -17,15 +18,25 @@ KEEPALIVE = b": keepalive\n\n"
 
 _FORBIDDEN = frozenset("\r\n\0")
 _MAX_DIGITS = 15
+MAX_DEPTH = 64  # of a value that cannot be written as it is
 _encode = msgspec.json.Encoder().encode
+
+log = logging.getLogger(__name__)
 
 
 def json_bytes(value: Any) -> bytes:
-    """One line of JSON in valid UTF-8. Halves of surrogate pairs, which UTF-8 cannot carry, become U+FFFD."""
+    """One line of JSON in valid UTF-8, whatever the value is: an event must not end the stream that it is in.
+
+    Halves of surrogate pairs, which UTF-8 cannot carry, become U+FFFD; an object that JSON does not know becomes the
+    name of its type, and what is nested too deep an ellipsis.
+    """
     try:
         return _encode(value)
     except UnicodeEncodeError:
-        return _encode(_scalar_tree(msgspec.to_builtins(value)))
+        return _encode(_writable(value))
+    except Exception as error:  # noqa: BLE001  values of tools and middleware, which may raise anything when they are read
+        log.warning("an event holds a value that cannot be written as JSON: %s", type(error).__name__)
+        return _encode(_writable(value))
 
 
 def frame(data: Any, *, event: str | None = None, event_id: str | None = None) -> bytes:
@@ -61,11 +72,19 @@ def _line(name: str, value: str) -> bytes:
     return f"{name}: {scalar(value)}\n".encode()
 
 
-def _scalar_tree(value: Any) -> Any:
+def _writable(value: Any, depth: int = MAX_DEPTH) -> Any:
+    """The value with everything replaced that cannot be written."""
     if isinstance(value, str):
         return scalar(value)
+    if isinstance(value, msgspec.Struct):
+        value = {name: getattr(value, name) for name in value.__struct_encode_fields__}
+    if isinstance(value, dict | list | tuple | set | frozenset) and depth == 0:
+        return "…"
     if isinstance(value, dict):
-        return {_scalar_tree(key): _scalar_tree(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_scalar_tree(item) for item in value]
-    return value
+        return {scalar(str(key)): _writable(item, depth - 1) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [_writable(item, depth - 1) for item in value]
+    try:
+        return msgspec.to_builtins(value)
+    except Exception:  # noqa: BLE001  as above
+        return f"<{type(value).__name__}>"
