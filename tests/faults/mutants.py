@@ -27,6 +27,7 @@ READER, BREAKER, FRAMING = (
     "tests/resilience/test_breaker.py",
     "tests/tools/mcp/test_stdio_framing.py",
 )
+STORES, RECOVERY = "tests/stores tests/runs/test_recovery.py", "tests/runs/test_recovery.py"
 DURABLE, FINISHED = "tests/agent/test_durable_steps.py", "tests/runs/test_finished_runs.py"
 COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
 CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disks.py"
@@ -52,6 +53,13 @@ MUTANTS = (
     Mutant("agent/tool_calls.py", "if any(call_id not in batch.results for call_id in begun):", "if False:", DURABLE, "a result is lost if the process dies beside a slower call"),
     Mutant("agent/loop.py", "        await self._commit(_worth_keeping(batch), ending=ending)\n", "        await self._commit(_worth_keeping(batch))\n", DURABLE, "an ending is shown that is not stored"),
     Mutant("agent/loop.py", "            await self._accept()\n            self._emit_beginning()\n", "            self._emit_beginning()\n            await self._accept()\n", DURABLE, "a run shows that it began before the user's message is stored"),
+    Mutant("stores/sqlite_sessions.py", "WHERE key = ? AND epoch = ?", "WHERE key = ? AND epoch >= 0 * ?", STORES, "a late process writes into a session that another has taken over"),
+    Mutant("stores/sqlite_sessions.py", "                store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)", "                pass", STORES, "the ending of a run is not stored with its messages"),
+    Mutant("stores/sqlite_file.py", '        connection.execute("ROLLBACK TO task")\n', "", STORES, "half of a failed job is kept"),
+    Mutant("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE", RECOVERY, "a call that may have taken effect is reported as not made"),
+    Mutant("runs/recovery.py", "if message.id not in known]", "]", RECOVERY, "a question is stored twice after a crash"),
+    Mutant("runs/stored_runs.py", "may_go_on and remains.is_certain and", "may_go_on and", RECOVERY, "a run goes on although a call may have taken effect"),
+    Mutant("runs/stored_runs.py", "self._log_again(record, events, history), HOLE", "self._log_again(record, events, history), len(events)", RECOVERY, "numbers of events that were shown are used again"),
     Mutant("agent/pending.py", "if call.id in pending.begun:", "if False:", DURABLE, "a call that may have taken effect is said not to be made"),
     Mutant("runs/runs.py", "            timer.cancel()  # else", "            pass  # else", FINISHED, "finished runs are kept until the end of the replay window, however many"),
     Mutant("runs/runs.py", "messages=tuple(new[first_of_use(new) :]))", "messages=run.request.messages)", FINISHED, "a finished run keeps what the client sent"),

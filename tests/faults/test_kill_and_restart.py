@@ -321,3 +321,28 @@ async def test_killed_at_random_nothing_acknowledged_is_lost_and_no_tool_acts_tw
 async def self_calls(server: House, thread: int) -> set[str]:
     messages = await server.session(f"t{thread}")
     return {call["id"] for message in messages for call in message.get("tool_calls", ())}
+
+
+@pytest.mark.req("C08", "SRV-12")
+async def test_a_rest_answer_is_the_same_after_a_restart(tmp_path):
+    async with house(tmp_path) as server:
+        address, body = server.url + "/agent/tester/chat", {"message": "act 1"}
+
+        async def asked() -> dict:
+            headers = {"Idempotency-Key": "k1"}
+            async with aiohttp.ClientSession() as client, client.post(address, json=body, headers=headers) as answer:
+                assert answer.status == 200
+                return await answer.json()
+
+        first = await asked()
+        await server.restart()
+        again = await asyncio.wait_for(asked(), PATIENCE)
+        for told in (first, again):
+            del told["execution_time_ms"]
+        assert again == first
+        assert first["content"] == "all is well"
+        assert [each["name"] for each in first["tool_calls"]] == ["act", "act"]
+        assert len(server.acts) == 2
+        events = f"{server.url}/runs/{first['message_id']}/events"
+        async with aiohttp.ClientSession() as client, client.get(events) as answer:
+            assert b"event: stream_end" in await answer.read(), "in the events of its own wire"

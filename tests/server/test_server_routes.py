@@ -260,7 +260,8 @@ async def test_openapi_describes_every_route_and_its_problems():
     async with served() as s, s.get("/openapi.json") as answer:
         told = await answer.json()
     assert {
-        "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/sessions/{id}",
+        "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/runs/{run_id}/continue",
+        "/sessions/{id}",
         "/health", "/ready", "/health/agent", "/metrics", "/copilotkit", "/copilotkit/info", "/copilotkit/agent/{agent_id}/run",
         "/copilotkit/agent/{agent_id}/connect", "/copilotkit/agent/{agent_id}/stop/{thread_id}",
         "/me", "/.well-known/oauth-protected-resource",
@@ -270,9 +271,12 @@ async def test_openapi_describes_every_route_and_its_problems():
     assert references <= set(told["components"]["schemas"])
     assert told["paths"]["/awp"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
     posted = {path: each["post"] for path, each in told["paths"].items() if "post" in each}
-    assert {path for path, each in posted.items() if "requestBody" not in each} == {"/runs/{run_id}/stop"}
+    assert {path for path, each in posted.items() if "requestBody" not in each} == {
+        "/runs/{run_id}/stop",
+        "/runs/{run_id}/continue",
+    }
     protobuf = {path for path, each in posted.items() if PROTOBUF in each["responses"]["200"]["content"]}
-    assert protobuf == {"/awp"}  # CopilotKit's clients are not asked what they accept
+    assert protobuf == {"/awp", "/runs/{run_id}/continue"}  # CopilotKit's clients are not asked what they accept
     assert told["components"]["schemas"]["RunResponse"]["properties"]["created_at"]["format"] == "date-time"
 
 

@@ -69,4 +69,5 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     detached: bool = False  # it goes on without readers: no grace timer
     time_limit: float | None = None  # seconds, those in the queue included
     throw_away: bool = False  # its session is deleted when it ends
+    wire: str = ""  # the protocol that it came over, for readers that come back after a restart
     keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs

@@ -10,9 +10,11 @@ from dataclasses import dataclass, field
 
 from holodeck.agent.emitter import CUT_CALL
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
+from holodeck.agent.response import AgentResponse
 from holodeck.core import events as e
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import INTERRUPTED, AssistantMessage, Message, PendingStep, ToolMessage
+from holodeck.core.messages import INTERRUPTED, AssistantMessage, Message, PendingStep, ToolMessage, text_of
+from holodeck.core.tools import ToolExecution, ToolStatus, arguments_shown
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.port import StoredSession
 
@@ -167,3 +169,29 @@ def _shown(message: AssistantMessage, step: int) -> list[e.Event]:
             events.append(e.ToolArgumentsAdded(call.id, call.arguments))
         events.append(e.ToolCallEnded(call.id, call.name, call.arguments))
     return events
+
+
+def response_of(record: RunRecord, messages: Sequence[Message]) -> AgentResponse:
+    """What a finished run came to, as its messages show it."""
+    own = [message for message in messages if message.run_id == record.run_id]
+    said = [message.content for message in own if isinstance(message, AssistantMessage)]
+    calls = {call.id: call for each in own if isinstance(each, AssistantMessage) for call in each.tool_calls}
+    executions = [
+        ToolExecution(
+            tool_name=message.name,
+            call_id=message.call_id,
+            parameters=arguments_shown(calls[message.call_id].arguments) if message.call_id in calls else {},
+            status=ToolStatus.FAILED if message.failed else ToolStatus.SUCCESS,
+            result=None if message.failed else text_of(message.content),
+            error_message=(text_of(message.content) or "failed") if message.failed else None,
+        )
+        for message in own
+        if isinstance(message, ToolMessage)
+    ]
+    failed = isinstance(record.ending, e.RunFailed)
+    return AgentResponse(
+        status="error" if failed else "completed",
+        final_response=said[-1] if said and not failed else None,
+        usage=None if record.ending is None else record.ending.usage,
+        executions=executions,
+    )

@@ -114,6 +114,7 @@ class Run:
     deadline: asyncio.TimerHandle | None = None
     earlier: "Run | None" = None  # the part that this run continues under the same id: it ended with an interrupt
     first_number: int = 0  # the number of the log's first event, as readers count over all parts
+    is_new_session: bool = False  # the client named a session that has expired, or is unknown
     slot: QueueSlot | None = None
     record: RunRecord | None = None  # as it is stored, if it is
     wanted: asyncio.Event | None = None  # set by a reader: a run that a crash cut waits for one before it goes on
@@ -394,6 +395,8 @@ class Runs:
         """The conversation, rewound to where the client is if it went back, and what is new."""
         request = run.request
         conversation = Transcript() if request.throw_away else await self.open(run)
+        is_empty = not conversation.messages and conversation.pending is None
+        run.is_new_session = is_empty and request.session_id is not None
         try:
             change = change_of(
                 request,

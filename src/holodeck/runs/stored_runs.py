@@ -17,7 +17,7 @@ from holodeck.errors import RunInterrupted
 from holodeck.runs.client_history import Change, context_of
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore
-from holodeck.runs.recovery import HOLE, log_of, remains_of
+from holodeck.runs.recovery import HOLE, log_of, remains_of, response_of
 from holodeck.runs.runs import Run, Runs
 from holodeck.sessions.port import KEEP, SessionStore
 
@@ -59,6 +59,7 @@ class StoredRuns:
             closings = remains_of(record, events, None).closings if events else log_of(record, history)
             _emit(run, (*closings, MessagesReplaced(tuple(history)), record.ending))
         run.state, run.finished_at = record.state, record.finished_at
+        run.response = response_of(record, history)
         self._runs.adopt(run)
         return run
 

@@ -47,6 +47,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
         owner=owner,
         prepare=prepare,
         open_encoder=partial(open_encoder, profile=given.profile),
+        wire=NAME,
         conversation=given.thread_id,
         key=RunKey(NAME, owner, given.run_id, "runId", part=given.resumes),
         fingerprint=given.fingerprint,

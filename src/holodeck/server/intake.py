@@ -27,6 +27,7 @@ class Arrival:
     owner: Owner
     prepare: Callable[[], Awaitable[RunRequest]]
     open_encoder: OpenEncoder
+    wire: str = ""
     conversation: str | None = None
     key: RunKey | None = None
     fingerprint: bytes = b""
@@ -47,7 +48,7 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
         else:
             meter = await server.admit(owner)
             try:
-                wanted = msgspec.structs.replace(await arrival.prepare(), owner=owner)
+                wanted = msgspec.structs.replace(await arrival.prepare(), owner=owner, wire=arrival.wire)
                 run = claim.run = await server.runs.start(wanted, arrival.open_encoder)
             except BaseException:
                 if meter is not None:

@@ -24,12 +24,18 @@ class SyncAnswer(NamedTuple):
 
 async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     """Waits for the end of a run. Counts as a reader meanwhile, so that a client that leaves starts the run's grace."""
+    if run.log.ended:
+        return _last(run)
     with runs.attached(run):
         leaving = asyncio.create_task(_left(receive))
         try:
             await asyncio.wait({leaving, run.task or leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
             leaving.cancel()
+    return _last(run)
+
+
+def _last(run: Run) -> Ending:
     last = run.log.since(max(0, len(run.log) - 1))
     if not last or not isinstance(last[0], RunFinished | RunFailed):
         raise ClientDisconnect

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holodeck.runs.runs import OpenEncoder
 from holodeck.server.routing import Operation, Routes
 
 
@@ -19,6 +20,7 @@ class Wire:
     endpoints: Sequence[tuple[str, str]]
     example: str
     routes: Sequence[Routes]
+    open_encoder: OpenEncoder  # for readers of a run that another process started
     has_playground: bool = False  # whether the page at `/` speaks it
 
     @property

@@ -6,7 +6,7 @@ from starlette.responses import JSONResponse, Response
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.server import copilotkit
-from holodeck.server.agui_run import NAME, capabilities_of, start
+from holodeck.server.agui_run import NAME, capabilities_of, open_encoder, start
 from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
@@ -36,5 +36,6 @@ WIRE = Wire(
     example="""{"threadId":"t1","runId":"r'$RANDOM'","messages":"""
     """[{"id":"m'$RANDOM'","role":"user","content":"Hello"}]}""",
     routes=(routes, copilotkit.routes),
+    open_encoder=open_encoder,
     has_playground=True,
 )

@@ -55,6 +55,7 @@ async def chat_stream(request: Request) -> Response:
         owner=owner,
         prepare=prepare,
         open_encoder=partial(_encoder, request_id=current().request_id, minimal=_prefers_minimal(request)),
+        wire=NAME,
         conversation=chat.conversation_id,
         key=repeat_key_of(request, NAME, owner),
         fingerprint=sse.json_bytes(chat),
@@ -77,4 +78,5 @@ WIRE = Wire(
     endpoints=(("chat-stream", "/chat/stream"),),
     example='{"input":"Hello"}',
     routes=(routes,),
+    open_encoder=partial(_encoder, request_id=None, minimal=False),
 )

@@ -30,6 +30,7 @@ from holodeck.wires.rest.response import ChatResponse, chat_response
 from holodeck.wires.rest.stream import RestEventMapper
 
 NAME = "rest"
+NEW_SESSION = {"X-HoloDeck-Session": "new"}  # the session that the client named has expired, or is unknown
 routes = Routes("/agent", tag="REST", responses=PROBLEMS, takes_files=True)
 
 
@@ -45,7 +46,8 @@ async def chat(request: Request) -> Response:
     """A model that fails is 502, 503 or 504; a tool that fails is in `tool_calls`, and the model knows of it."""
     server, run = server_of(request), await _start(request)
     ending = await ending_of(server.runs, run, request.receive)
-    return Response(sse.json_bytes(_answer(server, run, ending)), media_type="application/json")
+    headers = NEW_SESSION if run.is_new_session else None
+    return Response(sse.json_bytes(_answer(server, run, ending)), headers=headers, media_type="application/json")
 
 
 @routes.post(
@@ -58,7 +60,7 @@ async def chat(request: Request) -> Response:
 )
 async def chat_stream(request: Request) -> Response:
     """The same as a stream. A client that comes back reads on at `/runs/{message_id}/events`."""
-    return follow(server_of(request), await _start(request), _encoder)
+    return follow(server_of(request), await _start(request), _encoder)  # `stream_start` says if the session is new
 
 
 async def _start(request: Request) -> Run:
@@ -81,6 +83,7 @@ async def _start(request: Request) -> Run:
         owner=owner,
         prepare=prepare,
         open_encoder=_encoder,
+        wire=NAME,
         conversation=conversation,
         key=key,
         fingerprint=fingerprint,
@@ -103,6 +106,7 @@ def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:
         executions=executions,
         files=run.request.files,
         milliseconds=_milliseconds(run),
+        is_new_session=run.is_new_session,
     )
 
 
@@ -112,6 +116,7 @@ def _encoder(run: Run, _accept: str | None) -> Encoder:
         elapsed=lambda: _milliseconds(run),
         instance=current().request_id,
         files=run.request.files,
+        is_new_session=lambda: run.is_new_session,
     )
     return NamedEventEncoder(run.run_id, mapper)
 
@@ -127,4 +132,5 @@ WIRE = Wire(
     endpoints=(("REST", "/agent/{name}/chat"), ("REST, streamed", "/agent/{name}/chat/stream")),
     example='{"message":"Hello"}',
     routes=(routes,),
+    open_encoder=_encoder,
 )

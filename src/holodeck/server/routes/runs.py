@@ -3,17 +3,20 @@
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holodeck.access.principal import RUNS_READ, RUNS_STOP
+from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import needs
-from holodeck.errors import InvalidRequest
-from holodeck.runs.runs import Run
+from holodeck.core.request import RunRequest
+from holodeck.errors import InvalidRequest, SessionBusy
+from holodeck.runs.runs import OpenEncoder, Run
 from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.identity import owner_of
+from holodeck.server.intake import Arrival, begin
 from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
 from holodeck.server.slots import slot_of
 from holodeck.server.stream import follow
+from holodeck.server.wires import WIRES
 from holodeck.wires.sse import position_after
 
 # Ids are the client's own and may hold a slash. Who does not escape it, is understood as far as that goes, hence `:path`;
@@ -50,7 +53,7 @@ async def events(request: Request) -> Response:
     if run.log.ended and first == run.events:
         return Response(status_code=204)
     slot_of(request).take()
-    encode = run.open_encoder or open_agui_encoder
+    encode = _encoder_of(run)
     return follow(server_of(request), run, encode, accept=request.headers.get("accept"), first=first)
 
 
@@ -64,6 +67,39 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
     if first > run.events:
         raise InvalidRequest(f"The run has only {run.events} events so far.", field="after")
     return first
+
+
+@routes.post(
+    "/{run_id:path}/continue",
+    "Go on with a run that was cut",
+    access=needs(CHAT),
+    responses={200: EVENT_STREAM},
+)
+async def go_on(request: Request) -> Response:
+    """Starts a run without a new message on the session of one that was interrupted, failed or stopped."""
+    cut, server, owner = await _run_of(request), server_of(request), owner_of(request)
+    if not cut.log.ended:
+        raise SessionBusy(f"Run {cut.run_id!r} has not ended.")
+
+    async def prepare() -> RunRequest:
+        return RunRequest(session_id=cut.session_id, parent_run_id=cut.run_id)
+
+    encode = _encoder_of(cut)
+    arrival = Arrival(
+        request=request,
+        owner=owner,
+        prepare=prepare,
+        open_encoder=encode,
+        wire=cut.request.wire,
+        conversation=cut.session_id,
+    )
+    return follow(server, await begin(server, arrival), encode, accept=request.headers.get("accept"))
+
+
+def _encoder_of(run: Run) -> OpenEncoder:
+    """As its own wire encodes it, also if another process started it."""
+    wire = WIRES.get(run.request.wire)
+    return run.open_encoder or (open_agui_encoder if wire is None else wire.open_encoder)
 
 
 @routes.post("/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: StopResponse})

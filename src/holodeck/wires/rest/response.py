@@ -56,6 +56,9 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     files: Annotated[Sequence[FileNote], Meta(description="What the model received of each file")] = ()
     interrupts: list[InterruptInfo] | UnsetType = UNSET
     warning: str | UnsetType = UNSET
+    session_is_new: Annotated[
+        bool | UnsetType, Meta(description="true if the session that was asked for has expired, or is unknown")
+    ] = UNSET
     output: Annotated[Any, Meta(description="The answer as a value, if the agent has a response_format")] = UNSET
 
 
@@ -66,6 +69,7 @@ def chat_response(
     executions: Sequence[ToolExecution],
     files: Sequence[FileNote],
     milliseconds: int,
+    is_new_session: bool = False,
 ) -> ChatResponse:
     """`executions` are the tool calls of the run in the order in which they ended; those that wait come last."""
     return ChatResponse(
@@ -76,6 +80,7 @@ def chat_response(
         tokens_used=token_counts(ending.usage),
         execution_time_ms=milliseconds,
         files=files,
+        session_is_new=True if is_new_session else UNSET,
         **how_it_ended(ending),
     )
 

@@ -29,7 +29,9 @@ class RestEventMapper:
         elapsed: Callable[[], int],
         instance: str | None = None,
         files: Sequence[FileNote] = (),
+        is_new_session: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._is_new_session = is_new_session
         self._message_id, self._elapsed, self._instance, self._files = run_id, elapsed, instance, files
         self._reply = ReplyText()
         self._open_calls: dict[str, None] = {}
@@ -43,7 +45,8 @@ class RestEventMapper:
 
     def started(self, event: e.RunStarted) -> Sequence[bytes]:
         data: dict[str, Any] = {"session_id": event.session_id, "message_id": self._message_id}
-        return (StreamEvent("stream_start", data | ({"files": self._files} if self._files else {})).frame(),)
+        new = {"session_is_new": True} if self._is_new_session() else {}
+        return (StreamEvent("stream_start", data | new | ({"files": self._files} if self._files else {})).frame(),)
 
     def step_started(self, _event: e.StepStarted) -> Sequence[bytes]:
         self._reply.step_started()

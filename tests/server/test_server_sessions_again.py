@@ -1,0 +1,46 @@
+"""Sessions that have expired, and runs that were cut: clients learn of both, and can go on."""
+
+import pytest
+
+from holodeck.models.scripted import says
+from holodeck.server.options import ServerSettings
+from tests.runs.test_runs import Gate
+from tests.server.serving import ask, read_to, served, types
+
+ALL = ServerSettings(protocols=("ag-ui", "rest", "chat-stream"))
+UNKNOWN = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
+
+
+@pytest.mark.req("SRV-15")
+async def test_an_answer_says_if_the_session_that_was_asked_for_is_new():
+    async with served(says("hello"), settings=ALL) as s:
+        for body, is_new in (({}, False), ({"session_id": UNKNOWN}, True), ({"session_id": UNKNOWN}, False)):
+            async with s.post({"message": "hi", **body}, "/agent/tester/chat") as answer:
+                told = await answer.json()
+                assert (told.get("session_is_new", False), "X-HoloDeck-Session" in answer.headers) == (is_new, is_new)
+        async with s.post({"message": "hi", "session_id": UNKNOWN[:-1] + "H"}, "/agent/tester/chat/stream") as answer:
+            assert b'"session_is_new":true' in await answer.read()
+
+
+@pytest.mark.req("SRV-11")
+async def test_a_run_that_was_stopped_goes_on_without_a_new_message():
+    gate = Gate()
+    async with served(says("half an answer", pause=gate), says("the whole answer"), settings=ALL) as s:
+        stream = await s.post(ask(thread="t", run="r1"))
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        async with s.post({}, "/runs/r1/continue") as answer:
+            assert answer.status == 409, "it has not ended"
+        async with s.post({}, "/runs/r1/stop") as answer:
+            assert (await answer.json())["stopped"]
+        await stream.read()
+        gate.open.set()
+        async with s.post({}, "/runs/r1/continue") as answer:
+            body = await answer.read()
+        assert types(body)[-1] == "RUN_FINISHED"
+        assert b'"threadId":"t"' in body
+        assert b'"parentRunId":"r1"' in body
+        async with s.get("/sessions/t") as answer:
+            said = [message["content"] for message in (await answer.json())["messages"]]
+        assert said[1:] == ["half", "the whole answer"]
+        async with s.post({}, "/runs/nothing/continue") as answer:
+            assert answer.status == 404
