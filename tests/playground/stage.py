@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
+from holodeck.access.authenticator import Authenticator
 from holodeck.agent.agent import Agent, StateSettings
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.scripted import ScriptedModel, Turn, says
@@ -120,6 +121,7 @@ async def staged(
     port: int | None = None,
     ready: bool = True,
     store: MemorySessionStore | None = None,
+    access: Authenticator | None = None,
     **runs: Any,
 ) -> AsyncIterator[Stage]:
     model, tools = ScriptedModel(turns or [says("Hello there.")]), StageTools()
@@ -130,7 +132,7 @@ async def staged(
         tools=tools,
         state=None if state is None else StateSettings(initial=state),
     )
-    server = AgentServer(agent, store or MemorySessionStore(), run_settings=RunSettings(**runs))
+    server = AgentServer(agent, store or MemorySessionStore(), run_settings=RunSettings(**runs), access=access)
     listener = bind("127.0.0.1", one_port() if port is None else port)
     http = PromptServer(server)
     serving = asyncio.create_task(http.serve(sockets=[listener]))

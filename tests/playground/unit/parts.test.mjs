@@ -5,6 +5,7 @@ import test from "node:test";
 import { followRun, Problem } from "../../../src/holodeck/server/playground/client.js";
 import { curlFor } from "../../../src/holodeck/server/playground/curl.js";
 import { EventLog, matches } from "../../../src/holodeck/server/playground/event-log.js";
+import { Identity } from "../../../src/holodeck/server/playground/identity.js";
 import { troubleOf } from "../../../src/holodeck/server/playground/health.js";
 import { PageTools } from "../../../src/holodeck/server/playground/page-tools.js";
 import { apply, differences, PatchError } from "../../../src/holodeck/server/playground/patch.js";
@@ -86,6 +87,28 @@ test("passing problems are waited out, with the server's own time; others are to
   assert.deepEqual(waits, [300, 2000]);
   const refused = flaky(EVENTS, 50, { refusals: [new Problem(422, { type: "x/invalid-request", detail: "no" })] });
   await assert.rejects(followRun({ server: refused, runId: "r", input: {}, signal: new AbortController().signal, hear: () => {}, lost: () => {}, pause }), { code: "invalid-request", message: "no" });
+});
+
+test("curl commands take the credential from the shell", () => {
+  const command = curlFor("http://127.0.0.1:1", { method: "GET", path: "/runs/r" }, true);
+  assert.equal(command, `curl -N 'http://127.0.0.1:1/runs/r' -H "Authorization: Bearer $HOLODECK_KEY"`);
+});
+
+test("a credential is in a header, and in storage only if that was asked for", () => {
+  const kept = new Map();
+  const storage = { getItem: (name) => kept.get(name) ?? null, setItem: (name, value) => kept.set(name, value), removeItem: (name) => kept.delete(name) };
+  const someone = new Identity(storage);
+  assert.deepEqual(someone.headers, {});
+  someone.use("secret", false);
+  assert.deepEqual(someone.headers, { Authorization: "Bearer secret" });
+  assert.equal(kept.size, 0);
+  assert.ok(!JSON.stringify(someone).includes("secret"));
+  someone.use("secret", true);
+  assert.ok(new Identity(storage).isSignedIn);
+  someone.principal = { scopes: ["chat"] };
+  assert.ok(someone.may("chat") && !someone.may("approve"));
+  someone.forget();
+  assert.ok(!new Identity(storage).isSignedIn && someone.may("approve"));
 });
 
 test("curl commands survive a shell", () => {

@@ -4,6 +4,7 @@ import { Server } from "./client.js";
 import { h, icon } from "./dom.js";
 import { EventLog } from "./event-log.js";
 import { Health, isWell, troubleOf } from "./health.js";
+import { identity } from "./identity.js";
 import { newId } from "./ids.js";
 import { PageTools } from "./page-tools.js";
 import { Room } from "./room.js";
@@ -11,6 +12,7 @@ import { Sessions } from "./sessions.js";
 import { Composer } from "./view-composer.js";
 import { Inspector } from "./view-inspector.js";
 import { SessionList } from "./view-sessions.js";
+import { SignIn } from "./view-sign-in.js";
 import { emptyState, Transcript } from "./view-transcript.js";
 
 const THEMES = ["auto", "light", "dark"];
@@ -34,7 +36,7 @@ class Playground {
   capabilities = null;
 
   constructor() {
-    this.server = new Server();
+    this.server = new Server(identity, () => this.#signIn());
     this.sessions = new Sessions(localStorage);
     this.log = new EventLog();
     this.tools = new PageTools(paint);
@@ -54,9 +56,63 @@ class Playground {
     addEventListener("hashchange", () => this.#open());
     addEventListener("storage", () => this.list.show(this.room.id));
     addEventListener("focus", () => this.#refresh());
+    await this.#identify();
     await this.#open();
     await this.health.look();
     this.composer.focus();
+  }
+
+  // who uses the page
+
+  /** Asks the server who we are. Without a credential that is accepted, the page waits for one. */
+  async #identify() {
+    try {
+      identity.principal = await this.server.me();
+    } catch (error) {
+      if (error.status !== 401) return; // no answer, or not yet: health says so, and each request asks anew
+      identity.forget();
+      await new Promise((resolve) => {
+        this.signedIn = resolve;
+        this.#signIn();
+      });
+    }
+    this.#showIdentity();
+  }
+
+  #signIn() {
+    this.signIn ??= new SignIn((credential, isKept) => this.#tryCredential(credential, isKept));
+    if (!this.signIn.node.open) this.signIn.show(identity.isSignedIn ? "Your key or token is not valid any more." : "");
+  }
+
+  /** What is wrong with a credential, or null. */
+  async #tryCredential(credential, isKept) {
+    identity.use(credential, isKept);
+    try {
+      identity.principal = await this.server.me();
+    } catch (error) {
+      identity.forget();
+      return error.message;
+    }
+    this.#showIdentity();
+    this.signedIn?.();
+    if (this.room) await this.#load(this.room);
+    await this.health.look();
+    return null;
+  }
+
+  #showIdentity() {
+    const { principal } = identity;
+    const who = byId("identity");
+    who.hidden = !identity.isSignedIn || principal === null;
+    if (principal) who.replaceChildren(h("span", { title: principal.scopes.join(", ") }, `${principal.user} · ${principal.tenant}`), h("button", { type: "button", class: "text-button", onclick: () => this.#signOut() }, "Sign out"));
+    this.composer.allow({ send: identity.may("chat"), stop: identity.may("runs:stop") });
+    if (this.room) this.list.show(this.room.id);
+  }
+
+  /** Nothing of the user stays on the screen. */
+  #signOut() {
+    identity.forget();
+    location.reload();
   }
 
   // the room on the screen
@@ -232,22 +288,26 @@ class Playground {
     this.isWell = isWell(health);
     const dot = byId("health");
     dot.className = `health ${this.isWell ? "well" : "unwell"}`;
-    dot.textContent = health === null ? "offline" : this.isWell ? health.model : health.state;
-    if (health) {
-      byId("agent-name").textContent = health.agent_name;
-      document.title = `${health.agent_name} · HoloDeck`;
-    }
+    dot.textContent = health === null ? "offline" : this.isWell ? health.model ?? "ready" : health.state ?? "not ready";
+    if (health?.agent_name) this.#name(health.agent_name);
     this.#banner();
     if (this.isWell && !wasWell) await this.#arrive();
   }
 
   /** The server is there, for the first time or again. */
   async #arrive() {
+    if (!identity.may("chat")) return;
     this.capabilities = await this.server.capabilities().catch(() => this.capabilities);
+    if (this.capabilities?.identity?.name) this.#name(this.capabilities.identity.name);
     const { conversation } = this.room;
     if (this.room.isUnread) await this.#load(this.room);
     else await this.#refresh();
     if (conversation.items.length === 0) this.transcript.show(conversation, () => this.#empty());
+  }
+
+  #name(agent) {
+    byId("agent-name").textContent = agent;
+    document.title = `${agent} · HoloDeck`;
   }
 
   #empty() {

@@ -24,38 +24,56 @@ export class Problem extends Error {
 }
 
 export class Server {
+  /** `refused` is called when the server wants to know who asks. */
+  constructor(identity, refused = () => {}) {
+    Object.assign(this, { identity, refused });
+  }
+
+  /** The one place where the page asks, so that the credential is in one header and nowhere else. */
+  async #ask(path, { headers = {}, ...options } = {}) {
+    const answer = await fetch(path, { ...options, headers: { ...headers, ...this.identity.headers } });
+    if (answer.status === 401) this.refused();
+    return answer;
+  }
+
+  /** Who the credential stands for. */
+  async me() {
+    return (await checked(await fetch("/me", { headers: this.identity.headers }))).json();
+  }
+
   async post(input, signal) {
-    return checked(await fetch("/awp", { method: "POST", headers: { ...JSON_TYPE, ...STREAM }, body: JSON.stringify(input), signal }));
+    return checked(await this.#ask("/awp", { method: "POST", headers: { ...JSON_TYPE, ...STREAM }, body: JSON.stringify(input), signal }));
   }
 
   async events(runId, last, signal) {
     const headers = last < 0 ? STREAM : { ...STREAM, "Last-Event-ID": `${runId}:${last}` };
-    return checked(await fetch(`/runs/${encodeURIComponent(runId)}/events`, { headers, signal }));
+    return checked(await this.#ask(`/runs/${encodeURIComponent(runId)}/events`, { headers, signal }));
   }
 
   async stop(runId) {
-    return checked(await fetch(`/runs/${encodeURIComponent(runId)}/stop`, { method: "POST", headers: JSON_TYPE }));
+    return checked(await this.#ask(`/runs/${encodeURIComponent(runId)}/stop`, { method: "POST", headers: JSON_TYPE }));
   }
 
   /** The session as the server has it, or null if it has none. */
   async session(id) {
-    const answer = await fetch(`/sessions/${encodeURIComponent(id)}`);
+    const answer = await this.#ask(`/sessions/${encodeURIComponent(id)}`);
     return answer.status === 404 ? null : (await checked(answer)).json();
   }
 
   /** Forgets the session, or what was said in it from a message on. */
   async forget(id, from = null) {
     const query = from === null ? "" : `?from=${encodeURIComponent(from)}`;
-    return checked(await fetch(`/sessions/${encodeURIComponent(id)}${query}`, { method: "DELETE" }));
+    return checked(await this.#ask(`/sessions/${encodeURIComponent(id)}${query}`, { method: "DELETE" }));
   }
 
-  /** Health has a body also when it is bad. */
+  /** Health has a body also when it is bad; who may not see all of it gets the status. */
   async health() {
-    return (await fetch("/health/agent")).json();
+    const answer = await fetch("/health/agent", { headers: this.identity.headers });
+    return (answer.status === 401 || answer.status === 403 ? await fetch("/health") : answer).json();
   }
 
   async capabilities() {
-    return (await checked(await fetch("/awp/capabilities"))).json();
+    return (await checked(await this.#ask("/awp/capabilities"))).json();
   }
 }
 

@@ -1,6 +1,7 @@
 // A tool call as a card: name, arguments as they stream, result, how long it took, and the person's say when it is needed.
 
 import { h, icon } from "./dom.js";
+import { identity } from "./identity.js";
 
 const STATUS = {
   writing: "writing arguments", running: "running", done: "done", failed: "failed", stopped: "not carried out",
@@ -50,10 +51,11 @@ export class CallView {
   }
 
   #choices(question) {
-    const allow = h("button", { type: "button", class: "primary", onclick: () => this.#decide({ id: question.id, approved: true }) }, "Approve");
-    const edit = h("button", { type: "button", onclick: () => this.#edit(question) }, "Edit");
-    const refuse = h("button", { type: "button", class: "danger", onclick: () => this.#decide({ id: question.id, approved: false }) }, "Reject");
-    return [h("p", {}, `May the agent call ${question.tool ?? "this tool"}?`), h("div", { class: "row" }, allow, edit, refuse)];
+    const disabled = !identity.may("approve");
+    const allow = h("button", { type: "button", class: "primary", disabled, onclick: () => this.#decide({ id: question.id, approved: true }) }, "Approve");
+    const edit = h("button", { type: "button", disabled, onclick: () => this.#edit(question) }, "Edit");
+    const refuse = h("button", { type: "button", class: "danger", disabled, onclick: () => this.#decide({ id: question.id, approved: false }) }, "Reject");
+    return [h("p", {}, disabled ? "This call waits for a person who may approve it." : `May the agent call ${question.tool ?? "this tool"}?`), h("div", { class: "row" }, allow, edit, refuse)];
   }
 
   #edit(question) {

@@ -6,6 +6,7 @@ import { MAX_FILES, readUpload, sizeText } from "./uploads.js";
 export class Composer {
   #files = [];
   #isBusy = false;
+  allowed = { send: true, stop: true };
 
   constructor(form, { send, stop }, dropZone) {
     this.actions = { send, stop };
@@ -26,6 +27,15 @@ export class Composer {
     this.button.setAttribute("aria-label", isBusy ? "Stop" : "Send");
     this.button.title = isBusy ? "Stop (Esc)" : "Send (Enter)";
     this.button.classList.toggle("stop", isBusy);
+    this.button.disabled = !(isBusy ? this.allowed.stop : this.allowed.send);
+  }
+
+  /** Whether the user may send messages, and stop runs. */
+  allow({ send, stop }) {
+    this.field.disabled = !send;
+    this.field.placeholder = send ? "Message the agent" : "This credential may not start runs";
+    this.button.disabled = this.#isBusy ? !stop : !send;
+    this.allowed = { send, stop };
   }
 
   focus() {

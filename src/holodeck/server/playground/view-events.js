@@ -3,6 +3,7 @@
 import { curlFor } from "./curl.js";
 import { copyButton, h } from "./dom.js";
 import { matches } from "./event-log.js";
+import { identity } from "./identity.js";
 import { sizeText } from "./uploads.js";
 
 const OFTEN = 150; // milliseconds: nobody reads faster
@@ -99,7 +100,7 @@ export class EventsView {
     this.detail.hidden = false;
     this.detail.replaceChildren(
       h("div", { class: "event-bar" }, h("strong", {}, entry.type), h("span", { class: "quiet" }, entry.number === null ? "no id" : `id ${entry.number}`),
-        h("span", { class: "spacer" }), labelled("JSON", copyButton("Copy event as JSON", () => entry.data)), labelled("curl", copyButton("Copy request as curl", () => curlFor(location.origin, request)))),
+        h("span", { class: "spacer" }), labelled("JSON", copyButton("Copy event as JSON", () => entry.data)), labelled("curl", copyButton("Copy request as curl", () => curlFor(location.origin, request, identity.isSignedIn)))),
       h("pre", { tabindex: "0", "aria-label": "Raw JSON" }, pretty),
     );
   }

@@ -1,6 +1,7 @@
 // The list of sessions at the side: open, new, rename, delete, export.
 
 import { h, icon, iconButton } from "./dom.js";
+import { identity } from "./identity.js";
 
 export class SessionList {
   constructor(nav, sessions, act) {
@@ -30,8 +31,8 @@ export class SessionList {
     if (isCurrent) {
       row.append(h("span", { class: "session-actions" },
         iconButton("edit", "Rename session", () => this.#rename(entry, open)),
-        iconButton("export", "Export session as JSON", () => this.act.export(entry.id)),
-        iconButton("trash", "Delete session", () => this.#confirm(entry, row))));
+        iconButton("export", "Export session as JSON", () => this.act.export(entry.id), { disabled: !identity.may("sessions:read") }),
+        iconButton("trash", "Delete session", () => this.#confirm(entry, row), { disabled: !identity.may("sessions:delete") })));
     }
     return row;
   }
