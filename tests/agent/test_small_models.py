@@ -115,7 +115,7 @@ async def test_a_message_that_the_filter_refuses_is_not_shown_again():
 
 
 def rejected() -> ModelRejected:
-    error = ModelRejected("The model endpoint refused the request (400). It said: Invalid image.")
+    error = ModelRejected("The model endpoint refused the request (400). Its message: Invalid image.")
     error.of_request = True
     return error
 

@@ -55,9 +55,9 @@ class Spending:
 
 
 def estimate(prompt: Prompt, reply: ModelReply) -> int:
-    """Tokens of one model call, where the endpoint does not say them."""
-    said = (reply.text, reply.reasoning, *(call.name + call.arguments for call in reply.tool_calls))
-    return estimate_prompt(prompt) + sum(map(tokens_of_text, said))
+    """Estimates the tokens of one model call, for endpoints that report no usage."""
+    written = (reply.text, reply.reasoning, *(call.name + call.arguments for call in reply.tool_calls))
+    return estimate_prompt(prompt) + sum(map(tokens_of_text, written))
 
 
 def estimate_prompt(prompt: Prompt) -> int:

@@ -1,8 +1,8 @@
-"""Keeps a long conversation within what the model is shown: its oldest turns become a summary that the model writes.
+"""Replaces the oldest turns of a long conversation with a summary that the model writes.
 
-Only with `sessions.history.strategy: summarize`. Whole turns are folded, so no call loses its result, and twice as many as
-have to be, so that a conversation at its limit does not cost a summary with each turn. The history itself stays as it
-was. A summary that cannot be had ends no run: the turns are left out without one, as with `trim`, and somebody is told.
+Active with `sessions.history.strategy: summarize`. It folds whole turns, so no call loses its result, and twice as many as
+necessary, so that a conversation at its limit does not pay for a summary in every turn. The stored history does not
+change. If the model cannot write a summary, the run continues: it drops the turns, as `trim` does, and emits a warning.
 """
 
 from collections.abc import Sequence
@@ -42,8 +42,8 @@ class Compaction:
         why_not = await self._fold(rest[: len(rest) - len(kept)], summary)
         if why_not is not None:
             self._given_up = True
-            told = f"The model is not shown {left_out} older messages, and no summary of them: {why_not}"
-            self._emitter.warning(NOT_SUMMARIZED, told)
+            message = f"The model is not shown {left_out} older messages, and no summary of them: {why_not}"
+            self._emitter.warning(NOT_SUMMARIZED, message)
 
     async def _fold(self, old: Sequence[Message], before: Summary | None) -> str | None:
         """None if there is a summary of them now, else why not."""
@@ -61,8 +61,8 @@ class Compaction:
                 content=content, until=old[-1].id, messages=self._place_after(old[-1]), tokens_used=reply.usage
             )
             await self._conversation.commit([], KEEP, summary=summary)
-        told = HistoryCompacted(len(old), bool(content), reply.usage, estimate(prompt, reply))
-        self._emitter.history_compacted(told)
+        event = HistoryCompacted(len(old), bool(content), reply.usage, estimate(prompt, reply))
+        self._emitter.history_compacted(event)
         return None if content else "The model wrote nothing that can be used."
 
     def _place_after(self, last: Message) -> int:
@@ -84,7 +84,7 @@ class Compaction:
 
 
 class _DiscardedReply:
-    """Listens to a summary being written, of which nobody else hears a word; warnings are passed on."""
+    """Discards the deltas of a summary; passes warnings and raw events on."""
 
     def __init__(self, emitter: RunEmitter) -> None:
         self.silent = True

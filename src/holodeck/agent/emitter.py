@@ -1,7 +1,7 @@
-"""Tells the story of one run and keeps its grammar: every part that is opened is closed, one ending comes last.
+"""Emits the events of one run and keeps its grammar: it closes every part that it opened, and emits one ending, last.
 
-It listens to the model, so that a token becomes an event with one call and no task switch. It decides nothing: when to
-stop, what to store and which tool to call is the loop's business.
+It is the model's listener, so a token becomes an event with one call and no task switch. It decides nothing: the loop
+decides when to stop, what to store and which tool to call.
 """
 
 from collections.abc import Iterable
@@ -17,18 +17,18 @@ from holodeck.errors import HoloDeckError, ModelError
 
 
 class RunEmitter:
-    """The listener of the model during a step, and the only one who emits."""
+    """The model's listener during a step; all events of the run pass through it."""
 
     def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:
         self.emit = emit
         self.started = False
-        self.message_id = ""  # of the step that is being told
-        self.silent = True  # the model has said nothing yet in this step
+        self.message_id = ""  # of the current step
+        self.silent = True  # the model has sent nothing yet in this step
         self._run_id = run_id
         self._session_id = session_id
         self._step: int | None = None
         self._text_open = False
-        self._said: list[str] = []
+        self._deltas: list[str] = []
         self._reasoning_id: str | None = None
         self._open_calls: dict[str, list[str]] = {}  # call id → pieces of its arguments
         self._names: dict[str, str] = {}
@@ -56,29 +56,29 @@ class RunEmitter:
         self.silent = True
         self.message_id = new_message_id()
         self._renamed.clear()
-        self._said.clear()
+        self._deltas.clear()
         self.emit(e.StepStarted(number, prompt_length))
 
     def step_finished(self, usage: TokenUsage | None) -> None:
         self._close_parts()
         if self._step is not None:
-            self.emit(e.StepFinished(self._step, usage, sum(map(len, self._said))))
+            self.emit(e.StepFinished(self._step, usage, sum(map(len, self._deltas))))
             self._step = None
 
     def reply_ended(self) -> None:
-        """The model has said all it will say in this step."""
+        """Closes the open parts: the model has finished its reply in this step."""
         self._close_parts()
 
-    def said(self) -> str:
-        """The text of this step so far: all that is left of it when the model fails."""
-        return "".join(self._said)
+    def text_so_far(self) -> str:
+        """The text of this step so far. The loop keeps it when the model fails."""
+        return "".join(self._deltas)
 
     # the model's listener
 
     def text(self, delta: str) -> None:
         if not self._text_open:
             self._open_text()
-        self._said.append(delta)
+        self._deltas.append(delta)
         self.emit(e.TextAdded(self.message_id, delta))
 
     def reasoning(self, delta: str) -> None:
@@ -120,7 +120,7 @@ class RunEmitter:
     # tools
 
     def own(self, call: ToolCall) -> ToolCall:
-        """The call under the id that the story knows it by."""
+        """The call under the id that its events have."""
         own_id = self._renamed.get(call.id, call.id)
         return call if own_id == call.id else msgspec.structs.replace(call, id=own_id)
 
@@ -134,7 +134,7 @@ class RunEmitter:
     # keeping the grammar
 
     def _unused(self, call_id: str) -> str:
-        """Some gateways number their calls from zero in every reply; an id of the story is used once."""
+        """An id that no event of the run has yet: some gateways number their calls from zero in every reply."""
         own_id = call_id if call_id not in self._used_call_ids else new_call_id()
         self._used_call_ids.add(own_id)
         if own_id != call_id:

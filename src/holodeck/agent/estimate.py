@@ -1,7 +1,7 @@
-"""Rough counts of tokens, for limits where nobody has exact ones.
+"""Rough token counts, for limits where no exact count is available.
 
-Four characters a token is what English text comes to with the tokenizers in use; code and other scripts come to more.
-A limit that is set a quarter below the model's window is safe. Never shown as usage: usage is what the endpoint said.
+Current tokenizers average four characters per token in English text; code and other scripts need more tokens. A limit a
+quarter below the model's window is safe. Usage never contains these estimates: it is what the endpoint reported.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
-"""Long tool results: the model sees the beginning, the whole is kept for the run, and `read_result` shows the rest.
+"""Long tool results: the model sees the beginning, and reads the rest with the tool `read_result`.
 
-Kept in memory and only for the run. The oldest goes when there is no room: a result that is gone is said to be gone.
+Results live in memory, for one run. When there is no room, the oldest is evicted; `read_result` then answers that it is gone.
 """
 
 from collections.abc import Sequence

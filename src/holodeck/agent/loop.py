@@ -1,7 +1,7 @@
-"""The loop: ask the model, act on what it asks for, until it has answered.
+"""The agent loop: call the model, run the tools that it asks for, repeat until it answers.
 
-`run` is one coroutine that returns its answer and emits its story. Every limit is checked here, every ending is told
-here. It does not know who listens, over which wire the request came, or how messages are kept.
+`run` is one coroutine that returns the response and emits events. It checks every limit and emits every ending. It does
+not know who reads the events, which wire the request came over, or how messages are stored.
 """
 
 import asyncio
@@ -72,7 +72,7 @@ REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be
 
 
 async def run(agent: Agent, context: AgentContext, emit: Emit) -> AgentResponse:
-    """Runs the agent once. Raises nothing but CancelledError, and that only after the story has its ending."""
+    """Runs the agent once. Raises only CancelledError, and only after it emitted an ending."""
     one = _Run(agent, context, emit)
     try:
         return await one.go_in_time()
@@ -135,7 +135,7 @@ class _Run:
             begin_calls=conversation.begin_calls,
         )
 
-    # the run, read aloud
+    # main flow
 
     async def go_in_time(self) -> AgentResponse:
         seconds = self.agent.loop.run_timeout
@@ -144,11 +144,11 @@ class _Run:
                 return await self.go()
         except TimeoutError:
             if not limit.expired():
-                raise  # somebody else's, and a defect
+                raise  # not our timeout: a bug
             raise RunTimeout(f"The run took longer than {seconds:g} s (loop.run_timeout).", "run_timeout") from None
 
     async def go(self) -> AgentResponse:
-        """The user's message is stored before the run shows that it began, unless a step that waited comes first."""
+        """Stores the user's message before it emits RunStarted, unless a pending step comes first."""
         steps_before = self.context.steps_before
         if steps_before is not None:
             self.emitter.started = True
@@ -192,7 +192,7 @@ class _Run:
         return None
 
     async def _ask(self, prompt: Prompt) -> tuple[Batch, ModelReply]:
-        """The model's reply as a batch of calls. What it said before it failed is kept, marked as cut."""
+        """The model's reply as a batch of calls. If the model fails, keeps the text so far, marked as cut."""
         try:
             prompt, reply = await self._reply()
         except (asyncio.CancelledError, HoloDeckError) as error:
@@ -307,7 +307,7 @@ class _Run:
             self.tools.answer(batch, call, ToolResult.failure(text))
         await self.tools.run_approved(batch, decision.approved)  # uses the approvals up before it makes a call
 
-    # what the model is shown, and who hears it
+    # the model's prompt and listener
 
     def _prompt(self) -> Prompt:
         offered = self.tools.offered()
@@ -339,12 +339,12 @@ class _Run:
 
     async def _keep_partial(self, cut: str, *, is_refused: bool = False) -> None:
         """Keeps what the model wrote. An empty reply marks a message that the provider refused: see `shown`."""
-        said = self.emitter.said()
+        text = self.emitter.text_so_far()
         self.emitter.reply_ended()
-        if is_refused and not said.strip():
+        if is_refused and not text.strip():
             await self._commit([AssistantMessage(id=self.emitter.message_id, cut=cut)])
-        elif said.strip():
-            await self._commit([AssistantMessage(id=self.emitter.message_id, content=said, cut=cut)])
+        elif text.strip():
+            await self._commit([AssistantMessage(id=self.emitter.message_id, content=text, cut=cut)])
 
     async def _commit(
         self, messages: Sequence[Message], pending: PendingStep | Keep | None = None, ending: Ending | None = None
@@ -374,7 +374,7 @@ class _Run:
     def _emit_state(self) -> None:
         if self.state is None:
             return
-        self.state.tell()
+        self.state.emit_snapshot()
         if self.agent.state is not None and self.agent.state.predictions:
             self.emit(announcement(self.agent.state.predictions))
 

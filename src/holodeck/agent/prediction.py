@@ -18,7 +18,7 @@ GROWTH = 20  # the text is looked at when it grew by a twentieth, so that the co
 
 
 def announcement(predictions: Sequence[Prediction]) -> CustomSent:
-    """Tells a user interface which argument will show up where, under the name that AG-UI clients know."""
+    """The event that maps tool arguments to state keys, under the name that AG-UI clients expect."""
     return CustomSent(
         "PredictState",
         [{"state_key": p.state_key, "tool": p.tool, "tool_argument": p.argument} for p in predictions],
@@ -63,7 +63,7 @@ class _Watched:
 
 @dataclass
 class Predictor:
-    """A listener that passes everything on, and tells the state what it sees coming."""
+    """A listener that forwards every call to the emitter and patches the state with arguments as they arrive."""
 
     emitter: RunEmitter
     predictions: Sequence[Prediction]
@@ -87,14 +87,14 @@ class Predictor:
             watched.length += len(delta)
             if watched.length - watched.looked_at > watched.looked_at // GROWTH:
                 watched.looked_at = watched.length
-                self._tell(watched, "".join(watched.pieces))
+                self._patch(watched, "".join(watched.pieces))
 
     def call_ended(self, call: ToolCall) -> None:
         for watched in self.watched.pop(call.id, ()):
-            self._tell(watched, call.arguments)
+            self._patch(watched, call.arguments)
         self.emitter.call_ended(call)
 
-    def _tell(self, watched: _Watched, text: str) -> None:
+    def _patch(self, watched: _Watched, text: str) -> None:
         value = argument_so_far(text, watched.prediction.argument)
         if value is None:
             return

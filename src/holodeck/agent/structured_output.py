@@ -92,9 +92,9 @@ class OutputType:
 
 def repair_request(answer: AssistantMessage, problem: str) -> list[Message]:
     """What the model is shown after an answer that is not valid. It is no part of the conversation."""
-    said = [answer] if answer.content else []
+    reply = [answer] if answer.content else []
     words = f"Your answer does not have the required form: {problem}. Write the whole answer again, as JSON only."
-    return [*said, UserMessage(content=words)]
+    return [*reply, UserMessage(content=words)]
 
 
 def _parsed(text: str) -> Any:

@@ -45,11 +45,11 @@ def recalled(summary: Summary | None) -> list[Message]:
 def request_for(messages: Sequence[Message], before: Summary | None, room: int = LARGEST_REQUEST) -> Prompt:
     """Asks for a summary of these messages and of the summary before them, in about `room` characters at most."""
     earlier = [] if before is None else [{"role": "summary", "text": before.content}]
-    told = next((lines for lines in (_lines(messages, each) for each in _LENGTHS) if _size(lines) <= room), None)
-    if told is None:
-        told, left_out = _newest(_lines(messages, _LENGTHS[-1]), room)
+    shown = next((lines for lines in (_lines(messages, each) for each in _LENGTHS) if _size(lines) <= room), None)
+    if shown is None:
+        shown, left_out = _newest(_lines(messages, _LENGTHS[-1]), room)
         earlier.append({"role": "note", "text": f"{left_out} messages that followed are left out: there was no room."})
-    content = "\n".join(msgspec.json.encode(line).decode() for line in [*earlier, *told])
+    content = "\n".join(msgspec.json.encode(line).decode() for line in [*earlier, *shown])
     return Prompt(system=INSTRUCTIONS, messages=(UserMessage(content=content),), sums_up=True)
 
 

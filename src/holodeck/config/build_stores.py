@@ -47,7 +47,7 @@ def sessions_path(config: LoadedConfig) -> Path:
 
 
 def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:
-    """The stores in the agent's file; `exclusive` for a server, of which there is one for each file."""
+    """The stores of the agent's file. `exclusive` is for servers: only one may open a file."""
     from holodeck.stores.sqlite_file import SqliteFile
     from holodeck.stores.sqlite_runs import SqliteRunStore
     from holodeck.stores.sqlite_sessions import TTL_SECONDS, SqliteSessionStore

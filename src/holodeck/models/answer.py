@@ -76,13 +76,13 @@ class Answer:
 
     @property
     def started(self) -> bool:
-        """Whether the listener heard a piece of the answer."""
+        """Whether the listener has received a piece of the answer."""
         return bool(self._text or self._reasoning or self._calls.started)
 
     @property
     def progress(self) -> int:
-        """Grows with every delta that carries content; comments and roles are none."""
-        return len(self._text.said) + len(self._reasoning.said) + self._call_deltas
+        """Grows with every delta that carries content; comments and roles do not count."""
+        return len(self._text.deltas) + len(self._reasoning.deltas) + self._call_deltas
 
     def take(self, name: bytes, data: bytes) -> None:
         """One event. Raises Malformed or InBandError."""
@@ -204,8 +204,8 @@ class Answer:
         if choice.usage is not None:
             self._usage = usage_of(choice.usage) or self._usage
 
-    def _finish(self, said: Any) -> None:
-        reason = clean(str(said)).lower()
+    def _finish(self, value: Any) -> None:
+        reason = clean(str(value)).lower()
         if reason not in NOT_FINISHED:
             self.finish_reason = FINISH_REASONS.get(reason, reason)
 

@@ -33,16 +33,16 @@ _KINDS = (None, "", "function")
 
 
 class _Call:
-    """A call that is being put together. `id` is settled when the listener first hears of the call."""
+    """A call under assembly. `id` is fixed when the call is announced to the listener."""
 
     __slots__ = ("arguments", "extra", "given_id", "id", "index", "name", "saw_arguments", "started")
 
-    def __init__(self, index: int | None, given_id: str | None, tell: Callable[["_Call", str], None]) -> None:
+    def __init__(self, index: int | None, given_id: str | None, on_delta: Callable[["_Call", str], None]) -> None:
         self.index = index
         self.given_id = given_id
         self.id = ""
         self.name = ""
-        self.arguments = Pieces(partial(tell, self))
+        self.arguments = Pieces(partial(on_delta, self))
         self.extra: dict[str, Any] = {}
         self.saw_arguments = False
         self.started = False
@@ -54,12 +54,12 @@ class _Call:
 
     def has_whole_arguments(self) -> bool:
         # The end first: with an endpoint that repeats the name, this is asked for every delta.
-        end = next((piece for piece in reversed(self.arguments.said) if not piece.isspace()), "")
+        end = next((piece for piece in reversed(self.arguments.deltas) if not piece.isspace()), "")
         return end.rstrip().endswith("}") and is_object(str(self.arguments))
 
 
 class CallAssembly:
-    """Takes tool-call deltas, tells the listener, and gives the calls at the end of the reply."""
+    """Assembles calls from deltas: notifies the listener as they grow, returns them at the end of the reply."""
 
     def __init__(self, listener: Listener, taken_ids: Callable[[], set[str]] = set) -> None:
         self._listener = listener
@@ -144,7 +144,7 @@ class CallAssembly:
         return self._calls[-1] if self._calls else None
 
     def _new(self, index: int | None, given_id: str | None) -> _Call:
-        call = _Call(index, given_id, self._say_arguments)
+        call = _Call(index, given_id, self._emit_arguments)
         self._calls.append(call)
         if index is not None:
             self._by_index[index] = call
@@ -152,11 +152,11 @@ class CallAssembly:
             self._by_id[given_id] = call
         return call
 
-    def _say_arguments(self, call: _Call, said: str) -> None:
-        # The name may come in pieces, so the call is announced when its arguments begin; a call whose name
-        # comes late hears them all at once.
+    def _emit_arguments(self, call: _Call, delta: str) -> None:
+        # The name may come in pieces, so the call is announced when its arguments begin. If the name comes
+        # late, `_start` passes on all arguments at once.
         if call.started:
-            self._listener.call_arguments(call.id, said)
+            self._listener.call_arguments(call.id, delta)
         elif call.name:
             self._start(call)
 

@@ -88,7 +88,7 @@ def system_of(chats: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _is_empty(message: Message) -> bool:
-    """Whether an assistant said nothing at all; several providers refuse a history that has such a message."""
+    """Whether an assistant message is empty; several providers reject a history that contains one."""
     return isinstance(message, AssistantMessage) and not message.content and not message.tool_calls
 
 

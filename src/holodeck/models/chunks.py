@@ -68,7 +68,7 @@ class Malformed(Exception):
 
 
 class InBandError(Exception):
-    """The endpoint said, in the middle of a successful response, that it failed."""
+    """The endpoint reported an error inside a successful response."""
 
     def __init__(self, value: Any) -> None:
         super().__init__("error in the stream")
@@ -151,7 +151,7 @@ def error_in(value: Any) -> Any:
 
 
 def present(value: Any) -> bool:
-    """Whether an endpoint said anything: null and empty values mean absence."""
+    """Whether a member has a value: null and empty values mean absence."""
     return value is not None and value not in ("", {}, [])
 
 
@@ -203,7 +203,7 @@ def _is_same_entry(last: dict[str, Any], new: dict[str, Any]) -> bool:
 
 
 def usage_of(value: Any) -> TokenUsage | None:
-    """What the endpoint said it cost; None when it said nothing that makes sense."""
+    """The usage that the endpoint reported; None if it is missing or makes no sense."""
     if not isinstance(value, dict):
         return None
     prompt = _count(value, "prompt_tokens", "input_tokens")

@@ -205,8 +205,8 @@ class Diagnosis:
         return f"{self._where} wants an API key. Set {self._key_variable} or model.api_key.{quote}"
 
     def _quote(self, body: str) -> str:
-        said = one_line(self.redact(_message_in(body)), _LONGEST_QUOTE)
-        return f" It said: {said}" if said else ""
+        quoted = one_line(self.redact(_message_in(body)), _LONGEST_QUOTE)
+        return f" Its message: {quoted}" if quoted else ""
 
 
 def _message_in(body: str) -> str:

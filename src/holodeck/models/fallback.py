@@ -1,4 +1,4 @@
-"""Several models in order: the next one answers when one fails before it has said anything."""
+"""Several models in order: when one fails before its first delta, the next one answers."""
 
 from collections.abc import Sequence
 

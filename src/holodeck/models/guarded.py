@@ -1,8 +1,8 @@
-"""A model behind a circuit breaker: while the breaker is open, nobody waits for an endpoint that does not answer.
+"""A model behind a circuit breaker: while the breaker is open, calls fail at once instead of waiting for the endpoint.
 
-One call of the loop counts once, after the client's own retries. What counts as a failure is the endpoint's: no
-connection, a broken answer, overload, silence. A refusal (a bad key, a question that is too long or not allowed, a page
-that is no API) proves that somebody is there, and its message helps more than "not available" would.
+One call of the loop counts once, after the client's own retries. Failures of the endpoint count: no connection, a broken
+response, overload, silence. A refusal (bad key, prompt too long or not allowed, a page that is not an API) does not: the
+endpoint is up, and its message helps the user more than "not available".
 """
 
 import asyncio
@@ -24,7 +24,7 @@ COUNTED = (ModelUnreachable, ModelInterrupted, ModelTruncated, ModelTimeout, Mod
 
 
 class GuardedModel:
-    """Raises ModelUnavailable at once while the breaker is open, before anything is said: a fallback can take over."""
+    """Raises ModelUnavailable at once while the breaker is open, before the first delta, so that a fallback can take over."""
 
     def __init__(self, model: Model, breaker: CircuitBreaker) -> None:
         self._model = model
@@ -51,7 +51,7 @@ class GuardedModel:
             raise
         except asyncio.CancelledError:
             if ended_in_silence():
-                admission.failed("It said nothing until the time of the step was over.")
+                admission.failed("It sent nothing before the step's timeout.")
             raise
         else:
             admission.succeeded()
@@ -60,7 +60,7 @@ class GuardedModel:
             admission.withdrawn()  # for what is none of the above: a call that was stopped, a defect of ours
 
     async def check(self) -> None:
-        """Always asks: whoever checks wants to know how it is now."""
+        """Checks the endpoint even while the breaker is open."""
         await self._model.check()
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
 """Text that arrives in pieces, made safe while it arrives.
 
-An emoji may come as two halves of a surrogate pair in two deltas: the first half waits for the second, so that nobody
-ever hears a half. It knows nothing of what the text is for.
+An emoji may come as two halves of a surrogate pair in two deltas: the first half waits for the second, so that
+no listener receives half a character.
 """
 
 from collections.abc import Callable
@@ -12,24 +12,24 @@ _HIGH_FIRST, _HIGH_LAST = "\ud800", "\udbff"
 
 
 class Pieces:
-    """What was said so far, and the half of a character that cannot be said yet. `tell` hears every piece."""
+    """The deltas so far, and half a character that waits for its other half. Calls `on_delta` with each complete delta."""
 
-    __slots__ = ("_half", "_tell", "said")
+    __slots__ = ("_half", "_on_delta", "deltas")
 
-    def __init__(self, tell: Callable[[str], None]) -> None:
-        self.said: list[str] = []
+    def __init__(self, on_delta: Callable[[str], None]) -> None:
+        self.deltas: list[str] = []
         self._half = ""
-        self._tell = tell
+        self._on_delta = on_delta
 
     def add(self, delta: str) -> None:
         if self._half or not delta.isascii() or "\x00" in delta:
             delta = self._mend(delta)
         if delta:
-            self.said.append(delta)
-            self._tell(delta)
+            self.deltas.append(delta)
+            self._on_delta(delta)
 
     def end(self) -> None:
-        """Says what still waited when the stream ended: a half that stays alone is U+FFFD."""
+        """Flushes at the end of the stream: a half that stays alone becomes U+FFFD."""
         rest, self._half = clean(self._half), ""
         self.add(rest)
 
@@ -40,7 +40,7 @@ class Pieces:
         return clean(delta)
 
     def __bool__(self) -> bool:
-        return bool(self.said)
+        return bool(self.deltas)
 
     def __str__(self) -> str:
-        return "".join(self.said)
+        return "".join(self.deltas)

@@ -1,7 +1,7 @@
-"""The port: what the loop asks of a model, and how the model tells its answer while it comes.
+"""The model port: the interface between the loop and a model.
 
-A model knows nothing of runs, tools' code or wires: it turns a Prompt into a ModelReply and says each piece to the
-Listener as soon as it has it, by plain calls that never await.
+A model turns a Prompt into a ModelReply and passes each delta to the Listener as it arrives, by plain calls that never
+await. It knows nothing of runs, tool implementations or wires.
 """
 
 from collections.abc import Sequence
@@ -43,8 +43,8 @@ def _characters(content: Content) -> int:
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     """The whole answer. A reply with tool calls is a tool-call reply, whatever `finish_reason` says.
 
-    `finish_reason` is one of stop, length, tool_calls, content_filter, or what the endpoint said.
-    With `length`, the last call may be cut in the middle: nobody may carry it out.
+    `finish_reason` is one of stop, length, tool_calls, content_filter, or the endpoint's own value.
+    With `length`, the last call may be cut in the middle and must not be run.
     """
 
     text: str = ""
@@ -56,7 +56,7 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Listener(Protocol):
-    """Hears the answer piece by piece. Calls are hot: no awaiting, no failing, no copying."""
+    """Receives the reply delta by delta. The methods are on the hot path: they must not block, raise or copy."""
 
     def reasoning(self, delta: str) -> None: ...
 
@@ -67,7 +67,7 @@ class Listener(Protocol):
     def call_arguments(self, call_id: str, delta: str) -> None: ...
 
     def call_ended(self, call: ToolCall) -> None:
-        """The call is complete. Said for every call that was started and whose arguments are whole."""
+        """The call is complete. Called for every started call whose arguments are complete."""
 
     def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None:
         """The result of an ended call that the provider carried out itself; such a call is not in the reply."""
@@ -75,7 +75,7 @@ class Listener(Protocol):
     def warning(self, code: str, message: str) -> None: ...
 
     def raw(self, event: Any) -> None:
-        """A provider's own event; only models that were built with `debug` say it."""
+        """A provider's own event; only models built with `debug` emit it."""
 
 
 class Model(Protocol):
@@ -86,10 +86,10 @@ class Model(Protocol):
         """For banners, logs and usage: provider and model, never a key."""
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
-        """Answers, or raises a ModelError.
+        """Returns the reply, or raises a ModelError.
 
-        Retries happen inside and only before the first piece was said. On a failure after that, `started` is true
-        and everything said so far stands. Cancellation closes the connection at once.
+        The model retries only before the first delta. On a later failure the error's `started` is true, and the
+        deltas so far stand. Cancellation closes the connection at once.
         """
 
     async def check(self) -> None:

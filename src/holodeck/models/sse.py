@@ -48,7 +48,7 @@ class SseReader:
         return self._read_frames(chunk)
 
     def end(self) -> list[Event]:
-        """What is left when the stream ends without the blank line. Nobody knows whether it is whole."""
+        """Events left when the stream ends without a blank line; the last one may be incomplete."""
         if not (self._partial or self._data or self._name):
             return []
         rest = b"".join(self._partial)

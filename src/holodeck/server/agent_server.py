@@ -218,8 +218,8 @@ class AgentServer:
             session_id=run.session_id,
             user_id=run.owner.user,
             debug=self.settings.debug,
-            said=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
-            thought=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, ReasoningAdded)),
+            reply=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
+            reasoning=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, ReasoningAdded)),
         )
 
 

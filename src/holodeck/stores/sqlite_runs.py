@@ -220,7 +220,7 @@ class _Copy:
 
 
 def _without_history(event: Event) -> Event:
-    """A snapshot is copied without its messages: whoever reads the copy puts in what the session holds then."""
+    """Copies a snapshot without its messages: a reader of the copy fills in the session's messages."""
     return MessagesReplaced(()) if isinstance(event, MessagesReplaced) else event
 
 

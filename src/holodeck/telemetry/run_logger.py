@@ -22,7 +22,7 @@ Text: TypeAlias = Callable[[], str]
 
 
 class RunLogger:
-    """Writes the lines of one run. `said` and `thought` return the whole reply and reasoning; asked only with --debug.
+    """Logs one run. `reply` and `reasoning` return the whole texts; called only with --debug.
 
     The lines carry the conversation's id as the client calls it. Success and tools are noted for the line
     `request_completed` of the request that started the run.
@@ -35,8 +35,8 @@ class RunLogger:
         session_id: str,
         user_id: str,
         debug: bool = False,
-        said: Text = str,
-        thought: Text = str,
+        reply: Text = str,
+        reasoning: Text = str,
     ) -> None:
         request = current()
         self._request = request if request.request_id else RequestContext()  # a run that no request started
@@ -44,7 +44,7 @@ class RunLogger:
         self._who = {"conversation_id": conversation, "user_id": user_id, "run_id": run_id}
         self._log = event_log
         self._debug = debug
-        self._said, self._thought = said, thought
+        self._reply, self._reasoning = reply, reasoning
         self._model: str | None = None
         self._step = 0
         self._called: dict[str, None] = {}
@@ -94,7 +94,7 @@ class RunLogger:
 
     def thought(self, event: e.ReasoningEnded) -> None:
         self.part_ended(event)
-        shown = {"reasoning": self._thought()[-_MAX_SHOWN:]} if self._debug else {}
+        shown = {"reasoning": self._reasoning()[-_MAX_SHOWN:]} if self._debug else {}
         details = {"model": self._model, "step": self._step, **shown}
         self._log.info("agent_reasoning", duration_ms=_since(self._thought_begun), details=details, **self._who)
 
@@ -138,7 +138,7 @@ class RunLogger:
         self._log.error("error_occurred", duration_ms=_since(self._begun), details=details, **self._who)
 
     def finished(self, event: e.RunFinished) -> None:
-        shown = {"reply": self._said()[:_MAX_SHOWN]} if self._debug else {}
+        shown = {"reply": self._reply()[:_MAX_SHOWN]} if self._debug else {}
         details = {
             "outcome": event.outcome.value,
             "iterations": event.iterations,

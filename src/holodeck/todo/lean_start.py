@@ -21,9 +21,9 @@ _PACKAGES = ("mcp", "mcp.server")
 
 @contextmanager
 def lean_imports(*hidden: str) -> Iterator[None]:
-    """What is imported in the block comes without its package's other half; its models wait for their first use.
+    """Imports in the block skip parts of their packages that we do not use, and build pydantic models on first use.
 
-    The hidden packages are not installed, as far as anybody in the block can tell: for those that the SDK can do without.
+    To code in the block, the hidden packages are not installed: the SDK works without them.
     """
     for name in _PACKAGES:
         _put_in_place(name)

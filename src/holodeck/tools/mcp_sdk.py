@@ -42,7 +42,7 @@ def _run(package: ModuleType) -> None:
 
 
 def _defer(name: str) -> None:
-    """Puts a package in place without running it, unless somebody has imported it already."""
+    """Registers a package without executing it, unless it is imported already."""
     if name in sys.modules or (spec := find_spec(name)) is None:
         return
     package = module_from_spec(spec)

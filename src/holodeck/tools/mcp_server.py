@@ -1,10 +1,10 @@
-"""One MCP server kept alive: one task owns its connection, makes it anew when it breaks, and says how things are.
+"""Keeps the connection to one MCP server: one task owns it, reconnects when it breaks, and reports its health.
 
-Task groups have to be entered and left in the same task, so nothing but the owner task touches them. Calls
-run in their callers' tasks, on whatever session is there; a call is never repeated here, except when the server said
-that it had forgotten the session before it looked at the request.
+A task group must be entered and left in the same task, so only the owner task touches them. Calls run in their callers'
+tasks, on the current session. A call is never repeated here, except when the server rejected the request because it had
+lost the session.
 
-It does not know what tools are for: whoever made it gets every listing.
+It does not interpret tools: it passes every listing to its creator.
 """
 
 import asyncio

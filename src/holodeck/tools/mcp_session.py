@@ -29,7 +29,7 @@ from holodeck.tools.mcp_wire import (
 
 MAX_PAGES = 50
 CLOSED = ErrorDetail(wire.CONNECTION_CLOSED, "Connection closed")
-CALL_ID = "dev.holodeck/call-id"  # in `_meta`: the same for every attempt at one call, so that a server can tell
+CALL_ID = "dev.holodeck/call-id"  # in `_meta`: the same for every attempt at one call, so that a server can deduplicate
 
 _log = logging.getLogger(__name__)
 

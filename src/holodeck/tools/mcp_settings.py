@@ -36,5 +36,5 @@ class McpSettings:
             raise ValueError(f"the tool server '{self.name}' needs either a command or a url")
 
     def masked(self, text: str) -> str:
-        """A server that complains may repeat what it was given; what it says is shown to anybody."""
+        """Removes this server's credentials: its error messages may quote them, and users see those messages."""
         return Redactor([*self.env.values(), *self.headers.values()])(text)

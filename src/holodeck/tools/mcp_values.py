@@ -32,7 +32,7 @@ _MIME = re.compile(r"[\w.+-]{1,64}/[\w.+-]{1,64}", re.ASCII)
 
 
 def tool_result(answer: CallResult, limit: int, shortened: Callable[[str, int], str] = shorten) -> ToolResult:
-    """What the model is told: texts joined, media named (and kept when small), about `limit` characters in all."""
+    """The result for the model: texts joined, media named (and kept when small), about `limit` characters in all."""
     lines: list[str] = []
     media: list[Part] = []
     room = limit

@@ -1,8 +1,8 @@
-"""MCP as it is on the wire, as far as an agent's tools need it: the handshake, the listing, the call.
+"""The subset of MCP messages that an agent's tools need: the handshake, the listing, the call.
 
-Values only. Strict where we rely on something, blind to the rest: members that nobody here reads are not looked at.
-The official SDK's models are the oracle in the tests; they are not used here, since every start would have to build
-them, hundreds of them, and every message would be checked for more than anybody reads.
+Values only. It validates the members that we use and ignores the rest. The tests compare it with the official SDK's
+models. We do not use those models here: building hundreds of them would slow every start, and they would validate more
+of each message than we read.
 """
 
 import json

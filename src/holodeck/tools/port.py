@@ -20,7 +20,7 @@ def _to_nobody(_event: Event) -> None:
 
 @dataclass(frozen=True, kw_only=True)
 class ToolContext:
-    """Who asks, and on whose behalf. Bound arguments are filled from here, never from what the model said."""
+    """The caller of a tool. Bound arguments are filled from here, never from the model's output."""
 
     user_id: str
     tenant: str = DEFAULT_TENANT

@@ -1,9 +1,9 @@
-"""Whether a value (mostly: a tool call's arguments) fits a JSON Schema, and if not, what a model should change.
+"""Validates a value (usually a tool call's arguments) against a JSON Schema and explains what a model should change.
 
-Schemas come from strangers, so checking one is bounded: nothing is fetched, no regular expression of theirs is run
-(Python's can be made to hang; whoever wrote the pattern checks it again), the work is counted. A schema that cannot be
-used is reported once and then lets everything pass: the check spares the model a detour, it is not what keeps anybody
-safe. It knows nothing of tools. Come here through `holodeck.tools.schema_problems`: the library is loaded late.
+Schemas are untrusted, so the check is bounded: it fetches nothing, runs no regular expression from the schema (Python's
+can hang; the tool server checks the pattern itself), and counts its work. A schema that cannot be used is reported once
+and then accepts everything: the check saves the model a failed call, it is not a security boundary. It knows nothing of
+tools. Import it through `holodeck.tools.schema_problems`, which loads the library late.
 """
 
 import logging
@@ -23,7 +23,9 @@ from holodeck.tools.schema_problems import MAX_PROBLEMS, Problem
 
 logger = logging.getLogger(__name__)
 
-MAX_WORK = 10_000  # keywords looked at in one check, while everybody else waits; honest arguments need a few dozen
+MAX_WORK = (
+    10_000  # keywords looked at in one check, while the event loop is blocked; ordinary arguments need a few dozen
+)
 _UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties")  # the ones that run foreign expressions
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]
@@ -49,7 +51,7 @@ class SchemaCheck:
         try:
             errors = islice(self._validator.iter_errors(value), 4 * MAX_PROBLEMS)
             return list(dict.fromkeys(problem for error in errors for problem in _problems(error)))
-        except Exception as error:  # noqa: BLE001  a foreign schema breaks the library in ways nobody listed
+        except Exception as error:  # noqa: BLE001  an untrusted schema makes the library raise undocumented exceptions
             self._warn(error)
             return []
 
@@ -149,7 +151,7 @@ def _types(error: Any) -> str:
 
 
 def _simple_alternatives(error: Any) -> bool:
-    """`int | None` and the like, whose alternatives can be said in one breath."""
+    """Whether all alternatives are plain types or enums, as in `int | None`: one sentence can list those."""
     return bool(error.context) and all(each.validator in {"type", "enum"} and not each.path for each in error.context)
 
 

@@ -1,7 +1,7 @@
 """The tool with which a model changes the state that it shares with a user interface.
 
-Made for one run; the loop keeps the value afterwards. Changes go out as patches, and as the whole state when a patch
-does not fit, so that whoever follows is right again.
+One per run; the loop stores the value afterwards. Changes are emitted as patches, and as a snapshot when a patch does
+not apply, so that clients have the right state again.
 """
 
 from collections.abc import Sequence
@@ -51,7 +51,7 @@ class StateToolset:
         self.value = value
         self._emit = emit
 
-    def tell(self) -> None:
+    def emit_snapshot(self) -> None:
         self._emit(StateReplaced(self.value))
 
     def as_json(self) -> str:
@@ -73,7 +73,7 @@ class StateToolset:
         try:
             changed = apply_patch(self.value, arguments["patch"])
         except PatchError as problem:
-            self.tell()
+            self.emit_snapshot()
             return ToolResult.failure(f"The state is unchanged: {problem}. It is {self.as_json()}")
         if depth_exceeds(changed, MAX_DEPTH):
             return ToolResult.failure(f"The state is unchanged: it would nest deeper than {MAX_DEPTH} levels.")

@@ -36,11 +36,11 @@ class Block:
 
     __slots__ = ("call_id", "grows_by", "kind", "pieces", "stopped", "value")
 
-    def __init__(self, value: Value, tell: Callable[[str], None], call_id: str = "") -> None:
+    def __init__(self, value: Value, on_delta: Callable[[str], None], call_id: str = "") -> None:
         self.value = value
         self.kind = kind_of(value)
         self.call_id = call_id  # by which the listener knows the call
-        self.pieces = Pieces(tell)
+        self.pieces = Pieces(on_delta)
         self.stopped = False
         self.grows_by: GrowsBy | None = None
         if self.kind == "text":

@@ -353,4 +353,4 @@ def _object(value: Any) -> Value:
 
 
 def _ignore(_piece: str) -> None:
-    """For blocks that nobody is shown."""
+    """Discards a delta of a block that has no event."""

@@ -208,7 +208,7 @@ class GrowingResponse:
         self.done = True
 
     def _take_output(self, output: list[Item]) -> None:
-        """The whole output, of which most was sent before: the n-th item of a kind is the n-th that came."""
+        """Merges the final output into the items already streamed: the n-th item of a kind is the n-th one received."""
         counted: dict[str, int] = {}
         for member in output:
             kind = output_items.kind_of(member)
@@ -271,9 +271,9 @@ class GrowingResponse:
                 whole["content"] = self._parts_of(item)
             whole["role"] = "assistant"
         elif item.kind == "reasoning" and not item.done and item.parts:
-            said = [(kind, str(pieces)) for (kind, _), pieces in item.parts.items() if pieces]
-            whole["summary"] = [{"type": "summary_text", "text": text} for kind, text in said if kind == "summary"]
-            whole["content"] = [{"type": "reasoning_text", "text": text} for kind, text in said if kind == "content"]
+            texts = [(kind, str(pieces)) for (kind, _), pieces in item.parts.items() if pieces]
+            whole["summary"] = [{"type": "summary_text", "text": text} for kind, text in texts if kind == "summary"]
+            whole["content"] = [{"type": "reasoning_text", "text": text} for kind, text in texts if kind == "content"]
         return whole
 
     def _parts_of(self, item: OutputItem) -> list[Item]:
@@ -304,17 +304,17 @@ class GrowingResponse:
         if pieces is None:
             item.thoughts = item.thoughts or kind
             if item.thoughts == kind:
-                pieces = Pieces(partial(self._say_thought, len(self._thoughts)))
+                pieces = Pieces(partial(self._emit_thought, len(self._thoughts)))
                 self._thoughts.append(pieces)
             else:
-                pieces = Pieces(_unsaid)
+                pieces = Pieces(_discard)
             item.parts[kind, place] = pieces
         return pieces
 
-    def _say_thought(self, number: int, said: str) -> None:
-        if len(self._thoughts[number].said) == 1 and any(self._thoughts[:number]):
+    def _emit_thought(self, number: int, delta: str) -> None:
+        if len(self._thoughts[number].deltas) == 1 and any(self._thoughts[:number]):
             self._listener.reasoning("\n\n")
-        self._listener.reasoning(said)
+        self._listener.reasoning(delta)
 
     # calls
 
@@ -330,11 +330,11 @@ class GrowingResponse:
     def _arguments(self, item: OutputItem) -> Pieces:
         pieces = item.parts.get(("arguments", 0))
         if pieces is None:
-            pieces = item.parts["arguments", 0] = Pieces(partial(self._say_arguments, item))
+            pieces = item.parts["arguments", 0] = Pieces(partial(self._emit_arguments, item))
         return pieces
 
-    def _say_arguments(self, item: OutputItem, said: str) -> None:
-        self._calls.add({"index": item.number, "function": {"arguments": said}})
+    def _emit_arguments(self, item: OutputItem, delta: str) -> None:
+        self._calls.add({"index": item.number, "function": {"arguments": delta}})
 
     def _show(self, item: OutputItem, *, done: bool) -> None:
         """A tool that the provider runs: the listener sees the call and its result, we carry out nothing."""
@@ -380,9 +380,9 @@ def _complete(pieces: Pieces, whole: Any) -> None:
     if not isinstance(whole, str):
         return
     pieces.end()
-    said, whole = str(pieces), clean(whole)
-    if len(whole) > len(said) and whole.startswith(said):
-        pieces.add(whole[len(said) :])
+    sent, whole = str(pieces), clean(whole)
+    if len(whole) > len(sent) and whole.startswith(sent):
+        pieces.add(whole[len(sent) :])
 
 
 def _incomplete(response: Item) -> str:
@@ -397,5 +397,5 @@ def _index(value: Any) -> int:
     return value if type(value) is int else 0
 
 
-def _unsaid(_said: str) -> None:
+def _discard(_said: str) -> None:
     """Takes a thought that is shown in its other form."""

@@ -1,8 +1,8 @@
 """A conversation as the `input` of a Responses request.
 
-What an earlier response held besides text and calls (encrypted reasoning, tools that the provider ran, citations) is in
-the message's `extra` and goes back in its order, as the provider sent it. The `plain` messages are those of which the
-provider refused to read that again: of them, only text and calls are sent.
+A message's `extra` holds the other items of an earlier response (encrypted reasoning, tools that the provider ran,
+citations); they go back in their order, unchanged. For the `plain` messages, whose extra items the provider rejected, only
+text and calls are sent.
 """
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
@@ -50,8 +50,8 @@ def messages_with_items(messages: Iterable[Message]) -> list[str]:
 def _assistant(message: AssistantMessage, *, plain: bool) -> list[Item]:
     kept = [] if plain else _kept_items(message)
     if not kept:
-        said = [{"role": "assistant", "content": message.content}] if message.content else []
-        return [*said, *map(_call, message.tool_calls)]
+        text = [{"role": "assistant", "content": message.content}] if message.content else []
+        return [*text, *map(_call, message.tool_calls)]
     return _without_lone_reasoning(_restored(kept, message.tool_calls))
 
 
