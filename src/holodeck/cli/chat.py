@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
+from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -14,7 +15,7 @@ from pathlib import Path
 import click
 
 from holodeck.cli.agent_choice import chosen
-from holodeck.cli.conversation.archive import Archive, data_folder
+from holodeck.cli.conversation.archive import Archive, ChatFileError, data_folder
 from holodeck.cli.conversation.attachments import MB, Attachments
 from holodeck.cli.conversation.chat import LEAVE_SECONDS, Chat, Watch
 from holodeck.cli.conversation.chat_context import ChatContext, Display
@@ -22,6 +23,7 @@ from holodeck.cli.conversation.commands import COMMANDS, listed
 from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
+from holodeck.cli.conversation.stored_chat import StoredTranscript, stored_chat
 from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, whole_input
@@ -145,13 +147,14 @@ def _changed(config: LoadedConfig, model: str | None, system: str | None) -> Loa
 async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an answer in letters that the terminal's encoding lacks
-    interactive = sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json and asked.question is None
+    interactive = _is_interactive(asked)
     attachments = Attachments(config)
     for name in asked.attach:
         attachments.add(name)
     models = ModelMenu(config)
     lines, ready = await _lines(asked, attachments, models, interactive=interactive)
-    session = _archive().load(asked.resume) if asked.resume else ChatSession(agent_name=config.agent.name)
+    store = AsyncExitStack()
+    session = await _session(config, asked, store)
     with _ended_by_signal() as ended:
         starting = StartingAgent(config, max_messages=asked.max_messages, after=ready.wait)
         try:
@@ -171,6 +174,25 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
             return ENDED + ended[0]
         finally:
             await starting.close()
+            await store.aclose()
+
+
+def _is_interactive(asked: ChatConfig) -> bool:
+    return sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json and asked.question is None
+
+
+async def _session(config: LoadedConfig, asked: ChatConfig, stack: AsyncExitStack) -> ChatSession:
+    """A new one, or the one to go on with: a saved chat, or a conversation that the server has stored."""
+    if not asked.resume:
+        return ChatSession(agent_name=config.agent.name)
+    try:
+        return _archive().load(asked.resume)
+    except ChatFileError:
+        stored = await stored_chat(config, asked.resume, stack)
+        if stored is None:
+            await stack.aclose()
+            raise
+        return stored
 
 
 async def _conversation(
@@ -196,7 +218,9 @@ async def _conversation(
         say=_say_aside if asked.as_json else _say,
         complain=_complain,
         paint=paint,
-        keeps=asked.save and (interactive or asked.resume is not None),
+        keeps=asked.save
+        and (interactive or asked.resume is not None)
+        and not isinstance(session.transcript, StoredTranscript),  # which keeps itself
     )
     session.become(SessionState.ACTIVE)
     if session.agent_name != config.agent.name:

@@ -62,6 +62,13 @@ class Transcript:
     def close(self) -> None:
         return None
 
+    def cut(self, at: int) -> None:
+        """Takes back everything from this message on, with a step that waits and a summary of more."""
+        del self._messages[at:]
+        self._pending = None
+        if self._summary is not None and self._summary.rest_of(self._messages) is None:
+            self._summary = None
+
     def clear(self) -> None:
         self._messages.clear()
         self._pending = self._summary = None

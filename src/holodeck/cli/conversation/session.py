@@ -97,7 +97,6 @@ class ChatSession:
         for at in range(len(messages) - 1, -1, -1):
             message = messages[at]
             if isinstance(message, UserMessage):
-                before = self.transcript
-                self.transcript = Transcript(messages[:at], state=before.state, summary=before.summary)
+                self.transcript.cut(at)
                 return message
         return None
