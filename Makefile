@@ -9,7 +9,7 @@ UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/a
         tests/wires/agui tests/config
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit check format dist bench walk bench-peers bench-ui faults fuzz mutants soak clean
+.PHONY: help setup demo test unit react check format dist bench walk bench-peers bench-ui faults fuzz mutants soak clean
 
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -50,6 +50,10 @@ unit: $(VENV)/development ## the tests that need no Node, no browser and no serv
 
 dist: $(VENV)/development ## build wheel and sdist twice (they must be equal), install the wheel in an empty environment, try it
 	$(BIN)/python -m tests.dist.smoke
+
+react: setup ## CopilotKit's React packages in Chromium: chat, tools, interrupts, stop, reload, regenerate, edit (600 MB of npm)
+	REACT=1 PYTHON=$(BIN)/python tests/clients/setup.sh
+	REACT=1 $(BIN)/python -m pytest -q tests/clients/test_copilotkit_react.py
 
 check: $(VENV)/development ## ruff and mypy --strict
 	$(BIN)/ruff check .

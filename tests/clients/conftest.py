@@ -1,6 +1,7 @@
 """The server that every client of this folder meets: the real application, in a process of its own."""
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -8,6 +9,9 @@ from collections.abc import Iterator
 import pytest
 
 from tests.clients.driving import ROOT
+
+# A suite of its own, `make react`: 600 MB of npm, and the timing of a foreign page in a browser.
+collect_ignore = [] if os.environ.get("REACT") == "1" else ["test_copilotkit_react.py"]
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the clients that tests/clients drives: npm packages beside this file, Python packages in .venv/clients. The page
-# with CopilotKit's React packages (600 MB of npm) is bundled here; Chromium comes with tests/playground/setup.sh.
+# Installs the clients that tests/clients drives: npm packages beside this file, Python packages in .venv/clients.
+# With REACT=1 (`make react`) also the page with CopilotKit's React packages, 600 MB of npm.
 # Without Node it tries Debian's; where that is not possible it says so and leaves: the tests then skip (fail with CI=true).
 set -eu
 here=$(cd "$(dirname "$0")" && pwd)
@@ -17,5 +17,7 @@ if ! command -v npm >/dev/null; then
   exit 0
 fi
 npm install --prefix "$here" --no-package-lock --no-audit --no-fund --loglevel=error
-npm install --prefix "$here/react" --no-package-lock --no-audit --no-fund --loglevel=error
-(cd "$here/react" && npm run --silent bundle)
+if [ "${REACT:-}" = 1 ]; then
+  npm install --prefix "$here/react" --no-package-lock --no-audit --no-fund --loglevel=error
+  (cd "$here/react" && npm run --silent bundle)
+fi
