@@ -1,7 +1,7 @@
 """LoadedConfig → Agent. With `build_model`, the only file that names implementations.
 
 Nothing is connected here; `Agent.start` does that. Implementations are imported when a file asks for them, because each
-brings libraries that other agents do not need (HTTP and TLS, the MCP SDK, parsedatetime).
+brings libraries that other agents do not need (HTTP and TLS, the MCP SDK).
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
 

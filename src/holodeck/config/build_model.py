@@ -1,11 +1,10 @@
 """The `model:` block → a Model: which client speaks to the endpoint, and what is wrapped around it.
 
 Nothing is connected here. Clients are imported when a file asks for them, because each brings libraries that other
-agents do not need (HTTP and TLS, parsedatetime).
+agents do not need (HTTP and TLS).
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
 
-from importlib.util import find_spec
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,7 +14,7 @@ from holodeck.config.environment import Keys
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig
 from holodeck.config.model_schema import ModelChoice
 from holodeck.core.usage import Price
-from holodeck.errors import InvalidRequest, StartError
+from holodeck.errors import InvalidRequest
 from holodeck.models.port import Model
 from holodeck.resilience.breakers import Breakers, Dependency
 
@@ -49,7 +48,9 @@ def build_model(config: LoadedConfig, breakers: Breakers | None = None, *, debug
 
 def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice, *, debug: bool = False) -> Model:
     if choice.provider == "demo":
-        return _demo_model()
+        from holodeck.models.demo.model import DemoModel
+
+        return DemoModel(delay=DEMO_SECONDS_PER_WORD)
     settings = msgspec.structs.replace(_endpoint_settings(config, keys, choice), debug=debug)
     return _anthropic(settings) if choice.provider == "anthropic" else _openai(settings, choice.api)
 
@@ -75,14 +76,6 @@ def _anthropic(settings: "EndpointSettings") -> "AnthropicModel":
     from holodeck.models.anthropic.messages_model import AnthropicModel
 
     return AnthropicModel(settings)
-
-
-def _demo_model() -> Model:
-    if find_spec("parsedatetime") is None:
-        raise StartError("The demo model is not installed: pip install 'holodeck-agents[demo]'")
-    from holodeck.models.demo.model import DemoModel
-
-    return DemoModel(delay=DEMO_SECONDS_PER_WORD)
 
 
 def _openai(settings: "EndpointSettings", api: str) -> Model:

@@ -1,44 +1,38 @@
-"""What comes next in a conversation, found by playing it again.
+"""Decides the next step of a conversation by replaying it.
 
-The demo model remembers nothing between two replies. For every reply it reads the history as a row of turns (what the
-user said, what the tools answered) and plays its scripts over them: what they have been answered already is fed to
-them, and the first call without an answer, or the last words, is the reply. That is also how "it", "the second one"
-and "yes" find their meaning.
+The demo model keeps nothing between two replies. For every reply it reads the history as turns (the user's words, the
+results of tools) and runs its scripts over them. It feeds them the results that are there; the first call without a
+result, or the last text, is the reply. That is also how "it", "the second one" and "yes" get their meaning.
 """
 
-import re
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from holodeck.core.messages import AssistantMessage, Message, TextPart, ToolMessage, UserMessage, text_of
 from holodeck.core.tools import ToolSchema
-from holodeck.models.demo import wording
-from holodeck.models.demo.details import read_details
-from holodeck.models.demo.intents import Agree, Create, Decline, Everything, Intent, Numbers, Talk, Unknown
-from holodeck.models.demo.reading import read_message
-from holodeck.models.demo.scripts import Calls, Desk, Memory, Question, Say, Script, script_for, talk, with_target
-from holodeck.models.demo.targets import read_target
-from holodeck.models.demo.todos import Todo, Unreadable, find, read_todo, read_todos
-from holodeck.models.demo.vocabulary import Vocabulary, choose
+from holodeck.models.demo import sentences, todos, wording
+from holodeck.models.demo.intents import Create, Delete, Everything, Intent, Numbers, Talk, Todo
+from holodeck.models.demo.todos import Memory, Question, Say, Script, Unreadable
+from holodeck.models.demo.tools_by_name import Call, UseTool, read_tool_use, with_arguments
 
-HORIZON = 12  # turns that "it" and "the second one" may reach back to; each is read again for every reply
+HORIZON = 12  # turns that "it" and "the second one" may reach back to; each is replayed for every reply
 
 
 @dataclass(slots=True)
 class Turn:
     words: str
     results: list[ToolMessage] = field(default_factory=list)
-    said: str = ""
+    reply: str = ""
 
 
-def next_move(
+def next_step(
     messages: Sequence[Message], tools: Sequence[ToolSchema], timezone: str | None, now: datetime
-) -> Say | Calls:
+) -> Say | tuple[Call, ...]:
     turns = _turns(messages)[-HORIZON:]
     if not turns:
-        return talk(Talk("greeting"))
-    player = _Player(choose(tools, timezone), tuple(tool.name for tool in tools), now)
+        return Say(text=wording.TALK["greeting"])
+    player = _Player(tools, timezone, now)
     for turn in turns[:-1]:
         player.recall(turn)
     return player.play(turns[-1].words, turns[-1].results)
@@ -48,134 +42,152 @@ def _turns(messages: Sequence[Message]) -> list[Turn]:
     turns: list[Turn] = []
     for message in messages:
         if isinstance(message, UserMessage):
-            turns.append(Turn(_words(message)))
+            parts = [TextPart(message.content)] if isinstance(message.content, str) else message.content
+            turns.append(Turn("\n".join(part.text for part in parts if isinstance(part, TextPart)).strip()))
         elif turns and isinstance(message, AssistantMessage):
-            turns[-1].said = message.content
+            turns[-1].reply = message.content
         elif turns and isinstance(message, ToolMessage):
             turns[-1].results.append(message)
     return turns
 
 
-def _words(message: UserMessage) -> str:
-    if isinstance(message.content, str):
-        return message.content.strip()
-    return "\n".join(part.text for part in message.content if isinstance(part, TextPart)).strip()
-
-
 class _Player:
-    def __init__(self, tools: Vocabulary | None, offered: tuple[str, ...], now: datetime) -> None:
+    def __init__(self, tools: Sequence[ToolSchema], timezone: str | None, now: datetime) -> None:
+        self.todo_tools = todos.todo_tools(tools, timezone)
         self.tools = tools
-        self.offered = offered
+        self.others = [tool for tool in tools if self.todo_tools is None or tool.name not in self.todo_tools.names]
         self.now = now
         self.memory = Memory()
 
     def recall(self, turn: Turn) -> None:
-        """Plays a turn that is over, for what it established. Another model may have answered it."""
+        """Replays a turn that is over, for what it established. Another model may have answered it."""
         before, results = self.memory, list(turn.results)
-        move = self.play(turn.words, results)
-        if not isinstance(move, Say) or results:
+        step = self.play(turn.words, results)
+        if not isinstance(step, Say) or results:
             self.memory = _learned(before, turn.results)
-        elif move.question and move.question.line not in turn.said:
-            self.memory = before.after(Say(text=turn.said))
+        elif step.question and step.question.line not in turn.reply:
+            self.memory = before.after(Say(text=turn.reply))
 
-    def play(self, words: str, results: list[ToolMessage]) -> Say | Calls:
-        """Goes through a turn as far as it can, taking the results it needs out of the list."""
-        said: list[str] = []
-        for intent in self._understood(words):
-            move = self._carry_out(intent, results)
-            if not isinstance(move, Say):
-                return move
-            self.memory = self.memory.after(move)
-            said.append(move.text)
-            if move.question:
-                break
-        return Say(text="\n\n".join(said), question=self.memory.question)
+    def play(self, words: str, results: list[ToolMessage]) -> Say | tuple[Call, ...]:
+        """Goes through a turn as far as it can, taking the results that it needs out of the list."""
+        intent, confirmed = self._understood(words)
+        script = self._script(intent, confirmed=confirmed)
+        step = script if isinstance(script, Say) else self._run(script, results)
+        if isinstance(step, Say):
+            self.memory = self.memory.after(step)
+        return step
 
-    def _understood(self, words: str) -> tuple[Intent, ...]:
-        if not words:
-            return (Talk("no_words"),)
-        intents = read_message(words, self.now)
-        question = self.memory.question
-        answer = _answer(question, words, intents[0], self.now) if question and len(intents) == 1 else None
-        return (answer,) if answer else intents
+    def _understood(self, words: str) -> tuple[Intent | UseTool, bool]:
+        """What the turn asks for, and whether it is the yes to an open question."""
+        if len(words) > sentences.LONGEST or not words:
+            return Talk("too_long" if words else "no_words"), False
+        intent = self._read(words)
+        question, self.memory = self.memory.question, replace(self.memory, question=None)
+        if question is None:
+            return intent, False
+        if intent == Talk("no"):
+            return Talk("kept" if _confirms(question) else "dropped"), False
+        if _confirms(question):
+            self.memory = replace(self.memory, chosen=question.choices if intent == Talk("yes") else ())
+            return (question.then, True) if intent == Talk("yes") else (intent, False)
+        return self._answer(question, words, intent) or intent, False
 
-    def _carry_out(self, intent: Intent, results: list[ToolMessage]) -> Say | Calls:
-        if isinstance(intent, Talk | Agree | Decline | Unknown):
-            return talk(intent)
-        if self.tools is None:
-            return Say(text=wording.no_todo_tools(self.offered))
-        script = script_for(intent, Desk(tools=self.tools, now=self.now, memory=self.memory))
-        return script if isinstance(script, Say) else self._run(script, results)
+    def _answer(self, question: Question, words: str, intent: Intent | UseTool) -> Intent | UseTool | None:
+        """What a message means as the answer to a question; None if it is about something else."""
+        unclear = intent == Talk("unknown")
+        if isinstance(question.then, UseTool):
+            return with_arguments(question.then, words) if unclear else None
+        if isinstance(question.then, Create):
+            return sentences.read_todo(words, self.now) if unclear else None
+        self.memory = replace(self.memory, chosen=_chosen(question.choices, words, plain=unclear or _is_guess(intent)))
+        return question.then if self.memory.chosen else None
 
-    def _run(self, script: Script, results: list[ToolMessage]) -> Say | Calls:
+    def _read(self, words: str) -> Intent | UseTool:
+        """Todo sentences come first if there are todo tools; a guess ("buy eggs") comes after the names of tools."""
+        request = sentences.bare_request(words)
+        if self.todo_tools is None:
+            use = read_tool_use(words, self.others) or read_tool_use(request, self.others)
+            known = use or sentences.read_talk(words) or sentences.read_command(request, self.now)
+        else:
+            known = sentences.read_talk(words) or sentences.read_command(request, self.now)
+            known = known or read_tool_use(request, self.tools)
+        return known or sentences.guess(request, self.now) or Talk("unknown")
+
+    def _script(self, intent: Intent | UseTool, *, confirmed: bool) -> Script | Say:
+        if isinstance(intent, Talk):
+            more = wording.callable_tools(self.others) if intent.topic in {"help", "unknown"} else ""
+            return Say(text=wording.TALK[intent.topic] + more)
+        if isinstance(intent, UseTool):
+            return _use(intent)
+        if self.todo_tools is None:
+            return Say(text=wording.no_todo_tools(self.others))
+        desk = todos.Desk(self.todo_tools, self.now, self.memory)
+        return (
+            todos.delete(intent, desk, confirmed=confirmed)
+            if isinstance(intent, Delete)
+            else todos.script(intent, desk)
+        )
+
+    def _run(self, script: Script, results: list[ToolMessage]) -> Say | tuple[Call, ...]:
+        offered = {tool.name for tool in self.tools}
         try:
             calls = next(script)
             while True:
-                if missing := next((call.name for call in calls if call.name not in self.offered), None):
+                if missing := next((call.name for call in calls if call.name not in offered), None):
                     return Say(text=wording.tool_missing(missing))
                 answers = [_take(results, call.name) for call in calls]
-                failed = next((answer for answer in answers if answer and answer.failed), None)
-                if failed is not None:
+                if failed := next((answer for answer in answers if answer and answer.failed), None):
                     return Say(text=wording.tool_failed(text_of(failed.content)))
-                if open_calls := tuple(call for call, answer in zip(calls, answers, strict=True) if answer is None):
-                    return open_calls
+                if waiting := tuple(call for call, answer in zip(calls, answers, strict=True) if answer is None):
+                    return waiting
                 calls = script.send([text_of(answer.content) for answer in answers if answer])
         except StopIteration as end:
-            said: Say = end.value
-            return said
+            say: Say = end.value
+            return say
         except Unreadable as other:
             return Say(text=str(other))
 
 
-def _take(results: list[ToolMessage], name: str) -> ToolMessage | None:
-    """The next answer of that tool. Others in between are some other model's business."""
-    for index, result in enumerate(results):
-        if result.name == name:
-            return results.pop(index)
-    return None
+def _use(intent: UseTool) -> Script:
+    if problem := wording.cannot_use(intent):
+        return Say(text=problem, question=Question(line=problem, then=intent))
+    (answer,) = yield (Call(intent.tool.name, intent.arguments),)
+    return Say(text=answer.strip() or wording.NO_RESULT)
 
 
-def _answer(question: Question, words: str, intent: Intent, now: datetime) -> Intent | None:
-    """What a message means as the answer to our question; None if it is about something else."""
-    if isinstance(intent, Decline):
-        return Talk("dropped" if question.choices or isinstance(question.then, Create) else "kept")
-    if question.choices:
-        chosen = _chosen(question.choices, words, intent)
-        return with_target(question.then, chosen) if chosen and question.then else None
-    if isinstance(question.then, Create):
-        return Create(read_details(words, now)) if isinstance(intent, Unknown | Create) else None
-    return question.then if isinstance(intent, Agree) else None
+def _confirms(question: Question) -> bool:
+    return isinstance(question.then, Delete) and question.line != wording.WHICH
 
 
-def _chosen(choices: tuple[Todo, ...], words: str, intent: Intent) -> tuple[Todo, ...]:
-    target = read_target(words)
+def _is_guess(intent: Intent | UseTool) -> bool:
+    return isinstance(intent, Create) and not (intent.due or intent.tags)
+
+
+def _chosen(choices: tuple[Todo, ...], words: str, *, plain: bool) -> tuple[Todo, ...]:
+    target = sentences.read_target(words)
     if isinstance(target, Everything):
         return choices
     if isinstance(target, Numbers):
-        inside = [place for place in target.places if place == -1 or 1 <= place <= len(choices)]
-        return tuple(choices[place - 1 if place > 0 else -1] for place in inside)
-    commanded = re.match(r"(?:add|create|remind|new)\b", words, re.IGNORECASE)
-    if commanded or not isinstance(intent, Unknown | Create):
-        return ()
-    found = find(words, choices)
-    return tuple(found) if len(found) == 1 else ()
+        return todos.at_positions(target, choices)
+    found = todos.matching(words, choices) if plain else ()
+    return found if len(found) == 1 else ()
+
+
+def _take(results: list[ToolMessage], name: str) -> ToolMessage | None:
+    """The next result of that tool. Other results in between belong to another model's calls."""
+    index = next((index for index, result in enumerate(results) if result.name == name), None)
+    return None if index is None else results.pop(index)
 
 
 def _learned(memory: Memory, results: Sequence[ToolMessage]) -> Memory:
-    """What tool results tell by themselves, when the turn did not go the way our scripts go."""
+    """What the results of tools show by themselves, when the turn did not go the way of our scripts."""
     for result in results:
-        if result.failed:
-            continue
-        text = text_of(result.content)
+        text = "" if result.failed else text_of(result.content)
         try:
-            memory = memory.after(Say(text="", shown=tuple(read_todos(text))))
+            memory = memory.after(Say(text="", shown=todos.read_todos(text)))
         except Unreadable:
-            memory = _focused(memory, text)
+            try:
+                memory = memory.after(Say(text="", focus=todos.read_todo(text)))
+            except Unreadable:
+                continue
     return memory
-
-
-def _focused(memory: Memory, text: str) -> Memory:
-    try:
-        return memory.after(Say(text="", focus=read_todo(text)))
-    except Unreadable:
-        return memory

@@ -1,39 +1,41 @@
-"""The demo model behind the port: streams what `conversation` decided, word by word, as a real model would.
+"""The demo model behind the port: streams the next step of `conversation.py`, word by word, as a real model would.
 
-It needs nothing and costs nothing, so it reports no usage. It keeps nothing between two replies.
-
-The rules (two hundred regular expressions and a reader of dates: a seventh of a server's start) are loaded when somebody
-says something, in a thread, so that nobody else waits for them.
+It needs nothing and costs nothing, so it reports no usage. It keeps nothing between two replies. The rules (two hundred
+regular expressions) are loaded in a thread by the first reply, so that the start of a server does not wait for them.
 """
 
 import asyncio
+import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING
+from zoneinfo import ZoneInfo
 
 import msgspec
 
 from holodeck.core.ids import new_call_id
-from holodeck.core.messages import Message, ToolCall
+from holodeck.core.messages import Message, ToolCall, text_of
+from holodeck.core.text import one_line, shorten
 from holodeck.core.tools import ToolSchema
-from holodeck.models.demo import zones
-from holodeck.models.demo.recap import recap
 from holodeck.models.port import Listener, ModelReply, Prompt
 
 if TYPE_CHECKING:
-    from holodeck.models.demo.scripts import Calls, Say
-    from holodeck.models.demo.vocabulary import Call
+    from holodeck.models.demo.todos import Say
+    from holodeck.models.demo.tools_by_name import Call
 
-    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], Say | Calls]
+    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], Say | tuple[Call, ...]]
 
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
-_ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are said at once
+_ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are streamed at once
+_LOCALTIME = Path("/etc/localtime")
+_LONGEST_LINE, _LONGEST_RECAP = 100, 2000
 
 
 class DemoModel:
-    """Answers by rules. `delay` is waited after each word, for the show; `zone` is used when the prompt names none."""
+    """Replies by rules. It waits `delay` seconds after each word; `zone` is used when the prompt names none."""
 
     name = "demo"
 
@@ -46,19 +48,19 @@ class DemoModel:
     ) -> None:
         self._delay = delay
         self._clock = clock
-        self._zone = zone or zones.system_zone()
+        self._zone = zone or system_zone()
         self._rules: Rules | None = None
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         if prompt.sums_up:
             return await self._say(recap(prompt.messages), listener)
-        now = self._clock().astimezone(zones.zone_named(prompt.timezone) or self._zone)
+        now = self._clock().astimezone(_zone_named(prompt.timezone) or self._zone)
         if self._rules is None:
             self._rules = await asyncio.to_thread(_load_rules)
-        move = self._rules(prompt.messages, prompt.tools, prompt.timezone, now)
-        if not isinstance(move, tuple):
-            return await self._say(move.text, listener)
-        calls = [await self._ask(call, listener) for call in move]
+        step = self._rules(prompt.messages, prompt.tools, prompt.timezone, now)
+        if not isinstance(step, tuple):
+            return await self._say(step.text, listener)
+        calls = [await self._ask(call, listener) for call in step]
         return ModelReply(tool_calls=tuple(calls), finish_reason="tool_calls")
 
     async def _say(self, text: str, listener: Listener) -> ModelReply:
@@ -108,6 +110,53 @@ async def _paced(pieces: Iterable[str], take: Callable[[str], None], delay: floa
 
 
 def _load_rules() -> "Rules":
-    from holodeck.models.demo.conversation import next_move  # noqa: PLC0415  see the module's docstring
+    from holodeck.models.demo.conversation import next_step  # noqa: PLC0415  see the module's docstring
 
-    return next_move
+    return next_step
+
+
+def _zone_named(name: str | None) -> tzinfo | None:
+    if not name:
+        return None
+    try:
+        return ZoneInfo(name)
+    except (KeyError, ValueError, OSError):  # OSError: "Europe" is a folder of the zone database
+        return None
+
+
+def system_zone() -> tzinfo:
+    """The machine's zone with its rules, not only its offset of today: a date in spring needs the former."""
+    if named := _zone_named(os.environ.get("TZ", "").lstrip(":")):
+        return named
+    try:
+        with _LOCALTIME.open("rb") as file:
+            return ZoneInfo.from_file(file, key="localtime")
+    except (OSError, ValueError):
+        return datetime.now(UTC).astimezone().tzinfo or UTC
+
+
+class _Line(msgspec.Struct):
+    role: str = ""
+    text: str = ""
+
+
+def recap(messages: Sequence[Message]) -> str:
+    """A summary without understanding: the user's own words, shortened.
+
+    The conversation comes as lines of JSON, one message a line.
+    """
+    lines = [line for message in messages for line in _lines(text_of(message.content))]
+    texts = [
+        line.text if line.role == "summary" else f"The user said: {one_line(line.text, _LONGEST_LINE)}"
+        for line in lines
+        if line.role in ("user", "summary")
+    ]
+    return shorten("\n".join(texts), _LONGEST_RECAP) if texts else "Nothing was said."
+
+
+def _lines(text: str) -> Iterator[_Line]:
+    for line in text.split("\n"):  # not splitlines(): JSON may hold other separators as they are
+        try:
+            yield msgspec.json.decode(line, type=_Line)
+        except msgspec.DecodeError:
+            continue  # no message of the conversation

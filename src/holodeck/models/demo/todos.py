@@ -1,119 +1,292 @@
-"""Todos as the tools answer them, and which of them a phrase means."""
+"""Carries out what a sentence asks for with the todo tools: which calls to make, and how to report their results.
+
+A script is a generator. It yields the calls that it needs, is sent the texts of the results, and returns the text of the
+reply. `conversation.py` starts it anew for every reply and feeds it the results that the history already holds, so a
+script depends on nothing but its arguments. `user_id` is never among the arguments of a call: the runtime binds it.
+"""
 
 import re
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass
-from datetime import datetime
-from difflib import SequenceMatcher
-from typing import Any
+from datetime import UTC, datetime
+from difflib import get_close_matches
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from holodeck.core.tools import Approval, ToolSchema
+from holodeck.models.demo import wording
+from holodeck.models.demo.dates import at, is_over
+from holodeck.models.demo.intents import Change, Create, Delete, Everything, It, Numbers, Show, Target, Titled, Todo
+from holodeck.models.demo.tools_by_name import Call, UseTool
+
+_FILLERS = re.compile(r"the|an?|my|this|that|to|of|for|with|and|in|on|at|it|one|about|task|todo|item|reminder|called")
 ALIKE = 0.8  # similarity of two words that are the same but for a typing mistake
-ENOUGH = 0.5  # share of the phrase's words that a title has to have
-
-PAST_TENSES = {
-    "bought": "buy",
-    "paid": "pay",
-    "wrote": "write",
-    "sent": "send",
-    "made": "make",
-    "did": "do",
-    "got": "get",
-    "took": "take",
-    "read": "read",
-    "ran": "run",
-    "met": "meet",
-    "told": "tell",
-    "found": "find",
-    "sold": "sell",
-    "built": "build",
-    "brought": "bring",
-    "fed": "feed",
-    "swept": "sweep",
-    "spoke": "speak",
-    "gave": "give",
-    "went": "go",
-    "drove": "drive",
-    "ate": "eat",
-    "hung": "hang",
-    "put": "put",
-    "cut": "cut",
-    "done": "do",
-}
-_FILLERS = frozenset(
-    [
-        "the",
-        "a",
-        "an",
-        "my",
-        "our",
-        "your",
-        "this",
-        "that",
-        "these",
-        "those",
-        "to",
-        "of",
-        "for",
-        "with",
-        "and",
-        "in",
-        "on",
-        "at",
-        "it",
-        "one",
-        "ones",
-        "i",
-        "about",
-        "task",
-        "tasks",
-        "todo",
-        "todos",
-        "item",
-        "items",
-        "reminder",
-        "reminders",
-        "thing",
-        "called",
-        "named",
-        "titled",
-        "do",
-        "up",
-    ]
-)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Todo:
-    id: str
-    title: str
-    description: str = ""
-    due: datetime | None = None
-    priority: str | None = None
-    status: str = "pending"
-    tags: tuple[str, ...] = ()
 
 
 class Unreadable(Exception):
-    """A tool answered something else than the JSON of a todo server; its text may still be good for people."""
+    """A tool's result is not the JSON of a todo server; its text may still be useful to a person."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Question:
+    """What the reply asks: a choice becomes the target of `then`, a yes lets `then` go ahead."""
+
+    line: str
+    then: Create | Change | Delete | UseTool
+    choices: tuple[Todo, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Say:
+    text: str
+    shown: tuple[Todo, ...] | None = None
+    focus: Todo | None = None
+    forgets: bool = False  # the todo in focus is deleted
+    question: Question | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Memory:
+    """What the conversation established: the todo that is "it", the list that was numbered, the open question."""
+
+    focus: Todo | None = None
+    shown: tuple[Todo, ...] = ()
+    question: Question | None = None
+    chosen: tuple[Todo, ...] = ()  # the answer to a question, for this turn only
+
+    def after(self, said: Say) -> "Memory":
+        focus = None if said.forgets else self.focus
+        shown = self.shown if said.shown is None else said.shown
+        return Memory(focus=said.focus or focus, shown=shown, question=said.question)
+
+
+Script: TypeAlias = Generator[tuple[Call, ...], list[str], Say]
+
+
+class TodoTools:
+    """The calls of the todo server's `create_todo`, `list_todos`, `update_todo` and `delete_todo`."""
+
+    names: tuple[str, ...] = ("create_todo", "list_todos", "update_todo", "delete_todo")
+
+    def __init__(self, offered: dict[str, ToolSchema], timezone: str | None) -> None:
+        self._offered = offered
+        self._timezone = timezone
+
+    def create(self, wanted: Create) -> Call:
+        due = wanted.due and wanted.due.iso
+        return _call("create_todo", title=wanted.title, due_date=due, priority=wanted.priority, tags=list(wanted.tags))
+
+    def show(self, wanted: Show) -> Call:
+        tool = self._offered.get("list_todos")
+        takes_timezone = wanted.due_filter and tool and "timezone" in tool.parameters.get("properties", {})
+        return _call(
+            "list_todos",
+            status=wanted.status,
+            priority=wanted.priority,
+            due_date_filter=wanted.due_filter,
+            tags=list(wanted.tags),
+            search=wanted.search,
+            timezone=self._timezone if takes_timezone else None,
+        )
+
+    def change(self, todo: Todo, change: Change, now: datetime) -> Call | None:
+        call = _call("update_todo", todo_id=todo.id, title=change.title, priority=change.priority, status=change.status)
+        if change.due or change.undated:
+            call.arguments["due_date"] = "" if change.undated else _moved(todo, change, now)
+        if change.add_tags or change.remove_tags:
+            tags = dict.fromkeys([*todo.tags, *change.add_tags])
+            call.arguments["tags"] = [tag for tag in tags if tag not in change.remove_tags]
+        return call
+
+    def delete(self, todo: Todo) -> Call:
+        return _call("delete_todo", todo_id=todo.id, confirmation=True)
+
+    @property
+    def asks_before_deleting(self) -> bool:
+        """Whether the runtime asks a person before it deletes; then the model need not ask too."""
+        tool = self._offered.get(self.names[-1])
+        return tool is not None and tool.approval is Approval.ALWAYS
+
+
+class TaskTools(TodoTools):
+    """The same for `add_task` …, which know titles and descriptions only: the description holds the rest."""
+
+    names = ("add_task", "list_tasks", "complete_task", "update_task", "delete_task")
+
+    def create(self, wanted: Create) -> Call:
+        described = wording.attributes(wanted)
+        return _call("add_task", title=wanted.title, description=described[:1].upper() + described[1:])
+
+    def show(self, wanted: Show) -> Call:
+        return _call("list_tasks", status=wanted.status)
+
+    def change(self, todo: Todo, change: Change, now: datetime) -> Call | None:  # noqa: ARG002, tasks have no dates
+        if change.status == "completed":
+            return _call("complete_task", task_id=todo.id)
+        return _call("update_task", task_id=todo.id, title=change.title) if change.title else None
+
+    def delete(self, todo: Todo) -> Call:
+        return _call("delete_task", task_id=todo.id)
+
+
+def todo_tools(tools: Sequence[ToolSchema], timezone: str | None) -> TodoTools | None:
+    offered = {tool.name: tool for tool in tools}
+    families = (family for family in (TodoTools, TaskTools) if offered.keys() & set(family.names))
+    return next((family(offered, timezone) for family in families), None)
+
+
+def _call(name: str, **arguments: Any) -> Call:
+    return Call(name, {key: value for key, value in arguments.items() if value})
+
+
+def _moved(todo: Todo, change: Change, now: datetime) -> str | None:
+    """The new due date. It keeps the hour when only a day is given, and the day when only an hour is."""
+    due, old = change.due, todo.due and todo.due.astimezone(now.tzinfo)
+    if due is None:
+        return None
+    if old is None:
+        return due.iso
+    when = due.when
+    if not due.timed:
+        when = at(when.date(), old.time(), now)
+    elif not due.dated and not is_over(same_day := at(old.date(), when.time(), now), now):
+        when = same_day
+    return when.isoformat(timespec="seconds")
+
+
+class Desk(NamedTuple):
+    """What a script works with."""
+
+    tools: TodoTools
+    now: datetime
+    memory: Memory
+
+
+def script(intent: Create | Show | Change, desk: Desk) -> Script:
+    if isinstance(intent, Create):
+        return _create(intent, desk)
+    return _show(intent, desk) if isinstance(intent, Show) else _change(intent, desk)
+
+
+def _create(intent: Create, desk: Desk) -> Script:
+    if not intent.title:
+        return Say(text=wording.WHAT_TO_ADD, question=Question(line=wording.WHAT_TO_ADD, then=intent))
+    (answer,) = yield (desk.tools.create(intent),)
+    todo = read_todo(answer)
+    return Say(text=wording.created(todo, intent, desk.now), focus=todo)
+
+
+def _show(intent: Show, desk: Desk) -> Script:
+    (answer,) = yield (desk.tools.show(intent),)
+    todos = tuple(todo for todo in read_todos(answer) if _is_wanted(todo, intent, desk.now))
+    return Say(text=wording.listed(todos, intent, desk.now), shown=todos, focus=todos[0] if len(todos) == 1 else None)
+
+
+def _is_wanted(todo: Todo, wanted: Show, now: datetime) -> bool:
+    """Applies the filters once more, for tools that do not have them all."""
+    due = todo.due and todo.due.astimezone(UTC)
+    return (
+        wanted.status in {"all", todo.status}
+        and wanted.priority in {None, todo.priority}
+        and set(wanted.tags) <= set(todo.tags)
+        and (wanted.due_filter != "overdue" or (due is not None and is_over(due, now)))
+        and (wanted.period is None or (due is not None and wanted.period[0] <= due < wanted.period[1]))
+        and wanted.search.casefold() in f"{todo.title} {todo.description} {' '.join(todo.tags)}".casefold()
+    )
+
+
+def _change(intent: Change, desk: Desk) -> Script:
+    found = yield from _find(intent, desk)
+    if isinstance(found, Say):
+        return found
+    if isinstance(intent.target, Titled) and all(todo.status == intent.status for todo in found):
+        return Say(text=wording.already(found[0]), focus=found[-1])
+    calls = tuple(call for todo in found if (call := desk.tools.change(todo, intent, desk.now)) is not None)
+    if not calls:
+        return Say(text=wording.cannot(intent))
+    answers = yield calls
+    todos = [read_todo(answer) for answer in answers]
+    return Say(text=wording.changed(todos, intent, desk.now), focus=todos[-1])
+
+
+def delete(intent: Delete, desk: Desk, *, confirmed: bool) -> Script:
+    found = yield from _find(intent, desk)
+    if isinstance(found, Say):
+        return found
+    if not confirmed and not desk.tools.asks_before_deleting:
+        line = wording.confirm_deletion(found)
+        return Say(text=line, focus=found[-1], question=Question(line=line, then=intent, choices=found))
+    yield tuple(desk.tools.delete(todo) for todo in found)
+    return Say(text=wording.deleted(found), forgets=True)
+
+
+def _find(intent: Change | Delete, desk: Desk) -> Generator[tuple[Call, ...], list[str], Say | tuple[Todo, ...]]:
+    """The todos that are meant, or the reply instead. Lists them only when the conversation does not name them."""
+    target = intent.target
+    if known := _known(target, desk.memory):
+        return known
+    (answer,) = yield (desk.tools.show(Show(status="all")),)
+    every = read_todos(answer)
+    reopens = isinstance(intent, Change) and intent.status == "pending"
+    likely = tuple(todo for todo in every if (todo.status == "completed") == reopens)
+    if isinstance(target, Titled):
+        likely = matching(target.words, likely) or matching(target.words, every)
+    if not likely:
+        return Say(text=wording.not_found(target.words) if isinstance(target, Titled) else wording.EMPTY)
+    if isinstance(target, Everything) or (len(likely) == 1 and not isinstance(target, Numbers)):
+        return likely
+    question = Question(line=wording.WHICH, then=intent, choices=likely)
+    return Say(text=wording.which(likely, desk.now), shown=likely, question=question)
+
+
+def _known(target: Target, memory: Memory) -> Say | tuple[Todo, ...]:
+    """What the conversation alone says about the target; nothing if the list has to be looked up."""
+    if memory.chosen:
+        return memory.chosen
+    if isinstance(target, It) and memory.focus:
+        return (memory.focus,)
+    if isinstance(target, Numbers) and memory.shown:
+        return at_positions(target, memory.shown) or Say(text=wording.out_of_range(target.positions, memory.shown))
+    return memory.shown if isinstance(target, Everything) else ()
+
+
+def at_positions(target: Numbers, shown: Sequence[Todo]) -> tuple[Todo, ...]:
+    """The todos at these positions of a list; none if one of them is out of range."""
+    if any(number > len(shown) or number == 0 for number in target.positions):
+        return ()
+    return tuple(shown[number - 1 if number > 0 else -1] for number in target.positions)
+
+
+def matching(words: str, todos: Sequence[Todo]) -> tuple[Todo, ...]:
+    """The todos that a phrase may mean: those with the same title, else those that have most of its words."""
+    wanted = _words(words)
+    same = tuple(todo for todo in todos if _words(todo.title) == wanted)
+    scores = [sum(bool(get_close_matches(word, _words(todo.title), 1, ALIKE)) for word in wanted) for todo in todos]
+    best = max(scores, default=0)
+    if same or not wanted or best < len(wanted) / 2:
+        return same
+    return tuple(todo for todo, score in zip(todos, scores, strict=True) if score == best)
+
+
+def _words(text: str) -> list[str]:
+    words = re.findall(r"\w+", text.casefold().replace("'", ""))
+    return [word for word in words if not _FILLERS.fullmatch(word)] or words
 
 
 def read_todo(text: str) -> Todo:
     data = _json(text)
-    for key in ("todo", "task"):
-        if isinstance(data, dict) and isinstance(data.get(key), dict):
-            data = data[key]
-    return _todo(data)
+    nested = next((data[key] for key in ("todo", "task") if key in data), data) if isinstance(data, dict) else data
+    return _todo(nested)
 
 
-def read_todos(text: str) -> list[Todo]:
+def read_todos(text: str) -> tuple[Todo, ...]:
     data = _json(text)
     if isinstance(data, dict):
         data = next((data[key] for key in ("todos", "tasks", "items") if key in data), None)
     if not isinstance(data, list):
         raise Unreadable(text)
-    return [_todo(entry) for entry in data]
+    return tuple(_todo(entry) for entry in data)
 
 
 def _json(text: str) -> Any:
@@ -143,45 +316,3 @@ def _instant(value: Any) -> datetime | None:
     except (TypeError, ValueError):
         return None
     return moment if moment.tzinfo else None
-
-
-def find(words: str, todos: Sequence[Todo]) -> list[Todo]:
-    """The todos that a phrase may mean: one when it is clear, several when it is not, none when nothing fits."""
-    exact = [todo for todo in todos if _plain(todo.title) == _plain(words)]
-    if exact:
-        return exact
-    wanted = _stems(words)
-    scored = [(_share(wanted, stems), _share(stems, wanted), todo) for todo in todos if (stems := _stems(todo.title))]
-    best = max((share for share, _, _ in scored), default=0.0)
-    if not wanted or best < ENOUGH:
-        return []
-    likely = [(covered, todo) for share, covered, todo in scored if share == best]
-    whole = [todo for covered, todo in likely if covered == 1.0]
-    return whole if len(whole) == 1 else [todo for _, todo in likely]
-
-
-def _plain(text: str) -> str:
-    return " ".join(re.findall(r"\w+", text.casefold()))
-
-
-def _stems(text: str) -> list[str]:
-    words = re.findall(r"\w+", text.casefold().replace("'", ""))
-    return [_stem(word) for word in words if word not in _FILLERS] or [_stem(word) for word in words]
-
-
-def _stem(word: str) -> str:
-    word = PAST_TENSES.get(word, word)
-    for ending in ("ing", "ied", "ed", "es", "s"):
-        if word.endswith(ending) and len(word) - len(ending) >= 3:  # noqa: PLR2004, "bus" and "red" stay
-            return word.removesuffix(ending)
-    return word.removesuffix("e") if len(word) > 3 else word  # noqa: PLR2004, "moved" and "move" meet here
-
-
-def _share(words: Sequence[str], among: Sequence[str]) -> float:
-    if not words:
-        return 0.0
-    return sum(any(_alike(word, other) for other in among) for word in words) / len(words)
-
-
-def _alike(one: str, other: str) -> bool:
-    return one == other or SequenceMatcher(None, one, other).ratio() >= ALIKE
