@@ -224,6 +224,7 @@ class ModelError(ServerError):
     code, status, title = "model-error", 502, "The model failed"
     reason = "upstream_error"
     started: bool = False
+    model: str | None = None  # the name of the model that failed, where it need not be the agent's first one
     of_request: bool = False  # the endpoint refused what it was sent, e.g. an image: shown again, it is refused again
 
     def __init__(self, message: str = "", *, started: bool = False, retry_after: float | None = None) -> None:

@@ -47,6 +47,17 @@ async def test_the_last_failure_is_the_one_that_counts():
         await FallbackModel([failing(ModelUnreachable()), failing(ModelUnavailable())]).reply(Prompt(), Heard())
 
 
+async def test_replies_and_failures_name_the_model_that_they_come_from():
+    first, second = failing(ModelUnreachable()), ScriptedModel([says("Hello")])
+    first.name, second.name = "a/first", "b/second"
+    assert (await FallbackModel([first, second]).reply(Prompt(), Heard())).model == "b/second"
+    assert (await FallbackModel([second, first]).reply(Prompt(), Heard())).model == "b/second"
+    second.turns = [Turn(error=ModelUnreachable())]
+    with pytest.raises(ModelUnreachable) as failure:
+        await FallbackModel([first, second]).reply(Prompt(), Heard())
+    assert failure.value.model == "b/second"
+
+
 async def test_it_is_called_and_checked_as_its_first_model():
     class Closing(ScriptedModel):
         closed = False

@@ -85,7 +85,7 @@ async def test_a_conversation_goes_on_with_a_summary_of_its_beginning(tmp_path):
         assert {"type": "CUSTOM", "name": "holodeck.history", "value": {"messages": 4, "summarized": True}} in story
         assert story[-1]["usage"][0]["totalTokens"] == 540
         assert await metric(s, "holodeck_model_calls_total") == 4
-        assert await metric(s, 'holodeck_tokens_total{kind="input"}') == 3 * 30 + 400
+        assert await metric(s, 'holodeck_tokens_total{kind="input",model="openai_compatible/m"}') == 3 * 30 + 400
 
 
 @pytest.mark.req("T27")

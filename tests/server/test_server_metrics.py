@@ -41,7 +41,7 @@ async def test_what_happened_is_on_the_page():
         'holodeck_http_requests_total{method="GET",route="/runs/{run_id:path}",status="404"}': 1,
         'holodeck_http_request_seconds_count{route="/awp"}': 1,
         'holodeck_runs_total{outcome="completed",code="none"}': 1,
-        "holodeck_model_calls_total": 2,
+        'holodeck_model_calls_total{model="scripted"}': 2,
         "holodeck_time_to_first_token_seconds_count": 1,
         "holodeck_inter_token_seconds_count": 3,
         'holodeck_tool_calls_total{tool="echo",status="success"}': 1,

@@ -8,7 +8,7 @@ from holodeck.core import events as e
 from holodeck.core.usage import TokenUsage
 from holodeck.telemetry import exposition, metrics
 from holodeck.telemetry.exposition import MAX_SERIES, Counter, Gauge, Histogram, page
-from holodeck.telemetry.metrics import MAX_TOOLS, Metrics
+from holodeck.telemetry.metrics import MAX_MODELS, MAX_TOOLS, Metrics
 
 _SAMPLE = re.compile(
     r'(?P<name>[a-z_]+)(?:\{(?P<labels>(?:[a-z_]+="(?:[^"\\\n]|\\[\\"n])*",?)+)\})? (?P<value>[0-9.e+-]+)'
@@ -55,7 +55,7 @@ def test_a_run_is_counted_by_its_rare_events(monkeypatch):
     figures = Metrics()
     figures.offered_tools = lambda: ["list"]
     tell = Told(monkeypatch, figures)
-    tell(e.RunStarted("r", "s"), at=0)
+    tell(e.RunStarted("r", "s", model="a/first"), at=0)
     tell(e.StepStarted(1))
     tell(e.TextStarted("m"), at=0.4)
     for n in range(11):
@@ -64,8 +64,8 @@ def test_a_run_is_counted_by_its_rare_events(monkeypatch):
     tell(e.ToolFinished("c", "list", "t", "result", seconds=0.25))
     tell(e.ToolFinished("d", "list", "t", "result", failed=True))
     tell(e.ToolFinished("d", "made up", "t", "There is no such tool.", failed=True))
-    usage = TokenUsage(prompt_tokens=3, completion_tokens=4, cached_tokens=2)
-    tell(e.StepFinished(1, usage))
+    usage = TokenUsage(prompt_tokens=3, completion_tokens=4, cached_tokens=2, cost=0.5)
+    tell(e.StepFinished(1, usage, model="b/second"))
     tell(e.TextStarted("n"), at=5)
     tell(e.TextAdded("n", "one piece has no gap"))
     tell(e.TextEnded("n"))
@@ -82,13 +82,24 @@ def test_a_run_is_counted_by_its_rare_events(monkeypatch):
     assert shown['holodeck_tool_calls_total{tool="list",status="failed"}'] == 1
     assert shown['holodeck_tool_calls_total{tool="other",status="failed"}'] == 1
     assert shown['holodeck_tool_call_seconds_sum{tool="list"}'] == 0.25
-    assert {kind: shown.get(f'holodeck_tokens_total{{kind="{kind}"}}') for kind in ("input", "output", "cached")} == {
-        "input": 3, "output": 4, "cached": 2,
-    }  # fmt: skip
-    assert 'holodeck_tokens_total{kind="reasoning"}' not in shown
-    assert shown["holodeck_model_calls_total"] == 2
+    assert {name: value for name, value in shown.items() if name.startswith("holodeck_tokens_total")} == {
+        'holodeck_tokens_total{kind="input",model="b/second"}': 3,
+        'holodeck_tokens_total{kind="output",model="b/second"}': 4,
+        'holodeck_tokens_total{kind="cached",model="b/second"}': 2,
+    }
+    assert shown['holodeck_model_calls_total{model="b/second"}'] == 1
+    assert shown['holodeck_model_calls_total{model="a/first"}'] == 1
+    assert shown['holodeck_cost_total{model="b/second"}'] == 0.5
     assert shown['holodeck_runs_total{outcome="completed",code="none"}'] == 1
     assert shown["holodeck_run_seconds_sum"] == 7
+
+
+def test_models_cannot_fill_the_page():
+    figures = Metrics()
+    labels = {figures.model_label(f"m{number}") for number in range(1000)}
+    assert len(labels) == MAX_MODELS + 1
+    assert "other" in labels
+    assert figures.model_label("m0") == "m0"
 
 
 def test_a_failure_is_counted_by_its_code(monkeypatch):

@@ -61,6 +61,21 @@ def test_a_run_is_told_in_the_words_of_the_list():
 
 
 @pytest.mark.req("ORC-08")
+def test_lines_name_the_model_that_answered():
+    lines = told(
+        [
+            e.RunStarted("r", "s", model="a/first"),
+            e.StepStarted(1),
+            e.StepFinished(1, model="b/second"),
+            e.RunFinished("r", "s", model="b/second"),
+        ]
+    )
+    assert [(line["event"], line["details"]["model"]) for line in lines] == [
+        ("model_called", "a/first"), ("model_result", "b/second"), ("run_completed", "b/second"),
+    ]  # fmt: skip
+
+
+@pytest.mark.req("ORC-08")
 def test_lines_carry_lengths_success_and_why_a_tool_failed():
     called, reasoned, asked, result, failed, answered, _, completed = (line["details"] for line in told(STORY))
     assert (called["prompt_length"], answered["response_length"], answered["success"]) == (120, 13, True)

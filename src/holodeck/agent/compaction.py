@@ -61,7 +61,9 @@ class Compaction:
                 content=content, until=old[-1].id, messages=self._place_after(old[-1]), tokens_used=reply.usage
             )
             await self._conversation.commit([], KEEP, summary=summary)
-        event = HistoryCompacted(len(old), bool(content), reply.usage, estimate(prompt, reply))
+        event = HistoryCompacted(
+            len(old), bool(content), reply.usage, estimate(prompt, reply), reply.model or self._agent.model.name
+        )
         self._emitter.history_compacted(event)
         return None if content else "The model wrote nothing that can be used."
 

@@ -43,7 +43,7 @@ class RunEmitter:
 
     def run_ended(self, ending: e.Ending) -> None:
         """Closes what is open, then emits the last event."""
-        self._close_step()
+        self.step_finished(None, ending.model)
         self.emit(ending)
 
     def history_compacted(self, event: e.HistoryCompacted) -> None:
@@ -59,10 +59,10 @@ class RunEmitter:
         self._deltas.clear()
         self.emit(e.StepStarted(number, prompt_length))
 
-    def step_finished(self, usage: TokenUsage | None) -> None:
+    def step_finished(self, usage: TokenUsage | None, model: str | None = None) -> None:
         self._close_parts()
         if self._step is not None:
-            self.emit(e.StepFinished(self._step, usage, sum(map(len, self._deltas))))
+            self.emit(e.StepFinished(self._step, usage, sum(map(len, self._deltas)), model))
             self._step = None
 
     def reply_ended(self) -> None:
@@ -165,9 +165,6 @@ class RunEmitter:
             self.emit(e.ToolCallEnded(call_id, name, "".join(pieces)))
             self.emit(e.ToolFinished(call_id, name, new_message_id(), CUT_CALL, failed=True))
         self._open_calls.clear()
-
-    def _close_step(self) -> None:
-        self.step_finished(None)
 
 
 CUT_CALL = "Not carried out: the model's reply was cut off before the call was complete."

@@ -50,6 +50,7 @@ from holodeck.errors import (
     InternalError,
     InvalidOutput,
     InvalidRequest,
+    ModelError,
     ModelRejected,
     RunTimeout,
 )
@@ -102,6 +103,7 @@ class _Run:
     last_calls: Sequence[tuple[str, str, str]] = ()  # of the step before: name, arguments, result
     answers_now: bool = False  # the next step is asked without tools
     most_tokens: int | None = None  # of the conversation, after the model found it too long
+    model: str | None = None  # the one that answered last, or failed
     repair: Sequence[Message] = ()  # what the model is shown after an answer of the wrong form
 
     def __post_init__(self) -> None:
@@ -180,7 +182,7 @@ class _Run:
                 await self._act(batch)
         except TimeoutError:
             raise RunTimeout(f"Iteration {number} took longer than {seconds:g} s (loop.iteration_timeout).") from None
-        self.emitter.step_finished(reply.usage)
+        self.emitter.step_finished(reply.usage, self.model)
         if batch.waits:
             return await self._wait_for_input(batch, reply)
         if not batch.assistant.tool_calls:
@@ -199,6 +201,7 @@ class _Run:
             is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
             await self._keep_partial(reason_for_cut(error), is_refused=is_refused)
             raise
+        self.model = reply.model or self.agent.model.name
         self.emitter.reply_ended()
         self.spending.model_call(prompt, reply)
         if reply.finish_reason == "content_filter":
@@ -495,12 +498,15 @@ class _Run:
             outcome,
             iterations=self.iterations,
             usage=self.spending.usage,
+            model=self.model,
             warning=None if cancelled else self._warning(),
             **fields,
         )
 
     def _failed(self, error: HoloDeckError) -> RunFailed:
-        return failure(self.context.run_id, self.context.session_id, error, self.spending.usage)
+        if isinstance(error, ModelError):
+            self.model = error.model or self.agent.model.name
+        return failure(self.context.run_id, self.context.session_id, error, self.spending.usage, self.model)
 
     def _warning(self) -> str | None:
         return " ".join(self.warnings) or None

@@ -79,6 +79,7 @@ class StepFinished(Event, frozen=True, tag=True):
     number: int
     usage: TokenUsage | None = None
     response_length: int = 0  # characters of text that the model wrote
+    model: str | None = None  # the one that answered: the agent's, or a fallback
 
 
 class ReasoningStarted(Event, frozen=True, tag=True):
@@ -201,6 +202,7 @@ class HistoryCompacted(Event, frozen=True, tag=True):
     summarized: bool = True
     usage: TokenUsage | None = None
     estimate: int = 0
+    model: str | None = None  # the one that answered
 
 
 class RunFinished(Event, frozen=True, tag=True):
@@ -214,6 +216,7 @@ class RunFinished(Event, frozen=True, tag=True):
     pending_calls: tuple[str, ...] = ()
     warning: str | None = None
     output: Any = None  # the final answer as a JSON value, if the agent has an output type
+    model: str | None = None  # the one that answered last; None if none did
 
 
 class RunFailed(Event, frozen=True, tag=True):
@@ -227,9 +230,12 @@ class RunFailed(Event, frozen=True, tag=True):
     retryable: bool = False
     retry_after: float | None = None
     usage: TokenUsage | None = None
+    model: str | None = None  # the one that failed, or answered last
 
 
-def failure(run_id: str, session_id: str, error: HoloDeckError, usage: TokenUsage | None = None) -> RunFailed:
+def failure(
+    run_id: str, session_id: str, error: HoloDeckError, usage: TokenUsage | None = None, model: str | None = None
+) -> RunFailed:
     """The ending that an error makes."""
     return RunFailed(
         run_id,
@@ -240,6 +246,7 @@ def failure(run_id: str, session_id: str, error: HoloDeckError, usage: TokenUsag
         retryable=error.retryable,
         retry_after=error.retry_after,
         usage=usage,
+        model=model,
     )
 
 

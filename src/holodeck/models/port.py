@@ -52,6 +52,7 @@ class ModelReply(msgspec.Struct, frozen=True, kw_only=True):
     tool_calls: tuple[ToolCall, ...] = ()
     finish_reason: str = "stop"
     usage: TokenUsage | None = None
+    model: str = ""  # the name of the model that answered, where it need not be the one that was asked: a fallback
     extra: dict[str, Any] = {}  # members of the message that we do not understand; they go back unchanged
 
 

@@ -14,6 +14,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.telemetry.exposition import OTHER, Counter, Figure, Histogram
 
 MAX_TOOLS = 128
+MAX_MODELS = 32
 NONE = "none"
 METHODS = frozenset({"GET", "HEAD", "POST", "DELETE", "OPTIONS", "PUT", "PATCH"})
 
@@ -36,8 +37,11 @@ class Metrics:
         )
         self.runs = Counter("holodeck_runs_total", "Runs that ended, and how", ("outcome", "code"))
         self.run_seconds = Histogram("holodeck_run_seconds", "From a run's start to its end", _SECONDS)
-        self.steps = Counter("holodeck_model_calls_total", "Model calls")
-        self.tokens = Counter("holodeck_tokens_total", "Tokens, as the model's endpoint counts them", ("kind",))
+        self.steps = Counter("holodeck_model_calls_total", "Model calls, by the model that answered", ("model",))
+        self.tokens = Counter("holodeck_tokens_total", "Tokens, as the model's endpoint counts them", ("kind", "model"))
+        self.cost = Counter(
+            "holodeck_cost_total", "What model calls cost, in the currency of model.price or of the gateway", ("model",)
+        )
         self.first_token = Histogram(
             "holodeck_time_to_first_token_seconds", "From a run's start to its first text", _SECONDS
         )
@@ -60,6 +64,7 @@ class Metrics:
         self.log_drops: Callable[[], int] = int  # asked for the lines that were dropped so far
         self.offered_tools: Callable[[], Iterable[str]] = tuple  # asked for the names that may become labels
         self._tools: set[str] = set()
+        self._models: set[str] = set()
 
     def figures(self) -> list[Figure]:
         return [each for each in vars(self).values() if isinstance(each, Counter | Histogram)]
@@ -81,6 +86,12 @@ class Metrics:
             self._tools.update([each for each in self.offered_tools() if each not in self._tools][:room])
         return name if name in self._tools else OTHER
 
+    def model_label(self, name: str) -> str:
+        """Names come from agent files and from Python code; only the first ones get a label of their own."""
+        if name not in self._models and len(self._models) < MAX_MODELS:
+            self._models.add(name)
+        return name if name in self._models else OTHER
+
 
 class RunMetrics:
     """Counts one run."""
@@ -90,11 +101,15 @@ class RunMetrics:
         self._begun = self._text_begun = time.monotonic()
         self._text_at = 0
         self._silent = True
+        self._model = NONE
 
     def __call__(self, event: e.Event) -> None:
         count = _COUNTED.get(type(event))
         if count is not None:
             count(self, event)
+
+    def started(self, event: e.RunStarted) -> None:
+        self._model = event.model or NONE
 
     def text_started(self, _event: e.TextStarted) -> None:
         self._text_begun, self._text_at = time.monotonic(), len(self._log)
@@ -109,9 +124,10 @@ class RunMetrics:
             self._metrics.inter_token.observe((time.monotonic() - self._text_begun) / gaps, times=gaps)
 
     def step_finished(self, event: e.StepFinished | e.HistoryCompacted) -> None:
-        self._metrics.steps.add()
+        model = self._metrics.model_label(event.model or self._model)
+        self._metrics.steps.add(model)
         if event.usage is not None:
-            self._count_tokens(event.usage)
+            self._count_tokens(event.usage, model)
 
     def tool_finished(self, event: e.ToolFinished) -> None:
         tool = self._metrics.tool_label(event.name)
@@ -128,19 +144,22 @@ class RunMetrics:
         self._metrics.runs.add(outcome, code)
         self._metrics.run_seconds.observe(time.monotonic() - self._begun)
 
-    def _count_tokens(self, usage: TokenUsage) -> None:
+    def _count_tokens(self, usage: TokenUsage, model: str) -> None:
         add = self._metrics.tokens.add
-        add("input", by=usage.prompt_tokens)
-        add("output", by=usage.completion_tokens)
+        add("input", model, by=usage.prompt_tokens)
+        add("output", model, by=usage.completion_tokens)
         if usage.cached_tokens is not None:  # part of the input
-            add("cached", by=usage.cached_tokens)
+            add("cached", model, by=usage.cached_tokens)
         if usage.cache_write_tokens is not None:  # part of the input
-            add("cache_write", by=usage.cache_write_tokens)
+            add("cache_write", model, by=usage.cache_write_tokens)
         if usage.reasoning_tokens is not None:  # part of the output
-            add("reasoning", by=usage.reasoning_tokens)
+            add("reasoning", model, by=usage.reasoning_tokens)
+        if usage.cost is not None:
+            self._metrics.cost.add(model, by=usage.cost)
 
 
 _COUNTED: dict[type[e.Event], Callable[[RunMetrics, Any], None]] = {
+    e.RunStarted: RunMetrics.started,
     e.TextStarted: RunMetrics.text_started,
     e.TextEnded: RunMetrics.text_ended,
     e.StepFinished: RunMetrics.step_finished,

@@ -132,7 +132,7 @@ class RunSpans:
     def step_finished(self, event: e.StepFinished) -> None:
         if self._step is None:
             return
-        self._step.set_attributes(_usage_attributes(event.usage))
+        self._step.set_attributes({**_usage_attributes(event.usage), **_answered_by(event.model)})
         if self._content and self._said:
             part = {"type": "text", "content": "".join(self._said)[:MAX_CONTENT]}
             message = [{"role": "assistant", "parts": [part]}]
@@ -141,13 +141,13 @@ class RunSpans:
         self._step = None
 
     def finished(self, event: e.RunFinished) -> None:
-        self._run.set_attributes(_usage_attributes(event.usage))
+        self._run.set_attributes({**_usage_attributes(event.usage), **_answered_by(event.model)})
         self._run.set_attribute("gen_ai.response.finish_reasons", [event.finish_reason])
         self._run.set_attribute("holodeck.run.outcome", event.outcome.value)
         self._end()
 
     def failed(self, event: e.RunFailed) -> None:
-        self._run.set_attributes(_usage_attributes(event.usage))
+        self._run.set_attributes({**_usage_attributes(event.usage), **_answered_by(event.model)})
         self._run.set_attribute("error.type", event.reason or event.code)
         self._run.set_status(Status(StatusCode.ERROR, event.message))
         self._end()
@@ -185,6 +185,10 @@ def _model_attributes(model: str) -> Attributes:
     if not model:
         return {}
     return {"gen_ai.provider.name": provider, "gen_ai.request.model": name if slash else model}
+
+
+def _answered_by(model: str | None) -> Attributes:
+    return {} if model is None else {"gen_ai.response.model": model.partition("/")[2] or model}
 
 
 def _usage_attributes(usage: TokenUsage | None) -> Attributes:

@@ -75,7 +75,7 @@ class RunLogger:
         Whether the call was a success shows only with the next event.
         """
         details = {
-            "model": self._model,
+            "model": event.model or self._model,
             "step": event.number,
             "response_length": event.response_length,
             "tokens_used": _counts(event.usage),
@@ -123,12 +123,18 @@ class RunLogger:
         self._log.warning("error_occurred", details=details, **self._who)
 
     def compacted(self, event: e.HistoryCompacted) -> None:
-        details = {"messages": event.messages, "summarized": event.summarized, "tokens_used": _counts(event.usage)}
+        details = {
+            "model": event.model or self._model,
+            "messages": event.messages,
+            "summarized": event.summarized,
+            "tokens_used": _counts(event.usage),
+        }
         self._log.info("history_compacted", details=details, **self._who)
 
     def failed(self, event: e.RunFailed) -> None:
         self._request.failed = True
         details = {
+            "model": event.model or self._model,
             "error_type": event.code,
             "reason": event.reason,
             "error_message": event.message,
@@ -140,6 +146,7 @@ class RunLogger:
     def finished(self, event: e.RunFinished) -> None:
         shown = {"reply": self._reply()[:_MAX_SHOWN]} if self._debug else {}
         details = {
+            "model": event.model or self._model,
             "outcome": event.outcome.value,
             "iterations": event.iterations,
             "success": event.outcome is not e.Outcome.CANCELLED,
