@@ -33,7 +33,7 @@ STORY = [
 def told(story, *, debug=False):
     read, write = os.pipe()
     output = logs.configure(fd=write, debug=debug)
-    words = {"said": lambda: "private words", "thought": lambda: "private thoughts"}
+    words = {"reply": lambda: "private words", "reasoning": lambda: "private thoughts"}
     tell = RunLogger(run_id="r", session_id="s", user_id="u", debug=debug, **words)
     for event in story:
         tell(event)
