@@ -10,7 +10,9 @@ import pytest
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBroken, SessionNewer, StartError, StorageFull
+from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.stores.schema import MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
@@ -124,6 +126,22 @@ async def test_a_file_of_a_newer_version_or_of_another_application_is_left_alone
         with pytest.raises(StartError, match=words):
             await opened()
         assert path.read_bytes() == before
+
+
+@pytest.mark.req("D16")
+async def test_a_file_of_an_older_version_is_brought_up_to_date_by_one_of_two_that_open_it(opened, path):
+    path.parent.mkdir()
+    old = sqlite3.connect(path)
+    old.executescript(MIGRATIONS[0] + "PRAGMA user_version=1; PRAGMA application_id=0x484F4C4F;")
+    old.execute(
+        "INSERT INTO sessions (agent, tenant, user, id, created, used, v) VALUES ('tester', 'default', 'anonymous', 's', 1, 9e9, 1)"
+    )
+    old.commit()
+    old.close()
+    first, second = await asyncio.gather(opened(), opened())
+    for store in (first, second):
+        assert await store.file.read(lambda connection: connection.execute("PRAGMA user_version").fetchone()) == (2,)
+        assert await texts(store) == []
 
 
 @pytest.mark.req("D16")
@@ -269,3 +287,24 @@ async def test_expired_sessions_are_removed_in_batches(opened):
     await say(store, "alive")
     assert await store.cleanup_expired() == 1_200
     assert await store.count() == 1
+
+
+@pytest.mark.req("SRV-11")
+async def test_deleting_a_session_deletes_what_its_runs_were_asked_and_answered(opened):
+    store, log = await opened(), RunLog()
+    for name in ("kept", "gone"):
+        record = RunRecord(run_id=name, owner=ME, session_id=name, request=RunRequest(state="a secret"))
+        store.runs.register(record)
+        store.runs.follow(record, log)
+        conversation = await store.open(name, owner=ME, run_id=name, create=True)
+        await conversation.commit([UserMessage(content="hi")])
+        await store.file.write(lambda connection, run=name: connection.execute(PIECE, (run,)).rowcount)
+    await store.delete("gone", owner=ME)
+    left = "SELECT (SELECT group_concat(id) FROM runs), (SELECT count(*) FROM pieces), (SELECT count(*) FROM steps)"
+    assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == ("kept", 1, 1)
+    assert await store.runs.find("gone", owner=ME) is None
+    await conversation.commit([AssistantMessage(content="late")], ending=RunFinished("gone", "gone"))
+    assert await store.runs.find("gone", owner=ME) is None, "a run that goes on does not bring it back"
+
+
+PIECE = "INSERT INTO pieces SELECT key, 0, x'5b5d' FROM runs WHERE id = ?"

@@ -91,6 +91,3 @@ class RunStore(Protocol):
 
     def follow(self, record: RunRecord, log: RunLog) -> None:
         """Copies the log from now on, as one more reader. Never waits and never fails."""
-
-    async def forget_session(self, session_id: str, *, owner: Owner) -> None:
-        """Deletes the records of a session's runs."""

@@ -37,4 +37,5 @@ MIGRATIONS = (
       run INTEGER NOT NULL REFERENCES runs ON DELETE CASCADE, first INTEGER NOT NULL,
       body BLOB NOT NULL, PRIMARY KEY (run, first)) STRICT;
     """,
+    "CREATE INDEX runs_of_session ON runs (agent, tenant, user, session)",
 )

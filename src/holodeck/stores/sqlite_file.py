@@ -81,7 +81,7 @@ class SqliteFile:
         await self._put(_vacuum, writes=False, alone=True)
 
     def _put(self, job: Job[T], *, writes: bool, alone: bool = False) -> "asyncio.Future[T]":
-        if self._loop is None or self._thread is None:
+        if self._loop is None or self._thread is None or not self._thread.is_alive():
             raise StoreUnavailable("The session store is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
         self._queue.put(_Task(job, writes, future, alone=alone))
@@ -99,6 +99,10 @@ class SqliteFile:
         except (sqlite3.Error, OSError) as error:
             self._call(_settle, opened, None, StartError(f"{self.path} cannot be used: {_words_of(error)}"))
             self._refuse_rest(error)
+        except BaseException as error:  # a defect: whoever waits must not wait for ever
+            log.exception("the session store ends")
+            self._refuse_rest(error)
+            raise
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         while True:
@@ -180,6 +184,7 @@ def _prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> No
     connection.execute("PRAGMA journal_mode=WAL")
     connection.execute(f"PRAGMA synchronous={'FULL' if durable else 'NORMAL'}")
     connection.execute("PRAGMA foreign_keys=ON")
+    connection.execute("PRAGMA secure_delete=FAST")  # what is deleted is overwritten, where that costs no more writes
     migrate(connection)
 
 
@@ -209,7 +214,7 @@ def _carry_out(connection: sqlite3.Connection, tasks: list[_Task]) -> None:
         for task in tasks:
             _do(connection, task)
         connection.execute("COMMIT")
-    except (sqlite3.Error, OSError) as error:
+    except (sqlite3.Error, OSError, MemoryError) as error:
         with contextlib.suppress(sqlite3.Error):
             connection.execute("ROLLBACK")
         log.warning("sessions cannot be stored: %s", error)

@@ -88,11 +88,6 @@ class SqliteRunStore:
         self._copies.add(copy)
         self._wait_for_more(copy)
 
-    async def forget_session(self, session_id: str, *, owner: Owner) -> None:
-        statement = "DELETE FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND session = ? AND ended IS NOT NULL"
-        name = (self._agent, owner.tenant, owner.user, session_id)
-        await self._file.write(lambda connection: connection.execute(statement, name).rowcount)
-
     # in the file's thread
 
     def store_with_commit(

@@ -156,6 +156,10 @@ class SqliteSessionStore:
             row = self._find(connection, owner, session_id, now)
             if row is not None:
                 connection.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
+            connection.execute(  # with what was asked, and the copies of what was answered
+                "DELETE FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND session = ?",
+                self._name(owner, session_id),
+            )
             return None if row is None else row.size
 
         size = await self.file.write(job)
