@@ -124,10 +124,10 @@ class RunEmitter:
         own_id = self._renamed.get(call.id, call.id)
         return call if own_id == call.id else msgspec.structs.replace(call, id=own_id)
 
-    def tool_finished(self, message: ToolMessage, seconds: float) -> None:
+    def tool_finished(self, message: ToolMessage, seconds: float, *, cached: bool = False) -> None:
         self.emit(
             e.ToolFinished(
-                message.call_id, message.name, message.id, message.content, message.failed, round(seconds, 6)
+                message.call_id, message.name, message.id, message.content, message.failed, round(seconds, 6), cached
             )
         )
 

@@ -213,7 +213,7 @@ class ToolRunner:
                 error_message=(shown or "failed") if result.failed else None,
             )
         )
-        self.emitter.tool_finished(message, seconds)
+        self.emitter.tool_finished(message, seconds, cached=result.cached)
 
 
 async def _call(entry: ToolEntry, arguments: dict[str, Any], context: ToolContext) -> ToolResult:

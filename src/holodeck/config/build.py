@@ -193,6 +193,7 @@ def build_tools(config: LoadedConfig, breakers: Breakers | None = None, added: S
 def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Source":
     from holodeck.tools.catalogue import Source
     from holodeck.tools.mcp import McpSettings, McpToolset
+    from holodeck.tools.result_cache import CacheRule
     from holodeck.tools.rules import ToolRules
 
     settings = McpSettings(
@@ -215,6 +216,7 @@ def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Sour
         repeatable=tool.repeatable,
         prefix=tool.prefix,
         bind=tool.bind,
+        cache={name: CacheRule(each.seconds, each.per) for name, each in tool.cache.items()},
     )
     breaker = config.agent.circuit_breakers.mcp if guarded else None
     return Source(toolset=McpToolset(settings), name=tool.name, rules=rules, breaker=breaker)
@@ -224,11 +226,13 @@ def _function(config: LoadedConfig, tool: FunctionToolSettings) -> "Source":
     from holodeck.tools.catalogue import Source
     from holodeck.tools.function_files import load_function
     from holodeck.tools.functions import FunctionTool, FunctionToolset
+    from holodeck.tools.result_cache import CacheRule
     from holodeck.tools.rules import ToolRules
 
     function = load_function(tool.file, tool.function or tool.name, config.folder)
     offered = FunctionTool.of(function, name=tool.name, description=tool.description or None, timeout=tool.timeout)
-    rules = ToolRules(approval={tool.name: tool.approval}, repeatable=tool.repeatable, bind=tool.bind)
+    cache = {} if tool.cache is None else {tool.name: CacheRule(tool.cache.seconds, tool.cache.per)}
+    rules = ToolRules(approval={tool.name: tool.approval}, repeatable=tool.repeatable, bind=tool.bind, cache=cache)
     toolset = FunctionToolset([offered], name=tool.name, redact=Redactor(secrets_of(config)))
     return Source(toolset=toolset, name=tool.name, rules=rules)
 

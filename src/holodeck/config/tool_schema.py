@@ -44,6 +44,13 @@ _ByTool = Annotated[dict[ToolPattern, Approval], Field(max_length=128)]
 ApprovalRules = Annotated[_ByTool, BeforeValidator(_rule_for_all, json_schema_input_type=Approval | _ByTool)]
 
 
+class CacheSettings(Block):
+    """Results that are kept for a while. Never those of tools that need approval, and never failures."""
+
+    seconds: float = Field(gt=0, le=86_400, description="How long a result is kept")
+    per: Literal["user", "tenant", "all"] = Field("user", description="Who shares it, for the same arguments")
+
+
 class ToolBlock(Block):
     """What all tools have in common."""
 
@@ -92,6 +99,9 @@ class McpToolSettings(ToolBlock):
         description="Tools that may be called again after a failure; default: those that the server marks as "
         "read-only or idempotent",
     )
+    cache: dict[ToolPattern, CacheSettings] = Field(
+        default={}, max_length=128, description="Tools whose results are kept for a while, by name or pattern"
+    )
     start_timeout: Seconds | None = Field(
         None, description="Seconds for the server to come up; default: mcp.start_timeout"
     )
@@ -128,3 +138,4 @@ class FunctionToolSettings(ToolBlock):
     function: Identifier | None = Field(None, description="The function's name; default: the tool's name")
     approval: Approval = Field(Approval.NEVER, description="Whether a person has to approve each call")
     repeatable: bool = Field(default=False, description="Whether it may be called again after a failure")
+    cache: CacheSettings | None = Field(None, description="Keep results for a while; not with approval: always")

@@ -138,6 +138,7 @@ class ToolFinished(Event, frozen=True, tag=True):
     content: Content
     failed: bool = False
     seconds: float = 0.0
+    cached: bool = False  # the result of an earlier call
 
 
 class StateReplaced(Event, frozen=True, tag=True):

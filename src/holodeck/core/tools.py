@@ -34,6 +34,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     content: Content
     failed: bool = False
     retryable: bool = False  # the tool could not be reached, broke off or was too slow; asking it again may help
+    cached: bool = False  # an earlier call's, kept by `cache:` of the agent file
     unsent: bool = False  # the call certainly did not take effect: it never reached the tool
 
     @property

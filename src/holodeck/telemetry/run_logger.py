@@ -111,6 +111,8 @@ class RunLogger:
         text = text_of(event.content)
         details: dict[str, Any] = {"tool_name": event.name, "call_id": event.call_id, "success": not event.failed}
         details["result_length"] = len(text)
+        if event.cached:
+            details["cached"] = True
         if event.failed:
             details["error_message"] = one_line(text, _MAX_REASON)
         if self._debug:

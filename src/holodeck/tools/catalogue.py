@@ -27,6 +27,7 @@ from holodeck.resilience.breakers import Breakers, Dependency
 from holodeck.tools.bound import BoundArguments, check_templates, declared_arguments, hide
 from holodeck.tools.names import label_of, suggestion, unknown_tool
 from holodeck.tools.port import ToolContext, Toolset, ToolsetHealth
+from holodeck.tools.result_cache import ResultCache, ToolCache
 from holodeck.tools.rules import ToolRules
 from holodeck.tools.tool_breakers import ToolBreakers
 
@@ -76,6 +77,10 @@ class Source:
         idle = [name for name in self.rules.bind if name not in taken]
         return [
             *self.rules.misnamed(self.label, [schema.name for schema in listing]),
+            *(
+                f"cache.{name}: a tool that needs approval has no cache"
+                for name in self.rules.cached_though_approved(listing)
+            ),
             *(f"bind.{name}: no tool of {self.label} takes '{name}'{suggestion(name, taken)}" for name in idle),
         ]
 
@@ -89,6 +94,7 @@ class ToolEntry:
     name: str
     bound: BoundArguments | None = None
     breakers: ToolBreakers | None = None
+    cache: ToolCache | None = None
 
     @property
     def withdrawn(self) -> bool:
@@ -99,6 +105,26 @@ class ToolEntry:
         """One call whose arguments fit the schema."""
         if self.bound is not None:
             arguments = self.bound.fill(arguments, context)
+        key = self.cache.key(arguments, context) if self.cache is not None else None
+        if self.cache is None or key is None:
+            return await self._call(arguments, context)
+        kept = self.cache.get(key)
+        if kept is not None:
+            return kept
+        whole = True
+
+        def shorten(text: str, limit: int) -> str:
+            nonlocal whole
+            shortened = context.shorten(text, limit)
+            whole = whole and shortened == text  # what is cut off is kept for this run only
+            return shortened
+
+        result = await self._call(arguments, replace(context, shorten=shorten))
+        if whole and not result.failed:
+            self.cache.put(key, result)
+        return result
+
+    async def _call(self, arguments: dict[str, Any], context: ToolContext) -> ToolResult:
         if self.breakers is None:
             return await self.toolset.call(self.name, arguments, context)
         admission = self.breakers.admit()
@@ -132,6 +158,7 @@ class Catalogue:
     def __init__(self, sources: Sequence[Source] = (), breakers: Breakers | None = None) -> None:
         self._sources = tuple(sources)
         self._breakers = breakers or Breakers()
+        self._results = ResultCache()
         self._rows: dict[str, ToolEntry] = {}
         self._listed: Mapping[str, ToolEntry] = {}
         self._schemas: Sequence[ToolSchema] = ()
@@ -282,7 +309,12 @@ class Catalogue:
             name=schema.name,
             bound=bound,
             breakers=self._breakers_of(source, schema.name),
+            cache=self._cache_of(source, schema),
         )
+
+    def _cache_of(self, source: Source, schema: ToolSchema) -> ToolCache | None:
+        rule = source.rules.cache_of(schema)
+        return None if rule is None else ToolCache(self._results, source.label, schema.name, rule)
 
     def _breakers_of(self, source: Source, name: str) -> ToolBreakers | None:
         if source.breaker is None:

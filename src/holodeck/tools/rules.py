@@ -11,6 +11,7 @@ from typing import Any
 
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.tools.names import suggestion
+from holodeck.tools.result_cache import CacheRule
 
 ALL = "*"
 _PATTERN = frozenset("*?[")
@@ -26,6 +27,7 @@ class ToolRules:
     repeatable: bool | Collection[str] | None = None
     prefix: str = ""
     bind: Mapping[str, Any] = field(default_factory=dict)
+    cache: Mapping[str, CacheRule] = field(default_factory=dict)
 
     def offers(self, name: str) -> bool:
         return not _matches(name, self.exclude) and (self.include is None or _matches(name, self.include))
@@ -44,10 +46,22 @@ class ToolRules:
             return schema.repeatable if self.repeatable is None else self.repeatable
         return schema.repeatable or _matches(schema.name, self.repeatable)
 
+    def cache_of(self, schema: ToolSchema) -> CacheRule | None:
+        """None for a tool that needs approval: a person agrees to a call, not to its repetition."""
+        if self.approval_of(schema) is Approval.ALWAYS:
+            return None
+        if schema.name in self.cache:
+            return self.cache[schema.name]
+        return next((rule for name, rule in self.cache.items() if fnmatchcase(schema.name, name)), None)
+
+    def cached_though_approved(self, listing: Sequence[ToolSchema]) -> list[str]:
+        """Tools that the file names in `cache` by name though they need approval."""
+        return [each.name for each in listing if each.name in self.cache and self.cache_of(each) is None]
+
     def misnamed(self, label: str, known: Sequence[str]) -> list[str]:
         """One sentence for each name that no tool has: a typing mistake would leave open what was meant to be closed."""
         repeatable = () if self.repeatable is None or isinstance(self.repeatable, bool) else self.repeatable
-        named = {*(self.include or ()), *self.exclude, *self.approval, *repeatable} - {ALL}
+        named = {*(self.include or ()), *self.exclude, *self.approval, *repeatable, *self.cache} - {ALL}
         return [
             f"{label} has no tool '{name}'{suggestion(name, known)}"
             for name in sorted(named)

@@ -1,0 +1,98 @@
+"""Results of tools that are kept for a while, so that the same question is not asked twice (ORC-11).
+
+A result is found again only for the same tool, the same arguments, bound ones included, and the same user; a rule may
+widen that to the tenant or to all. Failures are not kept, nor results that were too long to be kept whole. Tools that
+need approval have no cache.
+"""
+
+import time
+from collections.abc import Callable
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holodeck.core.messages import MediaPart, TextPart
+from holodeck.core.tools import ToolResult
+from holodeck.tools.port import ToolContext
+
+Per: TypeAlias = Literal["user", "tenant", "all"]
+MAX_RESULTS = 1000
+MAX_CHARACTERS = 16_000_000  # of all results together
+_encode = msgspec.json.Encoder(order="sorted").encode
+
+
+class CacheRule(msgspec.Struct, frozen=True):
+    """How long results are kept, and who shares them."""
+
+    seconds: float
+    per: Per = "user"
+
+
+class _Kept(msgspec.Struct, frozen=True):
+    result: ToolResult
+    until: float
+    size: int
+
+
+class ResultCache:
+    """The results of all tools of an agent. The one stored first makes room."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._kept: dict[tuple[str, ...], _Kept] = {}
+        self._size = 0
+
+    def get(self, key: tuple[str, ...]) -> ToolResult | None:
+        kept = self._kept.get(key)
+        if kept is None:
+            return None
+        if kept.until <= self._clock():
+            self._drop(key)
+            return None
+        return msgspec.structs.replace(kept.result, cached=True)
+
+    def put(self, key: tuple[str, ...], result: ToolResult, seconds: float) -> None:
+        size = _size_of(result)
+        if size > MAX_CHARACTERS // 10:
+            return
+        if key in self._kept:
+            self._drop(key)
+        while self._kept and (len(self._kept) >= MAX_RESULTS or self._size + size > MAX_CHARACTERS):
+            self._drop(next(iter(self._kept)))
+        self._kept[key] = _Kept(result, self._clock() + seconds, size)
+        self._size += size
+
+    def _drop(self, key: tuple[str, ...]) -> None:
+        self._size -= self._kept.pop(key).size
+
+
+class ToolCache:
+    """The cache of one tool."""
+
+    def __init__(self, cache: ResultCache, source: str, tool: str, rule: CacheRule) -> None:
+        self._cache, self._name, self._rule = cache, (source, tool), rule
+
+    def key(self, arguments: dict[str, Any], context: ToolContext) -> tuple[str, ...] | None:
+        """None for arguments that JSON cannot write: such a call is never cached."""
+        owners = {"user": (context.tenant, context.user_id), "tenant": (context.tenant,), "all": ()}
+        try:
+            written = _encode(arguments).decode()
+        except (TypeError, ValueError, RecursionError):  # ValueError: half a surrogate pair
+            return None
+        return (*self._name, self._rule.per, *owners[self._rule.per], written)
+
+    def get(self, key: tuple[str, ...]) -> ToolResult | None:
+        return self._cache.get(key)
+
+    def put(self, key: tuple[str, ...], result: ToolResult) -> None:
+        self._cache.put(key, result, self._rule.seconds)
+
+
+def _size_of(result: ToolResult) -> int:
+    if isinstance(result.content, str):
+        return len(result.content)
+    return sum(len(part.text) if isinstance(part, TextPart) else _media_size(part) for part in result.content)
+
+
+def _media_size(part: MediaPart) -> int:
+    return len(str(getattr(part, "data", "")))
