@@ -243,6 +243,27 @@ def test_any_message_gets_an_answer(messages: list[str]) -> None:
     assert all(asyncio.run(talk()))
 
 
+HOSTILE = (
+    "add - ",
+    "add , ",
+    "tag it a and ",
+    "mark 1 and 1 ",
+    "move at 3 ",
+    "show #a ",
+    "remind me ",
+    "send 'a \"b ",
+    "x=[{ ",
+)
+
+
+@pytest.mark.parametrize("words", HOSTILE)
+async def test_a_hostile_message_is_answered_in_bounded_time(words: str) -> None:
+    """Backtracking without a bound would run into the timeout of the test."""
+    tools = (*TODO_TOOLS, ToolSchema(name="x", parameters={"properties": {"x": {"type": "array"}}}))
+    _, answer = await new_conversation(tools=tools).say((words * 600)[:598] + "\0")
+    assert answer
+
+
 @dataclass
 class TaskDouble:
     """The other vocabulary: titles and descriptions only."""

@@ -31,7 +31,7 @@ def next_step(
 ) -> Say | tuple[Call, ...]:
     turns = _turns(messages)[-HORIZON:]
     if not turns:
-        return Say(text=wording.TALK["greeting"])
+        return Say(text=wording.talk("greeting", (), with_todos=True))
     player = _Player(tools, timezone, now)
     for turn in turns[:-1]:
         player.recall(turn)
@@ -115,18 +115,21 @@ class _Player:
 
     def _script(self, intent: Intent | UseTool, *, confirmed: bool) -> Script | Say:
         if isinstance(intent, Talk):
-            more = wording.callable_tools(self.others) if intent.topic in {"help", "unknown"} else ""
-            return Say(text=wording.TALK[intent.topic] + more)
+            return self._talk(intent.topic)
         if isinstance(intent, UseTool):
             return _use(intent)
         if self.todo_tools is None:
-            return Say(text=wording.no_todo_tools(self.others))
+            return self._talk("no_todo_tools")
         desk = todos.Desk(self.todo_tools, self.now, self.memory)
         return (
             todos.delete(intent, desk, confirmed=confirmed)
             if isinstance(intent, Delete)
             else todos.script(intent, desk)
         )
+
+    def _talk(self, topic: str) -> Say:
+        with_todos = self.todo_tools is not None or not self.others
+        return Say(text=wording.talk(topic, self.others, with_todos=with_todos))
 
     def _run(self, script: Script, results: list[ToolMessage]) -> Say | tuple[Call, ...]:
         offered = {tool.name for tool in self.tools}

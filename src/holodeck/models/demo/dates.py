@@ -89,20 +89,13 @@ def _joined(one: Piece, other: Piece) -> Piece | None:
 
 
 def _near(match: Match[str], now: datetime) -> Piece:
-    ahead = {"tod": 0, "tom": 1, "tmr": 1}.get(match["near"].lower()[:3], 2)
-    return Piece(day=now.date() + ahead * DAY, part=_part(match))
+    word = match["near"].lower()
+    ahead = 2 if "after" in word else word in {"tomorrow", "tmrw"}
+    return Piece(day=now.date() + ahead * DAY, part="tonight" if word == "tonight" else _part(match))
 
 
 def _part(match: Match[str]) -> str | None:
     return (match.groupdict().get("part") or "").lower() or None
-
-
-def _this_part(match: Match[str], now: datetime) -> Piece:
-    return Piece(day=now.date(), part=_part(match) or "tonight")
-
-
-def _part_alone(match: Match[str], _now: datetime) -> Piece:
-    return Piece(part=_part(match))
 
 
 def _in(match: Match[str], now: datetime) -> Piece:
@@ -205,8 +198,8 @@ _HOUR = rf"(?P<hour>1\d|2[0-3]|0?\d|{'|'.join(NUMBERS)})"
 _INTRODUCED_HOUR = r"(?:(?<=at )|(?<=by )|(?<=before )|(?<=until ))"  # a table for 7 is no hour
 _RULES = (
     Rule(r"(?P<iso>20\d\d-\d\d-\d\d(?P<time>[T ]\d\d:\d\d(?::\d\d)?(?:Z|[+-]\d\d:?\d\d)?)?)", _iso, strong=True),
-    Rule(rf"(?P<near>(?:the )?day after tomorrow|tomorrow|tmrw|today){_PART}", _near, strong=True),
-    Rule(r"tonight|this (?P<part>morning|afternoon|evening)", _this_part, strong=True),
+    Rule(rf"(?P<near>(?:the )?day after tomorrow|tomorrow|tmrw|today|tonight){_PART}", _near, strong=True),
+    Rule(r"(?P<near>this) (?P<part>morning|afternoon|evening)", _near, strong=True),
     Rule(rf"in {_COUNT}\s*{_UNIT}", _in, strong=True),
     Rule(r"next (?P<unit>week|month|year)", _next, strong=True),
     Rule(r"(?:the )?end of (?:the |this )?(?P<next>next )?(?P<unit>day|week|month|year)", _end_of, strong=True),
@@ -220,8 +213,8 @@ _RULES = (
     Rule(r"(?P<hour>\d{1,2})(?:[:.](?P<minute>[0-5]\d))?\s*(?P<half>[ap])\.?m\b\.?", _clock, strong=True),
     Rule(r"(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?![\d:])", _clock, strong=True),
     Rule(rf"{_INTRODUCED_HOUR}{_HOUR}(?: ?h| o'clock)?(?![\w:/%.-])", _clock, introduced=True),
-    Rule(r"(?P<part>noon|midnight)", _part_alone),
-    Rule(r"in the (?P<part>morning|afternoon|evening)", _part_alone, strong=True),
+    Rule(r"(?P<part>noon|midnight)", lambda match, _: Piece(part=_part(match))),
+    Rule(r"in the (?P<part>morning|afternoon|evening)", lambda match, _: Piece(part=_part(match)), strong=True),
 )
 _INTRODUCTION = r"(?P<intro>(?:[,;(]\s*)?\b(?:(?:due|scheduled)(?: (?:by|on|at|for))?|by|on|at|before|until|for)\s+)"
 _FOLLOWS_A_DATE = re.compile(r"\s*(?:$|[,;:.!)#]|(?:to|about|with|and|in|at|for|from|or|that|by)\b)", re.IGNORECASE)

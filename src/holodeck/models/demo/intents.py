@@ -85,7 +85,7 @@ class Delete:
 
 @dataclass(frozen=True, slots=True)
 class Talk:
-    """Small talk, or yes and no; `topic` is a key of `wording.TALK`."""
+    """Small talk, or yes and no; `topic` is a key of a table in `wording`."""
 
     topic: str
 

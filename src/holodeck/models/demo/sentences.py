@@ -35,7 +35,7 @@ _POLITE_START = _compiled(
     r"(?:(?:hi|hey|hello|ok|okay|so|now|also|and|then|please|just)\b[\s,!.]+)*"
     r"(?:(?:can|could|would|will) you |i(?:'d| would) like (?:you )?to |let's )?(?:please )?"
 )
-_POLITE_END = _compiled(r"(?:[\s,]+(?:please|thanks|thank you|for me))+[.!?]*$")
+_POLITE_END = _compiled(r"(?<![\s,])(?:[\s,]+(?:please|thanks|thank you|for me))+[.!?]*$")
 _END = _compiled(r"(?:[\s.?]|(?<!!)!)+$")  # several exclamation marks are a priority and stay
 
 
@@ -131,7 +131,7 @@ _HIGH = r"(?:urgent(?:ly)?|asap|(?:very )?important|high[- ]prio(?:rity)?|priori
 _LOW = r"(?:not (?:so |that )?(?:urgent|important)|no rush|some ?day|low[- ]prio(?:rity)?|priority:? low)"
 _MEDIUM = r"(?:(?:medium|normal)[- ]priority)"
 _LEVELS = (("low", _LOW), ("medium", _MEDIUM), ("high", _HIGH))  # "not urgent" has to be seen before "urgent"
-_BEFORE_A_LEVEL = r"(?:[\s,;.(-]+)(?:(?:and|with|as|at|but)\s+)?(?:it'?s\s+|make it\s+)?(?:an?\s+)?"
+_BEFORE_A_LEVEL = r"(?<![\s,;.(-])[\s,;.(-]+(?:(?:and|with|as|at|but)\s+)?(?:it'?s\s+|make it\s+)?(?:an?\s+)?"
 _PRIORITIES = (
     *((level, _compiled(rf"{_BEFORE_A_LEVEL}{words}[)\s.!]*$")) for level, words in _LEVELS),
     *((level, _compiled(rf"^{words}\s*[:,!-]+\s*")) for level, words in _LEVELS),
@@ -141,7 +141,7 @@ _TAG = r"[^\W\d_][\w-]*"
 _TAGS = r"[#\w][\w#, -]*"  # read_tags takes it apart
 _HASH_TAG = _compiled(rf"(?:^|(?<=[\s,(]))(?:and\s+(?=#))?#({_TAG})[),]?")
 _TAG_WORDS = _compiled(
-    rf"[\s,]+(?:and\s+)?(?:with )?(?:tag(?:s|ged)?|label(?:led|ed)?)\s+(?:it\s+)?(?:as\s+)?({_TAGS})$"
+    rf"(?<![\s,])[\s,]+(?:and\s+)?(?:with )?(?:tag(?:s|ged)?|label(?:led|ed)?)\s+(?:it\s+)?(?:as\s+)?({_TAGS})$"
 )
 _QUOTED = re.compile(r"\"[^\"]+\"|“[^”]+”|(?<!\w)'[^']+'(?!\w)")
 _HIDDEN = 0xE000  # the first private character: no keyboard writes it, and no rule matches it

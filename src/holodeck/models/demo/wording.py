@@ -13,7 +13,7 @@ LONGEST_LIST = 30
 LONGEST_DESCRIPTION = 60
 MOST_NAMED = 5  # todos in a question, tools in a text
 
-ABILITIES = """\
+TODO_ABILITIES = """\
 I can add todos with due dates, priorities and tags, show them, change them, tick them off and delete them. \
 Try, for example:
 
@@ -21,24 +21,27 @@ Try, for example:
 - "What's on my list this week?"
 - "Mark the first one as done\""""
 NO_MODEL = "I am a rule-based demo, not a language model."
+NO_QUESTION = "All right; there is no question open. Ask me to do something with your list."
 TALK = {
-    "greeting": f"Hello! I am HoloDeck's demo model: a set of rules, not a language model. {ABILITIES}",
     "thanks": "You are welcome!",
     "bye": "Goodbye! Your todos stay where they are.",
     "identity": "I am HoloDeck's offline demo model. I am no language model and no AI service stands behind me: I follow "
     "a set of rules, and I call the same tools that a real model would.",
-    "help": f"{NO_MODEL} {ABILITIES}",
     "wellbeing": "All rules in working order, thank you! I am only a demo and no language model.",
-    "too_long": "That is a lot of text. I am no language model, only rules that read one short request at a time. "
-    f"{ABILITIES}",
-    "no_words": f"I can only read words, and that message has no words. {NO_MODEL} {ABILITIES}",
-    "unknown": f"I did not understand that: I am no language model, only a set of rules. {ABILITIES}",
-    "yes": "All right; there is no question open. Ask me to do something with your list.",
-    "no": "All right; there is no question open. Ask me to do something with your list.",
+    "yes": NO_QUESTION,
+    "no": NO_QUESTION,
     "how_to_change": "Say what to change, for example “rename it to buy ham”, “move it to friday 10am”, “make it urgent” "
     "or “tag it #work”.",
     "kept": "All right, nothing was deleted.",
     "dropped": "All right, I leave it as it is.",
+}
+TALK_BEFORE_ABILITIES = {
+    "greeting": "Hello! I am HoloDeck's demo model: a set of rules, not a language model.",
+    "help": NO_MODEL,
+    "too_long": "That is a lot of text. I am no language model, only rules that read one short request at a time.",
+    "no_words": f"I can only read words, and that message has no words. {NO_MODEL}",
+    "unknown": "I did not understand that: I am no language model, only a set of rules.",
+    "no_todo_tools": f"No todo tools are connected. {NO_MODEL}",
 }
 WHICH = "Which one do you mean?"
 WHAT_TO_ADD = "What shall I add?"
@@ -163,17 +166,17 @@ def cannot(change: Change) -> str:
     return f"The connected task tools know no {missing}; they can only add, list, complete, rename and delete."
 
 
-def no_todo_tools(tools: Sequence[ToolSchema]) -> str:
-    return f"No todo tools are connected. {NO_MODEL}{callable_tools(tools)}"
-
-
-def callable_tools(tools: Sequence[ToolSchema]) -> str:
-    """How to call tools by name, if there are any."""
+def talk(topic: str, tools: Sequence[ToolSchema], *, with_todos: bool) -> str:
+    """Small talk; greetings and help end with what can be done with the todo tools and with the other `tools`."""
+    if topic in TALK:
+        return TALK[topic]
+    text = TALK_BEFORE_ABILITIES[topic]
+    text += f" {TODO_ABILITIES}" if with_todos else ""
     if not tools:
-        return ""
-    names = ", ".join(f"`{tool.name}`" for tool in tools[:MOST_NAMED])
-    more = " …" if len(tools) > MOST_NAMED else ""
-    return f"\n\nI also call tools by their names, with the arguments behind: {names}{more}."
+        return text
+    named = [f"- `{tool.name}`: {signature(tool) or 'no arguments'}" for tool in tools[:MOST_NAMED]]
+    more = [f"- … and {len(tools) - MOST_NAMED} more"] if len(tools) > MOST_NAMED else []
+    return "\n".join([f"{text}\n\nI call tools by their names, with the arguments behind:\n", *named, *more])
 
 
 def cannot_use(use: UseTool) -> str:
