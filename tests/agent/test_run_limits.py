@@ -37,7 +37,7 @@ async def test_a_budget_of_tool_calls_stops_at_exactly_that_many(budget, asked, 
 async def test_a_run_that_needs_just_its_budget_is_completed():
     turn = calls(("echo", "{}"), ("echo", "{}"), usage=TokenUsage(prompt_tokens=10, completion_tokens=5))
     end = says("done", usage=TokenUsage(prompt_tokens=20, completion_tokens=5))
-    scene = Scene(turn, end, budget={"tool_calls": 2, "tokens": 16, "seconds": 60})
+    scene = Scene(turn, end, budget={"tool_calls": 2, "tokens": 60, "seconds": 60})
     response = await scene.play("go")
     assert (response.status, response.final_response) == ("completed", "done")
 
@@ -61,15 +61,25 @@ async def test_approved_calls_are_paid_for_too():
     assert [result.content == NOT_PAID_FOR for result in scene.told(e.ToolFinished)] == [True, False]
 
 
-@pytest.mark.parametrize(("tokens", "steps"), [(1, 1), (15, 1), (16, 2), (45, 3)])
+@pytest.mark.parametrize(("tokens", "steps"), [(1, 1), (1500, 1), (1501, 1), (1700, 2), (4500, 3)])
 async def test_a_budget_of_tokens_stops_after_the_step_that_spent_them(tokens, steps):
     scene = Scene(
-        calls(("echo", "{}"), usage=TokenUsage(prompt_tokens=10, completion_tokens=5)), budget={"tokens": tokens}
+        calls(("echo", "{}"), usage=TokenUsage(prompt_tokens=1000, completion_tokens=500)), budget={"tokens": tokens}
     )
     response = await scene.play("go")
     assert (scene.ending.code, scene.ending.reason, response.iterations) == ("budget-exceeded", "tokens", steps)
-    assert scene.ending.usage.total_tokens == 15 * steps
+    assert scene.ending.usage.total_tokens == 1500 * steps
     assert len(scene.tools.called) == steps, "the step that was begun is finished"
+
+
+async def test_a_step_whose_prompt_does_not_fit_into_the_budget_is_not_begun():
+    async def large(arguments, context):
+        return ToolResult(content="x" * 4000)
+
+    turn = calls(("large", "{}"), usage=TokenUsage(prompt_tokens=400, completion_tokens=100))
+    scene = Scene(turn, says("done"), tools=PlainTools(large=large), budget={"tokens": 1400})
+    response = await scene.play("go")
+    assert (scene.ending.reason, response.iterations, len(scene.model.prompts)) == ("tokens", 1, 1)
 
 
 async def test_an_endpoint_that_does_not_say_what_it_costs_is_estimated():

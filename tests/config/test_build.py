@@ -263,3 +263,20 @@ def test_no_middleware_is_no_chain_and_a_wrong_function_is_named(loaded):
     assert build_chain(loaded(DEMO)) is None
     with pytest.raises(ConfigError, match=r"4:14: middleware\[0\]: m\.py: there is no such file"):
         build_chain(loaded(DEMO + "middleware: [{file: m.py, function: f}]\n"))
+
+
+@pytest.mark.parametrize(
+    ("model", "more", "shown"),
+    [
+        ("{provider: demo}", "", None),
+        ("{provider: ollama, name: llama3.2}", "", None),
+        ("{provider: ollama, name: llama3.2, context_window: 8192}", "", 4608),
+        ("{provider: anthropic, name: claude-sonnet-4-5, api_key: k}", "", 138_000),
+        ("{provider: anthropic, name: claude-sonnet-4-5, api_key: k, context_window: 1000000}", "", 738_000),
+        ("{provider: openai, name: gpt-4o, api_key: k}", "sessions: {history: {max_tokens: 5000}}\n", 5000),
+    ],
+)
+def test_a_conversation_is_shown_as_far_as_the_models_window_has_room(tmp_path, model, more, shown):
+    file = tmp_path / "agent.yaml"
+    file.write_text(f"name: a\nmodel: {model}\n{more}")
+    assert build_agent(load_config(file, environment={})).max_tokens == shown

@@ -1,8 +1,9 @@
 """What a run has spent, held against what it may spend (`loop.budget`).
 
-Tool calls are counted as they are asked for: the one after the last that is paid for is not carried out. Tokens are
-known only when they are spent, so a run stops after the step that spent the last of them. An answer that is there is
-never taken back: a budget ends a run only when another step would be needed.
+Tool calls are counted as they are asked for: the one after the last that is paid for is not carried out. The
+tokens of a call are known only afterwards, so a run stops after the step that spent the last of them; a further step
+whose prompt alone is estimated to cost more than is left is not begun. An answer that is there is never taken back: a
+budget ends a run only when another step would be needed.
 """
 
 import time
@@ -43,12 +44,12 @@ class Spending:
         self._calls += 1
         return self._budget.tool_calls is None or self._calls <= self._budget.tool_calls
 
-    def check(self) -> None:
-        """Raises BudgetExceeded when there is nothing left for another step."""
+    def check(self, next_prompt: Callable[[], Prompt] = Prompt) -> None:
+        """Raises BudgetExceeded when too little is left for another step; `next_prompt` is what it would ask."""
         budget = self._budget
         if budget.tool_calls is not None and self._calls > budget.tool_calls:
             raise BudgetExceeded("tool_calls", budget.tool_calls)
-        if budget.tokens is not None and self._tokens >= budget.tokens:
+        if budget.tokens is not None and self._tokens + max(1, estimate_prompt(next_prompt())) > budget.tokens:
             raise BudgetExceeded("tokens", budget.tokens)
         if budget.seconds is not None and self._clock() - self._started_at >= budget.seconds:
             raise BudgetExceeded("seconds", budget.seconds)

@@ -190,7 +190,7 @@ class _Run:
         await self._keep(batch)
         self._count_unusable(batch)
         self._notice_repetition(batch)
-        self.spending.check()
+        self.spending.check(self._prompt)
         return None
 
     async def _ask(self, prompt: Prompt) -> tuple[Batch, ModelReply]:

@@ -16,7 +16,7 @@ import yaml
 from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings, TextInstructions
 from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
-from holodeck.config.build_model import build_model
+from holodeck.config.build_model import build_model, shown_tokens
 from holodeck.config.environment import Keys
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
@@ -83,7 +83,7 @@ def build_agent(
         output=_output(config),
         state=_state(config),
         max_messages=history.max_messages or file.sessions.max_messages,
-        max_tokens=history.max_tokens,
+        max_tokens=shown_tokens(config),
         summarize=history.strategy == "summarize",
         breakers=breakers,
     )

@@ -55,6 +55,15 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice, *, debug: bool
     return _anthropic(settings) if choice.provider == "anthropic" else _openai(settings, choice.api)
 
 
+def shown_tokens(config: LoadedConfig) -> int | None:
+    """How many tokens of a conversation the model is shown: what the file says, else what the model's window has room for."""
+    from holodeck.models.context_windows import known_window, room_for_history
+
+    model, limit = config.agent.model, config.agent.sessions.history.max_tokens
+    window = model.context_window or known_window(model.name)
+    return limit if limit is not None or window is None else room_for_history(window, model.max_tokens)
+
+
 async def offered_models(config: LoadedConfig) -> "tuple[OfferedModel, ...]":
     """The models that the endpoint of the file's first model lists. Raises ConfigError, ModelError."""
     choice = config.agent.model

@@ -25,6 +25,7 @@ OF_ONE_PROVIDER = frozenset(  # keys of `model:` that another provider has no us
     {"endpoint", "api", "api_key", "api_version", "auth_token", "headers", "betas", "service_tier", "provider_tools"}
     | {"extra", "cache", "reasoning"}
 )
+OF_ONE_MODEL = frozenset({"price", "context_window"})  # keys that another model of the same provider must not get
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,7 +86,7 @@ def with_model(config: LoadedConfig, name: str) -> LoadedConfig:
     if changed["provider"] != before.provider:
         settings = {key: value for key, value in settings.items() if key not in OF_ONE_PROVIDER}
     if changed != {"provider": before.provider, "name": before.name}:
-        settings.pop("price", None)
+        settings = {key: value for key, value in settings.items() if key not in OF_ONE_MODEL}
     try:
         model = type(before).model_validate({**settings, **changed})
     except ValidationError as error:

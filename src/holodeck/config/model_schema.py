@@ -138,6 +138,12 @@ class ModelChoice(Block):
         "auto",
         description="Whether the model takes pictures; else their text is read. auto: yes for openai, anthropic, gemini, azure",
     )
+    context_window: int | None = Field(
+        None,
+        ge=1_000,
+        le=100_000_000,
+        description="Tokens that the model can read and write; default: known for OpenAI's, Anthropic's and Google's models",
+    )
     price: PriceSettings | None = Field(None, description="For the cost in the chat's status line; absent: not known")
 
     @property

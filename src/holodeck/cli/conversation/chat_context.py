@@ -75,7 +75,9 @@ class ChatContext:
         if self.session.message_count >= NEARLY * limit:
             fact = f"{self.session.message_count} of {limit} messages (--max-messages)"
         elif max_tokens and tokens >= NEARLY * max_tokens:
-            fact = f"about {tokens:,} of {max_tokens:,} tokens (sessions.history.max_tokens)"
+            fact = (
+                f"about {tokens:,} of {max_tokens:,} tokens (sessions.history.max_tokens, or what the model can read)"
+            )
         else:
             return
         if not self.warned:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from holodeck.agent.agent import Agent
 from holodeck.config.build import build_agent
-from holodeck.config.build_model import build_model
+from holodeck.config.build_model import build_model, shown_tokens
 from holodeck.config.load import LoadedConfig, with_model
 from holodeck.config.model_schema import ModelChoice
 
@@ -42,7 +42,7 @@ class StartingAgent:
         except BaseException:
             await model.close()
             raise
-        self._agent, self.choice = replace(before, model=model), changed.agent.model
+        self._agent, self.choice = replace(before, model=model, max_tokens=shown_tokens(changed)), changed.agent.model
         await before.model.close()
         return self._agent
 
