@@ -442,3 +442,38 @@ async def test_the_credential_reaches_no_tool_and_no_model(tmp_path):
 
 def test_keys_of_a_test_are_real(tmp_path):
     assert KeyHolders(tmp_path / "k.json").headers()["Authorization"].startswith("Bearer hdk_")
+
+
+async def test_a_preflight_lists_the_headers_of_the_interface(tmp_path):
+    """With auth a page may send these, not whatever it asks for."""
+    asked = {"Origin": "http://localhost:3000", "Access-Control-Request-Method": "POST"}
+    wanted = {"Access-Control-Request-Headers": "authorization, x-evil"}
+    async with keyed(tmp_path) as (s, _), s.client.options(s.url + "/awp", headers={**asked, **wanted}) as answer:
+        allowed = answer.headers["Access-Control-Allow-Headers"]
+        assert answer.status == 204
+        assert "Authorization" in allowed
+        assert "evil" not in allowed
+        assert "Access-Control-Allow-Credentials" not in answer.headers
+
+
+async def test_decisions_of_people_are_logged(tmp_path, caplog):
+    caplog.set_level("INFO")
+    gate, tools = Gate(), PlainTools(frozenset({"delete"}), delete=echo)
+    turns = calls(("delete", "{}")), says("a b", pause=gate)
+    async with keyed(tmp_path, *turns, tools=tools) as (s, holders):
+        headers = holders.headers(user="ann", tenant="acme")
+        await s.server.access.refresh()
+        async with s.post(ask("delete it", thread=SESSION), **headers) as answer:
+            (interrupt,) = frames(await answer.read())[-1][1]["outcome"]["interrupts"]
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
+        running = await s.post(ask(thread=SESSION, run="r", resume=resume), **headers)
+        await read_to(running, "TEXT_MESSAGE_CONTENT")
+        async with s.post(b"", "/runs/r/stop", **headers) as answer:
+            assert (await answer.json())["stopped"]
+        await running.read()
+        async with s.client.delete(f"{s.url}/sessions/{SESSION}", headers=headers) as answer:
+            assert answer.status == 204
+    lines = {record.message: record.details for record in caplog.records if hasattr(record, "details")}
+    assert lines["approval_decided"] == {"owner": "ann", "interrupt_id": interrupt["id"], "approved": True}
+    assert lines["run_stopped"] == {"owner": "ann", "run_id": "r"}
+    assert lines["session_deleted"] == {"owner": "ann", "session_id": SESSION}

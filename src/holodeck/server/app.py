@@ -35,7 +35,10 @@ class Application:
         self.state = State()
         self.state.server = server
         self._server, self._gate, self._limits = server, server.gate, server.settings.limits
-        self._check_host, self._check_origin = HostCheck(server.settings.access), OriginCheck(server.settings.access)
+        self._check_host, self._check_origin = (
+            HostCheck(server.settings.access),
+            OriginCheck(server.settings.access, secured=server.gate.enabled),
+        )
         self._operations = operations_of(server)
         self._router = Router(self._operations)
 

@@ -51,6 +51,11 @@ class Audit:
         log.warning("auth_denied", extra={"details": {**_about(principal), "scope": scope, "route": route}})
 
 
+def decided(event: str, owner: Owner, **details: object) -> None:
+    """What a person did to a conversation: `approval_decided`, `session_deleted`, `run_stopped`."""
+    log.info(event, extra={"details": {"owner": owner.user, **details}})
+
+
 def admin_access(principal: Principal, owner: Owner, route: str) -> None:
     details = {**_about(principal), "owner": owner.user, "route": route}
     log.warning("admin_access", extra={"details": details})

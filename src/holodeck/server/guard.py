@@ -30,6 +30,10 @@ LOOPBACK_PAGES = "loopback"  # in place of an origin: pages that this machine se
 FORM = "multipart/form-data"
 SAFE_METHODS = frozenset({"GET", "HEAD", "OPTIONS"})
 METHODS = "GET, POST, DELETE"
+REQUEST_HEADERS = (
+    "Authorization, Content-Type, X-Api-Key, Idempotency-Key, Last-Event-ID, Prefer, Accept, X-Request-ID, "
+    "X-HoloDeck-User"
+)
 EXPOSED = "X-Request-ID, Retry-After, WWW-Authenticate, RateLimit, RateLimit-Policy"
 PREFLIGHT_SECONDS = "600"
 _LOOPBACK_PAGE = re.compile(r"https?://(?:(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
@@ -92,8 +96,10 @@ class OriginCheck:
     origins, so `*` gives no page what its visitor has.
     """
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, *, secured: bool = False) -> None:
+        """`secured`: the server asks for credentials, and pages may send the headers of its own interface only."""
         self._origins = frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
+        self._headers = REQUEST_HEADERS if secured else None
 
     def __call__(self, scope: Scope, origin: str | None) -> Response | None:
         """The answer to a preflight; None for any other request that may pass."""
@@ -104,7 +110,7 @@ class OriginCheck:
         preflight = scope["method"] == "OPTIONS" and "access-control-request-method" in headers
         if preflight or scope["method"] not in SAFE_METHODS:
             self._check(origin, headers)
-        return _preflight(headers) if preflight else None
+        return _preflight(headers, self._headers) if preflight else None
 
     def lets_read(self, origin: str, headers: RawHeaders) -> RawHeaders:
         """The headers of an answer, with those that let a page of an allowed origin read it."""
@@ -155,13 +161,14 @@ def _fetch_metadata(scope: Scope) -> tuple[bytes, bytes, bytes]:
     return site, mode, target
 
 
-def _preflight(headers: Headers) -> Response:
+def _preflight(headers: Headers, allowed: str | None) -> Response:
+    """`allowed` are the headers that a page may send; None: whatever it wants to."""
     if headers["access-control-request-method"] not in METHODS.split(", "):
         raise MethodNotAllowed(f"Allowed are {METHODS}.")
     answer = {"Access-Control-Allow-Methods": METHODS, "Access-Control-Max-Age": PREFLIGHT_SECONDS}
     wanted = headers.get("access-control-request-headers")
     if wanted:
-        answer["Access-Control-Allow-Headers"] = wanted
+        answer["Access-Control-Allow-Headers"] = allowed or wanted
     return Response(status_code=204, headers=answer)
 
 

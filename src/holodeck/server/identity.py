@@ -5,6 +5,7 @@ anonymous one.
 """
 
 from collections.abc import Sequence
+from typing import Protocol
 
 from starlette.requests import HTTPConnection, Request
 
@@ -12,8 +13,19 @@ from holodeck.access.key_file import is_user_of_key
 from holodeck.access.principal import ACT_AS, ADMIN, APPROVE, Principal, is_user_name
 from holodeck.core.owner import Owner
 from holodeck.errors import Forbidden, InvalidRequest, Unauthorized
-from holodeck.server.audit import admin_access
+from holodeck.server.audit import admin_access, decided
 from holodeck.telemetry.context import current
+
+
+class Answer(Protocol):
+    """A person's answer to an approval, on any wire."""
+
+    @property
+    def interrupt_id(self) -> str: ...
+
+    @property
+    def approved(self) -> bool: ...
+
 
 PRINCIPAL = "holodeck.principal"  # the key in the scope
 USER_HEADER = b"x-holodeck-user"
@@ -53,10 +65,14 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     return owner
 
 
-def check_approval(request: Request, resume: Sequence[object]) -> None:
+def check_approval(request: Request, resume: Sequence[Answer]) -> None:
     """403 for an answer to an approval from a credential that may chat but not approve."""
-    if resume:
-        require(request, APPROVE)
+    if not resume:
+        return
+    require(request, APPROVE)
+    for answer in resume:
+        details = {"interrupt_id": answer.interrupt_id, "approved": answer.approved}
+        decided("approval_decided", owner_of(request), **details)
 
 
 def require(request: Request, scope: str) -> None:

@@ -9,6 +9,7 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.runs import OpenEncoder, Run
 from holodeck.server.agui_run import open_encoder as open_agui_encoder
+from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin
 from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
@@ -104,7 +105,11 @@ def _encoder_of(run: Run) -> OpenEncoder:
 
 @routes.post("/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: StopResponse})
 async def stop(request: Request) -> Response:
-    return json_answer(StopResponse(stopped=server_of(request).runs.stop(await _run_of(request))))
+    run = await _run_of(request)
+    stopped = server_of(request).runs.stop(run)
+    if stopped:
+        decided("run_stopped", run.owner, run_id=run.run_id)
+    return json_answer(StopResponse(stopped=stopped))
 
 
 @routes.get("/{run_id:path}", "How a run is getting on", access=needs(RUNS_READ), responses={200: RunResponse})

@@ -15,6 +15,7 @@ from holodeck.core.owner import Owner
 from holodeck.errors import SessionBusy, SessionNotFound
 from holodeck.runs.middleware import Chain
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.routes.request_input import json_answer, server_of, session_id
 from holodeck.server.routing import Routes
@@ -66,6 +67,7 @@ async def forget(request: Request) -> Response:
         return Response(status_code=204)
     server.runs.forget_session(key, owner=owner)
     await server.store.delete(key, owner=owner)
+    decided("session_deleted", owner, session_id=key)
     return Response(status_code=204)
 
 
