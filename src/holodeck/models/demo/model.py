@@ -98,7 +98,11 @@ async def _paced(pieces: Iterable[str], take: Callable[[str], None], delay: floa
         if piece is None:
             done.set_result(None)
             return
-        take(piece)
+        try:
+            take(piece)
+        except Exception as error:  # noqa: BLE001  the caller of `reply` gets it, e.g. BrokenPipeError of `| head`
+            done.set_exception(error)
+            return
         timer = loop.call_later(delay, next_piece)
 
     next_piece()
