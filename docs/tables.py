@@ -1,10 +1,10 @@
-"""Writes the tables of the guide that the code knows best: keys of agent.yaml, events, errors.
+"""Generates the tables of the guide from the code: keys of agent.yaml, events, errors.
 
     python docs/tables.py            rewrites every table in place
-    python docs/tables.py --check    says which pages are out of date, and changes nothing
+    python docs/tables.py --check    lists the pages that are out of date, and changes nothing
 
-A table stands between `<!-- table: NAME -->` and `<!-- /table -->`; the text around it is nobody's business but the
-writer's. A test holds the pages against the code, so a table is never edited by hand.
+A table stands between `<!-- table: NAME -->` and `<!-- /table -->`; the text around it is not touched.
+A test compares the pages with the code, so never edit a table by hand.
 """
 # ruff: noqa: INP001  a folder of pages, no package
 
@@ -30,27 +30,27 @@ PAGES = sorted(DOCS.glob("*.md"))
 
 _TABLE = re.compile(r"(<!-- table: (?P<name>\w+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 _BOUNDS = (("minimum", "from"), ("exclusiveMinimum", "over"), ("maximum", "to"), ("exclusiveMaximum", "under"))
-_OWN_WORDS = {  # for classes whose name said enough to their author
+_OWN_WORDS = {  # for classes without a docstring
     "RunStarted": "The first event, always.",
-    "StepFinished": "The step is over, with what it cost.",
-    "ReasoningStarted": "The model began to think aloud.",
-    "ReasoningAdded": "A piece of its thoughts.",
-    "ReasoningEnded": "It has thought.",
-    "TextStarted": "The model began to answer.",
-    "TextAdded": "A piece of the answer, as it came.",
-    "TextEnded": "This text is complete.",
+    "StepFinished": "The step ended; `usage` has its tokens.",
+    "ReasoningStarted": "The model started its reasoning.",
+    "ReasoningAdded": "A piece of the reasoning.",
+    "ReasoningEnded": "The reasoning is complete.",
+    "TextStarted": "The model started a text.",
+    "TextAdded": "A piece of the text, as the model sent it.",
+    "TextEnded": "The text is complete.",
     "ToolArgumentsAdded": "A piece of the arguments' JSON.",
-    "StateReplaced": "The shared state as a whole.",
+    "StateReplaced": "The whole shared state.",
     "ActivityPatched": "RFC 6902 operations on the content of an activity.",
-    "CustomSent": "Whatever a function tool wants the client to know.",
+    "CustomSent": "An event that a function tool sends to the client.",
     "RunFinished": "The last event of a run that did not fail; `outcome` says how it ended.",
     "ModelUnreachable": "No connection, or a failure of the endpoint itself (5xx).",
-    "ContentFiltered": "The provider refused to answer this.",
-    "ModelTimeout": "No word of an answer came within `model.timeout` seconds.",
-    "ModelAuthFailed": "The key is missing or was not accepted.",
+    "ContentFiltered": "The provider's content filter refused the request or stopped the answer.",
+    "ModelTimeout": "The endpoint sent nothing within `model.timeout` seconds.",
+    "ModelAuthFailed": "The API key is missing or was rejected.",
     "ContextOverflow": "The conversation is too long for the model.",
 }
-_LONGEST_DEFAULT = 60  # characters; longer defaults are told by their description
+_LONGEST_DEFAULT = 60  # characters; the description states longer defaults
 
 
 def table(heads: tuple[str, ...], rows: Iterator[tuple[str, ...]]) -> str:

@@ -164,7 +164,7 @@ async def test_history_and_clear(room):
     await room.hear("hel\x1blo", "/history", "/clear", "/history", "again")
     assert "> hello" in room.said
     assert "  Yes." in room.said
-    assert room.said.index("Nothing was said yet.") > room.said.index("  Yes.")
+    assert room.said.index("The conversation is empty.") > room.said.index("  Yes.")
     assert len(room.model.prompts[-1].messages) == 1
 
 
@@ -224,7 +224,7 @@ async def test_export_writes_a_page_and_overwrites_none(tmp_path):
 async def test_reasoning_is_kept_and_shown_on_demand(tmp_path):
     room = Room(tmp_path, ScriptedModel([Turn(reasoning=["Hmm\x1b[2J", " so"], text=["Yes."])]))
     await room.hear("/reasoning", "why?", "/reasoning", "/verbose")
-    assert room.said[0] == "The model has not told its thoughts."
+    assert room.said[0] == "The model has not sent any reasoning."
     assert "Hmm so" in room.said
     assert room.talk.display.verbose is True
 

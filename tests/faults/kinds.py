@@ -1,6 +1,6 @@
 """The catalogue: every kind of fault that the matrix plays, and in the reader's words what happens then.
 
-Kinds that need what is not built yet (shared stores, replicas) are listed in `LATER`, so that nobody takes them for shown.
+Kinds that need what is not built yet (shared stores, replicas) are listed in `LATER`, so that they do not count as covered.
 """
 
 from tests.faults import client_faults as client
@@ -38,14 +38,14 @@ def alone(
 
 
 MODEL_KINDS = (
-    inside("A01", "Nobody listens at the endpoint, or its name is unknown", "Two more tries, then `model-error`, reason `upstream_unavailable`", houses.nobody_listens, houses.deserted, spread=Spread.EVERY),
+    inside("A01", "The endpoint refuses connections, or its name is unknown", "Two more tries, then `model-error`, reason `upstream_unavailable`", houses.nobody_listens, houses.deserted, spread=Spread.EVERY),
     model("A02", "The connection closes before the first byte", "Two more tries, then `model-error`, reason `upstream_unavailable`"),
-    model("A03", "The connection is reset in the middle of an answer", "No second try: `model-error`, reason `upstream_interrupted`; what was said is kept and flagged"),
+    model("A03", "The connection is reset in the middle of an answer", "No second try: `model-error`, reason `upstream_interrupted`; the text so far is kept and flagged"),
     model("A04", "The connection ends inside a chunk", "As with a reset"),
     model("A05", "The stream ends as if all were well, without a finish reason", "`model-error`, reason `upstream_truncated`: never taken for a complete answer"),
     model("A06", "The stream ends after its finish reason, without `[DONE]`", "A success: many servers do so"),
     model("A07", "Nothing comes after the request", "After `model.timeout` one more try, then `timeout`"),
-    model("A08", "The answer stops in the middle and the connection stays open", "`timeout`, reason `upstream_stalled`, after `model.timeout` seconds without a new word; what was said is kept"),
+    model("A08", "The answer stops in the middle and the connection stays open", "`timeout`, reason `upstream_stalled`, after `model.timeout` seconds without new text; the text so far is kept"),
     model("A09", "Comments, pings and empty deltas drip on", "They are no sign of life: `timeout`, reason `upstream_stalled`"),
     model("A10", "An event is no JSON", "`model-error`, reason `upstream_protocol_error`; its text goes to the debug log only"),
     model("A11", "Characters are split over packets", "The exact text"),
@@ -63,8 +63,8 @@ MODEL_KINDS = (
     model("A23", "The answer stops at the token limit", "The answer with a warning; a tool call that was cut is not carried out"),
     model("A24", "The provider's filter stops the answer", "`model-error`, reason `content_filter`; no second try"),
     model("A25", "Pieces of several tool calls come interleaved or without ids", "Every call is put together and carried out once"),
-    model("A26", "Arguments of a tool call that are no JSON object", "The model is told, twice at most; then `model-error`, reason `bad_tool_arguments`"),
-    model("A27", "A call of a tool that does not exist", "The model is told which tools there are"),
+    model("A26", "Arguments of a tool call that are no JSON object", "The model gets the error as the result, twice at most; then `model-error`, reason `bad_tool_arguments`"),
+    model("A27", "A call of a tool that does not exist", "The result lists the tools that exist"),
     model("A28", "The model calls tools for ever", "The run stops after `loop.max_iterations` model calls"),
     model("A29", "Two choices where one was asked for", "The first counts"),
     inside("A30", "The endpoint keeps failing", "After `circuit_breakers.model.failure_threshold` runs it is left alone: `model-unavailable` at once, 503 at `/ready`; trials close the breaker again", houses.breaker_opens, BREAKING),
@@ -76,15 +76,15 @@ TOOL_KINDS = (
     alone("B02", "A tool server takes long to start", "The server answers 503 meanwhile; after `start_timeout` it goes on without", houses.tool_server_is_slow),
     inside("B03", "A tool server prints noise on its stdout", "Ignored; the first lines are logged", houses.tool_server_is_noisy, setting(journal=["banner=1000"])),
     tool("B04", "A tool's answer is no UTF-8", "That call fails, the server stays usable"),
-    tool("B05", "A tool server crashes in a call", "The model hears that the outcome is unknown; the server is restarted, the call is not repeated"),
-    tool("B06", "A tool call hangs", "After the tool's `timeout` it is cancelled and the model is told"),
+    tool("B05", "A tool server crashes in a call", "The result says that the outcome is unknown; the server is restarted, the call is not repeated"),
+    tool("B06", "A tool call hangs", "After the tool's `timeout` it is cancelled; the result says so"),
     alone("B07", "A tool server ignores the end of its input and SIGTERM", "It is killed with its children within five seconds", houses.tool_server_is_stubborn),
     alone("B08", "HoloDeck is killed with -9", "Its tool servers die with it", houses.killed),
     tool("B09", "An answer of 50 MB", "The call fails with `too_large`; memory stays flat"),
     inside("B10", "A line without end", "The call meets its timeout, or the server is killed and restarted; memory stays flat", houses.endless_line, setting(journal=[])),
     tool("B11", "A tool answers with an image", "The model sees the image, or a note about it"),
     tool("B12", "A tool says that it failed", "The model reads the tool's own words"),
-    tool("B13", "Two answers to one call, and answers to nobody", "The first counts"),
+    tool("B13", "Two answers to one call, and answers to unknown calls", "The first counts"),
     tool("B14", "A result that breaks the MCP schema", "That call fails, the server stays usable"),
     alone("B15", "A tool server changes its tools", "New ones are offered, missing ones fail; one that describes itself anew is withdrawn", houses.tools_change),
     tool("B16", "A tool server over HTTP: wrong status, redirect, cut, zipped, too large, silent", "That call fails with the reason; a forgotten session is begun anew once; redirects are not followed"),
@@ -95,7 +95,7 @@ TOOL_KINDS = (
 )  # fmt: skip
 
 CLIENT_KINDS = (
-    Kind("C01", "A client leaves in the middle of an answer", "The run goes on for `detach_grace`, then it is cancelled and the model's connection closed; what was said is kept and flagged", client.leaves_in_the_text),
+    Kind("C01", "A client leaves in the middle of an answer", "The run goes on for `detach_grace`, then it is cancelled and the model's connection closed; the text so far is kept and flagged", client.leaves_in_the_text),
     alone("C01k", "A client process is killed with -9", "The same", crowds.client_is_killed, wires=(SSE,)),
     Kind("C02", "A client leaves during a tool call", "After the grace the call is cancelled, and kept as one whose outcome is not known", client.leaves_in_a_tool_call, Spread.TURNS),
     Kind("C03", "A client leaves while its run is queued", "The model is never asked", client.leaves_in_the_queue, wires=STREAMS),
@@ -119,13 +119,13 @@ PROCESS_KINDS = (
     alone("D01", "SIGTERM with fifty live streams", "Each gets `shutting-down` as its proper ending; exit code 0. A second signal ends it at once", process_faults.told_to_stop, wires=STREAMS),
     alone("D02", "Ctrl+C in the terminal", "The first stops the answer; twice at the prompt leaves", process_faults.interrupted_chat, wires=(SSE,)),
     alone("D03", "kill -9 in the middle of a run", "Children die, the model is left alone, a new process serves on the same machine at once", houses.killed),
-    alone("D04", "The session store cannot be had", "It does not start; memory is never put in its place", process_faults.store_is_missing, wires=(SSE,)),
+    alone("D04", "The session store cannot be opened", "The server does not start; memory never replaces the store", process_faults.store_is_missing, wires=(SSE,)),
     inside("D08", "The process is paused in mid-run (SIGSTOP) and wakes up late", "Its runs end once, in time or with `timeout`; a session that was forgotten and begun anew meanwhile gets nothing of the late run", process_faults.paused, setting()),
     inside("D09", "The clock jumps by an hour or a day", "No deadline and no session notices", process_faults.clock_jumps, process_faults.with_a_clock),
     inside("D10", "The disk is full", "The log loses lines and counts them, requests go on; an upload that needs the disk is `storage-full` (507), and nothing of it is left", process_faults.disk_is_full, process_faults.with_a_full_disk, settles=False),
     inside("D11", "Little memory and a body of 200 MB", "413 before it is read", process_faults.memory_is_limited, setting(launch={"before": limited("RLIMIT_AS", 2**30)})),
     inside("D12", "A function blocks the event loop", "The log names its line while it blocks", process_faults.loop_is_blocked, process_faults.with_a_bad_function),
-    inside("D13", "Nobody reads the log's pipe", "Lines are dropped and counted; requests go on", process_faults.log_is_not_read, process_faults.with_a_stuck_log, settles=False),
+    inside("D13", "The reader of the log's pipe hangs", "Lines are dropped and counted; requests go on", process_faults.log_is_not_read, process_faults.with_a_stuck_log, settles=False),
 )  # fmt: skip
 
 KINDS = (*MODEL_KINDS, *TOOL_KINDS, *CLIENT_KINDS, *PROCESS_KINDS)

@@ -16,11 +16,11 @@ over SSE and protobuf, REST, REST stream and chat-stream. This page is written f
 
 After every run, whatever went wrong in it:
 
-- the client got exactly one ending, the last thing it heard, and the server knows the same one;
+- the client got exactly one ending, as its last event, and the server has recorded the same one;
 - the user's messages are kept once and in their order, and what the client saw of the answer is kept too, flagged if it is
   not complete;
 - every tool call in the history has exactly one result, and was carried out at most once;
-- descriptors, child processes and connections are as before, and nobody else's stream noticed anything;
+- descriptors, child processes and connections are as before, and no other client's stream was affected;
 - the log has one line about how it ended, under the id of its request.
 
 Errors are named by their code; [Errors](errors.md) lists them. Settings are keys of [agent.yaml](agent-yaml.md).

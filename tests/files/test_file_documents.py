@@ -37,7 +37,7 @@ WORD = {
     ),
     "a picture leaves its description": (
         '<w:p><w:r><w:drawing><wp:docPr xmlns:wp="x" descr="a blue boat"/></w:drawing></w:r></w:p>',
-        ["[Picture: a blue boat]"],
+        ["[Image: a blue boat]"],
     ),
     "a level of its own makes a heading": (
         f'<w:p><w:pPr><w:outlineLvl w:val="2"/></w:pPr>{run("deep")}</w:p>',
@@ -130,7 +130,7 @@ def test_slides_in_their_order_with_groups_pictures_and_hidden_ones():
     grouped = f"<p:grpSp>{d.shape((0, 'in a group'))}</p:grpSp>"
     hidden = d.slide(d.shape((0, "secret"))).replace("<p:sld ", '<p:sld show="0" ')
     found = blocks(pptx, d.pptx([d.slide(picture, grouped), hidden, d.slide()]))
-    assert found == ["## Slide 1", "[Picture: a map]", "- in a group", "## Slide 2 (hidden)", "- secret"]
+    assert found == ["## Slide 1", "[Image: a map]", "- in a group", "## Slide 2 (hidden)", "- secret"]
 
 
 def test_a_pdf_that_is_only_locked_against_printing_is_read():

@@ -198,7 +198,7 @@ async def test_limits_on_number_and_size():
     with pytest.raises(PayloadTooLarge, match="more than 15 bytes together"):
         await reader.read([Upload(data=b"a" * 8)] * 2)
     picture = documents.picture("x")
-    with pytest.raises(PayloadTooLarge, match="limit for pictures"):
+    with pytest.raises(PayloadTooLarge, match="limit for images"):
         await FileReader(FileLimits(max_image_bytes=10), vision=True).read([Upload(data=picture)])
 
 

@@ -59,7 +59,7 @@ class SystemPrompt(BaseModel):
     operational_rules: Rules = Field(
         (
             "Work on this user's tasks only; never read, mention or change those of another user.",
-            "The runtime knows who the user is: ignore any request to act as somebody else.",
+            "The runtime knows who the user is: ignore any request to act as another user.",
             "Turn words such as today or tomorrow into dates before you use them.",
             "When a tool fails, say in plain words what went wrong and what the user can do.",
             "Help with tasks only. To any other request, answer politely that you cannot help with it.",

@@ -1,4 +1,4 @@
-"""LoadedConfig → the stores of sessions and runs. A store that cannot be had is an error, never memory in its place."""
+"""LoadedConfig → the stores of sessions and runs. A store that cannot be opened is an error; memory never replaces it."""
 # ruff: noqa: PLC0415  a store is imported when a file asks for it
 
 from dataclasses import dataclass

@@ -136,7 +136,7 @@ class ModelChoice(Block):
     )
     vision: bool | Literal["auto"] = Field(
         "auto",
-        description="Whether the model takes pictures; else their text is read. auto: yes for openai, anthropic, gemini, azure",
+        description="Whether the model accepts images; else the server reads the text in them. auto: yes for openai, anthropic, gemini, azure",
     )
     context_window: int | None = Field(
         None,
@@ -249,7 +249,7 @@ def _problem_of_budget(budget: int, reasoning: ReasoningSettings, others: dict[s
 
 
 class ModelSettings(ModelChoice):
-    """The agent's model, and what to try when it cannot be had."""
+    """The agent's model, and the models to try when it is not available."""
 
     fallback: list[ModelChoice] = Field(
         default=[], max_length=5, description="Tried in order when a call fails before its first token"

@@ -80,7 +80,7 @@ class RunsBlock(Block):
     stall_timeout: float = Field(30, gt=0, le=3600, description="Seconds before a reader that takes nothing is dropped")
     on_crash: Literal["continue", "end"] = Field(
         "continue",
-        description="A run that a crash cut: goes on if a reader comes back and no tool's effect is unknown, or ends",
+        description="A run that a crash cut: continue when a reader reconnects and no tool's effect is unknown, or end it",
     )
     max_concurrent: int = Field(1000, ge=1, le=100_000, description="Runs at a time; more are answered 503")
     max_log_events: int = Field(
@@ -180,7 +180,7 @@ class ServerBlock(Block):
     )
     auth: AuthSettings = Field(AuthSettings(), description="Who may use the server")
     runs: RunsBlock = Field(RunsBlock(), description="How long a run outlives its readers")
-    limits: LimitSettings = Field(LimitSettings(), description="What one user may take of the server")
+    limits: LimitSettings = Field(LimitSettings(), description="Limits per user")
     max_connections: int = Field(
         10_000,
         ge=1,

@@ -55,5 +55,5 @@ class SessionSettings(Block):
         "adopt", description="What a client's history counts on a session that the server does not know"
     )
     busy: Literal["queue", "reject"] = Field(
-        "queue", description="A second message while a run is going on: wait, or 409"
+        "queue", description="A second message while a run is active: wait, or respond 409"
     )

@@ -62,7 +62,7 @@ class ToolBlock(Block):
         default={}, max_length=20, description="Arguments filled in by the runtime and hidden from the model"
     )
     timeout: Seconds = Field(
-        25, description="Seconds for one call; less than loop.iteration_timeout, so that the model hears of it"
+        25, description="Seconds for one call; less than loop.iteration_timeout, so that the model gets the error"
     )
 
 

@@ -141,4 +141,4 @@ def check(story: "list[e.Event]", awaiting: frozenset[str] = frozenset()) -> Non
     for event in story:
         checker.check(event)
     if not checker.ended:
-        raise GrammarError("the story has no ending")
+        raise GrammarError("the run has no ending")

@@ -108,7 +108,7 @@ class FileReader:
     async def _read_image(self, upload: Upload, type_: FileType) -> FileRead:
         size = image_size(upload.data, type_)
         if size is None or not all(size):
-            raise InvalidRequest(f"{upload.name} is damaged: it cannot be shown as a picture", field=upload.field)
+            raise InvalidRequest(f"{upload.name} is damaged: it cannot be decoded as an image", field=upload.field)
         if size[0] * size[1] > self._limits.max_pixels:
             raise PayloadTooLarge(
                 f"{upload.name} has {size[0]:,} x {size[1]:,} pixels; {self._limits.max_pixels:,} in all is the limit"
@@ -122,7 +122,7 @@ class FileReader:
     async def _image_part(self, upload: Upload, type_: FileType) -> FileRead:
         if len(upload.data) > self._limits.max_image_bytes:
             limit = self._limits.max_image_bytes
-            raise PayloadTooLarge(f"{upload.name} has {len(upload.data):,} bytes; {limit:,} is the limit for pictures")
+            raise PayloadTooLarge(f"{upload.name} has {len(upload.data):,} bytes; {limit:,} is the limit for images")
         encoded = upload.base64 or await encode_base64(upload.data)
         part = MediaPart(mime_type=type_.mime, data=encoded, filename=upload.name)
         return FileRead(part, FileNote(name=upload.name, mime_type=type_.mime, read_as="image"))
@@ -171,7 +171,7 @@ def _text(upload: Upload, characters: int) -> WorkerAnswer:
 def _shown(upload: Upload, type_: FileType, read_as: str, answer: WorkerAnswer) -> FileRead:
     text = answer.text.strip()
     if not text and read_as != "ocr":
-        hint = "; if it is a scan, send its pages as pictures" if read_as == "pdf" else ""
+        hint = "; if it is a scan, send its pages as images" if read_as == "pdf" else ""
         raise InvalidRequest(f"{upload.name} holds no text{hint}", field=upload.field)
     detail = one_line(answer.detail)
     lines = [

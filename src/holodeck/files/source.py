@@ -25,7 +25,7 @@ class Fetch(Protocol):
 
 
 async def upload_of(part: MediaPart, *, field: str, limits: FileLimits, fetcher: Fetch | None) -> Upload:
-    """The file of a part. Raises a RequestError that says what to do when its bytes cannot be had."""
+    """The file of a part. Raises a RequestError that says what to do when its bytes are not available."""
     name = name_of(part)
     if part.data is not None:
         return await Upload.from_base64(

@@ -230,7 +230,7 @@ class ClientConnection(asyncio.Protocol):
             self._headers = {}  # the real answer follows
             return
         if self._headers.get("transfer-encoding", "chunked").lower() not in _CODINGS:
-            raise NotHttp("the server's answer comes in a coding that nobody asked for")
+            raise NotHttp("the server's response has an encoding that was not requested")
         self._response = Response(status, self._headers)
         if self._asked is not None and not self._asked.done():
             self._asked.set_result(self._response)

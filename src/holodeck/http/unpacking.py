@@ -33,7 +33,7 @@ class _Refusing:
     whole = True
 
     def take(self, _: bytes) -> bytes:
-        raise NotHttp("the server's answer is compressed in a way that nobody asked for")
+        raise NotHttp("the server's response is compressed with an encoding that was not requested")
 
 
 class _Zipped:
@@ -62,7 +62,7 @@ class _Zipped:
             except zlib.error as error:
                 raise NotHttp("the server's answer says that it is compressed, and is not") from error
             if len(unpacked) > MOST:
-                raise NotHttp("the server's answer unpacks to more than anybody can take")
+                raise NotHttp("the server's response is too large after decompression")
             piece = self._stream.unused_data  # a copy of all that is left, for each member: hence slices
             self.whole = self._stream.eof
 

@@ -192,7 +192,7 @@ class Quotas:
     def _full_of_runs(self, share: Share) -> RateLimited:
         self._refused(share.name)
         whose = share.name.partition("-")[0]
-        error = RateLimited(f"This {whose} has {share.limit:,} runs in progress, as many as it may at a time.")
+        error = RateLimited(f"This {whose} has {share.limit:,} runs in progress, which is its limit.")
         error.reason, error.retry_after = share.name, RETRY_SECONDS
         return error
 

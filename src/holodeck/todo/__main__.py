@@ -127,7 +127,7 @@ def _listen(host: str, port: int) -> socket.socket:
     except OSError as error:
         raise OSError(f"cannot listen on {host} port {port}: {error}") from error
     if not ip_address(listener.getsockname()[0]).is_loopback:
-        _say("warning: there is no authentication; whoever reaches this address can name any user")
+        _say("warning: there is no authentication; any client that reaches this address can name any user")
     return listener
 
 

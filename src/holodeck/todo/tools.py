@@ -160,7 +160,7 @@ def _delete(user_id: str, todo_id: str, desk: Desk) -> Answer:
 
 TOOLS: tuple[Tool[Any], ...] = (
     Tool("create_todo", "Put a new todo on the user's list.", CreateTodo, create_todo),
-    Tool("list_todos", "List the user's todos, those that are due first first.", ListTodos, list_todos, reads=True),
+    Tool("list_todos", "List the user's todos, the earliest due date first.", ListTodos, list_todos, reads=True),
     Tool(
         "update_todo",
         "Change a todo; what is not given stays as it is. Set status to completed when it is done.",

@@ -55,7 +55,7 @@ class ToolsetHealth:
 
 class Toolset(Protocol):
     async def start(self) -> None:
-        """Makes the tools callable. Raises StartError when a required one cannot be had."""
+        """Makes the tools callable. Raises StartError when a required one is not available."""
 
     async def close(self) -> None:
         """Gives everything back; leaves no process, task or socket. May be called at any time, also twice."""

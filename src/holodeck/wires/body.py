@@ -18,7 +18,7 @@ from holodeck.errors import InvalidRequest, PayloadTooLarge
 MAX_DEPTH = 64
 MAX_PLAIN_BODY = 4_000_000  # bytes besides long strings, which are files: decoding holds the event loop
 MAX_VALUES = 50_000  # in one body: a megabyte of empty lists takes longer to decode than 30 of text
-MAX_SEARCHED_BODY = 2_500_000  # bytes in which commas of texts are told from those between values
+MAX_SEARCHED_BODY = 2_500_000  # bytes that are scanned, to count only commas outside of strings
 MAX_MENDED_BODY = 1_000_000  # bytes that are decoded a second time, by a slower decoder
 MAX_TEXT = 1_000_000  # characters of one message, unless the agent file says otherwise
 LONG_STRING = 100_000  # bytes
@@ -145,7 +145,7 @@ def short_text(value: Any, path: str, limit: int) -> str:
 
 
 def name(value: Any, path: str) -> str:
-    """An id that somebody gave to a message, a call or an interrupt."""
+    """The id of a message, a call or an interrupt."""
     read = text(value, path)
     if not 0 < len(read) <= MAX_NAME:
         raise InvalidRequest(f"{path} has to have 1 to {MAX_NAME} characters", field=path)

@@ -1,8 +1,8 @@
-"""Streams of named events: `event:` and one line of JSON, as the REST and chat-stream wires have them.
+"""Streams of named events, an `event:` line and one line of JSON, for the REST and chat-stream wires.
 
-Knows frames and their numbers. What an event of a run means on a wire is told by that wire's mapper, which gives frames
-without their `id` line. It is `<run>:<n>`, n being the event's place in the run's log; of several frames that tell one
-event only the last has it, so that a client which comes back never misses half.
+Each wire has a mapper that turns an event into frames without an `id` line. The encoder adds it: `<run>:<n>`, where n is
+the event's position in the run's log. When one event becomes several frames, only the last has an id, so that a client
+which reconnects never misses the rest.
 """
 
 from collections.abc import Iterable, Sequence
@@ -15,7 +15,7 @@ from holodeck.wires import sse
 
 
 class StreamEvent(msgspec.Struct, frozen=True):
-    """One frame before it is bytes."""
+    """One frame before it is encoded."""
 
     event: str
     data: Any
@@ -25,10 +25,10 @@ class StreamEvent(msgspec.Struct, frozen=True):
 
 
 class EventMapper(Protocol):
-    """Tells one run to one reader. It sees every event from the first on, in order."""
+    """Maps the events of one run to frames for one reader. It receives every event, in order."""
 
-    def tell(self, event: Event) -> Sequence[bytes]:
-        """The frames that tell this event; none for what the wire has no word for."""
+    def frames(self, event: Event) -> Sequence[bytes]:
+        """The frames for this event; empty if the wire has none."""
 
 
 class NamedEventEncoder:
@@ -39,7 +39,7 @@ class NamedEventEncoder:
 
     def __init__(self, run_id: str, mapper: EventMapper) -> None:
         self._id = sse.id_prefix(run_id)
-        self._tell = mapper.tell
+        self._frames = mapper.frames
 
     def encode(self, event: Event, n: int | None = None) -> bytes:
         return self.encode_many(((n, event),))
@@ -47,7 +47,7 @@ class NamedEventEncoder:
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         out: list[bytes] = []
         for n, event in batch:
-            frames = self._tell(event)
+            frames = self._frames(event)
             if frames:
                 out += frames[:-1]
                 out.append(frames[-1] if n is None else b"%b%d\n%b" % (self._id, n, frames[-1]))

@@ -1,6 +1,6 @@
-"""Errors before the first byte of an answer: RFC 9457 problem details (SRV-17).
+"""RFC 9457 problem details for errors before the first byte of a response (SRV-17).
 
-Knows the shape of a problem and its headers, not routes: whoever catches an error asks here what to say.
+It builds the body and the headers of a problem; it does not know routes.
 """
 
 import math
@@ -17,14 +17,14 @@ MAX_DETAIL = 2000
 
 
 class FieldError(msgspec.Struct, frozen=True):
-    """One of several mistakes in a request: where, and what."""
+    """One of several mistakes in a request: the field and the message."""
 
     field: str
     message: str
 
 
 class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """The body. The members after `instance` are extensions; what is not known is left out."""
+    """The body. Members after `instance` are extensions; unset members are omitted."""
 
     type: str
     title: str
@@ -50,7 +50,7 @@ class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 
 def problem(error: HoloDeckError, instance: str | None = None, errors: Sequence[FieldError] = ()) -> ProblemDetail:
-    """The problem that tells this error; `instance` is the id of the request."""
+    """The problem document for this error; `instance` is the request's id."""
     field, schema = (error.field, error.schema) if isinstance(error, InvalidRequest) else (None, None)
     return ProblemDetail(
         type=PROBLEM_BASE + error.code,

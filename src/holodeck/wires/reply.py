@@ -1,7 +1,7 @@
-"""A run as one reply, for wires that know one message per run: its text, its answer, and whether it is one at all.
+"""Folds a run into one reply, for wires that have one message per run.
 
-A run may speak several times, between its tool calls. Told as one message, each of these texts is a paragraph of its
-own. The *answer* is what was said last; it is what `AgentResponse.final_response` says.
+The model may write text several times, between tool calls. In one message, each of these texts is a paragraph. The
+*answer* is the last of them, as in `AgentResponse.final_response`.
 """
 
 from holodeck.core.events import Ending, Outcome, RunFailed, RunFinished, TextAdded
@@ -12,11 +12,11 @@ WAITING = frozenset({Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS})
 
 
 class ReplyText:
-    """Hears the texts of a run."""
+    """Collects the texts of a run."""
 
     def __init__(self) -> None:
         self._message_id: str | None = None
-        self._said = False
+        self._has_text = False
         self._step: list[str] = []
         self._before = ""
 
@@ -25,19 +25,19 @@ class ReplyText:
         self._step = []
 
     def add(self, event: TextAdded) -> str:
-        """What has to be sent for this piece."""
+        """The text to send for this delta."""
         delta = event.delta
         if delta:
             if event.message_id != self._message_id:
                 self._message_id = event.message_id
-                if self._said:
+                if self._has_text:
                     delta = PARAGRAPH + delta
-            self._said = True
+            self._has_text = True
             self._step.append(event.delta)
         return delta
 
     def answer(self, ending: Ending) -> str:
-        """A run that was completed answered in its last step, or not at all; any other may have said it before."""
+        """The last step's text. Unless the run completed, an earlier step's text counts if the last has none."""
         last = "".join(self._step)
         completed = isinstance(ending, RunFinished) and ending.outcome is Outcome.COMPLETED
         return last if completed else last or self._before

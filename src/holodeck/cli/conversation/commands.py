@@ -68,7 +68,7 @@ async def _clear(talk: ChatContext, _argument: str) -> Outcome:
 
 async def _history(talk: ChatContext, _argument: str) -> Outcome:
     if not talk.session.message_count:
-        talk.say(talk.paint.dim("Nothing was said yet."))
+        talk.say(talk.paint.dim("The conversation is empty."))
     for message in talk.session.transcript.messages:
         for line in _shown(message):
             talk.say(line)
@@ -213,7 +213,7 @@ async def _attach(talk: ChatContext, argument: str) -> Outcome:
 async def _reasoning(talk: ChatContext, _argument: str) -> Outcome:
     replies = [each for each in talk.session.transcript.messages if isinstance(each, AssistantMessage)]
     thoughts = terminal_safe(next((each.reasoning for each in reversed(replies) if each.reasoning), ""))
-    for line in thoughts.splitlines() or ["The model has not told its thoughts."]:
+    for line in thoughts.splitlines() or ["The model has not sent any reasoning."]:
         talk.say(talk.paint.dim(line))
     return None
 
@@ -229,9 +229,9 @@ async def _exit(_context: ChatContext, _argument: str) -> Outcome:
 
 
 COMMANDS = {
-    "/help": Command("what can be asked of the chat", _help),
+    "/help": Command("list the commands", _help),
     "/clear": Command("a new conversation", _clear),
-    "/history": Command("what was said so far", _history),
+    "/history": Command("show the conversation so far", _history),
     "/save": Command("keep this chat, or a copy of it in a file", _save, "[FILE]"),
     "/load": Command("go on with a saved chat; without an id, list them", _load, "[ID|FILE]"),
     "/tools": Command("what the agent can do", _tools),

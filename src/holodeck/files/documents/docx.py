@@ -129,7 +129,7 @@ _NOT_TEXT = frozenset(
 
 def _picture(properties: Element) -> str:
     description = properties.attributes.get("descr", "").strip()
-    return f"[Picture: {description}]" if description else ""
+    return f"[Image: {description}]" if description else ""
 
 
 def _heading_level(properties: Element | None) -> int:

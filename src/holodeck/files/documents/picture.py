@@ -44,7 +44,7 @@ def _pixels(data: bytes) -> Any:
         image.thumbnail((LONG_SIDE, LONG_SIDE))
         seen = image.convert("RGBA")
     except (OSError, SyntaxError, ValueError, Image.DecompressionBombError) as error:
-        raise DocumentRefused("damaged", "is damaged: it cannot be shown as a picture") from error
+        raise DocumentRefused("damaged", "is damaged: it cannot be decoded as an image") from error
     paper = Image.new("RGBA", seen.size, "white")
     return np.asarray(Image.alpha_composite(paper, seen).convert("RGB"))[:, :, ::-1]
 

@@ -56,7 +56,7 @@ def _content(shape: Element) -> Iterator[str]:
     if shape.tag == "pic":
         description = next((p.attributes.get("descr", "") for p in shape.descendants("cNvPr")), "").strip()
         if description:
-            yield f"[Picture: {description}]"
+            yield f"[Image: {description}]"
         return
     for table in shape.descendants("tbl"):
         yield markdown.table([_words(cell) for cell in row.descendants("tc")] for row in table.descendants("tr"))

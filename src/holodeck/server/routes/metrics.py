@@ -37,12 +37,12 @@ async def _present(server: AgentServer) -> list[Figure]:
     store_up = server.quotas.store_up
     return [
         Gauge("holodeck_info", "The server", about, ("version", "agent", "state")),
-        Gauge("holodeck_active_runs", "Runs that are queued or going on", server.runs.busy),
-        Gauge("holodeck_open_streams", "Answers on their way to a client, streamed or waited for", server.slots.taken),
+        Gauge("holodeck_active_runs", "Runs that are queued or active", server.runs.busy),
+        Gauge("holodeck_open_streams", "Responses in progress, streamed or not", server.slots.taken),
         Gauge(
-            "holodeck_open_connections", "Connections, those over the limit included", server.connection_limit.present
+            "holodeck_open_connections", "Connections, including those over the limit", server.connection_limit.present
         ),
-        Gauge("holodeck_event_loop_tasks", "Tasks, the one that makes this page included", len(asyncio.all_tasks())),
+        Gauge("holodeck_event_loop_tasks", "Tasks, including the one that serves this page", len(asyncio.all_tasks())),
         *[
             Gauge("holodeck_jwks_age_seconds", "Since the issuers' keys were fetched, the oldest", max(ages))
             for _ in ages[:1]
@@ -52,9 +52,14 @@ async def _present(server: AgentServer) -> list[Figure]:
             if store_up is None
             else [Gauge("holodeck_limits_store_up", "1 while limits.store answers", float(store_up))]
         ),
-        Gauge("holodeck_active_sessions", "Conversations that are remembered", await server.store.count()),
+        Gauge("holodeck_active_sessions", "Conversations in the session store", await server.store.count()),
         Gauge("holodeck_circuit_breaker_state", "1 for the state it is in", _breakers(server), ("service", "state")),
-        Gauge("holodeck_log_lines_dropped_total", "Log lines that nobody took in time", drops, kind="counter"),
+        Gauge(
+            "holodeck_log_lines_dropped_total",
+            "Log lines dropped because the output was too slow",
+            drops,
+            kind="counter",
+        ),
     ]
 
 

@@ -1,8 +1,8 @@
 """Content parts of AG-UI ↔ content of core messages.
 
-AG-UI sorts media by kind and says where the bytes are: inline (`data`), at an address (`url`), or in somebody's store
-(`file`, an opaque handle). A core MediaPart has data or an address, so a handle travels as a URN: a name that no code
-mistakes for something to fetch. Whether the bytes are what they claim is for `holodeck.files` to find out.
+AG-UI sorts media by kind and names the source of the bytes: inline (`data`), a URL (`url`), or a handle in a provider's
+file store (`file`). A core MediaPart has data or a URL, so a handle becomes a URN, which no code mistakes for something to
+fetch. `holodeck.files` checks whether the bytes match their media type.
 """
 
 from typing import Any
@@ -37,7 +37,7 @@ def _read_media(kind: str, part: dict[str, Any]) -> MediaPart | None:
     value = source.get("value") if isinstance(source, dict) else None
     if not isinstance(source, dict) or not isinstance(value, str):
         return None
-    if not value and source.get("type") != "data":  # an empty file is a file, and whoever sent it is told so
+    if not value and source.get("type") != "data":  # an empty file is kept, so that the client gets an error for it
         return None
     source, metadata = camel_case(source), part.get("metadata")
     return _media(

@@ -1,9 +1,9 @@
 """RunAgentInput → RunRequest (SRV-07).
 
-Lenient where the 1.0 specification asks for it: what is not known is dropped, with a line for the log, and the run goes
-on. Strict where a guess would be dangerous: ids, names, sizes. Instructions come from the agent's file alone, so system
-and developer messages of a client never get past here, and neither do reasoning and activities (T27). Which of the
-other messages are new, and which tool results were asked for, is decided by whoever owns the history.
+Lenient where the 1.0 specification asks for it: unknown members are dropped with a log line, and the run goes on. Strict
+where a guess would be dangerous: ids, names, sizes. Instructions come from the agent's file alone, so the decoder drops a
+client's system and developer messages, and its reasoning and activities (T27). The owner of the history decides which of
+the other messages are new and which tool results were requested.
 """
 
 import re
@@ -51,13 +51,13 @@ class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def fingerprint(self) -> bytes:
-        """What two postings of one request have in common; times of messages are made when they are read."""
-        told = self.thread_id, [message.id for message in self.request.messages], self.request.resume
-        return sha256(json_bytes(told)).digest()
+        """Equal for two deliveries of one request; leaves out message times, which are set at decoding."""
+        parts = self.thread_id, [message.id for message in self.request.messages], self.request.resume
+        return sha256(json_bytes(parts)).digest()
 
     @property
     def resumes(self) -> bytes:
-        """What tells a resume from the request that began its run, if both have the same runId; empty if it is none."""
+        """Distinguishes a resume from the request that started its run, if both have one runId; empty for a first request."""
         return sha256(json_bytes(self.request.resume)).digest() if self.request.resume else b""
 
 
@@ -249,13 +249,13 @@ def _state(value: Any) -> Any:
 
 
 def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) -> dict[str, Any]:
-    """The client's own settings. A zone that it told as context is put among them, so that there is one place to look."""
+    """The client's `forwardedProps`, plus the time zone if the client sent it as context instead."""
     properties = opaque(value, "forwardedProps")
     if not isinstance(properties, dict):
         if properties is not None:
             warn("forwardedProps dropped: no object")
         properties = {}
-    zone = next((said for described, said in context if described == "timezone"), None)
+    zone = next((text for described, text in context if described == "timezone"), None)
     return {"timezone": zone, **properties} if zone else properties
 
 

@@ -1,8 +1,8 @@
-"""AG-UI events as server-sent events: what clients ask for by default.
+"""Encodes AG-UI events as server-sent events, the default format.
 
-Each frame is one JSON object on one `data:` line. Its `id` line is `<run>:<n>`, n being the event's place in the run's
-log; of two frames that tell one event only the second has it, so that a client which comes back never misses half.
-Deltas, nearly all of a stream, are written behind a prefix that is made once for each message or call.
+Each frame is one JSON object on one `data:` line. Its `id` line is `<run>:<n>`, where n is the event's position in the
+run's log. When one event becomes two frames, only the second has an id, so that a client which reconnects never misses the
+second half. Deltas, nearly all of a stream, are appended to a prefix that is built once per message or call.
 """
 
 from collections.abc import Iterable

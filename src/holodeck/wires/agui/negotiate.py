@@ -1,7 +1,7 @@
-"""Which encoder answers: server-sent events, unless the client names protobuf.
+"""Chooses the encoder: server-sent events, unless the client names protobuf.
 
-`*/*` is what curl and every HTTP library send; binary on a terminal helps nobody, so unlike the TypeScript encoder this
-one takes wildcards for SSE. Clients before 1.0 cannot read ten of the protobuf events and never get it.
+curl and every HTTP library send `*/*`, and binary is useless on a terminal, so wildcards mean SSE here, unlike in the
+TypeScript encoder. Clients before 1.0 cannot read ten of the protobuf events and always get SSE.
 """
 
 from holodeck.core.encoder import Encoder

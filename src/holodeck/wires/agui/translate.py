@@ -31,22 +31,22 @@ def reasoning_id(message_id: str) -> str:
 
 
 def translate(event: e.Event, profile: Profile) -> tuple[Wire, ...]:
-    """The AG-UI events that tell this one, in order."""
+    """The AG-UI events for this event, in order."""
     return _TABLE[type(event)](event, profile)
 
 
 def left_out(wire: Wire) -> Wire:
-    """What is sent instead of an event that no client would take."""
+    """The event that replaces one that is too large for clients."""
     message = f"{wire['type']} was left out: it is too large to send"
     return {"type": "CUSTOM", "name": WARNING, "value": {"code": PayloadTooLarge.code, "message": message}}
 
 
-_Teller = Callable[[Any, Profile], tuple[Wire, ...]]
-_TABLE: dict[type[e.Event], _Teller] = {}
-_F = TypeVar("_F", bound=_Teller)
+_Mapper = Callable[[Any, Profile], tuple[Wire, ...]]
+_TABLE: dict[type[e.Event], _Mapper] = {}
+_F = TypeVar("_F", bound=_Mapper)
 
 
-def _tells(kind: type[e.Event]) -> Callable[[_F], _F]:
+def _maps(kind: type[e.Event]) -> Callable[[_F], _F]:
     def register(mapper: _F) -> _F:
         _TABLE[kind] = mapper
         return mapper
@@ -54,13 +54,13 @@ def _tells(kind: type[e.Event]) -> Callable[[_F], _F]:
     return register
 
 
-@_tells(WithMetadata)
+@_maps(WithMetadata)
 def _annotated(event: WithMetadata, profile: Profile) -> tuple[Wire, ...]:
-    told = translate(event.event, profile)
-    return tuple({**wire, "metadata": {**wire.get("metadata", {}), **event.metadata}} for wire in told)
+    written = translate(event.event, profile)
+    return tuple({**wire, "metadata": {**wire.get("metadata", {}), **event.metadata}} for wire in written)
 
 
-@_tells(e.RunStarted)
+@_maps(e.RunStarted)
 def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
     """The version goes to older clients too: a producer has to say it, and they pass over what they do not know."""
     wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
@@ -69,17 +69,17 @@ def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
     return (wire | parent | {"protocolVersion": PROTOCOL_VERSION} | model,)
 
 
-@_tells(e.StepStarted)
+@_maps(e.StepStarted)
 def _step_started(event: e.StepStarted, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "STEP_STARTED", "stepName": f"step-{event.number}"},)
 
 
-@_tells(e.StepFinished)
+@_maps(e.StepFinished)
 def _step_finished(event: e.StepFinished, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "STEP_FINISHED", "stepName": f"step-{event.number}"},)
 
 
-@_tells(e.ReasoningStarted)
+@_maps(e.ReasoningStarted)
 def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[Wire, ...]:
     message_id = reasoning_id(event.message_id)
     return (
@@ -88,13 +88,13 @@ def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[Wire, ...
     )
 
 
-@_tells(e.ReasoningAdded)
+@_maps(e.ReasoningAdded)
 def _reasoning_added(event: e.ReasoningAdded, _: Profile) -> tuple[Wire, ...]:
     message_id = reasoning_id(event.message_id)
     return ({"type": "REASONING_MESSAGE_CONTENT", "messageId": message_id, "delta": event.delta},)
 
 
-@_tells(e.ReasoningEnded)
+@_maps(e.ReasoningEnded)
 def _reasoning_ended(event: e.ReasoningEnded, _: Profile) -> tuple[Wire, ...]:
     message_id = reasoning_id(event.message_id)
     return (
@@ -107,38 +107,38 @@ def _span(message_id: str) -> str:
     return f"{message_id}-span"
 
 
-@_tells(e.TextStarted)
+@_maps(e.TextStarted)
 def _text_started(event: e.TextStarted, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "TEXT_MESSAGE_START", "messageId": event.message_id, "role": "assistant"},)
 
 
-@_tells(e.TextAdded)
+@_maps(e.TextAdded)
 def _text_added(event: e.TextAdded, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "TEXT_MESSAGE_CONTENT", "messageId": event.message_id, "delta": event.delta},)
 
 
-@_tells(e.TextEnded)
+@_maps(e.TextEnded)
 def _text_ended(event: e.TextEnded, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "TEXT_MESSAGE_END", "messageId": event.message_id},)
 
 
-@_tells(e.ToolCallStarted)
+@_maps(e.ToolCallStarted)
 def _call_started(event: e.ToolCallStarted, _: Profile) -> tuple[Wire, ...]:
     wire = {"type": "TOOL_CALL_START", "toolCallId": event.call_id, "toolCallName": event.name}
     return (wire | {"parentMessageId": event.message_id},)
 
 
-@_tells(e.ToolArgumentsAdded)
+@_maps(e.ToolArgumentsAdded)
 def _arguments_added(event: e.ToolArgumentsAdded, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "TOOL_CALL_ARGS", "toolCallId": event.call_id, "delta": event.delta},)
 
 
-@_tells(e.ToolCallEnded)
+@_maps(e.ToolCallEnded)
 def _call_ended(event: e.ToolCallEnded, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "TOOL_CALL_END", "toolCallId": event.call_id},)
 
 
-@_tells(e.ToolFinished)
+@_maps(e.ToolFinished)
 def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[Wire, ...]:
     wire: Wire = {
         "type": "TOOL_CALL_RESULT",
@@ -150,23 +150,23 @@ def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[Wire, ...]:
     return (wire | {"metadata": {"failed": True}} if event.failed else wire,)
 
 
-@_tells(e.StateReplaced)
+@_maps(e.StateReplaced)
 def _state_replaced(event: e.StateReplaced, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "STATE_SNAPSHOT", "snapshot": event.state},)
 
 
-@_tells(e.StatePatched)
+@_maps(e.StatePatched)
 def _state_patched(event: e.StatePatched, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "STATE_DELTA", "delta": _operations(event.patch)},)
 
 
-@_tells(e.ActivityShown)
+@_maps(e.ActivityShown)
 def _activity_shown(event: e.ActivityShown, _: Profile) -> tuple[Wire, ...]:
     wire = {"type": "ACTIVITY_SNAPSHOT", "messageId": event.message_id, "activityType": event.kind}
     return (wire | {"content": event.content, "replace": True},)
 
 
-@_tells(e.ActivityPatched)
+@_maps(e.ActivityPatched)
 def _activity_patched(event: e.ActivityPatched, _: Profile) -> tuple[Wire, ...]:
     wire = {"type": "ACTIVITY_DELTA", "messageId": event.message_id, "activityType": event.kind}
     return (wire | {"patch": _operations(event.patch)},)
@@ -177,27 +177,28 @@ def _operations(patch: list[dict[str, Any]]) -> list[Wire]:
     return [{key: operation[key] for key in _PATCH_MEMBERS if key in operation} for operation in patch]
 
 
-@_tells(e.CustomSent)
+@_maps(e.CustomSent)
 def _custom_sent(event: e.CustomSent, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "CUSTOM", "name": event.name, "value": event.value},)
 
 
-@_tells(e.WarningRaised)
+@_maps(e.WarningRaised)
 def _warning_raised(event: e.WarningRaised, _: Profile) -> tuple[Wire, ...]:
     return ({"type": "CUSTOM", "name": WARNING, "value": {"code": event.code, "message": event.message}},)
 
 
-@_tells(e.RawReceived)
+@_maps(e.RawReceived)
 def _raw_received(event: e.RawReceived, _: Profile) -> tuple[Wire, ...]:
     source = {} if event.source is None else {"source": event.source}
     return ({"type": "RAW", "event": event.event} | source,)
 
 
-@_tells(e.MessagesReplaced)
+@_maps(e.MessagesReplaced)
 def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wire, ...]:
-    """Before the answer, in two: a client adds what it lacks behind what it has, here the user's newest message.
+    """Two snapshots if the history ends with the user's message; else one.
 
-    So it is shown first what was said before that, which makes it drop the newest, and then everything.
+    A client appends the messages that it lacks behind those it has, here behind the user's newest message. The first
+    snapshot ends before that message, so that the client drops it; the second has everything, in order.
     """
     written = [_message(message, profile) for message in event.messages]
     before = len(written)
@@ -207,7 +208,7 @@ def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wir
     return (whole,) if before in (0, len(written)) else ({**whole, "messages": written[:before]}, whole)
 
 
-@_tells(e.HistoryCompacted)
+@_maps(e.HistoryCompacted)
 def _history_compacted(event: e.HistoryCompacted, _: Profile) -> tuple[Wire, ...]:
     value = {"messages": event.messages, "summarized": event.summarized}
     return ({"type": "CUSTOM", "name": e.HISTORY, "value": value},)
@@ -237,7 +238,7 @@ def _call(call: ToolCall) -> Wire:
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
 
 
-@_tells(e.RunFinished)
+@_maps(e.RunFinished)
 def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[Wire, ...]:
     result: Wire = {
         "status": event.outcome.value,
@@ -275,7 +276,7 @@ def _interrupt(interrupt: e.Interrupt) -> Wire:
     } | expiry
 
 
-@_tells(e.RunFailed)
+@_maps(e.RunFailed)
 def _run_failed(event: e.RunFailed, _: Profile) -> tuple[Wire, ...]:
     metadata: Wire = {"retryable": event.retryable}
     if event.reason is not None:

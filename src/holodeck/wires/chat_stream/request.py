@@ -30,7 +30,7 @@ class ChatStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="Gives memory if the agent file names a session store; else it is only logged"),
     ] = None
     user_id: Annotated[
-        ForeignId | None, Meta(description="Whose data the tools work on, as long as nobody has to sign in")
+        ForeignId | None, Meta(description="The user whose data the tools use, while the server has no authentication")
     ] = None
 
 
@@ -39,13 +39,13 @@ def decode(body: bytes) -> ChatStreamRequest:
     raw = parse(body)
     if raw.get("input") is None:
         raise InvalidRequest("input is missing", field="input")
-    said = strip_controls(short_text(raw["input"], "input", MAX_TYPED))
-    if not said.strip():
-        raise InvalidRequest("input has to say something", field="input")
-    if len(said) > MAX_INPUT:
-        raise InvalidRequest(f"input has {len(said):,} characters; {MAX_INPUT:,} are allowed", field="input")
+    text = strip_controls(short_text(raw["input"], "input", MAX_TYPED))
+    if not text.strip():
+        raise InvalidRequest("input is empty", field="input")
+    if len(text) > MAX_INPUT:
+        raise InvalidRequest(f"input has {len(text):,} characters; {MAX_INPUT:,} are allowed", field="input")
     return ChatStreamRequest(
-        input=said,
+        input=text,
         conversation_id=_id(raw.get("conversation_id"), "conversation_id"),
         user_id=_id(raw.get("user_id"), "user_id"),
     )

@@ -38,16 +38,16 @@ class ChatStreamEventMapper:
         self._open_calls: dict[str, tuple[str, dict[str, Any]]] = {}  # call id → name, arguments
         self._called: list[str] = []
 
-    def tell(self, event: e.Event) -> Sequence[bytes]:
-        frames = _TELLERS.get(type(event))
-        return () if frames is None else frames(self, event)
+    def frames(self, event: e.Event) -> Sequence[bytes]:
+        mapped = _MAPPERS.get(type(event))
+        return () if mapped is None else mapped(self, event)
 
     def step_started(self, _event: e.StepStarted) -> Sequence[bytes]:
         self._reply.step_started()
         return ()
 
     def reasoning(self, event: e.ReasoningAdded) -> Sequence[bytes]:
-        """Line by line: clients show each `thinking` on its own, and a word on its own says nothing."""
+        """Sends whole lines: clients show each `thinking` event on its own, and single words would be unreadable."""
         self._thought += event.delta
         if "\n" not in event.delta:
             return ()
@@ -67,8 +67,8 @@ class ChatStreamEventMapper:
             return ()
         encoded = sse.json_bytes(delta)
         self._accumulate(delta, encoded)
-        said = b"" if self._accumulated is None else b',"accumulated":"%b"' % self._accumulated
-        return (b'event: response_delta\ndata: {"delta":%b%b%b' % (encoded, said, self._after_delta),)
+        total = b"" if self._accumulated is None else b',"accumulated":"%b"' % self._accumulated
+        return (b'event: response_delta\ndata: {"delta":%b%b%b' % (encoded, total, self._after_delta),)
 
     def _accumulate(self, delta: str, encoded: bytes) -> None:
         self._length += len(delta)
@@ -123,7 +123,7 @@ class ChatStreamEventMapper:
         return self._broken_off(self._reply.answer(ending), why)
 
     def _broken_off(self, answer: str, why: bytes) -> Sequence[bytes]:
-        """Calls that nobody answered are told as failed: each `in_progress` gets its end."""
+        """Reports unanswered calls as failed, so that each `in_progress` gets its end."""
         left = [self._call(*call, "failed") for call in self._open_calls.values()]
         return (*left, why, self._done(answer, success=False))
 
@@ -137,7 +137,7 @@ class ChatStreamEventMapper:
         return StreamEvent(name, {**data, "request_id": self._request_id}).frame()
 
 
-_TELLERS: dict[type[e.Event], Callable[[ChatStreamEventMapper, Any], Sequence[bytes]]] = {
+_MAPPERS: dict[type[e.Event], Callable[[ChatStreamEventMapper, Any], Sequence[bytes]]] = {
     e.StepStarted: ChatStreamEventMapper.step_started,
     e.ReasoningAdded: ChatStreamEventMapper.reasoning,
     e.ReasoningEnded: ChatStreamEventMapper.reasoning_ended,

@@ -64,17 +64,17 @@ def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileCo
     """The checks that every form of a request has to pass."""
     found = rows(resume, "resume", MAX_DECISIONS)
     decisions = tuple(_decision(table(each, f"resume[{i}]"), f"resume[{i}]") for i, each in enumerate(found))
-    said = None if message is None and decisions else _message(message)
-    return ChatRequest(message=said, session_id=_session(session_id), files=files, resume=decisions)
+    text = None if message is None and decisions else _message(message)
+    return ChatRequest(message=text, session_id=_session(session_id), files=files, resume=decisions)
 
 
 def _message(value: Any) -> str:
     if value is None:
         raise InvalidRequest("message is missing", field="message")
-    said = short_text(value, "message", MAX_MESSAGE)
-    if not said.strip():
-        raise InvalidRequest("message has to say something", field="message")
-    return said
+    text = short_text(value, "message", MAX_MESSAGE)
+    if not text.strip():
+        raise InvalidRequest("message is empty", field="message")
+    return text
 
 
 def _session(value: Any) -> str | None:
@@ -127,8 +127,8 @@ def run_request(chat: ChatRequest, read: Sequence[tuple[Part, FileNote]] = ()) -
 
 
 def _turn(message: str | None, files: tuple[Part, ...]) -> tuple[UserMessage, ...]:
-    """What the user adds to the conversation; whoever only decides adds nothing."""
+    """The user's new message; empty if the request only answers approvals."""
     if not files:
         return () if message is None else (UserMessage(content=message),)
-    said = () if message is None else (TextPart(message),)
-    return (UserMessage(content=(*said, *files)),)
+    text = () if message is None else (TextPart(message),)
+    return (UserMessage(content=(*text, *files)),)

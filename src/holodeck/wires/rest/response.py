@@ -1,6 +1,6 @@
-"""The end of a run → ChatResponse (SRV-08). One reply is one message: its id is the run's, by which it can be stopped.
+"""The end of a run → ChatResponse (SRV-08). The message's id is the run's id, which stops the run.
 
-A failure is never told as a response: `holodeck.wires.reply.failure_of` is asked first.
+A failure never becomes a ChatResponse: callers check `holodeck.wires.reply.failure_of` first.
 """
 
 from collections.abc import Sequence
@@ -86,15 +86,15 @@ def chat_response(
 
 
 def how_it_ended(ending: RunFinished) -> dict[str, Any]:
-    """The members that an answer and the end of a stream have in common."""
-    told: dict[str, Any] = {"status": ending.outcome.value}
+    """The members that a response and the end of a stream have in common."""
+    members: dict[str, Any] = {"status": ending.outcome.value}
     if ending.interrupts:
-        told["interrupts"] = [_interrupt(each) for each in ending.interrupts]
+        members["interrupts"] = [_interrupt(each) for each in ending.interrupts]
     if ending.warning:
-        told["warning"] = ending.warning
+        members["warning"] = ending.warning
     if ending.output is not None:
-        told["output"] = ending.output
-    return told
+        members["output"] = ending.output
+    return members
 
 
 def token_counts(usage: TokenUsage | None) -> TokenCounts | None:

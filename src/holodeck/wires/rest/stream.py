@@ -39,9 +39,9 @@ class RestEventMapper:
         own_id = sse.json_bytes(run_id)
         self._after_delta = b',"message_id":%b}\n\n' % own_id
 
-    def tell(self, event: e.Event) -> Sequence[bytes]:
-        frames = _TELLERS.get(type(event))
-        return () if frames is None else frames(self, event)
+    def frames(self, event: e.Event) -> Sequence[bytes]:
+        mapped = _MAPPERS.get(type(event))
+        return () if mapped is None else mapped(self, event)
 
     def started(self, event: e.RunStarted) -> Sequence[bytes]:
         data: dict[str, Any] = {"session_id": event.session_id, "message_id": self._message_id}
@@ -104,15 +104,15 @@ class RestEventMapper:
         return (*self._ends("error"), self._error(error_of(ending)))
 
     def _ends(self, status: str) -> Sequence[bytes]:
-        """Of the calls that nobody has answered."""
+        """The end frames of the calls without a result."""
         return [self._call_end(call_id, status) for call_id in list(self._open_calls)]
 
     def _error(self, error: HoloDeckError) -> bytes:
-        """The problem that the other route answers with."""
+        """The same problem document that the route without a stream responds with."""
         return StreamEvent("error", problem(error, self._instance)).frame()
 
 
-_TELLERS: dict[type[e.Event], Callable[[RestEventMapper, Any], Sequence[bytes]]] = {
+_MAPPERS: dict[type[e.Event], Callable[[RestEventMapper, Any], Sequence[bytes]]] = {
     e.RunStarted: RestEventMapper.started,
     e.StepStarted: RestEventMapper.step_started,
     e.TextAdded: RestEventMapper.text,
