@@ -1,4 +1,4 @@
-"""What people say and what has to come of it: the specification of the demo model's English, as data.
+"""Sentences and what the demo model does with them: the specification of its English, as data.
 
 The list at the start of every case (`LIST`) has the ids t1 to t6; a new todo becomes t7. It is Sunday, 15 November
 2026, 10:00 in Berlin, unless the case says otherwise.
@@ -56,7 +56,7 @@ def shows(said: str, *answer: str, **filters: Any) -> Case:
 def changes(
     said: str, todo_id: str, *answer: str, before: tuple[str, ...] = (), found: bool = False, **new: Any
 ) -> Case:
-    """`found` when nothing was said before that tells the id, so that the list is looked up first."""
+    """`found`: no earlier sentence gave the id, so the model lists the todos first."""
     update: Call = ("update_todo", {"todo_id": todo_id, **new})
     return Case(said=said, before=before, calls=(LOOK, update) if found else (update,), answer=answer)
 

@@ -16,7 +16,7 @@ MOST_STEPS = 6
 
 @dataclass
 class Ear:
-    """A listener that writes down what it hears."""
+    """A listener that records what the model emits."""
 
     words: list[str] = field(default_factory=list)
     pieces: dict[str, list[str]] = field(default_factory=dict)
@@ -58,7 +58,7 @@ class Conversation:
     messages: list[Message] = field(default_factory=list)
 
     async def say(self, words: Content) -> tuple[list[tuple[str, dict[str, Any]]], str]:
-        """The calls that a sentence led to, and the last words. A new model for every reply: it may keep nothing."""
+        """The calls that a sentence led to, and the text of the reply. A new model for every reply: it may keep nothing."""
         self.messages.append(UserMessage(content=words))
         calls: list[tuple[str, dict[str, Any]]] = []
         for _ in range(MOST_STEPS):

@@ -146,6 +146,6 @@ async def test_todo_sentences_come_first_where_there_are_todo_tools(said: str) -
     "schema",
     [{}, {"properties": {"x": True}}, {"properties": {"x": {"enum": []}}, "required": ["x"]}, {"required": ["gone"]}],
 )
-async def test_an_odd_schema_is_survived(schema: dict[str, Any]) -> None:
+async def test_an_odd_schema_gets_an_answer(schema: dict[str, Any]) -> None:
     _, answer = await talk(ToolSchema(name="odd", parameters=schema)).say("odd 1 x=2 " + "[{(\"'" * 50)
     assert answer

@@ -38,7 +38,9 @@ class UseTool:
 
     @property
     def missing(self) -> list[str]:
-        return [name for name in self.tool.parameters.get("required", []) if name not in self.arguments]
+        """Required parameters without a value. One that the schema does not describe is left to the runtime's check."""
+        described, required = self.tool.parameters.get("properties", {}), self.tool.parameters.get("required", [])
+        return [name for name in required if name in described and name not in self.arguments]
 
 
 def read_tool_use(request: str, tools: Sequence[ToolSchema]) -> UseTool | None:
