@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import install, instructions, peers, rest, server, start, tokens, uploads, walk
+from benchmarks import access, install, instructions, peers, rest, server, start, tokens, uploads, walk
 from benchmarks.options import Options
 from benchmarks.report import CannotMeasureError, Row, keep, table
 
@@ -25,6 +25,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "start": (start.run, "CPU and memory of `holodeck --help`, `holodeck serve --demo` and the todo server"),
     "server": (server.run, "`holodeck serve` under load: CPU per token and request, memory per stream and session"),
     "uploads": (uploads.run, "how long others wait while a 50 MB form and 10 MB of base64 arrive"),
+    "access": (access.run, "what an API key and a token cost"),
     "walk": (walk.run, "calls inside holodeck that one request makes, and the files they are in"),
     "instructions": (
         instructions.run,

@@ -32,6 +32,11 @@ class Attempts:
         self._limit, self._clock = limit, clock
         self._failures: dict[str, deque[float]] = {}  # the address that failed last is the last
 
+    @property
+    def empty(self) -> bool:
+        """Whether no address has failed yet: then none has to be parsed."""
+        return not self._failures
+
     def wait(self, network: str) -> float:
         """Seconds until a further failure is allowed; 0 if it is now."""
         failures = self._failures.get(network)

@@ -113,13 +113,12 @@ class Authenticator:
 
     def is_exhausted(self, head: RequestHead) -> bool:
         """Whether the client has used up its failures of this minute."""
-        return self._attempts.wait(network_of(self.client_address(head))) > 0
+        return not self._attempts.empty and self._attempts.wait(network_of(self.client_address(head))) > 0
 
     async def identify(self, head: RequestHead) -> Principal | Failure:
         if not self.enabled:
             return ANONYMOUS_PRINCIPAL
-        network = network_of(self.client_address(head))
-        wait = self._attempts.wait(network)
+        wait = 0.0 if self._attempts.empty else self._attempts.wait(network_of(self.client_address(head)))
         found = await self._checked(head, exhausted=wait > 0)
         if isinstance(found, Principal):
             return found
@@ -132,7 +131,7 @@ class Authenticator:
                 retry_after=wait,
             )
         if found.kind in _COUNTED:
-            self._attempts.failed(network)
+            self._attempts.failed(network_of(self.client_address(head)))
         return found
 
     async def _checked(self, head: RequestHead, *, exhausted: bool) -> Principal | Failure:
