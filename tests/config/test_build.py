@@ -1,5 +1,7 @@
 """A file becomes the pieces that it describes."""
 
+from dataclasses import replace
+
 import pytest
 
 from holodeck.config.build import (
@@ -216,6 +218,8 @@ def test_a_server_keeps_its_sessions_in_a_file_beside_the_agent_unless_it_says_o
     stores = build_stores(config)
     assert stores.sessions.file.path == config.folder / ".holodeck" / "sessions.db"
     assert (stores.sessions._ttl, stores.runs is None) == (30 * 24 * 3600, False)
+    named = replace(config, environment={"HOLODECK_SESSIONS_PATH": str(tmp_path / "data.db")})
+    assert build_stores(named).sessions.file.path == tmp_path / "data.db"
     elsewhere = loaded(DEMO + f"sessions: {{path: {tmp_path}/mine.db}}\n")
     assert build_stores(elsewhere).sessions.file.path == tmp_path / "mine.db"
     memory = build_stores(loaded(DEMO + "sessions: {store: memory}\n"))

@@ -11,6 +11,7 @@ from holodeck.sessions.port import SessionStore
 
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
+PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for images in which the agent's folder cannot be written
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def build_memory(config: LoadedConfig) -> SessionStore:
 
 def sessions_path(config: LoadedConfig) -> Path:
     """The file that holds the sessions of an agent. It need not be there."""
-    return config.folder / (config.agent.sessions.path or FILE)
+    return config.folder / (config.agent.sessions.path or config.environment.get(PATH_VARIABLE) or FILE)
 
 
 def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:
