@@ -62,7 +62,8 @@ class Application:
         except Exception as error:  # whatever an endpoint raises becomes a problem
             if answer.status is not None:
                 raise  # the server closes the connection: an answer that breaks off must not look complete
-            await answer_to(error)(scope, receive, answer)
+            answer_error = answer_to if match.operation is None else match.operation.answer_error
+            await answer_error(error)(scope, receive, answer)
         finally:
             slot.release()
             trace.end(answer.status)

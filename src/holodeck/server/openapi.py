@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from holodeck.server.chat_schemas import CHAT_SCHEMAS
+from holodeck.server.openai_schemas import OPENAI_SCHEMAS
 from holodeck.server.routing import Operation
 from holodeck.wires.problem import ProblemDetail
 
@@ -36,7 +37,7 @@ def document(
         "info": {"title": title, "description": description, "version": version},
         "paths": paths,
         "components": {
-            "schemas": {**schemas.components, **CHAT_SCHEMAS},
+            "schemas": {**schemas.components, **CHAT_SCHEMAS, **OPENAI_SCHEMAS},
             **({"securitySchemes": SCHEMES} if secured else {}),
         },
     }

@@ -1,26 +1,36 @@
 """Every error of every route as RFC 9457 problem+json (SRV-17)."""
 
 import logging
+from collections.abc import Callable
+from typing import TypeAlias
 
 from starlette.responses import Response
 
 from holodeck.errors import HoloDeckError, InternalError, RequestError
 from holodeck.telemetry.context import current
-from holodeck.wires.problem import problem
+from holodeck.wires.problem import ProblemDetail, problem
 
 log = logging.getLogger(__name__)
 
+Describe: TypeAlias = Callable[[HoloDeckError, str | None], ProblemDetail]
+"""Makes the problem of an error and a request id; a wire may add members of its own."""
+
 
 def answer_to(error: Exception) -> Response:
-    """The answer to an error. One that is not ours is logged with its traceback; the client learns only that it happened."""
+    """The answer to an error."""
+    return problem_response(known(error))
+
+
+def known(error: Exception) -> HoloDeckError:
+    """The error itself. One that is not ours is logged with its traceback; the client learns only that it happened."""
     if isinstance(error, HoloDeckError):
-        return problem_response(error)
+        return error
     log.error("an unexpected error in a request", exc_info=error)
-    return problem_response(InternalError("The request failed because of an internal error; the server's log has it."))
+    return InternalError("The request failed because of an internal error; the server's log has it.")
 
 
-def problem_response(error: HoloDeckError) -> Response:
-    described = problem(error, instance=current().request_id)
+def problem_response(error: HoloDeckError, describe: Describe = problem) -> Response:
+    described = describe(error, current().request_id)
     headers = {**described.headers, **(error.headers if isinstance(error, RequestError) else {})}
     if error.challenge is not None:
         headers["WWW-Authenticate"] = error.challenge

@@ -17,8 +17,10 @@ from starlette.types import Scope
 from holodeck.access.route_access import RouteAccess
 from holodeck.core.text import one_line
 from holodeck.errors import MethodNotAllowed, NotFound
+from holodeck.server.problems import answer_to
 
 Endpoint: TypeAlias = Callable[[Request], Awaitable[Response]]
+AnswerError: TypeAlias = Callable[[Exception], Response]
 Described: TypeAlias = Mapping[int | str, Any]
 """Answers by status: an object of OpenAPI, or the type of a JSON body."""
 
@@ -44,6 +46,7 @@ class Operation:
     before_ready: bool = False  # answered while the agent is starting
     is_probe: bool = False  # asked every few seconds by monitors: logged only for debugging
     takes_files: bool = False  # its body may be as large as uploads may be
+    answer_error: AnswerError = answer_to  # how a request that is refused or fails is answered
 
     @property
     def path_parameters(self) -> list[str]:
@@ -78,11 +81,13 @@ class Routes:
         before_ready: bool = False,
         is_probe: bool = False,
         takes_files: bool = False,
+        answer_error: AnswerError = answer_to,
     ) -> None:
         """All but the prefix is as in `Operation`, for every operation of these."""
         self.operations: list[Operation] = []
         self._prefix, self._tag, self._responses = prefix, tag, responses or {}
         self._flags = {"before_ready": before_ready, "is_probe": is_probe, "takes_files": takes_files}
+        self._answer_error = answer_error
 
     def get(self, path: str, summary: str = "", **described: Any) -> Callable[[Endpoint], Endpoint]:
         return self._add("GET", path, summary, **described)
@@ -116,6 +121,7 @@ class Routes:
                     parameters=parameters,
                     body=body,
                     responses={**(responses or {}), **self._responses},
+                    answer_error=self._answer_error,
                     **self._flags,
                 )
             )

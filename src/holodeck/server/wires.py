@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from holodeck.errors import StartError
-from holodeck.server.routes import agui, chat_stream, rest
+from holodeck.server.routes import agui, chat_stream, openai_chat, rest
 from holodeck.server.wire import Wire
 
 WIRES: Mapping[str, Wire] = {
@@ -12,6 +12,7 @@ WIRES: Mapping[str, Wire] = {
         agui.WIRE,
         rest.WIRE,
         chat_stream.WIRE,
+        openai_chat.WIRE,
     )
 }
 

@@ -1,0 +1,83 @@
+"""What OpenAPI says about the Chat Completions wire: the members that are read, and examples."""
+
+from typing import Any
+
+import msgspec
+
+from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.wires.openai_chat.response import ChatCompletion, Model, ModelList
+
+(_COMPLETION, _MODEL, _MODELS), OPENAI_SCHEMAS = msgspec.json.schema_components(
+    [ChatCompletion, Model, ModelList], ref_template="#/components/schemas/{name}"
+)
+
+_NULLABLE_TEXT = {"type": ["string", "null"]}
+_MESSAGE: dict[str, Any] = {
+    "type": "object",
+    "required": ["role"],
+    "properties": {
+        "role": {"enum": ["user", "assistant", "tool", "system", "developer"]},
+        "content": {"description": "A text, or parts of the types text, image_url and file"},
+        "tool_calls": {"description": "Of an assistant message: calls of the client's own tools"},
+        "tool_call_id": {**_NULLABLE_TEXT, "description": "Of a tool message: the call that it answers"},
+    },
+}
+COMPLETION_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["messages"],
+                "properties": {
+                    "model": {
+                        **_NULLABLE_TEXT,
+                        "description": "The agent's name; without it, the agent that is served",
+                    },
+                    "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
+                    "stream": {"type": ["boolean", "null"]},
+                    "stream_options": {
+                        "type": ["object", "null"],
+                        "properties": {"include_usage": {"type": ["boolean", "null"]}},
+                    },
+                    "tools": {
+                        "type": ["array", "null"],
+                        "items": {"type": "object"},
+                        "description": "Functions that the client carries out",
+                    },
+                    "metadata": {
+                        "type": ["object", "null"],
+                        "description": "`session_id` in it names a session, as X-Session-Id does",
+                    },
+                },
+            },
+            "example": {"messages": [{"role": "user", "content": "What is due tomorrow?"}]},
+        }
+    },
+}
+COMPLETION: dict[int | str, Any] = {
+    200: {
+        "description": "The completion, or its chunks where `stream` is true",
+        "content": {
+            "application/json": {"schema": _COMPLETION},
+            "text/event-stream": {"schema": {"type": "string"}},
+        },
+    }
+}
+MODEL: dict[int | str, Any] = {
+    200: {"description": "The agent", "content": {"application/json": {"schema": _MODEL}}},
+}
+MODELS: dict[int | str, Any] = {
+    200: {"description": "A list of one", "content": {"application/json": {"schema": _MODELS}}},
+}
+SESSION_HEADER = "X-Session-Id"
+CONVERSATION_HEADER = "X-Conversation-Id"
+SESSION_PARAMETERS = tuple(
+    {
+        "name": header,
+        "in": "header",
+        "description": "The session to go on with, on whichever wire it began; without one, only `messages` counts",
+        "schema": {"type": "string", "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$"},
+    }
+    for header in (SESSION_HEADER, CONVERSATION_HEADER)
+)

@@ -1,0 +1,188 @@
+"""The events of a run → the pieces of one completion, from which a stream and a plain answer are made alike.
+
+Tools of the server are lines of `reasoning_content`, never `tool_calls`: a client would try to carry them out itself.
+Calls of the client's own tools are known for certain when the run ends and waits for them; then each is one whole piece.
+"""
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Literal, TypeAlias
+
+import msgspec
+
+from holodeck.core import events as e
+from holodeck.core.messages import text_of
+from holodeck.core.text import one_line
+from holodeck.core.tools import arguments_shown
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import HoloDeckError
+from holodeck.wires.reply import PARAGRAPH, ReplyText, error_of, failure_of
+
+FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
+MAX_LINE = 200  # characters of a tool's arguments or result in a line of reasoning
+_MAX_READ = 4_000  # characters of a result that are looked at for it
+
+
+class FunctionCall(msgspec.Struct, frozen=True):
+    name: str
+    arguments: str
+
+
+class ToolCallPiece(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that the client carries out."""
+
+    index: int
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What is added to the answer."""
+
+    role: str | None = None
+    content: str | None = None
+    reasoning_content: str | None = None
+    tool_calls: tuple[ToolCallPiece, ...] = ()
+
+
+class Waiting(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that waits for a person's approval, which another wire can give."""
+
+    id: str
+    tool: str
+    arguments: dict[str, Any]
+    message: str
+
+
+class Finish(msgspec.Struct, frozen=True, kw_only=True):
+    """The end of a run that did not fail."""
+
+    finish_reason: FinishReason
+    usage: TokenUsage | None = None
+    interrupts: tuple[Waiting, ...] = ()
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """The end of a run that failed or was stopped."""
+
+    error: HoloDeckError
+
+
+Piece: TypeAlias = Delta | Finish | Failure
+
+
+class CompletionReader:
+    """Reads one run from its first event on, in order.
+
+    `client_tools` are the names of the client's own tools. `throw_away`: the run's session ends with it, so no other
+    wire can decide what waits.
+    """
+
+    def __init__(self, *, client_tools: Collection[str] = (), throw_away: bool = False) -> None:
+        self._client_tools, self._throw_away = client_tools, throw_away
+        self._reply = ReplyText()
+        self._said = self._tools_ran = self._in_line = False
+        self._calls: dict[str, FunctionCall] = {}
+
+    def read(self, event: e.Event) -> Sequence[Piece]:
+        """The pieces that show this event; none for what the wire has no member for."""
+        reader = _READERS.get(type(event))
+        return () if reader is None else reader(self, event)
+
+    def started(self, _event: e.RunStarted) -> Sequence[Piece]:
+        return (Delta(role="assistant", content=""),)
+
+    def step_started(self, _event: e.StepStarted) -> Sequence[Piece]:
+        self._reply.step_started()
+        return ()
+
+    def text(self, event: e.TextAdded) -> Sequence[Piece]:
+        delta = self._reply.add(event)
+        if not delta:
+            return ()
+        self._said = True
+        return (Delta(content=delta),)
+
+    def reasoning(self, event: e.ReasoningAdded) -> Sequence[Piece]:
+        if not event.delta:
+            return ()
+        self._in_line = not event.delta.endswith("\n")
+        return (Delta(reasoning_content=event.delta),)
+
+    def call_ended(self, event: e.ToolCallEnded) -> Sequence[Piece]:
+        self._calls[event.call_id] = FunctionCall(event.name, event.arguments)
+        return () if event.name in self._client_tools else self._line(f"→ {event.name} {_shown(event.arguments)}")
+
+    def tool_finished(self, event: e.ToolFinished) -> Sequence[Piece]:
+        self._tools_ran = True
+        if event.name in self._client_tools:
+            return ()
+        failed = "failed: " if event.failed else ""
+        return self._line(f"← {event.name} {failed}{_shown(text_of(event.content))}")
+
+    def _line(self, line: str) -> Sequence[Piece]:
+        before = "\n" if self._in_line else ""
+        self._in_line = False
+        return (Delta(reasoning_content=f"{before}{line.rstrip()}\n"),)
+
+    def finished(self, ending: e.RunFinished) -> Sequence[Piece]:
+        error = failure_of(ending, self._reply.answer(ending), tools_ran=self._tools_ran)
+        if error is not None:
+            return (Failure(error),)
+        if ending.outcome is e.Outcome.INTERRUPTED:
+            waiting = tuple(map(_waiting, ending.interrupts))
+            asked = Delta(content=(PARAGRAPH if self._said else "") + self._what_waits(ending))
+            return asked, Finish(finish_reason="stop", usage=ending.usage, interrupts=waiting)
+        calls = self._waiting_calls(ending) if ending.outcome is e.Outcome.CLIENT_TOOLS else ()
+        finish = Finish(finish_reason="tool_calls" if calls else _finish_reason(ending), usage=ending.usage)
+        return (Delta(tool_calls=calls), finish) if calls else (finish,)
+
+    def failed(self, ending: e.RunFailed) -> Sequence[Piece]:
+        return (Failure(error_of(ending)),)
+
+    def _waiting_calls(self, ending: e.RunFinished) -> tuple[ToolCallPiece, ...]:
+        known = [call_id for call_id in dict.fromkeys(ending.pending_calls) if call_id in self._calls]
+        return tuple(ToolCallPiece(index=i, id=id_, function=self._calls[id_]) for i, id_ in enumerate(known))
+
+    def _what_waits(self, ending: e.RunFinished) -> str:
+        tools = ", ".join(each.tool for each in ending.interrupts)
+        if self._throw_away:
+            return (
+                f"A person has to approve {tools} first, and Chat Completions cannot ask. Name a session in the header "
+                "X-Session-Id and ask again; then REST and AG-UI can approve it."
+            )
+        return (
+            f"A person has to approve {tools} first, and Chat Completions cannot ask. REST and AG-UI can approve it in "
+            f"session {ending.session_id}."
+        )
+
+
+def _finish_reason(ending: e.RunFinished) -> FinishReason:
+    if ending.outcome is e.Outcome.MAX_ITERATIONS or ending.finish_reason == "length":
+        return "length"
+    return "content_filter" if ending.finish_reason == "content_filter" else "stop"
+
+
+def _shown(text: str) -> str:
+    return one_line(text[:_MAX_READ], MAX_LINE)
+
+
+def _waiting(interrupt: e.Interrupt) -> Waiting:
+    return Waiting(
+        id=interrupt.id,
+        tool=interrupt.tool,
+        arguments=arguments_shown(interrupt.arguments),
+        message=interrupt.message,
+    )
+
+
+_READERS: dict[type[e.Event], Callable[[CompletionReader, Any], Sequence[Piece]]] = {
+    e.RunStarted: CompletionReader.started,
+    e.StepStarted: CompletionReader.step_started,
+    e.TextAdded: CompletionReader.text,
+    e.ReasoningAdded: CompletionReader.reasoning,
+    e.ToolCallEnded: CompletionReader.call_ended,
+    e.ToolFinished: CompletionReader.tool_finished,
+    e.RunFinished: CompletionReader.finished,
+    e.RunFailed: CompletionReader.failed,
+}

@@ -1,0 +1,267 @@
+"""The body of `POST /v1/chat/completions` → RunRequest.
+
+Parameters that would change what the answer means are refused by name, since ignoring them gives wrong answers without a
+word. Those that only tune the sampling are ignored: the agent file decides them. System and developer messages are shown
+to the model as a note of the application; they never replace the agent's own instructions.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holodeck.core.messages import (
+    AssistantMessage,
+    Content,
+    MediaPart,
+    Message,
+    Part,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
+from holodeck.core.request import RunRequest
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import InvalidRequest
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, rows, short_text, table, text
+from holodeck.wires.openai_chat.error_form import unsupported
+
+MAX_MESSAGES = 10_000
+MAX_PARTS = 256  # in one message
+MAX_CALLS = 256  # in one assistant message
+MAX_TOOLS = 128
+INSTRUCTIONS = "Instructions of the application"
+UNKNOWN_TYPE = "application/octet-stream"
+
+HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "audio": (),
+    "function_call": (),
+    "functions": (),
+    "logprobs": (False,),
+    "modalities": (["text"],),
+    "n": (1,),
+    "parallel_tool_calls": (True,),
+    "response_format": ({"type": "text"},),
+    "tool_choice": ("auto",),
+    "top_logprobs": (0,),
+    "web_search_options": (),
+}
+"""Parameters that are refused, and the values with which they are harmless. `null` always is."""
+
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asks for. `messages` is its whole copy of the conversation, newest last."""
+
+    messages: tuple[Message, ...]
+    model: str | None = None
+    instructions: tuple[str, ...] = ()  # texts of its system and developer messages
+    tools: tuple[ToolSchema, ...] = ()
+    stream: bool = False
+    include_usage: bool = False
+    session_id: str | None = None  # from `metadata`
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self.tools)
+
+
+def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
+    """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""
+    raw = parse(body)
+    for parameter, harmless in HARMLESS.items():
+        _check_supported(raw.get(parameter), parameter, harmless)
+    options = {} if raw.get("stream_options") is None else table(raw["stream_options"], "stream_options")
+    messages, instructions = _messages(raw.get("messages"), max_text)
+    return ChatCompletionRequest(
+        messages=messages,
+        model=None if raw.get("model") is None else name(raw["model"], "model"),
+        instructions=instructions,
+        tools=_tools(raw.get("tools")),
+        stream=_flag(raw.get("stream"), "stream"),
+        include_usage=_flag(options.get("include_usage"), "stream_options.include_usage"),
+        session_id=_session(raw.get("metadata")),
+    )
+
+
+def run_request(chat: ChatCompletionRequest, *, session_id: str, throw_away: bool) -> RunRequest:
+    """The run that this request asks for. Files in its messages are not read yet."""
+    return RunRequest(
+        session_id=session_id,
+        messages=chat.messages,
+        client_tools=chat.tools,
+        context=tuple((INSTRUCTIONS, given) for given in chat.instructions),
+        throw_away=throw_away,
+    )
+
+
+def _check_supported(value: Any, parameter: str, harmless: Sequence[Any]) -> None:
+    if value is None or value in harmless:
+        return
+    allowed = "".join(f" or send {each!r}" for each in harmless)
+    raise unsupported(parameter, f"{parameter} is not supported with this value: leave it out{allowed}.")
+
+
+def _flag(value: Any, path: str) -> bool:
+    if not isinstance(value, bool | None):
+        raise InvalidRequest(f"{path} has to be true or false", field=path)
+    return bool(value)
+
+
+def _session(metadata: Any) -> str | None:
+    given = metadata.get("session_id") if isinstance(metadata, dict) else None
+    return None if given is None else foreign_id(given, "metadata.session_id")
+
+
+def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str, ...]]:
+    """The conversation, and the instructions that were among its messages."""
+    read: list[Message] = []
+    instructions: list[str] = []
+    tool_names: dict[str, str] = {}
+    for path, item in _places("messages", rows(value, "messages", MAX_MESSAGES)):
+        raw = table(item, path)
+        role = text(raw.get("role"), f"{path}.role")
+        if role == "user":
+            read.append(UserMessage(content=_content(raw.get("content"), f"{path}.content", max_text)))
+        elif role == "assistant":
+            answer = _assistant(raw, path, max_text)
+            tool_names.update((call.id, call.name) for call in answer.tool_calls)
+            read.append(answer)
+        elif role == "tool":
+            read.append(_tool_message(raw, path, tool_names, max_text))
+        elif role in {"system", "developer"}:
+            instructions.append(_texts(raw.get("content"), f"{path}.content", max_text))
+        else:
+            raise unsupported(f"{path}.role", f"{path}.role has to be user, assistant, tool, system or developer.")
+    if not read or isinstance(read[-1], AssistantMessage):
+        raise InvalidRequest("messages has to end with a message of the user or a tool", field="messages")
+    return tuple(read), tuple(each for each in instructions if each.strip())
+
+
+def _assistant(raw: dict[str, Any], path: str, max_text: int) -> AssistantMessage:
+    content, where = raw.get("content"), f"{path}.tool_calls"
+    calls = [
+        _call(table(item, place), place)
+        for place, item in _places(where, rows(raw.get("tool_calls"), where, MAX_CALLS))
+    ]
+    return AssistantMessage(
+        content="" if content is None else _texts(content, f"{path}.content", max_text), tool_calls=tuple(calls)
+    )
+
+
+def _call(raw: dict[str, Any], path: str) -> ToolCall:
+    function = table(raw.get("function"), f"{path}.function")
+    return ToolCall(
+        id=name(raw.get("id"), f"{path}.id"),
+        name=name(function.get("name"), f"{path}.function.name"),
+        arguments=text(function.get("arguments"), f"{path}.function.arguments"),
+    )
+
+
+def _tool_message(raw: dict[str, Any], path: str, tool_names: Mapping[str, str], max_text: int) -> ToolMessage:
+    call_id = name(raw.get("tool_call_id"), f"{path}.tool_call_id")
+    content = _texts(raw.get("content"), f"{path}.content", max_text)
+    return ToolMessage(call_id=call_id, name=tool_names.get(call_id, ""), content=content)
+
+
+def _texts(value: Any, path: str, max_text: int) -> str:
+    """Content of which only the text counts."""
+    if isinstance(value, list):
+        value = [_as_text(item) for item in value]
+    content = _content(value, path, max_text)
+    if not isinstance(content, str) and any(isinstance(part, MediaPart) for part in content):
+        raise unsupported(path, f"{path} may hold text only.")
+    return text_of(content)
+
+
+def _as_text(part: Any) -> Any:
+    """A refusal of an assistant message is text as well."""
+    if isinstance(part, dict) and part.get("type") == "refusal":
+        return {"type": "text", "text": part.get("refusal")}
+    return part
+
+
+def _content(value: Any, path: str, max_text: int) -> Content:
+    if not isinstance(value, list):
+        return short_text(value, path, max_text)
+    return tuple(
+        _part(table(item, place), place, max_text) for place, item in _places(path, rows(value, path, MAX_PARTS))
+    )
+
+
+def _part(raw: dict[str, Any], path: str, max_text: int) -> Part:
+    kind = raw.get("type")
+    if kind == "text":
+        return TextPart(short_text(raw.get("text"), f"{path}.text", max_text))
+    if kind == "image_url":
+        where = f"{path}.image_url.url"
+        url = table(raw.get("image_url"), f"{path}.image_url").get("url")
+        if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
+            raise InvalidRequest(f"{where} has to be an address or a data: URL", field=where)
+        return _from_data_url(url, where) if url.startswith("data:") else MediaPart(mime_type="image/*", url=url)
+    if kind == "file":
+        return _file(table(raw.get("file"), f"{path}.file"), f"{path}.file")
+    raise unsupported(f"{path}.type", f"{path}.type has to be text, image_url or file.")
+
+
+def _file(raw: dict[str, Any], path: str) -> MediaPart:
+    data, filename = raw.get("file_data"), raw.get("filename")
+    if not isinstance(data, str):
+        raise unsupported(path, f"{path} has to hold file_data: this server keeps no uploaded files.")
+    shown = None if filename is None else name(filename, f"{path}.filename")
+    where = f"{path}.file_data"
+    if data.startswith("data:"):
+        return _from_data_url(data, where, shown)
+    return MediaPart(mime_type=UNKNOWN_TYPE, data=_base64(data, where), filename=shown)
+
+
+def _from_data_url(url: str, path: str, filename: str | None = None) -> MediaPart:
+    head, comma, data = url.partition(",")
+    kind, *parameters = head.removeprefix("data:").split(";")
+    if not comma or "base64" not in parameters:
+        raise InvalidRequest(f"{path} has to be a data: URL in base64", field=path)
+    return MediaPart(mime_type=text(kind, path) or UNKNOWN_TYPE, data=_base64(data, path), filename=filename)
+
+
+def _base64(data: str, path: str) -> str:
+    """Base64 may be megabytes: it is not cleaned, only known to be harmless. `holodeck.files` decodes it."""
+    if not data.isascii():
+        raise InvalidRequest(f"{path} has to be base64", field=path)
+    return data
+
+
+def _tools(value: Any) -> tuple[ToolSchema, ...]:
+    read: dict[str, ToolSchema] = {}
+    for path, item in _places("tools", rows(value, "tools", MAX_TOOLS)):
+        raw = table(item, path)
+        if raw.get("type") != "function":
+            raise unsupported(f"{path}.type", f"{path}.type has to be function.")
+        tool = _tool(table(raw.get("function"), f"{path}.function"), f"{path}.function")
+        if tool.name in read:
+            raise InvalidRequest(f"{path} has the name of another tool", field=f"{path}.function.name")
+        read[tool.name] = tool
+    return tuple(read.values())
+
+
+def _tool(raw: dict[str, Any], path: str) -> ToolSchema:
+    called = text(raw.get("name"), f"{path}.name")
+    if not _TOOL_NAME.fullmatch(called):
+        raise InvalidRequest(f"{path}.name has to be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
+    description, parameters = raw.get("description"), raw.get("parameters")
+    tool = ToolSchema(
+        name=called,
+        description="" if description is None else text(description, f"{path}.description"),
+        on_client=True,
+    )
+    if not parameters:
+        return tool
+    where = f"{path}.parameters"
+    return msgspec.structs.replace(tool, parameters=opaque(table(parameters, where), where))
+
+
+def _places(path: str, items: Sequence[Any]) -> list[tuple[str, Any]]:
+    return [(f"{path}[{i}]", item) for i, item in enumerate(items)]

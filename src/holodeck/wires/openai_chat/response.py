@@ -1,0 +1,137 @@
+"""The pieces of a completion → one `chat.completion`; and the list of models, which has the agent as its only entry."""
+
+from collections.abc import Iterable
+from typing import Any, Literal
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import InternalError
+from holodeck.wires.openai_chat.pieces import Delta, Failure, Finish, FinishReason, FunctionCall, Piece
+
+PREFIX = "chatcmpl-"
+
+
+class CompletionHead(msgspec.Struct, frozen=True, kw_only=True):
+    """What all chunks of a completion have in common. The id is the run's, with OpenAI's prefix."""
+
+    id: str
+    created: int  # seconds since 1970
+    model: str
+
+
+class TokenDetails(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    cached_tokens: int | None = None
+    reasoning_tokens: int | None = None
+
+
+class CompletionUsage(msgspec.Struct, frozen=True, kw_only=True):
+    """What the model calls of a run cost together."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+    prompt_tokens_details: TokenDetails | UnsetType = UNSET
+    completion_tokens_details: TokenDetails | UnsetType = UNSET
+
+
+class AnsweredCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call that the client carries out; a plain answer gives it no index."""
+
+    id: str
+    type: Literal["function"] = "function"
+    function: FunctionCall
+
+
+class CompletionMessage(msgspec.Struct, frozen=True, kw_only=True):
+    role: Literal["assistant"] = "assistant"
+    content: str | None
+    refusal: None = None
+    reasoning_content: str | UnsetType = UNSET
+    tool_calls: tuple[AnsweredCall, ...] | UnsetType = UNSET
+
+
+class CompletionChoice(msgspec.Struct, frozen=True, kw_only=True):
+    index: int = 0
+    message: CompletionMessage
+    logprobs: None = None
+    finish_reason: FinishReason
+
+
+class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole answer. `holodeck.interrupts` are calls that wait for a person, if there are any."""
+
+    id: str
+    object: Literal["chat.completion"] = "chat.completion"
+    created: int
+    model: str
+    choices: tuple[CompletionChoice, ...]
+    usage: CompletionUsage | UnsetType = UNSET
+    holodeck: dict[str, Any] | UnsetType = UNSET
+
+
+class Model(msgspec.Struct, frozen=True, kw_only=True):
+    """An agent, as clients of OpenAI choose it."""
+
+    id: str
+    object: Literal["model"] = "model"
+    created: int
+    owned_by: str = "holodeck"
+
+
+class ModelList(msgspec.Struct, frozen=True, kw_only=True):
+    object: Literal["list"] = "list"
+    data: tuple[Model, ...]
+
+
+def completion(head: CompletionHead, pieces: Iterable[Piece]) -> ChatCompletion:
+    """What the pieces of a run come to. Raises the error of a run that failed."""
+    content: list[str] = []
+    reasoning: list[str] = []
+    calls: list[AnsweredCall] = []
+    for piece in pieces:
+        if isinstance(piece, Failure):
+            raise piece.error
+        if isinstance(piece, Finish):
+            return _completion(head, piece, "".join(content), "".join(reasoning), tuple(calls))
+        _add(piece, content, reasoning, calls)
+    raise InternalError("The run has no answer.")
+
+
+def _add(delta: Delta, content: list[str], reasoning: list[str], calls: list[AnsweredCall]) -> None:
+    content.append(delta.content or "")
+    reasoning.append(delta.reasoning_content or "")
+    calls += (AnsweredCall(id=call.id, function=call.function) for call in delta.tool_calls)
+
+
+def _completion(
+    head: CompletionHead, finish: Finish, content: str, reasoning: str, calls: tuple[AnsweredCall, ...]
+) -> ChatCompletion:
+    message = CompletionMessage(
+        content=None if calls and not content else content,
+        reasoning_content=reasoning or UNSET,
+        tool_calls=calls or UNSET,
+    )
+    return ChatCompletion(
+        id=head.id,
+        created=head.created,
+        model=head.model,
+        choices=(CompletionChoice(message=message, finish_reason=finish.finish_reason),),
+        usage=token_counts(finish.usage) or UNSET,
+        holodeck={"interrupts": finish.interrupts} if finish.interrupts else UNSET,
+    )
+
+
+def token_counts(usage: TokenUsage | None) -> CompletionUsage | None:
+    """The counts, or None if the model did not report them."""
+    if usage is None:
+        return None
+    cached, reasoning = usage.cached_tokens, usage.reasoning_tokens
+    return CompletionUsage(
+        prompt_tokens=usage.prompt_tokens,
+        completion_tokens=usage.completion_tokens,
+        total_tokens=usage.total_tokens,
+        prompt_tokens_details=UNSET if cached is None else TokenDetails(cached_tokens=cached),
+        completion_tokens_details=UNSET if reasoning is None else TokenDetails(reasoning_tokens=reasoning),
+    )
