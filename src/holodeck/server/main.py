@@ -314,7 +314,7 @@ class Service:
             "model": agent.model.name,
             "tools": len(agent.tools.schemas()),
             "protocols": list(settings.protocols),
-            "store": self._options.config.agent.sessions.store,
+            "store": self._options.config.agent.sessions.store or "sqlite",
         }
         log.info("server_started", extra={"details": details})
 
