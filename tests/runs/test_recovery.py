@@ -311,3 +311,29 @@ async def test_a_request_that_comes_again_after_a_restart_joins_its_run(restarte
         again = await server.stored.with_key(key)
         assert (again.run_id, again.fingerprint) == (run.run_id, b"f")
         assert await server.stored.with_key(RunKey("rest", ME, "another key")) is None
+
+
+@pytest.mark.req("SRV-11")
+@pytest.mark.parametrize("ends", [True, False])
+async def test_nothing_of_a_run_is_left_in_the_file_when_its_session_is_deleted(restarted, ends):
+    key, talks = RunKey("rest", ME, "my key"), asyncio.Event()
+
+    def pause():
+        talks.set()
+        return asyncio.sleep(0 if ends else 3600)
+
+    async with restarted(says("my secret", pause=pause), says("later", pause=pause)) as server:
+        requests = [RunRequest(session_id="s", messages=(UserMessage(content="hi"),)) for _ in range(2)]
+        run, queued = [await server.runs.start(request) for request in requests]
+        server.runs.name(run, key, b"f")
+        await (run.done() if ends else talks.wait())
+        server.runs.forget_session("s", owner=ME)
+        await server.store.delete("s", owner=ME)
+        await asyncio.gather(run.done(), queued.done())
+        for each in (run, queued):
+            with pytest.raises(RunNotFound):
+                await server.stored.find(each.run_id, owner=ME)
+        assert await server.stored.with_key(key) is None
+        tables = ("SELECT count(*) FROM runs", "SELECT count(*) FROM pieces")
+        counts = [await server.store.file.read(lambda db, each=each: db.execute(each).fetchone()) for each in tables]
+        assert counts == [(0,), (0,)]

@@ -488,10 +488,13 @@ class Runs:
         run.emit(ending)
 
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
-        """Stops what runs on a session, and lets nobody read it any more."""
+        """Stops the runs of a session: no client can read them any more, and nothing further of them is stored."""
         for run in self.of_session(session_id, owner=owner):
             self.stop(run)
             self._forget(run)
+            if self.records is not None and run.record is not None:
+                self.records.release(run.record)
+                run.record = None
 
     def _forget(self, run: Run) -> None:
         if (timer := self._finished.pop(run, None)) is not None:
