@@ -255,3 +255,52 @@ class TestAResumeUnderTheRunsOwnId:
             await until(lambda: not s.server.runs.of_session("t1", owner=ANONYMOUS_OWNER))
             async with s.get("/runs/r") as gone:
                 assert gone.status == 404
+
+
+@pytest.mark.req("SRV-16")
+@pytest.mark.parametrize("tool", [False, True])
+async def test_a_message_that_waits_for_an_answer_does_not_take_that_answer_back(*, tool: bool) -> None:
+    """The client did not have the answer when it sent the message: it did not go back."""
+    gate = Gate()
+    turns = (calls(("echo", "{}")), says("one", pause=gate)) if tool else (says("one", pause=gate),)
+    async with served(*turns, says("two"), tools=PlainTools(echo=echo)) as s:
+        first = asyncio.create_task(run(s, said("u1", "first"), runId="r1"))
+        await until(lambda: len(s.model.prompts) == len(turns))
+        second = asyncio.create_task(run(s, said("u1", "first"), said("u2", "second"), runId="r2"))
+        await until(lambda: s.server.runs.find("r2", owner=ANONYMOUS_OWNER))
+        gate.open.set()
+        await first
+        assert notes(await second) == []
+        texts = [each.get("content") for each in (await session(s))["messages"] if each["role"] != "tool"]
+        assert [text for text in texts if text] == ["first", "one", "second", "two"]
+
+
+async def test_an_edit_that_waits_for_an_answer_takes_the_edited_message_back() -> None:
+    gate = Gate()
+    async with served(says("hello"), says("old answer", pause=gate), says("new answer")) as s:
+        events = await run(s, said("u1", "hi"))
+        answer = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
+        known = (said("u1", "hi"), answered(answer, "hello"))
+        old = asyncio.create_task(run(s, *known, said("u2", "old"), runId="r2"))
+        await until(lambda: len(s.model.prompts) == 2)
+        new = asyncio.create_task(run(s, *known, said("u3", "new"), runId="r3"))
+        await until(lambda: s.server.runs.find("r3", owner=ANONYMOUS_OWNER))
+        gate.open.set()
+        await asyncio.gather(old, new)
+        texts = [each["content"] for each in (await session(s))["messages"]]
+        assert texts == ["hi", "hello", "new", "new answer"]
+
+
+@pytest.mark.parametrize("stops", [True, False])
+async def test_regenerate_replaces_an_answer_that_is_still_being_written(*, stops: bool) -> None:
+    gate = Gate()
+    async with served(says("one", pause=gate), says("two")) as s:
+        first = asyncio.create_task(run(s, said("u1", "tell me"), runId="r1"))
+        await until(lambda: len(s.model.prompts) == 1)
+        second = asyncio.create_task(run(s, said("u1", "tell me"), runId="r2"))
+        await until(lambda: s.server.runs.find("r2", owner=ANONYMOUS_OWNER))
+        if stops:
+            s.server.runs.stop(s.run("r1"))
+        gate.open.set()
+        await asyncio.gather(first, second)
+        assert [each["content"] for each in (await session(s))["messages"]] == ["tell me", "two"]

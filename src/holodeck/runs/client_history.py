@@ -65,18 +65,27 @@ def change_of(
     *,
     server_tools: Collection[str] = (),
     unknown: ClientHistory = ClientHistory.ADOPT,
+    unseen: Collection[str] = (),
 ) -> Change:
-    """What this request does to a session that holds `stored` and waits for `pending`."""
+    """What this request does to a session that holds `stored` and waits for `pending`.
+
+    `unseen` are the ids of runs that were in progress when the request came: the client may lack what they said.
+    """
     sent = request.messages
     if stored or pending is not None:
-        return matched(sent, stored, pending, answers=_answers(request, pending))
+        return matched(sent, stored, pending, answers=_answers(request, pending), unseen=unseen)
     if unknown is ClientHistory.IGNORE:
         return Change(append=_new_at_end(sent, {}))
     return adopted(sent, {tool.name for tool in request.client_tools}.difference(server_tools))
 
 
 def matched(
-    sent: Sequence[Message], stored: Sequence[Message], pending: PendingStep | None = None, *, answers: bool = False
+    sent: Sequence[Message],
+    stored: Sequence[Message],
+    pending: PendingStep | None = None,
+    *,
+    answers: bool = False,
+    unseen: Collection[str] = (),
 ) -> Change:
     """For a session with messages. `answers`: the request answers the step that waits, so nothing is rewound."""
     known = {message.id: place for place, message in enumerate(stored)}
@@ -86,7 +95,8 @@ def matched(
     if edited is not None:
         message = sent[edited]
         return _rewound(stored, known[message.id], [message, *_new_at_end(sent[edited + 1 :], known)])
-    new, common = _new_at_end(sent, known), _common(sent, stored, pending)
+    new = _new_at_end(sent, known)
+    common = _common(sent, stored, pending, unseen if new else ())  # without a new message it asks for another answer
     return Change(append=new) if common is None else _rewound(stored, common, new)
 
 
@@ -117,16 +127,26 @@ def _new_at_end(sent: Sequence[Message], known: Collection[str]) -> list[Message
     return list(sent[start:])
 
 
-def _common(sent: Sequence[Message], stored: Sequence[Message], pending: PendingStep | None) -> int | None:
+def _common(
+    sent: Sequence[Message], stored: Sequence[Message], pending: PendingStep | None, unseen: Collection[str]
+) -> int | None:
     """How many stored messages stay if the client went back; None if it did not.
 
     It did if what it has of our messages is a proper prefix of ours. Tool results are not compared: they stand or fall
-    with the message that holds their calls.
+    with the message that holds their calls. Nor are replies of `unseen` runs that the client does not have.
     """
-    ours = [message.id for message in stored if not isinstance(message, ToolMessage)]
-    kept, waiting = len(ours), 0 if pending is None else 1
-    if pending is not None:
+    has = {message.id for message in sent}
+
+    def counts(message: Message) -> bool:
+        if isinstance(message, AssistantMessage):
+            return message.id in has or message.run_id not in unseen
+        return isinstance(message, UserMessage)
+
+    ours = [message.id for message in stored if counts(message)]
+    kept, waiting = len(ours), 0
+    if pending is not None and counts(pending.assistant):
         ours.append(pending.assistant.id)
+        waiting = 1
     known = set(ours)
     theirs = [message.id for message in sent if message.id in known and not isinstance(message, ToolMessage)]
     if not theirs or len(theirs) == kept + waiting or theirs != ours[: len(theirs)]:

@@ -116,6 +116,7 @@ class Run:
     first_number: int = 0  # the number of the log's first event, as readers count over all parts
     is_new_session: bool = False  # the client named a session that has expired, or is unknown
     slot: QueueSlot | None = None
+    behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it came
     record: RunRecord | None = None  # as it is stored, if it is
     wanted: asyncio.Event | None = None  # set by a reader: a run that a crash cut waits for one before it goes on
 
@@ -212,6 +213,7 @@ class Runs:
             open_encoder=open_encoder,
             earlier=earlier,
             first_number=0 if earlier is None else earlier.events,
+            behind=frozenset(each.run_id for each in self._by_session.get(session, ()) if not each.log.ended),
         )
         self._give_up_cut_runs(session)
         self._register(run)
@@ -404,6 +406,7 @@ class Runs:
                 conversation.pending,
                 server_tools=self._server_tools() if request.client_tools else (),
                 unknown=self.settings.client_history,
+                unseen=run.behind,
             )
         except BaseException:
             conversation.close()
