@@ -133,7 +133,7 @@ class Agent:
             self._definition = replace(self._definition, output=output)
         self._store = store or build_memory(config)
         self._runs = Runs(self._definition, self._store, build_run_settings(config))
-        self._started = False
+        self._started, self._starting = False, asyncio.Lock()
         self._portal: _Portal | None = None
 
     @property
@@ -151,10 +151,11 @@ class Agent:
 
     async def start(self) -> None:
         """Connects to tool servers. Called by the first question, if not before."""
-        if not self._started:
-            await self._store.start()
-            await self._definition.start()
-            self._started = True
+        async with self._starting:  # several first questions may come at the same time
+            if not self._started:
+                await self._store.start()
+                await self._definition.start()
+                self._started = True
 
     async def close(self) -> None:
         """Ends what still runs, and closes tool servers, model connections and the store."""
@@ -206,6 +207,7 @@ class Agent:
 
     async def resume(self, session: str, answers: Mapping[str, bool], *, user_id: str = ANONYMOUS_OWNER.user) -> Reply:
         """Answers the questions of a reply that waits: interrupt id → approved."""
+        await self.start()
         decided = tuple(Resume(interrupt_id=key, approved=approved) for key, approved in answers.items())
         request = RunRequest(session_id=session, owner=Owner(ANONYMOUS_OWNER.tenant, user_id), resume=decided)
         return await self._reply_of(await self._runs.start(request))

@@ -132,6 +132,25 @@ async def test_a_result_is_stored_while_another_call_still_runs():
     await playing
 
 
+@pytest.mark.req("D05")
+async def test_a_store_that_cannot_keep_a_result_is_named_as_what_failed():
+    async def stays(arguments, context):
+        await asyncio.Event().wait()
+
+    scene, journal = journaled(calls(("echo", "{}"), ("stays", "{}")), tools=PlainTools(echo=echo, stays=stays))
+    begin = journal.begin_calls
+
+    async def full(step):
+        if step.results:
+            raise StoreUnavailable("The disk is full.")
+        await begin(step)
+
+    journal.begin_calls = full
+    await scene.play("go")
+    assert (scene.ending.code, scene.ending.message) == (StoreUnavailable.code, "The disk is full.")
+    assert [message.content for message in journal.messages[2:]] == ["ada: {}", OUTCOME_UNKNOWN]
+
+
 def crashed(scene: Scene, step: PendingStep) -> None:
     """Leaves the conversation as a crash would."""
     scene.conversation._pending = step

@@ -12,7 +12,10 @@ import holodeck
 from holodeck import Agent, errors, events
 from holodeck.core.events import Outcome
 from holodeck.models.scripted import Turn
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.testing import ScriptedModel, calls, says
+from tests.agent.parts import PlainTools
 
 PUBLIC = [
     "Agent", "AgentConfiguration", "AgentContext", "AgentLoopConfig", "AgentResponse", "Conversation", "Listener", "Model",
@@ -190,3 +193,40 @@ def test_misuse_is_a_sentence(make, sentence):
 def test_every_public_callable_has_a_docstring():
     missing = [name for name in PUBLIC if inspect.isroutine(each := getattr(holodeck, name)) and not each.__doc__]
     assert missing == []
+
+
+class CountedTools(PlainTools):
+    """Tools that take a moment to start, and count how often they were started."""
+
+    starts = 0
+
+    async def start(self):
+        self.starts += 1
+        await asyncio.sleep(0)
+
+
+async def test_first_questions_that_come_together_start_the_tools_once():
+    tools = CountedTools()
+    agent = Agent(ScriptedModel([says("yes")]), tools=[tools])
+    await asyncio.gather(*(agent.ask("ready?") for _ in range(3)))
+    await agent.close()
+    assert tools.starts == 1
+
+
+async def test_an_answer_to_a_question_of_an_earlier_process_can_be_the_first_thing(tmp_path):
+    turns, saved = [calls(("convert", '{"miles": 5}')), says("Done.")], tmp_path / "sessions.db"
+
+    def agent_on_file(*replies):
+        return Agent(
+            ScriptedModel(replies),
+            tools=[convert],
+            approve=["convert"],
+            store=SqliteSessionStore(SqliteFile(saved), "a"),
+        )
+
+    async with agent_on_file(turns[0]) as agent:
+        waiting = await agent.ask("5 miles?")
+    agent = agent_on_file(turns[1])
+    reply = await agent.resume(waiting.session, {each.id: True for each in waiting.interrupts})
+    await agent.close()
+    assert (reply.text, [each.result for each in reply.tools]) == ("Done.", ["8.0 km"])

@@ -169,9 +169,12 @@ class ToolRunner:
             return
         begun = tuple(call.id for call, _, _ in paid)
         await self.begin_calls(self._cut_from_here(batch, begun))
-        async with asyncio.TaskGroup() as group:
-            for call, arguments, entry in paid:
-                group.create_task(self._run_one(batch, call, arguments, entry, begun))
+        try:
+            async with asyncio.TaskGroup() as group:
+                for call, arguments, entry in paid:
+                    group.create_task(self._run_one(batch, call, arguments, entry, begun))
+        except ExceptionGroup as failed:  # tools never raise: the store could not keep a result
+            raise failed.exceptions[0] from failed
 
     def _cut_from_here(self, batch: Batch, begun: tuple[str, ...]) -> PendingStep:
         """The step as a crash would leave it from now on."""
