@@ -3,6 +3,7 @@
 import gc
 import tracemalloc
 
+import msgspec
 import pytest
 
 from holodeck.agent.agent import Agent
@@ -110,3 +111,16 @@ async def test_finished_runs_are_bounded_by_what_they_hold():
     for run in kept:
         runs._forget(run)
     assert (runs._finished, runs._finished_bytes) == ({}, 0)
+
+
+@pytest.mark.req("D11")
+@pytest.mark.parametrize("what", ["messages", "state", "properties"])
+async def test_what_finished_runs_keep_of_their_requests_is_counted(what):
+    runs = make_runs(max_finished_bytes=200_000)
+    large = "x" * 50_000
+    for number in range(10):
+        request = ask(large if what == "messages" else "hi", session_id=f"s{number}")
+        more = {} if what == "messages" else {what: {"large": large}}
+        await (await runs.start(msgspec.structs.replace(request, **more))).done()
+    assert 100_000 < runs._finished_bytes <= 200_000
+    assert len(runs._finished) == 3

@@ -5,10 +5,10 @@ is bounded; what falls out at the front cannot be replayed. It does not know wha
 and which are so many that nobody wants to be told of each.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from holodeck.core.events import DELTAS, ENDINGS, Emit, Event, MessagesReplaced, ToolFinished
-from holodeck.core.messages import Content, TextPart
+from holodeck.core.messages import Content, Message, TextPart
 from holodeck.errors import RequestError
 
 MAX_EVENTS = 100_000
@@ -95,7 +95,12 @@ class RunLog:
 def _length_of(event: ToolFinished | MessagesReplaced) -> int:
     if isinstance(event, ToolFinished):
         return _length(event.content)
-    return sum(_BYTES_OF_A_MESSAGE + _length(message.content) for message in event.messages)
+    return size_of_messages(event.messages)
+
+
+def size_of_messages(messages: Iterable[Message]) -> int:
+    """About how many bytes messages take, by their texts and files."""
+    return sum(_BYTES_OF_A_MESSAGE + _length(message.content) for message in messages)
 
 
 def _length(content: Content) -> int:

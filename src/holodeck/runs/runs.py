@@ -47,7 +47,7 @@ from holodeck.errors import (
     ShuttingDown,
 )
 from holodeck.runs.client_history import Change, ClientHistory, change_of, context_of, first_of_use
-from holodeck.runs.log import MAX_EVENTS, RunLog
+from holodeck.runs.log import MAX_EVENTS, RunLog, size_of_messages
 from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, state_after
 from holodeck.runs.session_queue import QueueSlot, SessionQueue
 from holodeck.sessions.port import Conversation, SessionStore
@@ -55,10 +55,6 @@ from holodeck.sessions.transcript import Transcript
 
 log = logging.getLogger(__name__)
 
-INTERRUPTED_TEXT = (
-    "The server was stopped in the middle of this run. What is stored of it is in the session; ask again."
-)
-TAKEN_UP = "taken-up"  # the warning in the log of a run that goes on after a crash
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
 
 
@@ -107,7 +103,7 @@ class Run:
     stopped_by: HoloDeckError | None = None
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
-    size: int = 0  # of the log in bytes, about; known when it has ended
+    size: int = 0  # of log and request in bytes, about; known when it has ended
     watch: Emit | None = None  # called with everything but deltas
     open_encoder: OpenEncoder | None = None  # how the wire that started it encodes it
     fingerprint: bytes = b""  # of the request, if it has an idempotency key
@@ -460,7 +456,7 @@ class Runs:
 
     def _keep_finished(self, run: Run) -> None:
         """Keeps the run to be read again, and drops the oldest ones beyond what may be kept."""
-        limits, run.size = self.settings, run.log.size()
+        limits, run.size = self.settings, run.log.size() + _size_of(run.request)
         self._finished[run] = asyncio.get_running_loop().call_later(limits.replay_window, self._forget, run)
         self._finished_bytes += run.size
         same_session = [
@@ -511,6 +507,11 @@ class Runs:
             self._by_session[session] = remaining
         else:
             self._by_session.pop(session, None)
+
+
+def _size_of(request: RunRequest) -> int:
+    """About how many bytes a finished run keeps of its request: what readers that come back are shown of it."""
+    return size_of_messages(request.messages) + len(msgspec.json.encode((request.state, request.properties)))
 
 
 def _ending_of(run: Run, error: HoloDeckError | None) -> Ending:
