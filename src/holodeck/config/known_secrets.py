@@ -18,8 +18,9 @@ def _values(config: LoadedConfig) -> Iterator[str]:
         if _SOUNDS_SECRET.search(name):
             yield value
     for choice in (config.agent.model, *config.agent.model.fallback):
-        if choice.api_key is not None:
-            yield choice.api_key.get_secret_value()
+        found = (choice.api_key, choice.auth_token, *choice.headers.values())
+        for secret in (each.get_secret_value() for each in found if each is not None):
+            yield from (secret, secret.removeprefix("Bearer "))  # which may be left out where a token is quoted
     auth = config.agent.server.auth
     secrets = [issuer.keys.secret for issuer in auth.issuers] + [auth.proxy.secret if auth.proxy else None]
     secrets.append(config.agent.server.limits.store)
@@ -27,5 +28,5 @@ def _values(config: LoadedConfig) -> Iterator[str]:
     for tool in config.agent.tools:
         if isinstance(tool, McpToolSettings):
             for header in tool.headers.values():
-                yield from (header, header.rpartition(" ")[2])  # `Bearer` may be left out where a token is quoted
+                yield from (header, header.rpartition(" ")[2])  # without `Bearer`, as above
             yield from (value for name, value in tool.env.items() if _SOUNDS_SECRET.search(name))
