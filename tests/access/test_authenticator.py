@@ -309,3 +309,25 @@ async def test_revocation_is_passed_on(tmp_path):
             await asyncio.sleep(0.02)
     await access.close()
     assert ended == [frozenset({key.id})]
+
+
+@pytest.mark.req("ACC-02")
+async def test_keys_are_refreshed_again_after_a_defect(monkeypatch, caplog):
+    monkeypatch.setattr("holodeck.access.authenticator._REFRESH_SECONDS", 0)
+    revoked, again = [frozenset({"one"}), frozenset({"two"})], asyncio.Event()
+
+    class Ring:
+        async def refresh(self):
+            return revoked.pop(0) if revoked else frozenset()
+
+    def on_revoked(ids):
+        if ids == {"one"}:
+            raise KeyError("a defect")
+        again.set()
+
+    authenticator = Authenticator(keys=Ring())
+    authenticator.on_revoked = on_revoked
+    await authenticator.start()
+    await asyncio.wait_for(again.wait(), 30)
+    await authenticator.close()
+    assert "the keys could not be refreshed" in caplog.text

@@ -7,6 +7,7 @@ only, never from a URL, a cookie or a body.
 
 import asyncio
 import contextlib
+import logging
 import re
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -27,6 +28,8 @@ from holodeck.access.request_head import RequestHead
 if TYPE_CHECKING:  # both import joserfc, which only mode jwt needs
     from holodeck.access.jwks import KeySource
     from holodeck.access.tokens import Tokens
+
+log = logging.getLogger(__name__)
 
 AUTHORIZATION, API_KEY = b"authorization", b"x-api-key"
 _IN_QUERY = frozenset({"api_key", "apikey", "api-key", "x-api-key", "token", "access_token", "authorization"})
@@ -102,7 +105,10 @@ class Authenticator:
     async def _refresh_for_ever(self) -> None:
         while True:
             await asyncio.sleep(_REFRESH_SECONDS)
-            await self.refresh()
+            try:
+                await self.refresh()
+            except Exception:  # a defect must not end this task: revoked keys would stay valid
+                log.exception("the keys could not be refreshed")
 
     def limits_of_key(self, key_id: str) -> KeyLimits | None:
         return None if self.keys is None else self.keys.limits_of(key_id)
