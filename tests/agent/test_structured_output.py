@@ -94,6 +94,7 @@ def test_a_fence_or_a_sentence_around_it_does_no_harm(text):
         ('{"city": 5, "people": 1}', "city: 5 is not of type 'string'"),
         (f"{ANSWER} and so on", "it is not JSON"),
         ("[1]", "is not of type 'object'"),
+        ("[" * 200_000, "it is nested too deeply"),
     ],
 )
 def test_what_is_wrong_is_said_in_words(text, problem):

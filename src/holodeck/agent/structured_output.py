@@ -104,6 +104,8 @@ def _parsed(text: str) -> Any:
         bare = bare.partition("\n")[2].rpartition("```")[0].strip()
     try:
         return json.loads(bare)
+    except RecursionError:
+        raise BadOutputError("it is nested too deeply") from None
     except ValueError as error:
         problem = str(error)
     start = bare.find("{")
