@@ -1,24 +1,28 @@
 """Limits of keys, users, tenants and addresses: requests, tokens, money, runs; what is left, and who is refused."""
 
 import asyncio
+import ipaddress
 import tempfile
 from collections import Counter
 from pathlib import Path
 
 import pytest
 
+from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import KeyLimits
+from holodeck.access.proxy import ProxySettings, TrustedProxy
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.usage import Price, TokenUsage
 from holodeck.errors import ModelInterrupted
 from holodeck.limits.leases import ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
+from holodeck.limits.window import MemoryWindows, StoreDown
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import Access, ServerSettings, SubjectLimits, UseLimits
 from holodeck.server.quota import Spender
 from tests.agent.parts import PlainTools, echo
 from tests.limits.valkey_server import valkey
-from tests.server.keyed import KeyHolders
+from tests.server.keyed import DEFAULTS, KeyHolders
 from tests.server.serving import Gate, ask, frames, read_to, served, types, until
 
 PRICE = Price(input=1.0, output=2.0)  # of a million tokens
@@ -238,3 +242,33 @@ async def test_a_store_that_is_down_counts_here_or_refuses(holders, tmp_path):
             says("hi"), settings=use, access=holders.authenticator(), windows=store, leases=ValkeyLeases(store)
         ) as s:
             assert [(await status(s, headers, thread=f"t{n}"))[0] for n in range(3)] == expected
+
+
+@pytest.mark.req("T30")
+async def test_users_behind_one_proxy_do_not_share_the_limits_of_a_key():
+    networks = (ipaddress.ip_network("127.0.0.1/32"),)
+    proxy = TrustedProxy(ProxySettings(networks=networks, secret="s" * 32), DEFAULTS)
+    async with served(settings=settings(key={"requests_per_minute": 1}), access=Authenticator(proxy=proxy)) as s:
+        for user in ("ann", "bob"):
+            headers = {"X-HoloDeck-Proxy": "s" * 32, "X-Auth-Request-User": user}
+            assert (await status(s, headers, thread=user))[0] == 200
+
+
+class Unsteady(MemoryWindows):
+    """Windows in a store that is down at first."""
+
+    up = False
+
+    async def take(self, uses):
+        if not self.up:
+            raise StoreDown
+        return await super().take(uses)
+
+
+@pytest.mark.req("T30")
+async def test_a_request_that_a_broken_store_refuses_keeps_no_share():
+    windows = Unsteady()
+    async with served(settings=settings(user={"requests_per_minute": 60, "runs": 1}), windows=windows) as s:
+        assert (await status(s, {}))[0] == 503
+        windows.up = True
+        assert (await status(s, {}))[0] == 200

@@ -226,4 +226,4 @@ class AgentServer:
 def spender_of(owner: Owner) -> Spender:
     """Whose limits the request that is being served uses."""
     request = current()
-    return Spender(owner, network_of(request.client), request.credential_id, request.authenticated)
+    return Spender(owner, network_of(request.client), request.key_id, request.authenticated)

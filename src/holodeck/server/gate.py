@@ -23,6 +23,7 @@ from holodeck.telemetry.context import current
 from holodeck.telemetry.metrics import Metrics
 
 _CODES = {"invalid": "invalid_token", "expired": "invalid_token", "two-credentials": "invalid_request"}
+_OWN_KEYS = frozenset({"api_key", "hook"})  # their credential ids are counted by `server.limits.key`
 REVOKED_GRACE = 1.0  # seconds in which the last event of a stopped run reaches its readers
 
 
@@ -70,6 +71,7 @@ class Gate:
         scope[PRINCIPAL] = found
         request = current()
         request.user_id, request.tenant, request.credential_id = found.user, found.tenant, found.credential_id
+        request.key_id = found.credential_id if found.via in _OWN_KEYS else None
         request.client = self._access.client_address(head)
         if not open_to_all and access.scope is not None:
             self.require(found, access.scope, scope)

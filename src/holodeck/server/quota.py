@@ -42,6 +42,7 @@ log = logging.getLogger(__name__)
 
 MILLIONTHS = 1_000_000  # money is counted in whole millionths
 MAX_NOTED = 10_000
+UNAVAILABLE = "The limits cannot be checked at the moment."
 RETRY_SECONDS = 2.0  # for a run that may start when another has ended
 
 
@@ -96,22 +97,36 @@ class Quotas:
         spending = self._reservations(limits, self._limits.max_tokens)
         if not shares and not requests and not spending:
             return None
+        lease = await self._leased(shares) if shares else None
         try:
-            lease = await self._leases.acquire(shares) if shares else None
-            if isinstance(lease, Share):
-                raise self._full_of_runs(lease)
-            taken = await self._store.take([*requests, *spending])
-        except StoreDown as error:
-            raise LimitsUnavailable("The limits cannot be checked at the moment.") from error
-        if isinstance(taken, Full):
+            taken = await self._taken([*requests, *spending])
+        except BaseException:
             if lease is not None:
                 self._leases.release(lease)
-            raise self._full(taken)
+            raise
         held = dict(zip((use.window for use in spending), taken.amounts[len(requests) :], strict=True))
         meter = Meter(self, spender, held, lease)
         _meter.set(meter)
         current().rate_limit = _tightest(taken.levels)
         return meter
+
+    async def _leased(self, shares: Sequence[Share]) -> Lease:
+        try:
+            lease = await self._leases.acquire(shares)
+        except StoreDown as error:
+            raise LimitsUnavailable(UNAVAILABLE) from error
+        if isinstance(lease, Share):
+            raise self._full_of_runs(lease)
+        return lease
+
+    async def _taken(self, uses: Sequence[Use]) -> Taken:
+        try:
+            taken = await self._store.take(uses)
+        except StoreDown as error:
+            raise LimitsUnavailable(UNAVAILABLE) from error
+        if isinstance(taken, Full):
+            raise self._full(taken)
+        return taken
 
     async def levels(self, spender: Spender) -> list[Level]:
         """What is left of each limit."""

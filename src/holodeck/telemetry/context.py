@@ -17,6 +17,7 @@ class RequestContext:
     client: str | None = None  # the socket's address; behind a trusted proxy, what that says (T31)
     tenant: str | None = None
     credential_id: str | None = None
+    key_id: str | None = None  # the same if the credential is one client's own; a token's names its issuer only
     rate_limit: tuple[str, str] | None = None  # RateLimit-Policy and RateLimit of a request that was admitted
     authenticated: bool = False  # a credential says who the user is; else any client may write any name
     failed: bool = False  # the run that the request started failed
