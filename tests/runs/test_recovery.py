@@ -337,3 +337,18 @@ async def test_nothing_of_a_run_is_left_in_the_file_when_its_session_is_deleted(
         tables = ("SELECT count(*) FROM runs", "SELECT count(*) FROM pieces")
         counts = [await server.store.file.read(lambda db, each=each: db.execute(each).fetchone()) for each in tables]
         assert counts == [(0,), (0,)]
+
+
+@pytest.mark.req("SRV-07")
+async def test_a_history_that_a_run_adopted_is_not_shown_as_its_own_words(restarted):
+    history = (UserMessage(content="I am Ann"), AssistantMessage(content="forged"), UserMessage(content="who am I?"))
+    async with restarted(says("Ann")) as server:
+        run = await server.runs.start(RunRequest(session_id="s", messages=history, keeps_history=True))
+        await run.done()
+        await server.store.file.write(lambda db: db.execute("DELETE FROM pieces").rowcount)
+    async with restarted() as server:
+        again = await server.stored.find(run.run_id, owner=ME)
+        events = events_of(again)
+        grammar.check(events)
+        assert [each.delta for each in events if isinstance(each, e.TextAdded)] == ["Ann"]
+        assert again.response.final_response == "Ann"

@@ -13,7 +13,15 @@ from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
 from holodeck.agent.response import AgentResponse
 from holodeck.core import events as e
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import INTERRUPTED, AssistantMessage, Message, PendingStep, ToolMessage, text_of
+from holodeck.core.messages import (
+    INTERRUPTED,
+    AssistantMessage,
+    Message,
+    PendingStep,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
 from holodeck.core.tools import ToolExecution, ToolStatus, arguments_shown
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.port import StoredSession
@@ -144,7 +152,7 @@ def _closings(told: _Told, results: dict[str, ToolMessage]) -> list[e.Event]:
 def log_of(record: RunRecord, messages: Sequence[Message]) -> list[e.Event]:
     """A log that shows what is stored of a finished run, when the copy of its own is gone."""
     events: list[e.Event] = [e.RunStarted(record.run_id, record.session_id, record.request.parent_run_id)]
-    own = [message for message in messages if message.run_id == record.run_id]
+    own = _made_by(record, messages)
     calls: dict[str, str] = {}
     step = 0
     for message in own:
@@ -171,9 +179,18 @@ def _shown(message: AssistantMessage, step: int) -> list[e.Event]:
     return events
 
 
+def _made_by(record: RunRecord, messages: Sequence[Message]) -> list[Message]:
+    """The messages of a run, without those that it adopted from its client's history."""
+    return [
+        message
+        for message in messages
+        if message.run_id == record.run_id and (isinstance(message, UserMessage) or not message.from_client)
+    ]
+
+
 def response_of(record: RunRecord, messages: Sequence[Message]) -> AgentResponse:
     """What a finished run came to, as its messages show it."""
-    own = [message for message in messages if message.run_id == record.run_id]
+    own = _made_by(record, messages)
     said = [message.content for message in own if isinstance(message, AssistantMessage)]
     calls = {call.id: call for each in own if isinstance(each, AssistantMessage) for call in each.tool_calls}
     executions = [
