@@ -311,7 +311,6 @@ async def test_revocation_is_passed_on(tmp_path):
     assert ended == [frozenset({key.id})]
 
 
-@pytest.mark.req("ACC-02")
 async def test_keys_are_refreshed_again_after_a_defect(monkeypatch, caplog):
     monkeypatch.setattr("holodeck.access.authenticator._REFRESH_SECONDS", 0)
     revoked, again = [frozenset({"one"}), frozenset({"two"})], asyncio.Event()

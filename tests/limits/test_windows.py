@@ -256,7 +256,7 @@ async def test_a_killed_replica_gives_its_leases_back(url, monkeypatch, request)
     """A69."""
     import holodeck.limits.leases as module
 
-    monkeypatch.setattr(module, "LEASE_SECONDS", 0.2)
+    monkeypatch.setattr(module, "LEASE_SECONDS", 2.0)
     store = ValkeyWindows(url, seconds=30)
     killed, other = ValkeyLeases(store), ValkeyLeases(store)
     one = Share("user-runs", request.node.name, 1)
@@ -268,3 +268,26 @@ async def test_a_killed_replica_gives_its_leases_back(url, monkeypatch, request)
     for each in (killed, other):
         await each.close()
     await store.close()
+
+
+async def test_leases_are_renewed_again_after_the_store_was_down(monkeypatch):
+    import holodeck.limits.leases as module
+
+    monkeypatch.setattr(module, "RENEW_SECONDS", 0)
+    renewed, down = asyncio.Event(), 3
+
+    class Store:
+        async def run_script(self, script, keys, arguments):
+            nonlocal down
+            if "'XX'" in script and down:
+                down -= 1
+                raise StoreDown
+            if "'XX'" in script:
+                renewed.set()
+            return 0
+
+    leases = ValkeyLeases(Store())
+    await leases.acquire([Share("user-runs", "ann", 1)])
+    await asyncio.wait_for(renewed.wait(), 30)
+    await leases.close()
+    assert down == 0

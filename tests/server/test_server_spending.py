@@ -272,3 +272,21 @@ async def test_a_request_that_a_broken_store_refuses_keeps_no_share():
         assert (await status(s, {}))[0] == 503
         windows.up = True
         assert (await status(s, {}))[0] == 200
+
+
+@pytest.mark.req("T30")
+async def test_a_store_that_breaks_during_a_run_is_named_as_what_failed():
+    windows = Unsteady()
+    windows.up = True
+    take, asked = windows.take, []
+
+    async def once(uses):
+        asked.append(uses)
+        windows.up = len(asked) == 1
+        return await take(uses)
+
+    windows.take = once
+    async with served(settings=settings(user={"tokens_per_day": 1_000_000}), windows=windows) as s:
+        _, body, _ = await status(s, {})
+        last = frames(body)[-1][1]
+        assert (last["type"], last["code"]) == ("RUN_ERROR", "limits-unavailable")

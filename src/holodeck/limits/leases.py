@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Protocol
 
 import msgspec
 
+from holodeck.limits.window import StoreDown
+
 if TYPE_CHECKING:
     from holodeck.limits.valkey import ValkeyWindows
 
@@ -129,7 +131,8 @@ class ValkeyLeases:
 
     async def _give_back(self, lease: Lease) -> None:
         script = "for _, key in ipairs(KEYS) do redis.call('ZREM', key, ARGV[1]) end return 0"
-        await self._store.run_script(script, [_key(each) for each in lease.shares], [lease.id])
+        with contextlib.suppress(StoreDown):  # then it ends by itself
+            await self._store.run_script(script, [_key(each) for each in lease.shares], [lease.id])
 
     async def _renew_for_ever(self) -> None:
         script = """
@@ -141,8 +144,8 @@ class ValkeyLeases:
         """
         while True:
             await asyncio.sleep(RENEW_SECONDS)
-            for lease in list(self._mine.values()):
-                for share in lease.shares:
+            for lease, share in [(each, share) for each in self._mine.values() for share in each.shares]:
+                with contextlib.suppress(StoreDown):  # it may be back before the lease ends
                     await self._store.run_script(script, [_key(share)], [round(LEASE_SECONDS * 1000), lease.id])
 
 

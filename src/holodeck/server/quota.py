@@ -120,10 +120,7 @@ class Quotas:
         return lease
 
     async def _taken(self, uses: Sequence[Use]) -> Taken:
-        try:
-            taken = await self._store.take(uses)
-        except StoreDown as error:
-            raise LimitsUnavailable(UNAVAILABLE) from error
+        taken = await self.take(uses)
         if isinstance(taken, Full):
             raise self._full(taken)
         return taken
@@ -141,7 +138,10 @@ class Quotas:
         return self._reservations(list(self._limits_of(spender)), tokens)
 
     async def take(self, uses: Sequence[Use]) -> Taken | Full:
-        return await self._store.take(uses)
+        try:
+            return await self._store.take(uses)
+        except StoreDown as error:
+            raise LimitsUnavailable(UNAVAILABLE) from error
 
     def settle(self, uses: Sequence[Use]) -> None:
         if uses:
