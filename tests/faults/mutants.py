@@ -49,7 +49,7 @@ MUTANTS = (
     Mutant("agent/loop.py", "self.agent.loop.max_iterations + 1", "self.agent.loop.max_iterations + 2", LOOP, "one iteration too many"),
     Mutant("agent/loop.py", "            await self._keep_partial(reason_for_cut(error), is_refused=is_refused)\n", "", LOOP, "what was said before a failure is lost"),
     Mutant("agent/loop.py", "        self.spending.check(self._prompt)\n", "", LIMITS, "a budget that is never checked"),
-    Mutant("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        async with", "        async with", DURABLE, "a tool is called before the call is stored, and an approval is not used up"),
+    Mutant("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        try:", "        try:", DURABLE, "a tool is called before the call is stored, and an approval is not used up"),
     Mutant("agent/tool_calls.py", "if any(call_id not in batch.results for call_id in begun):", "if False:", DURABLE, "a result is lost if the process dies beside a slower call"),
     Mutant("agent/loop.py", "        await self._commit(_worth_keeping(batch), ending=ending)\n", "        await self._commit(_worth_keeping(batch))\n", DURABLE, "an ending is shown that is not stored"),
     Mutant("agent/loop.py", "            await self._accept()\n            self._emit_beginning()\n", "            self._emit_beginning()\n            await self._accept()\n", DURABLE, "a run shows that it began before the user's message is stored"),
