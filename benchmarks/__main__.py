@@ -15,12 +15,13 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import access, install, instructions, peers, rest, server, start, tokens, uploads, walk
+from benchmarks import access, apis, install, instructions, peers, rest, server, start, tokens, uploads, walk
 from benchmarks.options import Options
 from benchmarks.report import CannotMeasureError, Row, keep, table
 
 BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "tokens": (tokens.run, "CPU per token through model client and loop, beside aiohttp alone and with msgspec"),
+    "apis": (apis.run, "the same by each API: chat completions, Responses, Anthropic's Messages"),
     "install": (install.run, "packages and size of `pip install .` in a fresh environment"),
     "start": (start.run, "CPU and memory of `holodeck --help`, `holodeck serve --demo` and the todo server"),
     "server": (server.run, "`holodeck serve` under load: CPU per token and request, memory per stream and session"),

@@ -49,6 +49,18 @@ def fake_model(*, needs_c: bool = True) -> Iterator[int]:
     else:
         print("no C compiler: a Python endpoint stands in, which may be slower than what is measured", file=sys.stderr)
         command = [sys.executable, str(HERE / "fake_llm.py")]
+    with _endpoint(command) as port:
+        yield port
+
+
+def fake_apis() -> contextlib.AbstractContextManager[int]:
+    """The port of an endpoint that speaks several APIs, in a process of its own."""
+    return _endpoint([sys.executable, str(HERE / "fake_apis.py")])
+
+
+@contextlib.contextmanager
+def _endpoint(command: list[str]) -> Iterator[int]:
+    """Runs an endpoint that prints its port."""
     process = subprocess.Popen(command, env=environment(), stdout=subprocess.PIPE, start_new_session=True)
     try:
         os.sched_setaffinity(process.pid, cores()[0])

@@ -27,7 +27,10 @@ from tests.models.anthropic.message_streams import Shape, end, said, start, thou
 from tests.models.endpoint import ModelEndpoint, Wire, status, stream, text_stream, tool_call_stream
 from tests.ports import free_port
 
-KEYS = ("GEMINI_API_KEY", "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "DOCS_TOKEN", "PGPASSWORD")
+KEYS = (
+    "GEMINI_API_KEY", "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AWS_BEARER_TOKEN_BEDROCK",
+    "VERTEX_ACCESS_TOKEN", "DOCS_TOKEN", "PGPASSWORD",
+)  # fmt: skip
 ASKED_FOR = {"weather": '{"city": "Oslo"}', "add_task": '{"title": "Water the plants"}'}  # tool → arguments
 MODEL_ADDRESS = "http://localhost:11434"
 SERVER_ADDRESS = re.compile(r"\b(localhost|127\.0\.0\.1):8000\b")

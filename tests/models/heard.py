@@ -27,7 +27,7 @@ class Heard:
         self.said.append(("ended", call.id))
         self.ended.append(call)
 
-    def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None:
+    def call_answered(self, call_id: str, content: Any, *, failed: bool = False) -> None:
         self.said.append(("answered", call_id, content, "failed" if failed else "ok"))
 
     def warning(self, code: str, message: str) -> None:

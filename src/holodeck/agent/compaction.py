@@ -14,7 +14,7 @@ from holodeck.agent.estimate import CHARACTERS_PER_TOKEN
 from holodeck.agent.prompting import latest, unsummarized
 from holodeck.agent.summary import LARGEST_REQUEST, SMALLEST_REQUEST, request_for, usable
 from holodeck.core.events import HistoryCompacted
-from holodeck.core.messages import Message, Summary, ToolCall
+from holodeck.core.messages import Content, Message, Summary, ToolCall
 from holodeck.errors import ModelError
 from holodeck.models.port import ModelReply, Prompt
 from holodeck.resilience.step_timeout import StepTimeout
@@ -104,4 +104,4 @@ class _DiscardedReply:
 
     def call_ended(self, call: ToolCall) -> None: ...
 
-    def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None: ...
+    def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None: ...

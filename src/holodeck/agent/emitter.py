@@ -11,7 +11,7 @@ import msgspec
 
 from holodeck.core import events as e
 from holodeck.core.ids import new_call_id, new_message_id
-from holodeck.core.messages import ToolCall, ToolMessage
+from holodeck.core.messages import Content, ToolCall, ToolMessage
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError, ModelError
 
@@ -107,7 +107,7 @@ class RunEmitter:
         self._open_calls.pop(own_id, None)
         self.emit(e.ToolCallEnded(own_id, call.name, call.arguments))
 
-    def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None:
+    def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None:
         own_id = self._renamed.get(call_id, call_id)
         self.emit(e.ToolFinished(own_id, self._names[own_id], new_message_id(), content, failed))
 

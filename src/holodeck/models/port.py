@@ -70,7 +70,7 @@ class Listener(Protocol):
     def call_ended(self, call: ToolCall) -> None:
         """The call is complete. Called for every started call whose arguments are complete."""
 
-    def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None:
+    def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None:
         """The result of an ended call that the provider carried out itself; such a call is not in the reply."""
 
     def warning(self, code: str, message: str) -> None: ...

@@ -39,7 +39,7 @@ class Ear:
         assert "".join(self.pieces[call.id]) == call.arguments
         self.ended.append(call)
 
-    def call_answered(self, call_id: str, content: str, *, failed: bool = False) -> None:
+    def call_answered(self, call_id: str, content: Any, *, failed: bool = False) -> None:
         raise AssertionError((call_id, content, failed))
 
     def warning(self, code: str, message: str) -> None:

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from holodeck.core.messages import Content, MediaPart
 from holodeck.core.usage import TokenUsage
 
 Event = dict[str, Any]
@@ -28,7 +29,9 @@ class Shape:
     text: str = ""
     reasoning: str = ""
     calls: list[tuple[str | None, str, str]] = field(default_factory=list)  # id (None: minted), name, arguments
-    shown: list[tuple[str, str, str]] = field(default_factory=list)  # name, arguments, result of the provider's tools
+    shown: list[tuple[str, str, Content]] = field(
+        default_factory=list
+    )  # name, arguments, result of the provider's tools
     finish: str = "stop"
     usage: TokenUsage | None = USED
     items: list[str] | None = None  # types of the items that are kept
@@ -263,7 +266,7 @@ SHAPES = {
             ev("image_generation_call.completed", item_id="ig_1", output_index=0),
             ev("output_item.done", output_index=0, item=IMAGE), completed(IMAGE),
         ],
-        shown=[("image_generation", "{}", "[image/png]")], items=["image_generation_call"], warnings=["empty-reply"],
+        shown=[("image_generation", "{}", (MediaPart(mime_type="image/png", data="aGk="),))], items=["image_generation_call"], warnings=["empty-reply"],
     ),
     "openai: MCP, list and call": Shape(
         [

@@ -1,6 +1,7 @@
 """Every shape of a Responses stream: what it means, and that no cut makes it mean something else."""
 
 from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -34,7 +35,7 @@ def read(body: bytes, *cuts: int) -> tuple[ModelReply, Heard]:
     return stream.end(), heard
 
 
-def as_shown(heard: Heard) -> list[tuple[str, str, str]]:
+def as_shown(heard: Heard) -> list[tuple[str, str, Any]]:
     results = {piece[1]: piece[2] for piece in heard.said if piece[0] == "answered"}
     return [(call.name, call.arguments, results[call.id]) for call in heard.ended if call.id in results]
 

@@ -11,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from holodeck.core.ids import new_call_id
-from holodeck.core.messages import ToolCall
+from holodeck.core.messages import Content, ToolCall
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ContentFiltered, ModelTruncated
@@ -346,7 +346,7 @@ class GrowingResponse:
         if done:
             self._finish_shown(item, *output_items.shown_result(known))
 
-    def _finish_shown(self, item: OutputItem, result: str, failed: bool) -> None:  # noqa: FBT001  as shown_result gives it
+    def _finish_shown(self, item: OutputItem, result: Content, failed: bool) -> None:  # noqa: FBT001  as shown_result gives it
         arguments = clean(output_items.shown_arguments(item.known))
         self._listener.call_arguments(item.shown, arguments)
         self._listener.call_ended(

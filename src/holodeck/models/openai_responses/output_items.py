@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+from holodeck.core.messages import Content, MediaPart
 from holodeck.models.chunks import cleaned, present
 
 KEPT = "openai_responses"  # the member of a message's `extra` that holds the items of its response
@@ -18,6 +19,7 @@ FOR_CLIENTS = frozenset({"computer_call", "local_shell_call", "shell_call", "app
 _TEXT = frozenset({None, "output_text", "text"})
 _OUTPUT_ONLY = frozenset({"logprobs"})
 _LONGEST_RESULT = 4000
+_IMAGE_FORMATS = frozenset({"png", "jpeg", "webp"})
 
 
 def kind_of(item: Item) -> str:
@@ -60,9 +62,11 @@ def shown_arguments(item: Item) -> str:
     return json.dumps(cleaned(asked), ensure_ascii=False)
 
 
-def shown_result(item: Item) -> tuple[str, bool]:
-    """What came of it as text, and whether it failed. Images are named, not shown."""
+def shown_result(item: Item) -> tuple[Content, bool]:
+    """What came of it, and whether it failed: text, or the image that was generated."""
     failed = item.get("status") == "failed" or present(item.get("error"))
+    if item.get("type") == "image_generation_call" and not failed and isinstance(image := item.get("result"), str):
+        return (MediaPart(mime_type=_image_type(item), data=image),), False
     text = _result_text(item)
     return cleaned(text if len(text) <= _LONGEST_RESULT else f"{text[:_LONGEST_RESULT]} […]"), failed
 
@@ -71,8 +75,6 @@ def _result_text(item: Item) -> str:  # noqa: PLR0911  a table of what each kind
     if present(error := item.get("error")):
         message = error.get("message") if isinstance(error, dict) else error
         return message if isinstance(message, str) else json.dumps(error, ensure_ascii=False, default=str)
-    if item.get("type") == "image_generation_call" and present(item.get("result")):
-        return f"[image/{item.get('output_format') or 'png'}]"
     if isinstance(item.get("output"), str):
         return str(item["output"])
     if isinstance(item.get("tools"), list):
@@ -86,6 +88,11 @@ def _result_text(item: Item) -> str:  # noqa: PLR0911  a table of what each kind
     if isinstance(action, dict) and present(action.get("sources")):
         return json.dumps(action["sources"], ensure_ascii=False, default=str)
     return str(item.get("status") or "completed")
+
+
+def _image_type(item: Item) -> str:
+    given = item.get("output_format")
+    return f"image/{given}" if given in _IMAGE_FORMATS else "image/png"
 
 
 def _output_text(output: Item) -> str:
