@@ -145,10 +145,44 @@ async def chat_stream(s: Served, text: str, session: str) -> Heard:
     )
 
 
+async def openai_sync(s: Served, text: str, session: str) -> Heard:
+    asked = {"messages": [{"role": "user", "content": text}]}
+    async with s.post(asked, "/v1/chat/completions", **{"X-Session-Id": session}) as answer:
+        told = await answer.json(content_type=None)
+        if answer.status != 200:
+            assert (told["status"], answer.headers["x-should-retry"]) == (answer.status, "false")
+            return Heard(error=told["type"].rpartition("/")[2])
+    (choice,) = told["choices"]
+    assert "tool_calls" not in choice["message"]
+    said = choice["message"]["content"]
+    return Heard(answer=said.rpartition("\n\n")[2], said=said, usage=_counts(told.get("usage")))
+
+
+async def openai_stream(s: Served, text: str, session: str) -> Heard:
+    messages = [{"role": "user", "content": text}]
+    asked = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}
+    async with s.post(asked, "/v1/chat/completions", **{"X-Session-Id": session}) as answer:
+        *frames, done = [frame.data for frame in whatwg(await answer.read())]
+    assert done == "[DONE]"
+    chunks = [json.loads(frame) for frame in frames]
+    choices = [choice for chunk in chunks for choice in chunk.get("choices", ())]
+    assert all("tool_calls" not in choice["delta"] for choice in choices)
+    said = "".join(choice["delta"].get("content", "") for choice in choices)
+    error = chunks[-1].get("error")
+    return Heard(
+        answer=None if error else said.rpartition("\n\n")[2],
+        said=said,
+        usage=_counts(chunks[-1].get("usage")),
+        error=error and error["code"],
+    )
+
+
 CLIENTS: dict[str, Client] = {
     "ag-ui sse": agui_sse,
     "ag-ui protobuf": agui_protobuf,
     "rest": rest_sync,
     "rest stream": rest_stream,
     "chat-stream": chat_stream,
+    "openai": openai_sync,
+    "openai stream": openai_stream,
 }

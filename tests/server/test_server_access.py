@@ -86,6 +86,8 @@ async def test_without_a_credential_nothing_but_public_routes_answers(tmp_path):
                     assert status == 401, name
                     assert headers["WWW-Authenticate"] == 'Bearer realm="tester"'
                     assert method == "HEAD" or json.loads(body)["type"].endswith("/unauthorized")
+                    if operation.path.startswith("/v1/") and method != "HEAD":
+                        assert json.loads(body)["error"]["type"] == "authentication_error"
                 else:
                     assert status in (200, 404), name  # 404: files and metadata that are not there
         assert s.model.prompts == []
