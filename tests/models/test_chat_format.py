@@ -139,3 +139,26 @@ def test_text_from_outside_is_cleaned(text):
     (message,) = from_chat([{"role": "user", "content": text}])
     message.content.encode()
     assert "\x00" not in message.content
+
+
+@pytest.mark.parametrize("vision", [True, False])
+def test_images_of_tools_follow_their_results_where_the_model_takes_images(vision):
+    image = MediaPart(mime_type="image/png", data="aGk=")
+    sound = MediaPart(mime_type="audio/wav", data="aGk=")
+    messages = (
+        UserMessage(content="look"),
+        AssistantMessage(tool_calls=tuple(ToolCall(id=each, name="look", arguments="{}") for each in "ab")),
+        ToolMessage(call_id="a", name="look", content=(TextPart(text="a duck"), image)),
+        ToolMessage(call_id="b", name="look", content=(sound,)),
+    )
+    expected = ["user", "assistant", "tool", "tool"] + ["user"] * vision
+    chats = to_chat(Prompt(messages=messages), vision=vision)
+    assert [chat["role"] for chat in chats] == expected
+    assert chats[2]["content"] == "a duck\n[image/png]"
+    later = to_chat(Prompt(messages=(*messages, AssistantMessage(content="A duck."))), vision=vision)
+    assert [chat["role"] for chat in later] == [*expected, "assistant"]
+    if vision:
+        assert chats[4]["content"] == [
+            {"type": "text", "text": "Images that look returned:"},
+            {"type": "image_url", "image_url": {"url": "data:image/png;base64,aGk="}},
+        ]

@@ -16,7 +16,7 @@ import yaml
 from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings, TextInstructions
 from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
-from holodeck.config.build_model import build_model, shown_tokens
+from holodeck.config.build_model import build_model, sees_images, shown_tokens
 from holodeck.config.environment import Keys
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
@@ -48,7 +48,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 MAX_INSTRUCTIONS = 256 * 1024
-SEEING_PROVIDERS = frozenset({"openai", "anthropic", "gemini", "azure_openai"})
 
 _FRONT_MATTER = re.compile(r"\A---\r?\n.*?\r?\n---\r?\n", re.DOTALL)
 
@@ -253,8 +252,7 @@ def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
     """Who reads what users send. Pictures go to models that take them, as text to the others."""
     from holodeck.files.reader import FileReader
 
-    model = config.agent.model
-    vision = model.provider in SEEING_PROVIDERS if model.vision == "auto" else model.vision
+    vision = sees_images(config.agent.model)
     hosts = config.agent.files.allow_hosts
     if not hosts:
         return FileReader(limits, vision=vision)

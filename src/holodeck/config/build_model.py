@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from holodeck.models.settings import EndpointSettings
 
 MAX_CONNECT = 10.0
+SEEING_PROVIDERS = frozenset({"openai", "anthropic", "gemini", "azure_openai"})
 RESPONSES_PROVIDERS = frozenset({"openai", "azure_openai", "openai_compatible"})
 AUTH_TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105  its name, not its value
 DEMO_SECONDS_PER_WORD = 0.02  # slow enough to be seen streaming
@@ -129,6 +130,7 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
         provider_tools=tuple(choice.provider_tools),
         cache=choice.cache,
         betas=tuple(choice.betas),
+        vision=sees_images(choice),
         extra=choice.extra,
         deadlines=Deadlines(
             connect=min(MAX_CONNECT, choice.idle_seconds),
@@ -136,6 +138,11 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
             idle=choice.idle_seconds,
         ),
     )
+
+
+def sees_images(choice: ModelChoice) -> bool:
+    """Whether the model takes images."""
+    return choice.provider in SEEING_PROVIDERS if choice.vision == "auto" else choice.vision
 
 
 def _priced(model: Model, choice: ModelChoice) -> Model:

@@ -34,11 +34,31 @@ _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3",
 Chat = dict[str, Any]
 
 
-def to_chat(prompt: Prompt) -> list[Chat]:
-    """The `messages` of a request, the system prompt first."""
-    system = [{"role": "system", "content": prompt.system}] if prompt.system else []
-    shown = (message_to_chat(message) for message in prompt.messages if not _is_empty(message))
-    return system + [{name: value for name, value in chat.items() if name not in _OTHER_APIS} for chat in shown]
+def to_chat(prompt: Prompt, *, vision: bool = False) -> list[Chat]:
+    """The `messages` of a request, the system prompt first.
+
+    Results of tools hold only text in this API. With `vision`, their images follow in a message of the user.
+    """
+    chats: list[Chat] = [{"role": "system", "content": prompt.system}] if prompt.system else []
+    images: list[Chat] = []
+    for message in prompt.messages:
+        if images and not isinstance(message, ToolMessage):
+            chats.append({"role": "user", "content": images})
+            images = []
+        if vision and isinstance(message, ToolMessage):
+            images += _images_of(message)
+        if not _is_empty(message):
+            chat = message_to_chat(message)
+            chats.append({name: value for name, value in chat.items() if name not in _OTHER_APIS})
+    return [*chats, {"role": "user", "content": images}] if images else chats
+
+
+def _images_of(result: ToolMessage) -> list[Chat]:
+    parts = () if isinstance(result.content, str) else result.content
+    images = [part for part in parts if isinstance(part, MediaPart) and part.mime_type.startswith("image/")]
+    if not images:
+        return []
+    return [{"type": "text", "text": f"Images that {result.name} returned:"}, *map(_part_to_chat, images)]
 
 
 def message_to_chat(message: Message) -> Chat:

@@ -40,7 +40,11 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
     """The request's bytes; `without` names the lessons learned from earlier refusals."""
     if prompt.answers_now:  # small models repeat a call that they see offered, also with tool_choice: none
         prompt = msgspec.structs.replace(prompt, tools=())
-    body: dict[str, Any] = {"model": settings.model, "messages": to_chat(prompt), "stream": True}
+    body: dict[str, Any] = {
+        "model": settings.model,
+        "messages": to_chat(prompt, vision=settings.vision),
+        "stream": True,
+    }
     if "stream_options" not in without:
         body["stream_options"] = {"include_usage": True}
     if settings.temperature is not None and "temperature" not in without:

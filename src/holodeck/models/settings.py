@@ -55,6 +55,7 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     provider_tools: tuple[dict[str, Any], ...] = ()  # tools that the provider runs itself
     cache: str = "off"  # off, auto, 1h: prompt caching, where the request has to ask for it
     betas: tuple[str, ...] = ()  # Anthropic only: values of the header anthropic-beta
+    vision: bool = False  # chat completions only: whether images that tools return are sent
     extra: dict[str, Any] = {}
     deadlines: Deadlines = Deadlines()
     backoff: Backoff = Backoff()
