@@ -1,6 +1,8 @@
 """The layers, read from the imports: lower ones never know upper ones."""
 
 import ast
+import re
+import tokenize
 from collections import defaultdict
 from functools import cache
 from pathlib import Path
@@ -133,6 +135,31 @@ def test_names_say_what_things_are():
             if isinstance(node, ast.ClassDef):
                 assert not node.name.endswith((*FORBIDDEN_NAMES, "Impl")), f"{path}: {node.name}"
                 assert not node.name.startswith(("Base", "Abstract")), f"{path}: {node.name}"
+
+
+FORBIDDEN_WORDS = re.compile(
+    r"\b(told|heard|stor(y|ies)|whoever|somebody|nobody|seldom|read aloud|of which|twins?|dearest|crowd)\b",
+    re.IGNORECASE,
+)
+
+
+def test_prose_uses_plain_words():
+    """Docstrings and comments name an agent and use the field's words (CONTRIBUTING.md, "Rules that a review will ask for")."""
+    for path in modules():
+        for line, text in _prose(path):
+            found = FORBIDDEN_WORDS.search(text)
+            assert found is None, f"{path}:{line} has {found[0]!r}; write what happens and who does it"
+
+
+def _prose(path):
+    for node in nodes_of(path):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+            for text in filter(None, [ast.get_docstring(node, clean=False)]):
+                yield node.body[0].lineno, text
+    with path.open("rb") as source:
+        for token in tokenize.tokenize(source.readline):
+            if token.type == tokenize.COMMENT:
+                yield token.start[0], token.string
 
 
 def test_files_and_functions_stay_readable():

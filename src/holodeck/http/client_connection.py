@@ -17,7 +17,7 @@ from holodeck.http.failures import ConnectionBroken, HttpError, NotHttp
 from holodeck.http.unpacking import Unpacker, unpacker
 
 LONGEST_HEAD = 65_536
-MAX_NON_BODY_BYTES = 4 * 2**20  # bytes of one answer that came without any of its body: trailers, crumbs of framing
+MAX_NON_BODY_BYTES = 4 * 2**20  # bytes of one answer that came without any of its body: trailers, framing overhead
 A_LOT = 65_536  # bytes in one read; after so many, others have a turn
 
 _CODINGS = frozenset({"chunked", "identity"})

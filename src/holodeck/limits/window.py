@@ -14,7 +14,7 @@ import msgspec
 MINUTE, DAY = 60.0, 86_400.0
 _GRAINS = {MINUTE: 1.0, DAY: 900.0}
 MAX_WINDOWS = 100_000  # in memory; from here on windows without uses make room
-MOST_WINDOWS = 1_000_000  # of which none is empty: a subject that is new is refused
+MOST_WINDOWS = 1_000_000  # all in use: beyond it, requests of new subjects are refused
 
 
 class StoreDown(Exception):

@@ -141,7 +141,7 @@ class StreamedModel(ABC):
             await self._sleep(pause)
 
     async def check(self) -> None:
-        """Asks for the list of models. Where there is none, an empty request, which costs nothing, shows who answers."""
+        """GETs the list of models. If that is 404, POSTs an empty body (free) to see whether a model API answers."""
         refusal = await self._probe(self._http.get(self._models_url))
         if refusal.is_page and refusal.status == NOT_FOUND:
             refusal = await self._probe(self._http.post(self._url, b"{}"))

@@ -1,1 +1,1 @@
-"""Runs: tasks that write a log, and the log that everybody else reads."""
+"""Runs: tasks that write a log, and the logs that clients, stores and telemetry read."""

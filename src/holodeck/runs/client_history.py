@@ -69,7 +69,7 @@ def change_of(
 ) -> Change:
     """What this request does to a session that holds `stored` and waits for `pending`.
 
-    `unseen` are the ids of runs that were in progress when the request came: the client may lack what they said.
+    `unseen` are the ids of runs that were in progress when the request came: the client may lack their messages.
     """
     sent = request.messages
     if stored or pending is not None:

@@ -1,8 +1,8 @@
-"""The log of one run: written by the run, read by any number of readers, each from where it likes.
+"""The log of one run: the run appends, and any number of readers read, each from its own position.
 
-Writing is a plain call that never waits: a slow reader finds more events per wake-up, a dead one costs nothing. The log
-is bounded; what falls out at the front cannot be replayed. It does not know what the events say, only which is the last,
-and which are so many that nobody wants to be told of each.
+An append is a plain call that never waits: a slow reader gets more events per wake-up, a dead one costs nothing. The log
+is bounded: it evicts its oldest events, which then cannot be replayed. It interprets no event; it only knows the endings,
+and the deltas, which do not wake observers.
 """
 
 from collections.abc import Callable, Iterable, Sequence
@@ -16,7 +16,7 @@ _BYTES_OF_AN_EVENT, _BYTES_OF_A_MESSAGE = 160, 500  # without their texts
 
 
 class ReplayGone(RequestError):
-    code, status, title = "replay-gone", 410, "These events are not kept any more"
+    code, status, title = "replay-gone", 410, "These events are no longer stored"
 
 
 class RunLog:

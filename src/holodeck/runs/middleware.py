@@ -117,8 +117,8 @@ def _without(families: frozenset[str], messages: Iterable[Message]) -> Iterator[
 def hide_tools(names: Iterable[str] = (), only: Iterable[str] | None = None) -> Stage:
     """Drops the calls of some tools: start, arguments, end and result, also from snapshots of the conversation.
 
-    With `only`, the calls of all other tools too: a tool that a server adds later stays hidden. A question whether a
-    hidden tool may run is still asked: nobody can approve what is not shown.
+    With `only`, the calls of all other tools too: a tool that a server adds later stays hidden. Approval requests for
+    hidden tools stay visible: a user cannot approve a call without them.
     """
     hidden, shown = frozenset(names), None if only is None else frozenset(only)
     return _HiddenTools(lambda name: name in hidden or (shown is not None and name not in shown))

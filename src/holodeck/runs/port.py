@@ -1,7 +1,7 @@
-"""The port of run stores: which runs there were, how they ended, and what was shown of those that a crash cut.
+"""The port of run stores: the runs, their endings, and a copy of the events of runs that a crash cut.
 
-Sessions hold what was said; this holds what happened to requests: idempotency keys, states, endings. It is written in
-the same transactions as the conversation, so the two never disagree.
+Sessions hold messages; run stores hold the requests: idempotency keys, states, endings. Both are written in the same
+transaction, so they never disagree.
 """
 
 from collections.abc import Sequence
@@ -40,7 +40,7 @@ class RunKey(NamedTuple):
     owner: Owner
     name: str
     header_name: str = "key"  # what the client has to look at if it is taken; the same for all keys of a wire
-    part: bytes = b""  # tells a resume under a run's own id from the request that began the run
+    part: bytes = b""  # distinguishes a resume under a run's own id from the request that began the run
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):

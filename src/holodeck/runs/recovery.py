@@ -1,8 +1,8 @@
-"""What a crash left of a run, and what becomes of it. Pure functions over the copy of its log and its session.
+"""Recovers a run that a crash cut: pure functions over the copy of its log and its session.
 
-A call that was handed to its tool and has no result is answered as unknown, never made again. What the model had said so
-far is kept as a message that was cut. Readers of the log get the closings of what was open, the conversation as it is
-stored, and an ending.
+A call that reached its tool and has no result gets the result "unknown"; it is never repeated. The model's text so far is
+kept as a message marked as cut. Readers of the log get events that close the open parts, the stored conversation, and an
+ending.
 """
 
 from collections.abc import Callable, Sequence
@@ -43,28 +43,28 @@ class Remains:
 
 
 @dataclass
-class _Told:
-    """What readers of the log know."""
+class _Seen:
+    """The state of a run as readers of its log know it."""
 
     step: int | None = None
     steps: int = 0
     text_id: str | None = None
     reasoning_id: str | None = None
     message_id: str = ""  # of the step's reply
-    said: list[str] = field(default_factory=list)
+    text: list[str] = field(default_factory=list)
     open_calls: dict[str, tuple[str, list[str]]] = field(default_factory=dict)  # id → name, pieces of the arguments
     calls: dict[str, str] = field(default_factory=dict)  # id → name, without a result
 
     def take(self, event: e.Event) -> None:  # noqa: C901  a table, one row for each kind of event
         match event:
             case e.StepStarted(number):
-                self.step, self.steps, self.message_id, self.said = number, number, "", []
+                self.step, self.steps, self.message_id, self.text = number, number, "", []
             case e.StepFinished():
                 self.step = None
             case e.TextStarted(message_id):
                 self.text_id = self.message_id = message_id
             case e.TextAdded(_, delta):
-                self.said.append(delta)
+                self.text.append(delta)
             case e.TextEnded():
                 self.text_id = None
             case e.ReasoningStarted(message_id):
@@ -88,21 +88,21 @@ def remains_of(
     is_repeatable: Callable[[str], bool] = lambda _name: False,
 ) -> Remains:
     """What to store and to show of a run whose process ended."""
-    told = _Told()
+    seen = _Seen()
     for event in events:
-        told.take(event)
+        seen.take(event)
     known = set() if stored is None else {message.id for message in stored.messages}
     step = None if stored is None else _cut_step(stored.pending, record.run_id)
     settled = [] if step is None else _settled(step, is_repeatable)
     asked = [message for message in record.request.messages if message.id not in known]
-    said = [] if step is not None else _partial(told, known, record.run_id)
+    partial = [] if step is not None else _partial(seen, known, record.run_id)
     results = {message.call_id: message for message in settled if isinstance(message, ToolMessage)}
     return Remains(
-        closings=_closings(told, results),
-        messages=[*settled, *asked, *said],
+        closings=_closings(seen, results),
+        messages=[*settled, *asked, *partial],
         settles_step=step is not None,
         is_certain=all(message.content != OUTCOME_UNKNOWN for message in results.values()),
-        steps=told.steps,
+        steps=seen.steps,
     )
 
 
@@ -123,29 +123,29 @@ def _settled(step: PendingStep, is_repeatable: Callable[[str], bool]) -> list[Me
     return [step.assistant, *(results[call.id] for call in step.assistant.tool_calls)]
 
 
-def _partial(told: _Told, known: set[str], run_id: str) -> list[Message]:
-    said = "".join(told.said)
-    if not said.strip() or told.message_id in known:
+def _partial(seen: _Seen, known: set[str], run_id: str) -> list[Message]:
+    text = "".join(seen.text)
+    if not text.strip() or seen.message_id in known:
         return []
-    return [AssistantMessage(id=told.message_id, content=said, cut=INTERRUPTED, run_id=run_id)]
+    return [AssistantMessage(id=seen.message_id, content=text, cut=INTERRUPTED, run_id=run_id)]
 
 
-def _closings(told: _Told, results: dict[str, ToolMessage]) -> list[e.Event]:
+def _closings(seen: _Seen, results: dict[str, ToolMessage]) -> list[e.Event]:
     events: list[e.Event] = []
-    if told.reasoning_id is not None:
-        events.append(e.ReasoningEnded(told.reasoning_id))
-    if told.text_id is not None:
-        events.append(e.TextEnded(told.text_id))
-    events += [e.ToolCallEnded(id_, name, "".join(pieces)) for id_, (name, pieces) in told.open_calls.items()]
-    for call_id, name in told.calls.items():
+    if seen.reasoning_id is not None:
+        events.append(e.ReasoningEnded(seen.reasoning_id))
+    if seen.text_id is not None:
+        events.append(e.TextEnded(seen.text_id))
+    events += [e.ToolCallEnded(id_, name, "".join(pieces)) for id_, (name, pieces) in seen.open_calls.items()]
+    for call_id, name in seen.calls.items():
         result = results.get(call_id)
-        text = CUT_CALL if call_id in told.open_calls else NOT_MADE
+        text = CUT_CALL if call_id in seen.open_calls else NOT_MADE
         if result is None:
             events.append(e.ToolFinished(call_id, name, new_ulid(), text, failed=True))
         else:
             events.append(e.ToolFinished(call_id, name, result.id, result.content, result.failed))
-    if told.step is not None:
-        events.append(e.StepFinished(told.step))
+    if seen.step is not None:
+        events.append(e.StepFinished(seen.step))
     return events
 
 
@@ -191,7 +191,7 @@ def _made_by(record: RunRecord, messages: Sequence[Message]) -> list[Message]:
 def response_of(record: RunRecord, messages: Sequence[Message]) -> AgentResponse:
     """What a finished run came to, as its messages show it."""
     own = _made_by(record, messages)
-    said = [message.content for message in own if isinstance(message, AssistantMessage)]
+    texts = [message.content for message in own if isinstance(message, AssistantMessage)]
     calls = {call.id: call for each in own if isinstance(each, AssistantMessage) for call in each.tool_calls}
     executions = [
         ToolExecution(
@@ -208,7 +208,7 @@ def response_of(record: RunRecord, messages: Sequence[Message]) -> AgentResponse
     failed = isinstance(record.ending, e.RunFailed)
     return AgentResponse(
         status="error" if failed else "completed",
-        final_response=said[-1] if said and not failed else None,
+        final_response=texts[-1] if texts and not failed else None,
         usage=None if record.ending is None else record.ending.usage,
         executions=executions,
     )

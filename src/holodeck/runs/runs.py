@@ -1,7 +1,7 @@
-"""Runs belong to the server, not to a connection: started here, followed by whoever attaches, stopped on request.
+"""Runs belong to the server, not to a connection: `Runs` starts them, attaches readers, and stops them on request.
 
-A run without readers goes on for `detach_grace` seconds, in which any of them may come back; then it is cancelled.
-A finished run can be read again for `replay_window` seconds. Nothing here knows a wire: readers get events.
+A run without readers goes on for `detach_grace` seconds, in which a reader may reconnect; then it is cancelled. A finished
+run can be read again for `replay_window` seconds. Nothing here knows a wire: readers get events.
 """
 
 import asyncio
@@ -156,7 +156,7 @@ class Run:
 class Runs:
     """All runs of one agent in this process.
 
-    `watch` is asked once for each run who wants to be told of its events: telemetry, which must not wake for each token.
+    `watch` returns the observers of a new run: telemetry, which must not wake for each token.
     """
 
     def __init__(
@@ -186,7 +186,7 @@ class Runs:
 
     @property
     def busy(self) -> int:
-        """How many runs are queued or going on. Cheap: asked for every request."""
+        """The number of queued and active runs. Cheap: read on every request."""
         return len(self._live)
 
     async def start(self, request: RunRequest, open_encoder: OpenEncoder | None = None) -> Run:
@@ -272,7 +272,7 @@ class Runs:
 
     @contextmanager
     def attached(self, run: Run) -> Iterator[RunLog]:
-        """Follows a run. While anybody does, it is not cancelled for want of readers."""
+        """Attaches a reader. A run with readers is not cancelled by `detach_grace`."""
         self.attach(run)
         try:
             yield run.log
@@ -294,7 +294,7 @@ class Runs:
             run.grace = loop.call_later(self.settings.detach_grace, self.stop, run)
 
     def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
-        """Cancels a run at once; whether there was something to cancel. Without `why`, somebody wanted it."""
+        """Cancels a run at once; returns whether it was active. `why` is None for a client's stop."""
         if run.log.ended or run.task is None or run.task.done():
             return False
         run.stopped_by = run.stopped_by or why

@@ -75,9 +75,9 @@ class StoredRuns:
         return run
 
     def _behind(self, record: RunRecord, events: Sequence[Event], history: Sequence[Message]) -> Run:
-        """A run that continues this log, of which nothing may be left.
+        """A run that continues this log, which may be empty.
 
-        Its numbers begin behind all that its process may have shown before it ended.
+        Its event numbers start beyond all that the dead process may have sent.
         """
         run = _run_of(record, RunLog(self._runs.settings.max_log_events))
         run.earlier, run.first_number = self._log_again(record, events, history), HOLE

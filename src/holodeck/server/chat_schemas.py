@@ -13,7 +13,7 @@ from holodeck.wires.rest.response import ChatResponse
 )
 CHAT_STREAM_REQUEST = msgspec.json.schema(chat_stream_request.ChatStreamRequest)["$defs"]["ChatStreamRequest"]
 
-# That somebody has to say or to decide something is a rule over two members, which a type cannot express.
+# A request needs a message or a decision: a rule over two members, which a type cannot express.
 CHAT_SCHEMAS["ChatRequest"]["anyOf"] = [
     {"required": ["message"], "properties": {"message": {"type": "string"}}},
     {"required": ["resume"], "properties": {"resume": {"minItems": 1}}},

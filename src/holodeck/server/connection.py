@@ -1,7 +1,7 @@
-"""What layers and streams may know of the socket beneath a request.
+"""The view that middleware and streams have of a request's socket.
 
-`holodeck.server.protocol` puts itself into each request's scope as an ASGI extension. Behind a server of another kind
-there is none, and whoever asks has to do without.
+`holodeck.server.protocol` puts itself into each request's scope as an ASGI extension. Other ASGI servers
+have no such extension, and `connection_of` returns None.
 """
 
 import asyncio
@@ -22,14 +22,14 @@ class Connection(Protocol):
 
     @property
     def has_whole_body(self) -> bool:
-        """Whether all of the request is here already."""
+        """Whether the whole request has arrived."""
 
     @property
     def takes_more(self) -> bool:
-        """Whether a piece of the answer that is under way can be written at once; else `send` has to wait for it."""
+        """Whether a chunk of the current response can be written at once; else `send` has to wait."""
 
     def write(self, body: bytes) -> None:
-        """The same as `send` of a piece, for which nobody has to wait."""
+        """Writes a chunk of the response without waiting."""
 
 
 def connection_of(scope: Scope) -> Connection | None:
@@ -38,10 +38,10 @@ def connection_of(scope: Scope) -> Connection | None:
 
 
 def unsent_bytes(transport: asyncio.Transport) -> int:
-    """Bytes that the client has not taken: here, and in the kernel as far as it tells."""
+    """Bytes that the client has not acknowledged, in our buffer and, where the kernel reports them, in its own."""
     waiting = bytearray(4)
     try:
         fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, waiting)
-    except (OSError, ValueError):  # a system that cannot tell; closed
+    except (OSError, ValueError):  # not supported here, or the socket is closed
         return transport.get_write_buffer_size()
     return transport.get_write_buffer_size() + int.from_bytes(waiting, sys.byteorder)

@@ -201,10 +201,10 @@ async def _cursor(run: Run, profile: Profile, chain: Chain | None) -> Cursor:
 
 def _before(history: Sequence[Message], kept: Sequence[Run], given: AguiInput, chain: Chain) -> bytes:
     """The messages before the oldest run that is kept, as a run of their own with nothing but a snapshot."""
-    told = set().union(*(_ids_of(each) for each in kept))
+    shown = set().union(*(_ids_of(each) for each in kept))
     older: list[Message] = []
     for message in history:
-        if message.id in told:
+        if message.id in shown:
             break
         older.append(message)
     if not older:
@@ -247,11 +247,11 @@ class LateCursor(Cursor):
         )
 
     def take(self) -> bytes:
-        told = self.run.log
-        self.place = len(told)
-        if not told.ended:
+        log = self.run.log
+        self.place = len(log)
+        if not log.ended:
             return b""
-        (ending,) = told.since(self.place - 1)
+        (ending,) = log.since(self.place - 1)
         return self._encoded(*self._state(), *self._history(), (self.run.events - 1, ending))
 
     def _encoded(self, *batch: Numbered) -> bytes:
@@ -286,8 +286,8 @@ class ReplayEncoder:
             return self._plain.encode(event, n)
         (wire,) = translate(event, self._profile)
         number = None if n is None else f"{self._run.run_id}:{n}"
-        told = sse.frame(wire | {"input": self._input()}, event_id=number)
-        return told if len(told) <= MAX_FRAME_BYTES else sse.frame(wire, event_id=number)
+        frame = sse.frame(wire | {"input": self._input()}, event_id=number)
+        return frame if len(frame) <= MAX_FRAME_BYTES else sse.frame(wire, event_id=number)
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         return b"".join(self.encode(event, n) for n, event in batch)

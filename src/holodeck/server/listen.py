@@ -21,7 +21,7 @@ class PortBusy(StartError):
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A socket on this address that does not listen yet; StartError in one clear line if it cannot be had."""
+    """A bound socket that does not listen yet; raises StartError with a one-line reason."""
     try:
         family, _, _, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
     except (socket.gaierror, UnicodeError) as error:
@@ -88,7 +88,7 @@ def _explained(error: OSError, host: str, port: int) -> StartError:
 
 
 def _free_port(host: str, port: int) -> int | None:
-    """The next port that somebody could have."""
+    """The next free port."""
     for candidate in range(port + 1, min(port + 1 + _TRIES, 65536)):
         with closing(socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET, socket.SOCK_STREAM)) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -1,8 +1,8 @@
-"""`holodeck serve`: from a checked agent file to a server that is up, and from a signal to one that is down.
+"""`holodeck serve`: starts a server from a checked agent file, and stops it on a signal.
 
-The order matters to whoever waits: the port is taken before anything is said, the agent starts while the server already
-answers 503, the banner comes when a request would be served. A signal lets running streams finish for a while, ends the
-rest properly, then gives everything back.
+The order matters: the server binds its port before it prints anything, answers 503 while the agent starts, and prints the
+banner when it can serve a request. On a signal it lets running streams finish for a while, ends the rest with a proper
+ending, then releases everything.
 """
 
 import asyncio
@@ -66,7 +66,7 @@ ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (5_000, 20, 50)  # Python's 700 makes the collector run several times within one request
 FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
 CANCEL_SECONDS = 1.0  # for tasks that are left at the end
-LAST_WORDS_SECONDS = 0.2  # for the log's last lines, when somebody does not want to wait
+LAST_WORDS_SECONDS = 0.2  # for the log's last lines, after a second signal
 
 
 def serve(options: ServeOptions) -> None:
@@ -242,7 +242,7 @@ class Service:
     ) -> None:
         self._server, self._listener, self._options, self._last_words = server, listener, options, last_words
         self._http = http_server(server)
-        self._told_to_stop = asyncio.Event()
+        self._stop_requested = asyncio.Event()
 
     async def run(self) -> None:
         with _signals(self._signalled):
@@ -250,14 +250,14 @@ class Service:
             try:
                 if await self._start():
                     self._announce()
-                    await self._first(serving, asyncio.create_task(self._told_to_stop.wait()))
+                    await self._first(serving, asyncio.create_task(self._stop_requested.wait()))
             finally:
                 await self._stop(serving)
 
     async def _start(self) -> bool:
-        """Whether the agent is ready; False if somebody lost patience first."""
+        """Starts the agent; False if a signal came first."""
         starting = asyncio.create_task(self._server.start(), name="start")
-        await self._first(starting, asyncio.create_task(self._told_to_stop.wait()))
+        await self._first(starting, asyncio.create_task(self._stop_requested.wait()))
         if not starting.done():
             starting.cancel()
             await asyncio.wait({starting})
@@ -273,7 +273,7 @@ class Service:
 
     async def _stop(self, serving: "asyncio.Task[None]") -> None:
         seconds = self._options.config.agent.server.shutdown_timeout
-        self._tell_stop(len(self._server.runs.active), seconds)
+        self._announce_stop(len(self._server.runs.active), seconds)
         await self._server.drain(seconds)
         self._http.should_exit = True
         await asyncio.wait({serving})
@@ -281,10 +281,10 @@ class Service:
         serving.result()
 
     def _signalled(self, number: signal.Signals) -> None:
-        if self._told_to_stop.is_set():
+        if self._stop_requested.is_set():
             self._last_words()
             os._exit(128 + number)  # the second time: at once
-        self._told_to_stop.set()
+        self._stop_requested.set()
 
     def _announce(self) -> None:
         uds = self._options.uds
@@ -318,16 +318,16 @@ class Service:
         }
         log.info("server_started", extra={"details": details})
 
-    def _tell_stop(self, runs: int, seconds: float) -> None:
+    def _announce_stop(self, runs: int, seconds: float) -> None:
         log.info("server_stopping", extra={"details": {"runs": runs, "seconds": seconds if runs else 0}})
         if runs:
             what = "1 run is" if runs == 1 else f"{runs} runs are"
             self._say(f"Stopping: {what} given up to {seconds:g} s to end. Ctrl+C again stops at once.")
 
     def _say(self, text: str) -> None:
-        """Through a stream of its own: what could not be written would wait in `sys.stderr` and make the exit code 120.
+        """Prints to stderr through a stream of its own: text stuck in `sys.stderr` would make the exit code 120.
 
-        Where nobody reads it is not said: a server whose terminal stands still must be able to serve, and to stop.
+        Drops the text if stderr is not writable: a stopped terminal must not keep the server from serving or stopping.
         """
         try:
             if not select([], [sys.stderr.fileno()], [], 0)[1]:
@@ -341,7 +341,7 @@ class Service:
 
 
 def _settle_memory() -> None:
-    """What the start left lives as long as the process: the collector need not look at it again with every request."""
+    """Freezes the objects that the start made: they live as long as the process, so the GC need not scan them."""
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -354,13 +354,13 @@ def http_server(server: AgentServer) -> HttpServer:
 
 
 @contextmanager
-def _signals(tell: Callable[[signal.Signals], None]) -> Iterator[None]:
+def _signals(on_signal: Callable[[signal.Signals], None]) -> Iterator[None]:
     loop = asyncio.get_running_loop()
     handled = [signal.SIGINT, signal.SIGTERM]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # else `nohup` wants the process to outlive its terminal
         handled.append(signal.SIGHUP)
     for number in handled:
-        loop.add_signal_handler(number, tell, number)
+        loop.add_signal_handler(number, on_signal, number)
     try:
         yield
     finally:

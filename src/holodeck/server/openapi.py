@@ -1,4 +1,4 @@
-"""OpenAPI 3.1 of the routes that are served: an account of `holodeck.server.routing`, written when somebody asks."""
+"""The OpenAPI 3.1 document of the served routes, generated from `holodeck.server.routing` on the first request."""
 
 import inspect
 import re
@@ -30,8 +30,8 @@ def document(
     schemas = _Schemas([*sorted(bodies, key=lambda body: body.__name__), ProblemDetail])
     paths: dict[str, dict[str, Any]] = {}
     for each in described:
-        told = _operation(each, schemas)
-        paths.setdefault(each.shown_path, {})[each.method.lower()] = told | (_security(each) if secured else {})
+        operation = _operation(each, schemas)
+        paths.setdefault(each.shown_path, {})[each.method.lower()] = operation | (_security(each) if secured else {})
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "description": description, "version": version},
@@ -58,7 +58,7 @@ def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
     in_path = [
         {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in each.path_parameters
     ]
-    told = {
+    members = {
         "tags": [each.tag],
         "summary": each.summary,
         "description": inspect.getdoc(each.endpoint),
@@ -67,7 +67,7 @@ def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
         "requestBody": each.body,
         "responses": {str(status): _response(status, body, schemas) for status, body in each.responses.items()},
     }
-    return {name: value for name, value in told.items() if value}
+    return {name: value for name, value in members.items() if value}
 
 
 def _security(each: Operation) -> dict[str, Any]:

@@ -24,8 +24,8 @@ class RequestLimits:
     """How large and how slow a request may be (T15, T17): `server.limits.request`. uvicorn has none of these."""
 
     max_body: int = 32 * MB
-    max_upload: int = 100 * MB  # where files may come along
-    max_unmeasured_body: int = 1 * MB  # sent in chunks, its size not said beforehand
+    max_upload: int = 100 * MB  # on routes that accept files
+    max_unmeasured_body: int = 1 * MB  # chunked, without a Content-Length
     max_connections: int = 10_000
     max_head: int = 64 * KB
     max_head_lines: int = 128

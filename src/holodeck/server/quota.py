@@ -280,7 +280,7 @@ class Meter:
         if isinstance(event, StepStarted):
             self._step_at = len(self._run.log) if self._run is not None else 0
         elif isinstance(event, StepFinished):
-            self._settle(event.usage or self._estimated(self._said()))
+            self._settle(event.usage or self._estimated(self._estimate_step()))
         elif isinstance(event, HistoryCompacted):
             self._settle(event.usage or self._estimated(event.estimate))
         elif isinstance(event, RunFinished | RunFailed):
@@ -305,8 +305,8 @@ class Meter:
     def _estimated(self, tokens: int) -> TokenUsage:
         return TokenUsage(prompt_tokens=0, completion_tokens=tokens)
 
-    def _said(self) -> int:
-        """A step in which the model said nothing is one that failed, and costs nothing."""
+    def _estimate_step(self) -> int:
+        """Estimates the tokens of a cut step; 0 if the model sent nothing: that step failed and costs nothing."""
         if self._run is None:
             return 0
         try:
@@ -314,8 +314,8 @@ class Meter:
         except ReplayGone:
             return len(self._run.log) - self._step_at  # a piece is about a token
         pieces = (each.delta for each in events if isinstance(each, TextAdded | ReasoningAdded | ToolArgumentsAdded))
-        said = tokens_of_text("".join(pieces))
-        return said and said + tokens_in(self._run.request.messages)
+        written = tokens_of_text("".join(pieces))
+        return written and written + tokens_in(self._run.request.messages)
 
 
 _meter: ContextVar[Meter | None] = ContextVar("holodeck meter", default=None)

@@ -116,7 +116,7 @@ class Question(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """A step that waits for somebody, and is no part of the history until it has its answers."""
+    """A step that waits for approvals or client results; it joins the history when it has them."""
 
     message: dict[str, Any]
     results: list[dict[str, Any]]

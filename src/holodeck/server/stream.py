@@ -100,7 +100,7 @@ class EventStream(Response):
         self._again: Callable[[], None]  # see `_needed`
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["method"] == "HEAD":  # wants to know what would come, and does not wait for it
+        if scope["method"] == "HEAD":  # the headers alone
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
             await send({"type": "http.response.body"})
             return
@@ -115,14 +115,14 @@ class EventStream(Response):
         try:
             await asyncio.sleep(0)  # a run that was just started begins: its first events leave with the headers
             await send({"type": "http.response.start", "status": 200, "headers": self.raw_headers})
-            await self._tell()
+            await self._stream()
         finally:
             self._timer.cancel()
-            stop_watching()  # the connection knows us: it would keep us as long as it lasts
+            stop_watching()  # the connection references us and would keep us alive
             for cursor in self._cursors:
                 self._runs.detach(cursor.run)
 
-    async def _tell(self) -> None:
+    async def _stream(self) -> None:
         if self._prefix:
             await self._write(self._prefix)
         for cursor in self._cursors:
@@ -131,32 +131,32 @@ class EventStream(Response):
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
     async def _follow(self, cursor: Cursor, *, last: bool) -> None:
-        told = cursor.run.log
+        run_log = cursor.run.log
         try:
-            while not self._left and (cursor.has_pending or not told.ended):
+            while not self._left and (cursor.has_pending or not run_log.ended):
                 if cursor.has_pending:
                     body = cursor.take()
-                    await self._write(body, final=last and told.ended and not cursor.has_pending)
+                    await self._write(body, final=last and run_log.ended and not cursor.has_pending)
                 else:
                     await self._needed(cursor)
                     if self._silent:
                         await self._write(cursor.encoder.keepalive)
         except ReplayGone:
-            self._drop("a reader fell so far behind that its next events are not kept any more; it was cut off")
+            self._drop("a reader fell so far behind that its next events were evicted; it was cut off")
             await self._really_lost()
 
     async def _needed(self, cursor: Cursor) -> None:
-        """Waits until there is more to do than to pass on what comes. That is most of a stream, and needs no task."""
-        self._waiter, told = self._loop.create_future(), cursor.run.log
+        """Waits until the task is needed: backpressure, silence or the end. Until then callbacks forward the events."""
+        self._waiter, run_log = self._loop.create_future(), cursor.run.log
         # Neither within the run's own work nor in its name: what a middleware logs is about this request.
         soon = partial(self._loop.call_soon, self._pass_on, cursor, self._waiter, context=self._context)
-        self._again = partial(told.call_at_next, soon)
+        self._again = partial(run_log.call_at_next, soon)
         self._again()
         try:
             await self._waiter
         finally:
-            told.do_not_call(soon)
-            del self._again  # it knows us: a cycle would wait for the collector, which comes seldom
+            run_log.do_not_call(soon)
+            del self._again  # avoids a reference cycle
 
     def _pass_on(self, cursor: Cursor, waiter: "asyncio.Future[None]") -> None:
         if waiter.done():
@@ -184,10 +184,10 @@ class EventStream(Response):
         self._sending, self._since = False, self._loop.time()
 
     def _watch(self, receive: Receive) -> Callable[[], object]:
-        """Learns of the client's leaving: from the connection, or from `receive` behind a server of another kind."""
+        """Detects a disconnect: from the connection, or from `receive` behind another ASGI server."""
         if self._connection is None:
             return asyncio.ensure_future(self._listen(receive)).cancel
-        if self._connection.transport.is_closing():  # it left while its files were read, say: nobody will tell us again
+        if self._connection.transport.is_closing():  # it left earlier, for example while its files were read
             self._leave()
         self._connection.when_lost = self._leave
         return partial(setattr, self._connection, "when_lost", None)

@@ -70,12 +70,12 @@ async def _of_form(request: Request, limits: FileLimits) -> tuple[ChatRequest, l
     except OSError as error:  # of a temporary file: what it holds is gone with it
         log.error("a form cannot be kept while it is read: %s", error.strerror)  # noqa: TRY400  no defect of ours
         raise StorageFull("The server has no room to keep the files while it reads them.") from error
-    except MultiPartException as error:  # how Starlette tells that a form is broken or has too many parts
+    except MultiPartException as error:  # Starlette's error for a broken form or too many parts
         raise InvalidRequest(f"The form cannot be read: {error.message}", status=400) from error
 
 
 class WholeForm(MultiPartParser):
-    """Starlette does without the end of a form, and then without the file that was cut off there (SRV-14)."""
+    """Raises for a form without its end. Starlette accepts one, and drops the file that was cut off (SRV-14)."""
 
     _whole = False
 

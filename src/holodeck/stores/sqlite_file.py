@@ -99,7 +99,7 @@ class SqliteFile:
         except (sqlite3.Error, OSError) as error:
             self._call(_settle, opened, None, StartError(f"{self.path} cannot be used: {_words_of(error)}"))
             self._refuse_rest(error)
-        except BaseException as error:  # a defect: whoever waits must not wait for ever
+        except BaseException as error:  # a bug: fail the waiting callers instead of leaving them blocked
             log.exception("the session store ends")
             self._refuse_rest(error)
             raise

@@ -45,7 +45,7 @@ async def stored_chat(config: LoadedConfig, wanted: str, stack: AsyncExitStack) 
 
 
 class StoredTranscript(Transcript):
-    """A transcript of which every commit is stored as well, before it counts here."""
+    """A transcript that stores every commit before it applies it in memory."""
 
     def __init__(self, store: SessionStore, conversation: Conversation, stored: StoredSession) -> None:
         super().__init__(stored.messages, state=stored.state, summary=stored.summary)

@@ -1,4 +1,4 @@
-"""Health that tells the truth (SRV-10): 503 when a run that starts now could not be served."""
+"""Health routes (SRV-10): 503 whenever a run started now could not be served."""
 
 import msgspec
 from starlette.requests import Request
@@ -43,10 +43,10 @@ async def health(request: Request) -> Response:
 async def ready(request: Request) -> Response:
     """Also 503 while the keys of a token's issuer are not known."""
     server = server_of(request)
-    told = await _health(server)
+    health = await _health(server)
     if not server.access.ready:
-        told = msgspec.structs.replace(told, status="unhealthy", agent_ready=False)
-    return _shown(request, told)
+        health = msgspec.structs.replace(health, status="unhealthy", agent_ready=False)
+    return _shown(request, health)
 
 
 @routes.get(
@@ -57,7 +57,7 @@ async def ready(request: Request) -> Response:
 )
 async def agent_health(request: Request) -> Response:
     server = server_of(request)
-    told = DependenciesResponse(
+    health = DependenciesResponse(
         **msgspec.structs.asdict(await _health(server)),
         state=server.state.value,
         model=server.agent.model.name,
@@ -68,7 +68,7 @@ async def agent_health(request: Request) -> Response:
         ],
         breakers=[BreakerHealth(**msgspec.structs.asdict(state)) for state in server.agent.breakers.states()],
     )
-    return _answer(told)
+    return _answer(health)
 
 
 async def _health(server: AgentServer) -> HealthResponse:
@@ -82,14 +82,14 @@ async def _health(server: AgentServer) -> HealthResponse:
     )
 
 
-def _shown(request: Request, told: HealthResponse) -> Response:
+def _shown(request: Request, health: HealthResponse) -> Response:
     """The status for everyone, the rest for principals with the scope `metrics`."""
     principal = request.scope[PRINCIPAL]
     if principal is not None and principal.may(METRICS):
-        return _answer(told)
-    headers = None if told.agent_ready else {"Retry-After": "1"}
-    return JSONResponse({"status": told.status}, 200 if told.agent_ready else 503, headers)
+        return _answer(health)
+    headers = None if health.agent_ready else {"Retry-After": "1"}
+    return JSONResponse({"status": health.status}, 200 if health.agent_ready else 503, headers)
 
 
-def _answer(told: HealthResponse) -> Response:
-    return json_answer(told) if told.agent_ready else json_answer(told, status=503, headers={"Retry-After": "1"})
+def _answer(health: HealthResponse) -> Response:
+    return json_answer(health) if health.agent_ready else json_answer(health, status=503, headers={"Retry-After": "1"})

@@ -1,4 +1,4 @@
-"""`/metrics`: what was counted, and what there is now, for Prometheus and whoever reads its format."""
+"""`/metrics`: counters and gauges in the Prometheus text format."""
 
 import asyncio
 

@@ -50,7 +50,7 @@ async def start(request: Request) -> Response:
     server = server_of(request)
     if "text/html" in request.headers.get("accept", ""):
         if "ag-ui" not in server.settings.protocols:
-            return RedirectResponse("/docs")  # nobody here whom the page could talk to
+            return RedirectResponse("/docs")  # the page speaks AG-UI only
         return _page(request.headers.get("if-none-match", ""))
     about: dict[str, object] = {"version": __version__, "links": _LINKS}
     if request.scope[PRINCIPAL] is not None:

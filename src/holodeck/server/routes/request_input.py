@@ -70,8 +70,8 @@ async def _whole_body(request: Request) -> bytes:
             return b"".join(pieces)
 
 
-def json_answer(told: msgspec.Struct, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    return Response(sse.json_bytes(told), status, headers, media_type="application/json")
+def json_answer(body: msgspec.Struct, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(sse.json_bytes(body), status, headers, media_type="application/json")
 
 
 def whole_number(request: Request, name: str, allowed: range) -> int | None:

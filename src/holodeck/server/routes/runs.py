@@ -112,10 +112,10 @@ async def stop(request: Request) -> Response:
     return json_answer(StopResponse(stopped=stopped))
 
 
-@routes.get("/{run_id:path}", "How a run is getting on", access=needs(RUNS_READ), responses={200: RunResponse})
+@routes.get("/{run_id:path}", "The status of a run", access=needs(RUNS_READ), responses={200: RunResponse})
 async def show(request: Request) -> Response:
     run = await _run_of(request)
-    told = RunResponse(
+    status = RunResponse(
         run_id=run.run_id,
         session_id=run.session_id,
         state=run.state.value,
@@ -124,7 +124,7 @@ async def show(request: Request) -> Response:
         events=run.events,
         readers=run.readers,
     )
-    return json_answer(told)
+    return json_answer(status)
 
 
 async def _run_of(request: Request) -> Run:

@@ -169,7 +169,7 @@ def _tool_message(raw: dict[str, Any], path: str, tool_names: Mapping[str, str],
 
 
 def _texts(value: Any, path: str, max_text: int) -> str:
-    """Content of which only the text counts."""
+    """The text of a content. Raises for media."""
     if isinstance(value, list):
         value = [_as_text(item) for item in value]
     content = _content(value, path, max_text)
