@@ -54,6 +54,7 @@ class Reply(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: tuple[Interrupt, ...] = ()
     tools: tuple[ToolExecution, ...] = ()
     usage: TokenUsage | None = None
+    model: str | None = None  # the one that answered: the agent's, or a fallback
     warning: str | None = None
     output: Any = None  # the parsed value, where the agent has a response format
 
@@ -289,6 +290,7 @@ class Agent:
             interrupts=ending.interrupts,
             tools=tuple(response.executions) if response else (),
             usage=ending.usage,
+            model=ending.model,
             warning=ending.warning,
             output=getattr(response, "output", None),
         )

@@ -57,6 +57,7 @@ async def test_ask_calls_functions_and_answers():
     assert {each.result for each in reply.tools} == {"8.0 km", "Hello Ann"}
     assert (reply.waits, reply.outcome) == (False, Outcome.COMPLETED)
     assert "You convert for ann." in (model.prompts[0].system or "")
+    assert reply.model == "scripted"
 
 
 async def test_an_output_type_makes_the_answer_a_value():
