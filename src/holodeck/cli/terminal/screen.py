@@ -176,8 +176,9 @@ class Screen:
 
     def failed(self, event: e.RunFailed) -> None:
         self.close()
-        again = "; /retry asks again" if event.retryable else ""
-        self._note(f"✗ {one_line(event.message, SHORT_ERROR)}{again}", "red")
+        message = one_line(event.message, SHORT_ERROR)
+        shown = f"{message.rstrip('.')}; /retry asks again." if event.retryable else message
+        self._note(f"✗ {shown}", "red")
 
     # lines that stay
 
