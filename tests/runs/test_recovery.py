@@ -210,6 +210,40 @@ async def test_without_a_reader_it_ends(restarted):
         assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
 
 
+async def test_a_run_that_waits_for_a_reader_takes_no_room_until_one_comes(restarted):
+    async with restarted(says("fresh", pause=asyncio.Event().wait)) as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.stored.recover()
+        run = await server.stored.find("r", owner=ME)
+        assert server.runs.active == [run]
+        assert server.runs.busy == 0
+        with server.runs.attached(run):
+            assert server.runs.busy == 1
+            await asyncio.sleep(0)
+            assert server.runs.busy == 1
+            server.runs.stop(run)
+            await run.done()
+        assert server.runs.busy == 0
+
+
+async def test_a_run_that_no_reader_came_back_to_is_no_longer_counted(restarted):
+    async with restarted(detach_grace=0.01) as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.stored.recover()
+        await (await server.stored.find("r", owner=ME)).done()
+        await asyncio.sleep(0)
+        assert server.runs.busy == 0
+
+
+async def test_a_run_that_waits_for_a_reader_does_not_hold_a_shutdown(restarted):
+    async with restarted(detach_grace=3600) as server:
+        await server.left(QUESTION, events=BEGINNING)
+        await server.stored.recover()
+        run = await server.stored.find("r", owner=ME)
+        await asyncio.wait_for(server.runs.close(3600), 30)
+        assert run.log.since(0)[-1].code == "shutting-down"
+
+
 @pytest.mark.parametrize("how", ["told not to", "a second time", "a call is unknown"])
 async def test_it_does_not_go_on(restarted, how):
     async with restarted(continues=how != "told not to") as server:

@@ -174,6 +174,7 @@ class Runs:
         self._watch = watch
         self._runs: dict[OwnedId, Run] = {}
         self._live: set[Run] = set()
+        self._waiting: set[Run] = set()  # those of them that a crash cut and that no reader has come back to
         self._by_session: dict[OwnedId, list[Run]] = {}
         self._finished: dict[Run, asyncio.TimerHandle] = {}  # what forgets each; the one that ended first comes first
         self._finished_bytes = 0
@@ -186,8 +187,11 @@ class Runs:
 
     @property
     def busy(self) -> int:
-        """The number of queued and active runs. Cheap: read on every request."""
-        return len(self._live)
+        """The number of queued and active runs. Cheap: read on every request.
+
+        Runs that wait for a reader after a crash do nothing and take no room from new ones.
+        """
+        return len(self._live) - len(self._waiting)
 
     async def start(self, request: RunRequest, open_encoder: OpenEncoder | None = None) -> Run:
         """Starts a run. Its id has to be new; `Idempotency` finds the run of a duplicate request."""
@@ -224,6 +228,8 @@ class Runs:
         run.watch = self._watch(run) if self._watch else None
         self._runs[run.owner, run.run_id] = run
         self._live.add(run)
+        if run.wanted is not None and not run.wanted.is_set():
+            self._waiting.add(run)
         self._by_session.setdefault((run.owner, run.session_id), []).append(run)
         run.task = asyncio.create_task(work, name=f"run {run.run_id}")
         run.task.add_done_callback(lambda _: self._ended(run))
@@ -283,6 +289,7 @@ class Runs:
         run.readers += 1
         if run.wanted is not None:
             run.wanted.set()
+            self._waiting.discard(run)
         if run.grace is not None:
             run.grace.cancel()
             run.grace = None
@@ -301,12 +308,18 @@ class Runs:
         return run.task.cancel()
 
     async def close(self, drain: float) -> None:
-        """Lets running streams finish for `drain` seconds, then ends the rest with a proper ending."""
+        """Lets running streams finish for `drain` seconds, then ends the rest with a proper ending.
+
+        Runs that wait for a reader end at once: there is nothing to finish.
+        """
         self._closing = True
-        tasks = {run.task for run in self.active if run.task is not None}
+        why = ShuttingDown("The server is shutting down.")
+        for run in self._waiting:
+            self.stop(run, why)
+        tasks = {run.task for run in self.active if run.task is not None and run not in self._waiting}
         if tasks:
             await asyncio.wait(tasks, timeout=drain)
-        self.stop_all(ShuttingDown("The server is shutting down."))
+        self.stop_all(why)
         remaining = {run.task: run for run in self._live if run.task is not None}
         if remaining:
             _, stuck = await asyncio.wait(remaining, timeout=STOP_SECONDS)
@@ -451,6 +464,7 @@ class Runs:
             self.records.release(run.record)
         run.release()
         self._live.discard(run)
+        self._waiting.discard(run)
         if self.knows(run):
             self._keep_finished(run)
 

@@ -273,7 +273,7 @@ class Service:
 
     async def _stop(self, serving: "asyncio.Task[None]") -> None:
         seconds = self._options.config.agent.server.shutdown_timeout
-        self._announce_stop(len(self._server.runs.active), seconds)
+        self._announce_stop(self._server.runs.busy, seconds)
         await self._server.drain(seconds)
         self._http.should_exit = True
         await asyncio.wait({serving})

@@ -1,8 +1,9 @@
 """How many answers one client may be getting at the same time (T17), and how many there are.
 
 A request takes a slot before it starts a run or reads one, and keeps it until its answer has ended. Requests that are
-answered at once need none: a client whose slots are all taken can still stop a run. A client is an address, whatever
-the request's headers claim (T31), or the owner where the server asks for credentials.
+answered at once need none: a client whose slots are all taken can still stop a run. A client is the network of the
+socket's address, whatever the request's headers claim (T31); users who share an address share its slots, also where the
+server asks for credentials.
 """
 
 from collections import Counter
