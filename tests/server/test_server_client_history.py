@@ -9,6 +9,7 @@ from holodeck.core.messages import text_of
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.client_history import ClientHistory
+from holodeck.server.options import ServerSettings
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, Served, ask, frames, read_to, served, types, until
 
@@ -103,6 +104,19 @@ async def test_adoption_can_be_switched_off() -> None:
     async with served(says("who?"), client_history=ClientHistory.IGNORE) as s:
         events = await run(s, *HISTORY)
         assert (shown(s), notes(events)) == (["U: what is my name?"], [])
+
+
+@pytest.mark.parametrize("session", [None, "s1"])
+async def test_messages_without_a_session_are_the_whole_conversation_whatever_is_adopted(session: str | None) -> None:
+    messages = [{"role": each["role"], "content": each["content"]} for each in (HISTORY[0], *HISTORY[-2:])]
+    headers = {} if session is None else {"X-Session-Id": session}
+    async with served(
+        says("Ann"), settings=ServerSettings(protocols=("openai",)), client_history=ClientHistory.IGNORE
+    ) as s:
+        async with s.post({"messages": messages}, "/v1/chat/completions", **headers) as answer:
+            assert answer.status == 200, await answer.text()
+        whole = [f"{each['role'][0].upper()}: {each['content']}" for each in messages]
+        assert shown(s) == (whole if session is None else whole[-1:])
 
 
 async def test_files_of_an_adopted_history_are_read() -> None:

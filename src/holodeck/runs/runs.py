@@ -414,7 +414,7 @@ class Runs:
                 await conversation.history() if request.keeps_history else conversation.messages,
                 conversation.pending,
                 server_tools=self._server_tools() if request.client_tools else (),
-                unknown=self.settings.client_history,
+                unknown=ClientHistory.ADOPT if request.throw_away else self.settings.client_history,
                 unseen=run.behind,
             )
         except BaseException:
