@@ -11,10 +11,11 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
-from holodeck.models.scripted import ScriptedModel, Turn, says
-from holodeck.runs.runs import Runs, RunSettings, RunState, WhenBusy
+from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.runs.log import RunLog
+from holodeck.runs.runs import MAX_PARTS, Run, Runs, RunSettings, RunState, WhenBusy
 from holodeck.sessions.memory import MemorySessionStore
-from tests.agent.parts import PlainTools
+from tests.agent.parts import PlainTools, echo
 from tests.runs.following import more
 
 
@@ -294,3 +295,35 @@ async def test_one_session_cannot_queue_without_end():
         await runs.start(ask(session_id="s"))
     assert await runs.start(ask(session_id="another"))
     await runs.close(drain=0)
+
+
+def interrupt_of(run):
+    (asked,) = run.log.since(len(run.log) - 1)[0].interrupts
+    return (Resume(interrupt_id=asked.id, approved=True),)
+
+
+async def test_a_run_is_resumed_under_its_own_id_only_so_often():
+    tools = PlainTools(frozenset({"delete"}), delete=echo)
+    agent = Agent(name="a", model=ScriptedModel([calls(("delete", "{}"))]), tools=tools)
+    runs = Runs(agent, MemorySessionStore(), RunSettings())
+    run = await runs.start(ask(session_id="s", run_id="r"))
+    await run.done()
+    for _ in range(MAX_PARTS - 1):
+        run = await runs.start(RunRequest(session_id="s", run_id="r", resume=interrupt_of(run)))
+        await run.done()
+    assert len(run.parts) == MAX_PARTS
+    with pytest.raises(InvalidRequest, match="under a new run id"):
+        await runs.start(RunRequest(session_id="s", run_id="r", resume=interrupt_of(run)))
+    other = await runs.start(RunRequest(session_id="s", run_id="r2", resume=interrupt_of(run)))
+    await other.done()
+    assert (len(other.parts), len(tools.called)) == (1, MAX_PARTS)
+
+
+def test_the_parts_of_a_run_are_listed_however_many_there_are():
+    run = None
+    for _ in range(5000):
+        run = Run(
+            request=ask(), run_id="r", session_id="s", owner=ANONYMOUS_OWNER, log=RunLog(), earlier=run, first_number=0
+        )
+    assert len(run.parts) == 5000
+    assert (run.parts[-1], run.parts[0].earlier) == (run, None)

@@ -55,6 +55,7 @@ from holodeck.sessions.transcript import Transcript
 
 log = logging.getLogger(__name__)
 
+MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
 
 
@@ -135,7 +136,10 @@ class Run:
     @property
     def parts(self) -> "list[Run]":
         """The runs that readers of this id follow, oldest first; this one is the last."""
-        return [*(self.earlier.parts if self.earlier else ()), self]
+        parts = [self]
+        while (earlier := parts[-1].earlier) is not None:
+            parts.append(earlier)
+        return parts[::-1]
 
     @property
     def events(self) -> int:
@@ -344,6 +348,11 @@ class Runs:
         answers = {each.interrupt_id for each in request.resume}
         if (run.owner, run.session_id) != session or not answers or not answers <= asked:
             raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
+        if len(run.parts) >= MAX_PARTS:
+            raise InvalidRequest(
+                f"Run {request.run_id!r} has {MAX_PARTS} parts, the most one id may have; resume it under a new run id.",
+                field="runId",
+            )
         return run
 
     def adopt(self, run: Run) -> None:
