@@ -88,7 +88,41 @@ async def test_a_server_that_comes_later_is_checked_then(caplog):
         inner.ready = True
         inner.offer(*(ToolSchema(name=name) for name in NAMES))
         assert [list(tools.schemas()) for _ in range(3)] == [[], [], []]
-    assert [record.message for record in caplog.records] == ["todo has no tool 'creat_todo'; did you mean create_todo?"]
+    (record,) = caplog.records
+    assert record.message == (
+        "tools_guarded: todo has no tool 'creat_todo'; did you mean create_todo?; "
+        "until the names in the agent file fit, every tool of todo needs approval"
+    )
+
+
+@pytest.mark.req("AGT-08")
+@pytest.mark.parametrize("listed_before_ready", [False, True])
+@pytest.mark.parametrize(
+    "rules",
+    [
+        {"approval": {"delete_tod": Approval.ALWAYS}},
+        {"exclude": ["delete_tod"]},
+        {"approval": {"delete_tod": Approval.ALWAYS, "*": Approval.NEVER}, "bind": {"user": "{user_id}"}},
+    ],
+)
+async def test_while_a_name_does_not_fit_every_tool_of_a_server_that_comes_later_needs_approval(
+    rules, listed_before_ready, caplog
+):
+    inner = RecordingToolset(name="todo", ready=False)
+    tools = selected(inner, **rules)
+    await tools.start()
+    listing = [ToolSchema(name=name, parameters={"type": "object", "properties": {"user": {}}}) for name in NAMES]
+    inner.ready = not listed_before_ready
+    for added in ([], [ToolSchema(name="another")]):  # one that changes its list is checked again
+        inner.offer(*listing, *added)
+        assert {schema.approval for schema in tools.schemas()} == {Approval.ALWAYS}
+        assert len(tools.schemas()) == len(listing) + len(added)
+        inner.ready = True
+    assert [record.levelname for record in caplog.records] == ["ERROR"], "once"
+    inner.offer(*listing, ToolSchema(name="delete_tod"))
+    marks = {schema.name: schema.approval for schema in tools.schemas()}
+    assert marks["list_todos"] == Approval.NEVER, "the names fit now"
+    assert marks.get("delete_tod", Approval.ALWAYS) == Approval.ALWAYS
 
 
 @pytest.mark.req("ORC-04")

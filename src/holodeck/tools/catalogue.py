@@ -20,7 +20,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.tools import ToolResult, ToolSchema
+from holodeck.core.tools import Approval, ToolResult, ToolSchema
 from holodeck.errors import HoloDeckError, StartError
 from holodeck.resilience.breaker import CircuitBreakerConfig, Phase
 from holodeck.resilience.breakers import Breakers, Dependency
@@ -48,12 +48,13 @@ class Source:
     name: str = ""
     rules: ToolRules = field(default_factory=ToolRules)
     breaker: CircuitBreakerConfig | None = None
-    names_checked: bool = False  # rules that fit no tool are not reported, or were
+    names_checked: bool = False  # the rules fit the tools, or need not
 
     def __post_init__(self) -> None:
         check_templates(self.rules.bind)
         self.listing: Sequence[ToolSchema] | None = None  # the one that the rows were made from
         self.breakers: dict[str, ToolBreakers] = {}
+        self.guarded = False  # the names in the rules do not fit, so every tool needs approval
 
     @property
     def label(self) -> str:
@@ -65,13 +66,19 @@ class Source:
     def problems(self, sources: Sequence["Source"]) -> list[str]:
         """Names in the rules that fit no tool, once the toolsets' own names are known; each is reported once.
 
-        Sources that share one rules object are checked together: a name has to fit a tool of one of them.
+        Sources that share one rules object are checked together: a name has to fit a tool of one of them. As long as a
+        name does not fit, all of them are `guarded`, since the rule may be meant for any tool.
         """
         together = [source for source in sources if source.rules is self.rules]
-        if self.names_checked or not all(source.ready() for source in together):
+        if self.names_checked or not all(source.ready() or source.toolset.schemas() for source in together):
             return []
+        reported = self.guarded
+        found = self._misfits(together)
         for source in together:
-            source.names_checked = True
+            source.guarded, source.names_checked = bool(found), not found
+        return [] if reported else found
+
+    def _misfits(self, together: Sequence["Source"]) -> list[str]:
         listing = [schema for source in together for schema in source.toolset.schemas()]
         taken = {name for schema in listing for name in declared_arguments(schema.parameters)}
         idle = [name for name in self.rules.bind if name not in taken]
@@ -270,8 +277,12 @@ class Catalogue:
     def _fold(self) -> None:
         rows: dict[str, ToolEntry] = {}
         for source in self._sources:
-            for problem in source.problems(self._sources):  # of a server that was not there at the start
-                logger.warning("%s", problem)
+            if problems := source.problems(self._sources):  # of a server that was not there at the start
+                logger.error(
+                    "tools_guarded: %s; until the names in the agent file fit, every tool of %s needs approval",
+                    "; ".join(problems),
+                    source.label,
+                )
             for entry in self._entries_of(source):
                 name = entry.schema.name
                 if name not in self._owners and len(self._owners) < MAX_TOOLS and _NAME.fullmatch(name):
@@ -302,7 +313,7 @@ class Catalogue:
                 schema,
                 name=rules.prefix + schema.name,
                 parameters=shown,
-                approval=rules.approval_of(schema),
+                approval=Approval.ALWAYS if source.guarded else rules.approval_of(schema),
                 repeatable=rules.is_repeatable(schema),
             ),
             toolset=source.toolset,
@@ -313,7 +324,7 @@ class Catalogue:
         )
 
     def _cache_of(self, source: Source, schema: ToolSchema) -> ToolCache | None:
-        rule = source.rules.cache_of(schema)
+        rule = None if source.guarded else source.rules.cache_of(schema)
         return None if rule is None else ToolCache(self._results, source.label, schema.name, rule)
 
     def _breakers_of(self, source: Source, name: str) -> ToolBreakers | None:
