@@ -2,6 +2,7 @@
 
 import asyncio
 
+import msgspec
 import pytest
 
 from holodeck.agent.agent import Agent
@@ -11,10 +12,11 @@ from holodeck.core import grammar
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, ToolMessage, UserMessage, unanswered
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
+from holodeck.core.tools import ToolSchema
 from holodeck.errors import RunNotFound
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.port import RunKey, RunRecord, RunState
-from holodeck.runs.recovery import CALL_AGAIN, HOLE, remains_of
+from holodeck.runs.recovery import CALL_AGAIN, HOLE, MAX_KEPT_BYTES, kept_of, remains_of
 from holodeck.runs.runs import Runs, RunSettings
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.stores.sqlite_file import SqliteFile
@@ -242,6 +244,63 @@ async def test_a_run_that_waits_for_a_reader_does_not_hold_a_shutdown(restarted)
         run = await server.stored.find("r", owner=ME)
         await asyncio.wait_for(server.runs.close(3600), 30)
         assert run.log.since(0)[-1].code == "shutting-down"
+
+
+TOOL = ToolSchema(name="mine", description="of the client")
+
+
+@pytest.mark.parametrize("waits", [False, True])
+async def test_a_stored_request_has_only_what_a_run_that_goes_on_needs(restarted, waits):
+    talks = asyncio.Event()
+    async with restarted(says("one", pause=talks.wait), says("two")) as server:
+        first = await server.runs.start(RunRequest(session_id="s", messages=(QUESTION,))) if waits else None
+        request = RunRequest(
+            session_id="s",
+            messages=(UserMessage(content="and?"),),
+            properties={"timezone": "Europe/Berlin", "token": "my secret"},
+            context=(("page", "todos"),),
+            client_tools=(TOOL,),
+            state={"n": 1},
+        )
+        run = await server.runs.start(request)
+        talks.set()
+        await asyncio.gather(*(each.done() for each in (first, run) if each))
+        assert run.request.properties == request.properties, "readers of this process are shown all of it"
+        stored = (await server.records.find(run.run_id, owner=ME)).request
+        assert stored.properties == {"timezone": "Europe/Berlin"}
+        assert (stored.context, stored.client_tools, stored.state) == (request.context, (TOOL,), {"n": 1})
+        assert not stored.shortened
+
+
+@pytest.mark.parametrize("zone", ["x" * 500_000, 7, None])
+def test_a_zone_that_is_none_is_not_kept(zone):
+    assert kept_of(RunRequest(properties={"timezone": zone})).properties == {}
+
+
+@pytest.mark.req("D03b")
+async def test_a_run_that_goes_on_has_the_tools_and_the_context_of_its_request(restarted):
+    request = kept_of(RunRequest(run_id="r", messages=(QUESTION,), client_tools=(TOOL,), context=(("page", "todos"),)))
+    async with restarted() as server:
+        await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
+        await server.stored.recover()
+        await asyncio.wait_for(follow(server, await server.stored.find("r", owner=ME)), 30)
+        (prompt,) = server.model.prompts
+        assert "mine" in [tool.name for tool in prompt.tools]
+        assert "todos" in str(prompt)
+
+
+@pytest.mark.parametrize("field", ["client_tools", "context", "state"])
+async def test_a_request_that_is_too_long_to_keep_is_stored_short_and_its_run_ends(restarted, field):
+    long = "x" * MAX_KEPT_BYTES
+    value = {"client_tools": (ToolSchema(name="mine", description=long),), "context": (("page", long),), "state": long}
+    request = kept_of(RunRequest(run_id="r", messages=(QUESTION,), **{field: value[field]}))
+    assert len(msgspec.json.encode(request)) < 2000
+    async with restarted() as server:
+        await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
+        await server.stored.recover()
+        run = await server.stored.find("r", owner=ME)
+        assert run.log.since(0)[-1].code == "interrupted"
+        assert server.model.prompts == []
 
 
 @pytest.mark.parametrize("how", ["told not to", "a second time", "a call is unknown"])

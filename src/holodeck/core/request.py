@@ -71,3 +71,4 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     throw_away: bool = False  # its session is deleted when it ends
     wire: str = ""  # the protocol that it came over, for readers that come back after a restart
     keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs
+    shortened: bool = False  # as it is stored: without what the model is shown of it, which was too long to keep

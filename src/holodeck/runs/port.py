@@ -44,7 +44,7 @@ class RunKey(NamedTuple):
 
 
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
-    """One run as data. `request` is what it was asked for, without what of the client's history is stored already."""
+    """One run as data. `request` is what a run that goes on after a crash needs of its request (`kept_of`)."""
 
     run_id: str
     owner: Owner

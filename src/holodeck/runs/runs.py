@@ -49,6 +49,7 @@ from holodeck.errors import (
 from holodeck.runs.client_history import Change, ClientHistory, change_of, context_of, first_of_use
 from holodeck.runs.log import MAX_EVENTS, RunLog, size_of_messages
 from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, state_after
+from holodeck.runs.recovery import kept_of
 from holodeck.runs.session_queue import QueueSlot, SessionQueue
 from holodeck.sessions.port import Conversation, SessionStore
 from holodeck.sessions.transcript import Transcript
@@ -252,7 +253,7 @@ class Runs:
             run_id=run.run_id,
             owner=run.owner,
             session_id=run.session_id,
-            request=run.request,
+            request=kept_of(run.request),
             created_at=run.created_at,
         )
         self.records.register(run.record)
@@ -448,7 +449,8 @@ class Runs:
         # The rest of what the client sent is stored already, or is not taken from it.
         run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
         if self.records is not None and run.record is not None:
-            run.record = msgspec.structs.replace(run.record, request=run.request)
+            kept = msgspec.structs.replace(run.record.request, messages=run.request.messages)
+            run.record = msgspec.structs.replace(run.record, request=kept)
             self.records.register(run.record)
             if conversation.pending is not None:  # then something is shown before the user's message is stored
                 await self._store_record(run)

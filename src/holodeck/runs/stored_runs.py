@@ -108,6 +108,7 @@ class StoredRuns:
         events, history = await self._left_of(record)
         stored = await self._store.read(record.session_id, owner=record.owner)
         remains = remains_of(record, events, stored, self._is_repeatable)
+        may_go_on = may_go_on and not record.request.shortened
         goes_on = may_go_on and remains.is_certain and self._runs.settings.continues
         ending = None if goes_on else failure(record.run_id, record.session_id, RunInterrupted(INTERRUPTED_TEXT))
         conversation = await self._store.open(record.session_id, owner=record.owner, run_id=record.run_id, create=True)
