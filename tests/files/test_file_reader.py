@@ -5,8 +5,9 @@ import base64
 
 import pytest
 
-from holodeck.core.messages import MediaPart, TextPart
+from holodeck.core.messages import MediaPart, TextPart, UserMessage
 from holodeck.errors import InvalidRequest, PayloadTooLarge, RateLimited, UnsupportedMediaType
+from holodeck.files.extraction import Extraction
 from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.reader import FileReader
 from holodeck.files.upload import Upload
@@ -214,6 +215,22 @@ async def test_a_document_that_was_read_lately_is_not_read_again(monkeypatch):
     first = await reader.read([upload])
     monkeypatch.setattr(reader._extraction, "read", None)  # would fail
     assert await reader.read([upload]) == first
+
+
+async def test_what_was_read_for_a_tenant_is_read_again_for_another(monkeypatch):
+    reader, extract, kinds = FileReader(), Extraction.read, []
+
+    async def counted(self, kind, data, limits):
+        kinds.append(kind)
+        return await extract(self, kind, data, limits)
+
+    monkeypatch.setattr(Extraction, "read", counted)
+    upload = Upload(name="report.docx", data=documents.report_docx())
+    media = MediaPart(mime_type=documents.DOCX, data=base64.b64encode(upload.data).decode(), filename="report.docx")
+    for tenant in ("acme", "other", "acme", "other"):
+        await reader.read([upload], tenant=tenant)
+        await reader.resolve([UserMessage(content=(media,))], tenant=tenant)
+    assert kinds == ["docx", "docx"]
 
 
 async def test_a_server_that_has_its_hands_full_says_so():

@@ -1,6 +1,7 @@
 """Keys on every route: the matrix of operations and credentials, and the answers of §1.9."""
 
 import asyncio
+import base64
 import json
 
 import aiohttp
@@ -8,10 +9,12 @@ import pytest
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.principal import ADMIN, APPROVE, CHAT, METRICS, OF_ONE_USER, SCOPES
+from holodeck.files.extraction import Extraction
 from holodeck.models.scripted import calls, says
 from holodeck.server.app import operations_of
 from holodeck.server.routing import Routes
 from tests.agent.parts import PlainTools, echo
+from tests.files import documents
 from tests.server.keyed import KeyHolders, keyed, settings
 from tests.server.serving import Gate, ask, frames, read_to, served, until
 
@@ -418,6 +421,40 @@ async def test_without_auth_everyone_may_do_everything():
             assert (await answer.json())["user"] == "anonymous"
         async with s.get("/health") as answer:
             assert "agent_name" in await answer.json()
+
+
+@pytest.mark.parametrize("wire", ["AG-UI", "OpenAI", "REST"])
+async def test_what_was_read_of_a_file_stays_in_its_tenant(tmp_path, monkeypatch, wire):
+    extract, kinds = Extraction.read, []
+
+    async def counted(self, kind, data, limits):
+        kinds.append(kind)
+        return await extract(self, kind, data, limits)
+
+    def body():
+        if wire == "REST":
+            form = aiohttp.FormData({"message": "Read it"})
+            form.add_field("files", report, filename="report.docx", content_type=documents.DOCX)
+            return {"data": form}
+        if wire == "OpenAI":
+            file = {"file_data": f"data:{documents.DOCX};base64,{encoded}", "filename": "report.docx"}
+            return {"json": {"messages": [{"role": "user", "content": [{"type": "file", "file": file}]}]}}
+        source = {"type": "data", "value": encoded, "mimeType": documents.DOCX}
+        message = {"id": "u1", "role": "user", "content": [{"type": "document", "source": source}]}
+        return {"json": ask(messages=[message])}
+
+    monkeypatch.setattr(Extraction, "read", counted)
+    report = documents.report_docx()
+    encoded = base64.b64encode(report).decode()
+    path = {"AG-UI": "/awp", "OpenAI": "/v1/chat/completions", "REST": "/agent/tester/chat"}[wire]
+    holders = KeyHolders(tmp_path / "keys.json")
+    of_tenants = [holders.headers(user="ann", tenant=tenant) for tenant in ("acme", "other")]
+    async with keyed(tmp_path, holders=holders) as (s, _):
+        for times_read, headers in enumerate(of_tenants, 1):
+            async with s.client.post(s.url + path, headers=headers, **body()) as answer:
+                assert answer.status == 200, await answer.text()
+                await answer.read()
+            assert len(kinds) == times_read
 
 
 async def test_the_tenant_reaches_the_tools(tmp_path):

@@ -74,9 +74,9 @@ async def test_two_that_come_together_read_their_files_once(monkeypatch: pytest.
         read = []
         resolve = s.server.files.resolve
 
-        async def counted(sent: Any, *, first: int) -> Any:
+        async def counted(sent: Any, **more: Any) -> Any:
             read.append(sent)
-            return await resolve(sent, first=first)
+            return await resolve(sent, **more)
 
         monkeypatch.setattr(s.server.files, "resolve", counted)
         given = ask([{"type": "text", "text": "Read it"}, FILE], run="r")

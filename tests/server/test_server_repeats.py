@@ -227,9 +227,9 @@ async def test_a_file_is_read_once(at_once: int, monkeypatch: pytest.MonkeyPatch
         read, files = [], s.server.files
         original = files.read
 
-        async def counted(uploads: Any) -> Any:
+        async def counted(uploads: Any, **more: Any) -> Any:
             read.append([upload.name for upload in uploads])
-            return await original(uploads)
+            return await original(uploads, **more)
 
         monkeypatch.setattr(files, "read", counted)
         told = [

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeVar
 import msgspec
 
 from holodeck.core.messages import AssistantMessage, MediaPart, Message, Part, TextPart, UserMessage
+from holodeck.core.owner import DEFAULT_TENANT
 from holodeck.core.request import FileNote
 from holodeck.core.text import clean, one_line, strip_controls
 from holodeck.errors import InvalidRequest, PayloadTooLarge, RateLimited, RequestError, UnsupportedMediaType
@@ -41,15 +42,15 @@ class FileReader:
         self._recall = Recall()
         self._turns = asyncio.Semaphore(self._limits.workers)
 
-    async def read(self, uploads: Sequence[Upload]) -> list[FileRead]:
-        """Every file, in order. The first that cannot be read is the error."""
+    async def read(self, uploads: Sequence[Upload], *, tenant: str = DEFAULT_TENANT) -> list[FileRead]:
+        """Reads every file of a tenant, in order. The first that cannot be read is the error."""
         self._check_count(len(uploads), "files")
         if sum(len(upload.data) for upload in uploads) > self._limits.max_request_bytes:
             raise PayloadTooLarge(f"The files have more than {self._limits.max_request_bytes:,} bytes together")
-        return await _in_order(self._read(upload) for upload in uploads)
+        return await _in_order(self._read(upload, tenant) for upload in uploads)
 
     async def resolve(
-        self, messages: Sequence[Message], *, first: int = 0
+        self, messages: Sequence[Message], *, first: int = 0, tenant: str = DEFAULT_TENANT
     ) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
         """Messages in which every file has been read, and notes about those of the newest turn.
 
@@ -59,30 +60,33 @@ class FileReader:
             return tuple(messages), ()
         newest = max((i for i, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
         resolved = await _in_order(
-            self._resolve_message(message, f"messages[{number}]", fresh=number >= newest)
+            self._resolve_message(message, f"messages[{number}]", tenant, fresh=number >= newest)
             for number, message in enumerate(messages)
             if number >= first
         )
         notes = [note for _, found in resolved[max(newest - first, 0) :] for note in found]
         return (*map(_named, messages[:first]), *(message for message, _ in resolved)), tuple(notes)
 
-    async def _resolve_message(self, message: Message, field: str, *, fresh: bool) -> tuple[Message, list[FileNote]]:
+    async def _resolve_message(
+        self, message: Message, field: str, tenant: str, *, fresh: bool
+    ) -> tuple[Message, list[FileNote]]:
         if isinstance(message, AssistantMessage) or isinstance(message.content, str):
             return message, []
         if fresh:
             self._check_count(sum(isinstance(part, MediaPart) for part in message.content), f"{field}.content")
         resolved = await _in_order(
-            self._resolve_part(part, f"{field}.content[{i}]", fresh=fresh) for i, part in enumerate(message.content)
+            self._resolve_part(part, f"{field}.content[{i}]", tenant, fresh=fresh)
+            for i, part in enumerate(message.content)
         )
         content = tuple(part for part, _ in resolved)
         return msgspec.structs.replace(message, content=content), [note for _, note in resolved if note]
 
-    async def _resolve_part(self, part: Part, field: str, *, fresh: bool) -> tuple[Part, FileNote | None]:
+    async def _resolve_part(self, part: Part, field: str, tenant: str, *, fresh: bool) -> tuple[Part, FileNote | None]:
         if isinstance(part, TextPart):
             return part, None
         try:
             upload = await upload_of(part, field=field, limits=self._limits, fetcher=self._fetcher)
-            return await self._read(upload)
+            return await self._read(upload, tenant)
         except (InvalidRequest, PayloadTooLarge, UnsupportedMediaType) as error:
             if fresh:
                 raise
@@ -92,20 +96,20 @@ class FileReader:
         if number > self._limits.max_files:
             raise InvalidRequest(f"{number} files are too many; {self._limits.max_files} is the limit", field=field)
 
-    async def _read(self, upload: Upload) -> FileRead:
+    async def _read(self, upload: Upload, tenant: str) -> FileRead:
         if len(upload.data) > self._limits.max_file_bytes:
             raise PayloadTooLarge(
                 f"{upload.name} has {len(upload.data):,} bytes; {self._limits.max_file_bytes:,} is the limit"
             )
         type_ = identify(upload)
         if type_.is_image:
-            return await self._read_image(upload, type_)
+            return await self._read_image(upload, type_, tenant)
         if type_.is_text:
             return _shown(upload, type_, type_.read_as, _text(upload, self._limits.max_characters))
-        answer = await self._extract(upload, type_.read_as, self._limits.documents)
+        answer = await self._extract(upload, type_.read_as, self._limits.documents, tenant)
         return _shown(upload, type_, type_.read_as, answer)
 
-    async def _read_image(self, upload: Upload, type_: FileType) -> FileRead:
+    async def _read_image(self, upload: Upload, type_: FileType, tenant: str) -> FileRead:
         size = image_size(upload.data, type_)
         if size is None or not all(size):
             raise InvalidRequest(f"{upload.name} is damaged: it cannot be decoded as an image", field=upload.field)
@@ -115,7 +119,7 @@ class FileReader:
             )
         if self._vision:
             return await self._image_part(upload, type_)
-        answer = await self._extract(upload, "ocr", self._limits.pictures)
+        answer = await self._extract(upload, "ocr", self._limits.pictures, tenant)
         measured = msgspec.structs.replace(answer, detail=f"{size[0]} x {size[1]} pixels, read by text recognition")
         return _shown(upload, type_, "ocr", measured)
 
@@ -127,8 +131,8 @@ class FileReader:
         part = MediaPart(mime_type=type_.mime, data=encoded, filename=upload.name)
         return FileRead(part, FileNote(name=upload.name, mime_type=type_.mime, read_as="image"))
 
-    async def _extract(self, upload: Upload, kind: str, limits: WorkerLimits) -> WorkerAnswer:
-        key = await self._recall.key(kind, upload.data)
+    async def _extract(self, upload: Upload, kind: str, limits: WorkerLimits, tenant: str) -> WorkerAnswer:
+        key = await self._recall.key(tenant, kind, upload.data)
         answer = self._recall.get(key)
         if answer is None:
             await self._wait_for_turn()

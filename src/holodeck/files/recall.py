@@ -1,11 +1,13 @@
 """What was read of documents lately. Chat clients send the whole conversation, with all its files, every turn.
 
-The key is the content itself, so a client only gets back what it sent itself.
+The key is the tenant and the content, so a client gets back only what its own tenant has sent, and cannot learn from the
+time of an answer whether another tenant has sent the same document.
 """
 
 import asyncio
 import hashlib
 from collections import OrderedDict
+from typing import NamedTuple
 
 from holodeck.files.extraction import WorkerAnswer
 
@@ -14,21 +16,26 @@ MAX_DOCUMENTS = 1_000
 _PASSING = {"too_slow", "no_reader"}  # may go better next time
 
 
+class DocumentKey(NamedTuple):
+    tenant: str
+    kind: str
+    digest: bytes
+
+
 class Recall:
     def __init__(self) -> None:
-        self._answers: OrderedDict[str, WorkerAnswer] = OrderedDict()
+        self._answers: OrderedDict[DocumentKey, WorkerAnswer] = OrderedDict()
         self._characters = 0
 
-    async def key(self, kind: str, data: bytes) -> str:
-        digest = await asyncio.to_thread(lambda: hashlib.sha256(data).hexdigest())
-        return f"{kind}:{digest}"
+    async def key(self, tenant: str, kind: str, data: bytes) -> DocumentKey:
+        return DocumentKey(tenant, kind, await asyncio.to_thread(lambda: hashlib.sha256(data).digest()))
 
-    def get(self, key: str) -> WorkerAnswer | None:
+    def get(self, key: DocumentKey) -> WorkerAnswer | None:
         if key in self._answers:
             self._answers.move_to_end(key)
         return self._answers.get(key)
 
-    def put(self, key: str, answer: WorkerAnswer) -> None:
+    def put(self, key: DocumentKey, answer: WorkerAnswer) -> None:
         if key not in self._answers and answer.refused not in _PASSING:
             self._answers[key] = answer
             self._characters += len(answer.text)

@@ -39,7 +39,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
         sent, first = given.request.messages, first_of_use(given.request.messages)
         if first and await server.will_adopt(given.thread_id, owner=owner):
             first = 0
-        messages, notes = await server.files.resolve(sent, first=first)
+        messages, notes = await server.files.resolve(sent, first=first, tenant=owner.tenant)
         return msgspec.structs.replace(given.request, messages=messages, files=notes)
 
     arrival = Arrival(

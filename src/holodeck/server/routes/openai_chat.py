@@ -82,7 +82,7 @@ async def chat_completions(request: Request) -> Response:
         first = first_of_use(wanted.messages)
         if first and (named is None or await server.will_adopt(named, owner=owner)):
             first = 0
-        messages, notes = await server.files.resolve(wanted.messages, first=first)
+        messages, notes = await server.files.resolve(wanted.messages, first=first, tenant=owner.tenant)
         return msgspec.structs.replace(wanted, messages=messages, files=notes)
 
     arrival = Arrival(

@@ -74,7 +74,7 @@ async def _start(request: Request) -> Run:
         given, uploads = known or await chat_of(request)
         current().conversation_id = given.session_id
         check_approval(request, given.resume)
-        return run_request(given, await server.files.read(uploads) if uploads else [])
+        return run_request(given, await server.files.read(uploads, tenant=owner.tenant) if uploads else [])
 
     fingerprint = b"" if known is None else await fingerprint_of(*known)
     conversation = None if known is None else known[0].session_id
