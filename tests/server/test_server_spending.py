@@ -11,15 +11,23 @@ import pytest
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import KeyLimits
 from holodeck.access.proxy import ProxySettings, TrustedProxy
+from holodeck.agent.agent import Agent
+from holodeck.core.messages import UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
+from holodeck.core.request import RunRequest
 from holodeck.core.usage import Price, TokenUsage
 from holodeck.errors import ModelInterrupted
 from holodeck.limits.leases import ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import MemoryWindows, StoreDown
-from holodeck.models.scripted import Turn, calls, says
+from holodeck.models.scripted import ScriptedModel, Turn, calls, says
+from holodeck.runs.port import RunRecord
+from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import Access, ServerSettings, SubjectLimits, UseLimits
 from holodeck.server.quota import Spender
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.agent.parts import PlainTools, echo
 from tests.limits.valkey_server import valkey
 from tests.server.keyed import DEFAULTS, KeyHolders
@@ -290,3 +298,39 @@ async def test_a_store_that_breaks_during_a_run_is_named_as_what_failed():
         _, body, _ = await status(s, {})
         last = frames(body)[-1][1]
         assert (last["type"], last["code"]) == ("RUN_ERROR", "limits-unavailable")
+
+
+@pytest.mark.req("T30")
+@pytest.mark.parametrize("is_used_up", [False, True])
+async def test_what_a_run_spends_after_a_crash_counts_for_its_user_and_tenant(holders, tmp_path, is_used_up):
+    ann = Owner("acme", "ann")
+    request = RunRequest(run_id="r", owner=ann, messages=(UserMessage(content="go"),), detached=True)
+    store, records = stores(tmp_path)
+    await store.start()
+    await records.begin(RunRecord(run_id="r", owner=ann, session_id="s", request=request))
+    await store.close()
+    model = ScriptedModel([says("hi", usage=used(100))])
+    store, records = stores(tmp_path)
+    limits = settings(**{kind: {"tokens_per_day": 1000} for kind in ("user", "tenant", "address")})
+    agent = Agent(name="tester", model=model, tools=PlainTools())
+    server = AgentServer(agent, store, records=records, settings=limits, access=holders.authenticator())
+    if is_used_up:
+        server.quotas.settle(server.quotas.spending_windows(Spender(ann, None), 1000))
+    async with server.running():
+        run = server.runs.get("r", owner=ann)
+        await asyncio.wait_for(run.done(), 30)
+        levels = await server.quotas.levels(Spender(ann, "10.0.0.1", authenticated=True))
+    left = {level.window.name: level.left for level in levels}
+    if is_used_up:
+        assert model.prompts == []
+        assert left == {"address-tokens": 1000, "user-tokens": 0, "tenant-tokens": 1000}
+    else:
+        assert len(model.prompts) == 1
+        assert left == {"address-tokens": 1000, "user-tokens": 900, "tenant-tokens": 900}
+
+
+def stores(folder):
+    """The stores of a process, on a file that outlives it."""
+    file = SqliteFile(folder / "sessions.db")
+    records = SqliteRunStore(file, "tester")
+    return SqliteSessionStore(file, "tester", runs=records), records

@@ -198,7 +198,7 @@ class AgentServer:
             self._credentials[run] = credential
         story, figures = self._story(run), self.metrics.run(run.log)
         spans = self._trace(run) if self._trace else None
-        meter = current_meter()
+        meter = current_meter() if run.wanted is None else self._meter_again(run.owner)
         if meter is not None:
             meter.follow(run)
 
@@ -211,6 +211,10 @@ class AgentServer:
                 meter(event)
 
         return watch
+
+    def _meter_again(self, owner: Owner) -> Meter | None:
+        """Meters a run that goes on after a crash by its owner: address and key of its request are not stored."""
+        return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
 
     def _story(self, run: Run) -> Emit:
         return RunLogger(

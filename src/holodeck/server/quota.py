@@ -50,7 +50,7 @@ class Spender(msgspec.Struct, frozen=True):
     """Whose limits a request uses. Only the socket's own address counts, or what a trusted proxy says (T31)."""
 
     owner: Owner
-    network: str
+    network: str | None  # None for a run that goes on after a crash: its request is gone, only its owner is known
     key: str | None = None
     authenticated: bool = False  # a credential says who the owner is; else any client may write any name
 
@@ -60,10 +60,11 @@ class Spender(msgspec.Struct, frozen=True):
 
         A client without a credential is its address, whatever name it writes: a name never frees it from that (F5).
         """
-        yield "address", self.network, f"address:{self.network}"
+        if self.network is not None:
+            yield "address", self.network, f"address:{self.network}"
         if self.key is not None:
             yield "key", self.key, f"key:{self.key}"
-        if not self.authenticated:
+        if not self.authenticated and self.network is not None:
             yield "user", self.network, ""
         if not self.owner.is_anonymous:
             yield "user", f"{self.owner.tenant}\n{self.owner.user}", f"user:{self.owner.user}"
@@ -108,6 +109,14 @@ class Quotas:
         meter = Meter(self, spender, held, lease)
         _meter.set(meter)
         current().rate_limit = _tightest(taken.levels)
+        return meter
+
+    def follow_up(self, spender: Spender) -> "Meter | None":
+        """The meter of a run that goes on after a crash. It was admitted before: only what it spends from now on counts."""
+        if not self.spending_windows(spender, 0):
+            return None
+        meter = Meter(self, spender, {}, None)
+        _meter.set(meter)
         return meter
 
     async def _leased(self, shares: Sequence[Share]) -> Lease:
