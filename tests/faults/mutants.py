@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant("wires/body.py", "if len(body) > MAX_MENDED_BODY:", "if False:", SIZES, "megabytes of half surrogates are decoded twice"),
     Mutant("wires/agui/decode.py", "if sum(lengths) > allowed or max(lengths, default=0) > max_text:", "if False:", SIZES, "a message may have any amount of text"),
     Mutant("wires/body.py", "        if len(body) > MAX_PLAIN_BODY:\n            raise", "        if False:\n            raise", SIZES, "a body without files may have any size"),
-    Mutant("server/quota.py", '        if not self.authenticated:\n            yield "user"', '        if self.owner.is_anonymous:\n            yield "user"', "tests/server/test_server_quota.py", "a name in a body frees a client from its address"),
+    Mutant("server/quota.py", '        if not self.authenticated and self.network is not None:\n            yield "user"', '        if self.owner.is_anonymous and self.network is not None:\n            yield "user"', "tests/server/test_server_quota.py", "a name in a body frees a client from its address"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if False:", PASSING_ON, "a reader that is slow is cut off like a dead one"),
     Mutant("telemetry/logs.py", 'start = self._redact(_json(line["details"]))[:', 'start = _json(line["details"])[:', "tests/telemetry/test_logs.py", "a long line is cut before its secrets are masked"),
 )  # fmt: skip
