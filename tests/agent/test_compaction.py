@@ -18,6 +18,7 @@ from holodeck.models.scripted import calls, says
 from holodeck.sessions.transcript import Transcript
 from tests.agent.parts import Scene
 from tests.agent.test_history_limits import turn
+from tests.loop_clock import LIMIT, LoopClock
 
 USAGE = TokenUsage(prompt_tokens=100, completion_tokens=20)
 
@@ -149,11 +150,9 @@ async def test_a_failed_summary_is_not_asked_for_again_in_the_same_run():
     assert len(scene.told(WarningRaised)) == 1
 
 
-async def test_a_summary_has_a_time_of_its_own():
-    stuck = asyncio.Event()
-    scene = await talked(
-        says("one"), says("two"), says("x", pause=stuck.wait), says("three"), words="ab", iteration_timeout=0.5
-    )
+async def test_a_summary_has_a_time_of_its_own(monkeypatch):
+    hangs = says("x", pause=LoopClock(monkeypatch).stuck)
+    scene = await talked(says("one"), says("two"), hangs, says("three"), words="ab", iteration_timeout=LIMIT)
     await scene.play("c")
     assert scene.ending.outcome == "completed", "the step had all of its own time"
     assert "loop.iteration_timeout" in scene.told(WarningRaised)[0].message

@@ -14,6 +14,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.errors import InvalidRequest, ModelInterrupted, ModelUnreachable, ShuttingDown
 from holodeck.models.scripted import Turn, calls, says
 from tests.agent.parts import PlainTools, Scene, echo
+from tests.loop_clock import LIMIT, LoopClock
 
 
 @pytest.mark.req("AGT-01")
@@ -99,20 +100,27 @@ async def test_max_iterations_stops_the_loop_after_exactly_that_many_calls(limit
 
 
 @pytest.mark.req("AGT-04")
-async def test_iteration_timeout_stops_a_tool_that_hangs_and_leaves_a_whole_history():
-    scene = Scene(calls(("stuck", "{}"), ("echo", "{}")), iteration_timeout=0.5)
+async def test_iteration_timeout_stops_a_tool_that_hangs_and_leaves_a_whole_history(monkeypatch):
+    clock = LoopClock(monkeypatch)
+
+    async def stuck_after_the_other(arguments, context):
+        while not scene.told(e.ToolFinished):
+            await asyncio.sleep(0)
+        await clock.stuck()
+
+    tools = PlainTools(echo=echo, stuck=stuck_after_the_other)
+    scene = Scene(calls(("stuck", "{}"), ("echo", "{}")), tools=tools, iteration_timeout=LIMIT)
     response = await scene.play("go")
     assert (response.status, response.error_code) == ("error", "timeout")
-    assert "0.5 s" in (response.error or "")
+    assert "600 s" in (response.error or "")
     results = [message for message in scene.conversation.messages if isinstance(message, ToolMessage)]
     assert [result.failed for result in results] == [True, False]
     assert (scene.ending.code, scene.ending.reason) == ("timeout", "iteration_timeout")
 
 
 @pytest.mark.req("AGT-04")
-async def test_iteration_timeout_stops_a_model_that_hangs_and_keeps_what_it_said():
-    forever = asyncio.Event()
-    scene = Scene(Turn(text=["so far"], pause=forever.wait), iteration_timeout=0.5)
+async def test_iteration_timeout_stops_a_model_that_hangs_and_keeps_what_it_said(monkeypatch):
+    scene = Scene(Turn(text=["so far"], pause=LoopClock(monkeypatch).stuck), iteration_timeout=LIMIT)
     response = await scene.play("go")
     assert (response.status, response.error_code) == ("error", "timeout")
     assert scene.conversation.messages[-1].content == "so far"
@@ -352,8 +360,13 @@ async def test_what_became_of_the_files_is_told_first():
     assert (told.name, told.value[0]["characters"]) == ("holodeck.files", 12)
 
 
-async def test_a_call_that_was_stopped_has_its_true_duration():
-    scene = Scene(calls(("stuck", "{}")), says("done"), iteration_timeout=0.2)
+async def test_a_call_that_was_stopped_has_its_true_duration(monkeypatch):
+    clock = LoopClock(monkeypatch)
+
+    async def stuck(arguments, context):
+        await clock.stuck()
+
+    scene = Scene(calls(("stuck", "{}")), says("done"), tools=PlainTools(stuck=stuck), iteration_timeout=LIMIT)
     (execution,) = (await scene.play("go")).executions
     assert execution.status == "failed"
     assert execution.execution_time > 0
