@@ -36,7 +36,7 @@ def _forever() -> "asyncio.Future[None]":
 
 def _a_while() -> "asyncio.Future[None]":
     """A slow model: what it says in all takes longer than the server waits for a client that left."""
-    return asyncio.ensure_future(asyncio.sleep(0.4))
+    return asyncio.ensure_future(asyncio.sleep(1.5))
 
 
 def _what_is_seen(prompt: Prompt) -> Sequence[Turn]:

@@ -18,7 +18,7 @@ from holodeck.sessions.memory import MemorySessionStore
 from holodeck.telemetry import logs
 from tests.clients.scenes import agent_with_state, plain_agent
 
-DETACH_GRACE = 0.8  # a client that leaves is not waited for long
+DETACH_GRACE = 4.0  # enough for a client to come back on a loaded machine; "speak slowly" takes longer
 STDERR = 2
 SERVERS = {
     "plain": (plain_agent, RunSettings(detach_grace=DETACH_GRACE)),
