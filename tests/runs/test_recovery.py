@@ -188,7 +188,7 @@ async def test_a_run_that_only_talked_goes_on_when_a_reader_comes_back(restarted
         await server.stored.recover()
         run = await server.stored.find("r", owner=ME)
         assert run.state is RunState.RUNNING
-        assert server.model.prompts == [], "nothing is asked before somebody wants it"
+        assert server.model.prompts == [], "the model is not called before a reader comes back"
         events = await asyncio.wait_for(follow(server, run), 30)
         grammar.check(events)
         assert [each.code for each in events if isinstance(each, e.WarningRaised)] == ["taken-up"]

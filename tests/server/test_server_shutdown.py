@@ -50,7 +50,7 @@ async def test_a_tool_that_swallows_its_cancellation_does_not_keep_the_process(t
 
 @asynccontextmanager
 async def in_a_terminal(folder, agent, disposition):
-    """A server whose SIGHUP is as its terminal, or `nohup`, left it; not as whoever runs the tests has it."""
+    """A server whose SIGHUP is as its terminal, or `nohup`, left it; the handler of the test process does not matter."""
     (folder / "agent.yaml").write_text(agent)
     port = free_port()
     process = await asyncio.create_subprocess_exec(

@@ -4,7 +4,7 @@ const KEPT = "holodeck.credential"; // in sessionStorage: it ends with the tab, 
 
 export class Identity {
   #credential = null;
-  principal = null; // the server's answer to GET /me, or null while nobody is signed in
+  principal = null; // the server's answer to GET /me, or null before sign-in
 
   constructor(storage = globalThis.sessionStorage ?? null) {
     this.storage = storage;
