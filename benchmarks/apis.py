@@ -15,7 +15,7 @@ from benchmarks.options import Options
 from benchmarks.processes import cores
 from benchmarks.report import Row, Target, ratios
 from benchmarks.tokens import BURSTS, MODE, STREAMS, TOKENS, WholeAgent, microseconds_per_token
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.models.anthropic.messages_model import AnthropicModel
 from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.openai_responses.responses_model import ResponsesModel
@@ -37,7 +37,7 @@ async def measure(port: int, rounds: int, bursts: int) -> dict[str, list[float]]
     async with AsyncExitStack() as stack:
         readers: dict[str, WholeAgent] = {}
         for name, model in models(port).items():
-            agent = await stack.enter_async_context(Agent(name="bench", model=model, tools=Catalogue()))
+            agent = await stack.enter_async_context(AgentDefinition(name="bench", model=model, tools=Catalogue()))
             readers[name] = WholeAgent(agent)
         for reader in readers.values():
             await microseconds_per_token(reader.answered, 1)  # warm: connections, caches, lazy imports

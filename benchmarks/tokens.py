@@ -19,8 +19,8 @@ from benchmarks.native import fake_model
 from benchmarks.options import Options
 from benchmarks.processes import cores
 from benchmarks.report import CannotMeasureError, Row, Target, ratios
-from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import run as run_agent
 from holodeck.core.events import Event, TextAdded
 from holodeck.core.messages import UserMessage
@@ -81,7 +81,7 @@ class BareClient:
 
 @dataclass(frozen=True)
 class WholeAgent:
-    agent: Agent
+    agent: AgentDefinition
 
     async def answered(self) -> int:
         characters = 0
@@ -112,7 +112,9 @@ async def measure(port: int, rounds: int, bursts: int) -> dict[str, list[float]]
         connector = aiohttp.TCPConnector(limit=0)
         session = await stack.enter_async_context(aiohttp.ClientSession(connector=connector))
         bare = BareClient(session, f"{endpoint}/chat/completions")
-        whole = WholeAgent(await stack.enter_async_context(Agent(name="bench", model=model, tools=Catalogue())))
+        whole = WholeAgent(
+            await stack.enter_async_context(AgentDefinition(name="bench", model=model, tools=Catalogue()))
+        )
         streams = {"copy": bare.copied, "decode": bare.decoded, "agent": whole.answered}
         for stream in streams.values():
             await microseconds_per_token(stream, 1)  # warm: connections, caches, lazy imports

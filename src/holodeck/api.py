@@ -17,7 +17,7 @@ from typing import Any, Self, TypeAlias
 import msgspec
 from anyio.from_thread import BlockingPortal, start_blocking_portal
 
-from holodeck.agent.agent import Agent as AgentDefinition
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.agent.structured_output import OutputType
 from holodeck.config.build import build_agent, build_files, build_run_settings

@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig
@@ -74,7 +74,7 @@ class Scene:
         self.model = ScriptedModel(turns)
         self.tools = tools or PlainTools(echo=echo, broken=broken, stuck=stuck)
         agent_fields = {key: settings.pop(key) for key in _AGENT_FIELDS if key in settings}
-        self.agent = Agent(
+        self.agent = AgentDefinition(
             name="test", model=self.model, tools=self.tools, loop=AgentLoopConfig(**settings), **agent_fields
         )
         self.conversation = Transcript()

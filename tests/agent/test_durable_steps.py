@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from holodeck.agent.agent import StateSettings
+from holodeck.agent.definition import StateSettings
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN, REFUSED
 from holodeck.core import events as e
 from holodeck.core.messages import PendingStep, ToolMessage, UserMessage

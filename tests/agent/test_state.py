@@ -3,7 +3,7 @@
 import pytest
 
 from holodeck.agent import prediction
-from holodeck.agent.agent import Prediction, StateSettings
+from holodeck.agent.definition import Prediction, StateSettings
 from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.prediction import Predictor, argument_so_far
 from holodeck.core import events as e

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.archive import Archive
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat
@@ -40,12 +40,12 @@ class ReadyAgent:
 
     failed = False
 
-    def __init__(self, agent: Agent, config: LoadedConfig) -> None:
+    def __init__(self, agent: AgentDefinition, config: LoadedConfig) -> None:
         self.agent = agent
         self.choice = config.agent.model
         self.task = asyncio.ensure_future(asyncio.sleep(0))
 
-    async def get(self) -> Agent:
+    async def get(self) -> AgentDefinition:
         return self.agent
 
 
@@ -64,7 +64,7 @@ class Room:
     out: Any = None
 
     async def hear(self, *lines: str | Exception, **options: Any) -> int:
-        agent = Agent(
+        agent = AgentDefinition(
             name="a",
             model=self.model,
             tools=self.tools,

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
-from holodeck.agent.agent import Agent, Prediction, StateSettings, TextInstructions
+from holodeck.agent.definition import AgentDefinition, Prediction, StateSettings, TextInstructions
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.core.events import ActivityPatched, ActivityShown, CustomSent
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, UserMessage, text_of
@@ -238,8 +238,8 @@ def _with_approval(schema: ToolSchema) -> ToolSchema:
     )
 
 
-def plain_agent() -> Agent:
-    return Agent(
+def plain_agent() -> AgentDefinition:
+    return AgentDefinition(
         name="scenes",
         description="Plays scenes",
         model=SceneModel(),
@@ -249,8 +249,8 @@ def plain_agent() -> Agent:
     )
 
 
-def agent_with_state() -> Agent:
-    return Agent(
+def agent_with_state() -> AgentDefinition:
+    return AgentDefinition(
         name="scenes",
         model=SceneModel(),
         tools=SceneTools(),

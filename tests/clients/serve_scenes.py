@@ -8,7 +8,7 @@ import asyncio
 import json
 import sys
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.files.reader import FileReader
 from holodeck.runs.runs import RunSettings
 from holodeck.server.agent_server import AgentServer
@@ -27,7 +27,9 @@ SERVERS = {
 }
 
 
-async def _started(agent: Agent, settings: RunSettings) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
+async def _started(
+    agent: AgentDefinition, settings: RunSettings
+) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
     server = AgentServer(agent, MemorySessionStore(), run_settings=settings, files=FileReader(vision=True))
     await server.start()
     server.serve()

@@ -2,8 +2,8 @@
 
 import pytest
 
-from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, UserMessage
@@ -96,7 +96,7 @@ def long_conversation() -> Transcript:
 async def test_an_overflow_is_answered_with_a_shorter_conversation_once(model_at, overflow, answer):
     events: list[e.Event] = []
     async with ModelEndpoint(overflow, answer) as endpoint:
-        agent = Agent(name="a", model=model_at(endpoint.url), tools=FunctionToolset([]))
+        agent = AgentDefinition(name="a", model=model_at(endpoint.url), tools=FunctionToolset([]))
         context = AgentContext(conversation=long_conversation(), input=[UserMessage(content="and now?")])
         async with agent:
             response = await run(agent, context, events.append)
@@ -110,7 +110,7 @@ async def test_an_overflow_is_answered_with_a_shorter_conversation_once(model_at
 async def test_a_message_that_does_not_fit_is_a_typed_error(model_at, overflow, answer):
     events: list[e.Event] = []
     async with ModelEndpoint(overflow, answer) as endpoint:
-        agent = Agent(name="a", model=model_at(endpoint.url), tools=FunctionToolset([]))
+        agent = AgentDefinition(name="a", model=model_at(endpoint.url), tools=FunctionToolset([]))
         context = AgentContext(conversation=Transcript(), input=[UserMessage(content="and now?")])
         async with agent:
             await run(agent, context, events.append)

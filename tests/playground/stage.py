@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any
 
 from holodeck.access.authenticator import Authenticator
-from holodeck.agent.agent import Agent, StateSettings
+from holodeck.agent.definition import AgentDefinition, StateSettings
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.scripted import ScriptedModel, Turn, says
 from holodeck.runs.runs import RunSettings
@@ -125,7 +125,7 @@ async def staged(
     **runs: Any,
 ) -> AsyncIterator[Stage]:
     model, tools = ScriptedModel(turns or [says("Hello there.")]), StageTools()
-    agent = Agent(
+    agent = AgentDefinition(
         name="stage",
         description="Plays what a test wrote down.",
         model=model,

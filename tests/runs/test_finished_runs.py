@@ -6,7 +6,7 @@ import tracemalloc
 import msgspec
 import pytest
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
@@ -40,7 +40,7 @@ class Forgetful(ScriptedModel):
 @pytest.mark.req("D11")
 @pytest.mark.parametrize("keeps_history", [False, True], ids=["rest", "ag-ui"])
 async def test_memory_does_not_grow_with_the_turns_of_a_conversation(keeps_history):
-    agent = Agent(name="a", model=Forgetful([says("y" * 200)]), tools=PlainTools())
+    agent = AgentDefinition(name="a", model=Forgetful([says("y" * 200)]), tools=PlainTools())
     runs = Runs(agent, MemorySessionStore())
     await turns(runs, 100, keeps_history=keeps_history)
     gc.collect()

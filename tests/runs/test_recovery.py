@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
 from holodeck.core import events as e
 from holodeck.core import grammar
@@ -67,7 +67,7 @@ class Restarted:
         self.store = SqliteSessionStore(file, "tester", runs=self.records)
         await self.store.start()
         self.model = ScriptedModel(self.turns)
-        agent = Agent(name="tester", model=self.model, tools=self.tools)
+        agent = AgentDefinition(name="tester", model=self.model, tools=self.tools)
         self.runs = Runs(agent, self.store, RunSettings(**self.settings), records=self.records)
         self.stored = StoredRuns(self.runs, self.store, self.records)
         return self

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core import events as e
 from holodeck.core import grammar
 from holodeck.core.messages import UserMessage
@@ -18,7 +18,7 @@ from tests.agent.parts import PlainTools
 
 
 def make_runs(watch=None, **settings):
-    agent = Agent(name="a", model=ScriptedModel([says("one two three")]), tools=PlainTools())
+    agent = AgentDefinition(name="a", model=ScriptedModel([says("one two three")]), tools=PlainTools())
     return Runs(agent, MemorySessionStore(), RunSettings(**settings), watch=watch)
 
 

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core import events as e
 from holodeck.core import grammar
 from holodeck.core.messages import AssistantMessage, UserMessage
@@ -31,7 +31,9 @@ class Gate:
 
 def make_runs(*turns, **settings):
     model = ScriptedModel(turns or [says("hello")])
-    runs = Runs(Agent(name="a", model=model, tools=PlainTools()), MemorySessionStore(), RunSettings(**settings))
+    runs = Runs(
+        AgentDefinition(name="a", model=model, tools=PlainTools()), MemorySessionStore(), RunSettings(**settings)
+    )
     runs.model = model
     return runs
 
@@ -304,7 +306,7 @@ def interrupt_of(run):
 
 async def test_a_run_is_resumed_under_its_own_id_only_so_often():
     tools = PlainTools(frozenset({"delete"}), delete=echo)
-    agent = Agent(name="a", model=ScriptedModel([calls(("delete", "{}"))]), tools=tools)
+    agent = AgentDefinition(name="a", model=ScriptedModel([calls(("delete", "{}"))]), tools=tools)
     runs = Runs(agent, MemorySessionStore(), RunSettings())
     run = await runs.start(ask(session_id="s", run_id="r"))
     await run.done()

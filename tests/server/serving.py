@@ -12,7 +12,7 @@ import aiohttp
 from yarl import URL
 
 from holodeck.access.authenticator import Authenticator
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.runs import Run, RunSettings
@@ -105,7 +105,7 @@ async def served(
     model = agent.model if agent else model or ScriptedModel(turns or [says("hello there")])
     given = settings or ServerSettings(limits=limits or RequestLimits(), streams=streams or StreamSettings())
     server = AgentServer(
-        agent or Agent(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),
+        agent or AgentDefinition(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),
         store or MemorySessionStore(),
         settings=given,
         run_settings=RunSettings(**run_settings),

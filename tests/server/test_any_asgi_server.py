@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.errors import StartError
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.server.agent_server import AgentServer
@@ -26,7 +26,7 @@ from tests.server.serving import Gate, ask, read_to, until
 
 def agent_server(*turns) -> AgentServer:
     model = ScriptedModel(turns or [says("hello there")])
-    agent = Agent(name="tester", model=model, tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=model, tools=PlainTools())
     return AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=tuple(WIRES)))
 
 
@@ -110,7 +110,7 @@ async def test_a_start_that_fails_is_reported_to_the_server(caplog):
         async def start(self):
             raise StartError("The tool server cannot be reached.")
 
-    server = AgentServer(Agent(name="tester", model=ScriptedModel([]), tools=Broken()), MemorySessionStore())
+    server = AgentServer(AgentDefinition(name="tester", model=ScriptedModel([]), tools=Broken()), MemorySessionStore())
     sent = []
 
     async def receive():

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from holodeck.agent.agent import Agent, StateSettings
+from holodeck.agent.definition import AgentDefinition, StateSettings
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.middleware import Chain, hide_tools
@@ -172,7 +172,7 @@ async def test_the_end_of_such_a_run_shows_its_state_and_what_it_asks_the_page_f
     talk = LongTalk()
     patch = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
     turns = calls(("update_state", patch)), Turn(text=["w "] * 300, calls=calls(("paint", "{}")).calls, pause=talk)
-    agent = Agent(
+    agent = AgentDefinition(
         name="tester", model=ScriptedModel(turns), tools=PlainTools(), state=StateSettings(initial={"count": 1})
     )
     async with served(agent=agent, max_log_events=100) as s:

@@ -41,12 +41,12 @@ PARAMETERS = {
 
 
 def operations():
-    from holodeck.agent.agent import Agent
+    from holodeck.agent.definition import AgentDefinition
     from holodeck.models.scripted import ScriptedModel
     from holodeck.server.agent_server import AgentServer
     from holodeck.sessions.memory import MemorySessionStore
 
-    agent = Agent(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
     return operations_of(AgentServer(agent, MemorySessionStore(), settings=settings()))
 
 

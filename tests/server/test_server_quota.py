@@ -5,7 +5,7 @@ from collections import Counter
 
 import pytest
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.settings import AgentLoopConfig, RunBudget
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted
@@ -209,7 +209,9 @@ async def test_every_step_is_charged_also_of_a_run_that_does_not_come_to_its_end
     }[how]
     model = ScriptedModel([first, second])
     budget = RunBudget(tool_calls=1) if how == "has no more budget" else RunBudget()
-    agent = Agent(name="tester", model=model, tools=PlainTools(echo=echo), loop=AgentLoopConfig(budget=budget))
+    agent = AgentDefinition(
+        name="tester", model=model, tools=PlainTools(echo=echo), loop=AgentLoopConfig(budget=budget)
+    )
     async with served(agent=agent, settings=limited(tokens_per_day=61)) as s:
         stream = await s.post(ask(run="r1"))
         if "stopped" in how:

@@ -11,7 +11,7 @@ import pytest
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import KeyLimits
 from holodeck.access.proxy import ProxySettings, TrustedProxy
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core.messages import UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import RunRequest
@@ -312,7 +312,7 @@ async def test_what_a_run_spends_after_a_crash_counts_for_its_user_and_tenant(ho
     model = ScriptedModel([says("hi", usage=used(100))])
     store, records = stores(tmp_path)
     limits = settings(**{kind: {"tokens_per_day": 1000} for kind in ("user", "tenant", "address")})
-    agent = Agent(name="tester", model=model, tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=model, tools=PlainTools())
     server = AgentServer(agent, store, records=records, settings=limits, access=holders.authenticator())
     if is_used_up:
         server.quotas.settle(server.quotas.spending_windows(Spender(ann, None), 1000))

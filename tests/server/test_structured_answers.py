@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.structured_output import OutputType
 from holodeck.config.build import build_agent
 from holodeck.config.load import load_config
@@ -47,7 +47,7 @@ async def chat_stream(s):
 @pytest.mark.parametrize("wire", [agui, rest, rest_stream, chat_stream])
 async def test_every_wire_gives_the_value(wire):
     model = ScriptedModel([says(json.dumps(VALUE))])
-    agent = Agent(name=AGENT, model=model, tools=PlainTools(), output=OutputType.of_schema(SCHEMA))
+    agent = AgentDefinition(name=AGENT, model=model, tools=PlainTools(), output=OutputType.of_schema(SCHEMA))
     async with served(agent=agent, settings=EVERYTHING) as s:
         assert await wire(s) == VALUE
 

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.serve import command
 from holodeck.errors import StartError
 from holodeck.models.scripted import ScriptedModel
@@ -45,7 +45,7 @@ async def test_its_example_is_answered(wire):
 
 @EACH
 def test_only_the_wires_that_are_asked_for_are_served_and_described(wire):
-    agent = Agent(name="tester", model=ScriptedModel([]), tools=PlainTools())
+    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
     server = AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=(wire.name,)))
     paths = create_app(server).openapi()["paths"]
     for other in WIRES.values():

@@ -3,8 +3,8 @@
 import pytest
 from pydantic import ValidationError
 
-from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.core.messages import UserMessage
@@ -133,7 +133,7 @@ async def test_enable_retry_repeats_a_binding_that_could_not_connect_or_ran_out_
 
     described = {"type": "function", "function": {"name": "flaky", "parameters": {"type": "object", "properties": {}}}}
     tools = toolset_of([ToolBinding(tool_name="flaky", openai_function_schema=described, mcp_tool_reference=flaky)])
-    agent = Agent(
+    agent = AgentDefinition(
         name="a",
         model=ScriptedModel([calls(("flaky", '{"user_id": "bob"}')), says("pity")]),
         tools=tools,

@@ -7,8 +7,8 @@ change. If the model cannot write a summary, the run continues: it drops the tur
 
 from collections.abc import Sequence
 
-from holodeck.agent.agent import Agent
 from holodeck.agent.budget import Spending, estimate
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.emitter import RunEmitter
 from holodeck.agent.estimate import CHARACTERS_PER_TOKEN
 from holodeck.agent.prompting import latest, unsummarized
@@ -26,7 +26,9 @@ NOT_SUMMARIZED = "history-not-summarized"
 class Compaction:
     """For one run. After a failure it does not ask again until the next run."""
 
-    def __init__(self, agent: Agent, conversation: Conversation, emitter: RunEmitter, spending: Spending) -> None:
+    def __init__(
+        self, agent: AgentDefinition, conversation: Conversation, emitter: RunEmitter, spending: Spending
+    ) -> None:
         self._agent, self._conversation = agent, conversation
         self._emitter, self._spending = emitter, spending
         self._given_up = not agent.summarize

@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
-from holodeck.agent.agent import Agent
 from holodeck.agent.budget import Spending
 from holodeck.agent.compaction import Compaction
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.emitter import RunEmitter, reason_for_cut
 from holodeck.agent.kept_results import READ_RESULT, KeptResults
 from holodeck.agent.pending import Decision, decide
@@ -72,7 +72,7 @@ PART_NOT_USED = "part-not-used"  # the code of the warning about a part of the u
 REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be used
 
 
-async def run(agent: Agent, context: AgentContext, emit: Emit) -> AgentResponse:
+async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> AgentResponse:
     """Runs the agent once. Raises only CancelledError, and only after it emitted an ending."""
     one = _Run(agent, context, emit)
     try:
@@ -91,7 +91,7 @@ async def run(agent: Agent, context: AgentContext, emit: Emit) -> AgentResponse:
 
 @dataclass
 class _Run:
-    agent: Agent
+    agent: AgentDefinition
     context: AgentContext
     emit: Emit
     iterations: int = 0

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holodeck.agent.agent import Prediction
+from holodeck.agent.definition import Prediction
 from holodeck.agent.emitter import RunEmitter
 from holodeck.core.events import CustomSent, StatePatched
 from holodeck.core.messages import ToolCall

@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from holodeck.agent.agent import Agent, StateSettings
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition, StateSettings
 from holodeck.agent.estimate import tokens_in, tokens_of
 from holodeck.agent.summary import recalled
 from holodeck.core.messages import INTERRUPTED, AssistantMessage, Message, Summary, UserMessage
@@ -19,7 +19,7 @@ REFUSED = frozenset(
 
 
 def prompt_for(
-    agent: Agent,
+    agent: AgentDefinition,
     context: AgentContext,
     tools: Sequence[ToolSchema],
     state: StateToolset | None,
@@ -39,7 +39,7 @@ def prompt_for(
     )
 
 
-def shown(agent: Agent, conversation: Conversation, most_tokens: int | None = None) -> Sequence[Message]:
+def shown(agent: AgentDefinition, conversation: Conversation, most_tokens: int | None = None) -> Sequence[Message]:
     """The end of the conversation; in front of it a summary of the beginning, if there is one."""
     summary, rest, max_tokens = unsummarized(agent, conversation)
     if rest and isinstance(rest[-1], AssistantMessage) and rest[-1].cut == INTERRUPTED:
@@ -75,7 +75,9 @@ def _is_refusal(message: Message) -> bool:
     return isinstance(message, AssistantMessage) and message.cut in REFUSED and not message.content
 
 
-def unsummarized(agent: Agent, conversation: Conversation) -> tuple[Summary | None, Sequence[Message], int | None]:
+def unsummarized(
+    agent: AgentDefinition, conversation: Conversation
+) -> tuple[Summary | None, Sequence[Message], int | None]:
     """The summary, the messages that it does not cover, and how many tokens of those may be shown beside it."""
     summary, messages = conversation.summary, conversation.messages
     rest = summary.rest_of(messages) if summary is not None else None
@@ -114,7 +116,7 @@ def initial_state(settings: StateSettings, context: AgentContext) -> Any:
     return settings.initial if kept is None else kept
 
 
-def _system(agent: Agent, context: AgentContext, state: StateToolset | None) -> str:
+def _system(agent: AgentDefinition, context: AgentContext, state: StateToolset | None) -> str:
     sections = [agent.instructions.render(user_id=context.user_id, timezone=context.timezone)]
     if context.notes:
         notes = "\n".join(f"- {description}: {value}" for description, value in context.notes)

@@ -10,7 +10,7 @@ from typing import Any
 
 import click
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.agent_choice import chosen
 from holodeck.config.build import build_agent
 from holodeck.core.ids import new_call_id, new_ulid
@@ -54,7 +54,7 @@ def command(
 
 
 async def _called(
-    agent: Agent, tool: str, pairs: tuple[str, ...], as_json: str | None, *, user_id: str, yes: bool
+    agent: AgentDefinition, tool: str, pairs: tuple[str, ...], as_json: str | None, *, user_id: str, yes: bool
 ) -> ToolResult:
     async with agent:
         offered = agent.catalogue.offered()

@@ -9,7 +9,7 @@ from collections.abc import Awaitable
 
 import click
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.agent_choice import agent_arguments, chosen
 from holodeck.cli.paint import Paint
 from holodeck.config.build import build_agent
@@ -51,7 +51,7 @@ def _arguments(config: LoadedConfig, number: int, tool: McpToolSettings) -> list
     return ["${…}" if ("tools", number, "args", i) in hidden else each for i, each in enumerate(tool.args)]
 
 
-async def connect(agent: Agent, report: "Report") -> int:
+async def connect(agent: AgentDefinition, report: "Report") -> int:
     report.note(f"connecting to {agent.model.name} and the tools …")
     try:
         reached = await asyncio.gather(
@@ -88,7 +88,7 @@ class Report:
         self.good(what)
         return True
 
-    async def attempt_tools(self, agent: Agent) -> bool:
+    async def attempt_tools(self, agent: AgentDefinition) -> bool:
         """Goes on after a server that cannot be started: a person wants to mend all of them at once."""
         problems = await agent.catalogue.start_each()
         for problem in problems:
@@ -97,7 +97,7 @@ class Report:
             self.good("the tools are there")
         return not problems
 
-    def tools(self, agent: Agent) -> None:
+    def tools(self, agent: AgentDefinition) -> None:
         for health in agent.tools.health():
             if not health.ready and not health.required:
                 self.note(f"! {health.name} is not there, which is allowed: {health.detail}")

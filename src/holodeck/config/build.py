@@ -1,6 +1,6 @@
-"""LoadedConfig → Agent. With `build_model`, the only file that names implementations.
+"""LoadedConfig → AgentDefinition. With `build_model`, the only file that names implementations.
 
-Nothing is connected here; `Agent.start` does that. Implementations are imported when a file asks for them, because each
+Nothing is connected here; `AgentDefinition.start` does that. Implementations are imported when a file asks for them, because each
 brings libraries that other agents do not need (HTTP and TLS, the MCP SDK).
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, assert_never
 
 import yaml
 
-from holodeck.agent.agent import Agent, Instructions, Prediction, StateSettings, TextInstructions
+from holodeck.agent.definition import AgentDefinition, Instructions, Prediction, StateSettings, TextInstructions
 from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
 from holodeck.config.build_model import build_model, sees_images, shown_tokens
@@ -52,7 +52,7 @@ MAX_INSTRUCTIONS = 256 * 1024
 _FRONT_MATTER = re.compile(r"\A---\r?\n.*?\r?\n---\r?\n", re.DOTALL)
 
 
-def load_agent(path: str | Path = DEFAULT_NAME) -> Agent:
+def load_agent(path: str | Path = DEFAULT_NAME) -> AgentDefinition:
     """The agent that a file describes, not started yet: enter it with `async with`."""
     return build_agent(load_config(path))
 
@@ -64,7 +64,7 @@ def build_agent(
     model: Model | None = None,
     tools: Sequence["Source"] = (),
     debug: bool = False,
-) -> Agent:
+) -> AgentDefinition:
     """The agent of a file; `model` replaces the file's, `tools` are added to the file's.
 
     With `debug` the endpoints' own events are passed on, which AG-UI clients get as RAW (SRV-22).
@@ -72,7 +72,7 @@ def build_agent(
     """
     file = config.agent
     history, breakers = file.sessions.history, Breakers(on_change=_logged(on_change))
-    return Agent(
+    return AgentDefinition(
         name=file.name,
         description=file.description,
         model=model or build_model(config, breakers, debug=debug),

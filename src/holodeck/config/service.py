@@ -9,8 +9,8 @@ from typing import Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from holodeck.agent.agent import Agent, TextInstructions
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition, TextInstructions
 from holodeck.agent.loop import run
 from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
@@ -109,7 +109,7 @@ async def run_agent(
         raise InvalidRequest("The last message of message_history is blank.", field="message_history")
     settings = config or AgentConfiguration()
     redact = Redactor([settings.api_key.get_secret_value()])
-    agent = Agent(
+    agent = AgentDefinition(
         name="agent",
         model=settings.model(),
         tools=Catalogue(sources_of(given, ToolRules(bind=BOUND), names_checked=True, redact=redact)),

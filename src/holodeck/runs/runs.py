@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
@@ -166,7 +166,7 @@ class Runs:
 
     def __init__(
         self,
-        agent: Agent,
+        agent: AgentDefinition,
         store: SessionStore,
         settings: RunSettings | None = None,
         *,

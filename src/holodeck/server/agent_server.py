@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 
 from holodeck.access.attempts import network_of
 from holodeck.access.authenticator import Authenticator
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
@@ -43,7 +43,7 @@ log = logging.getLogger(__name__)
 class AgentServer:
     def __init__(
         self,
-        agent: Agent,
+        agent: AgentDefinition,
         store: SessionStore,
         *,
         records: RunStore | None = None,

@@ -4,8 +4,8 @@ import logging
 
 import msgspec
 
-from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.config.build import build_agent
 from holodeck.config.load import load_config
@@ -50,7 +50,7 @@ BLOCKS = [
 ]
 
 
-def agent_in(folder, endpoint: ModelEndpoint, fallback: str = "[]") -> Agent:
+def agent_in(folder, endpoint: ModelEndpoint, fallback: str = "[]") -> AgentDefinition:
     (folder / "tools.py").write_text(
         'def look(where: str) -> str:\n    """Looks."""\n    return f"ducks in the {where}"\n'
     )
@@ -58,7 +58,7 @@ def agent_in(folder, endpoint: ModelEndpoint, fallback: str = "[]") -> Agent:
     return build_agent(load_config(folder / "agent.yaml", environment={"OPENAI_API_KEY": "k"}))
 
 
-async def asked(agent: Agent, transcript: Transcript, words: str) -> list[e.Event]:
+async def asked(agent: AgentDefinition, transcript: Transcript, words: str) -> list[e.Event]:
     """Runs the agent once. The events are one whole run; the messages are as a store gives them back."""
     events: list[e.Event] = []
     await run(agent, AgentContext(input=[UserMessage(content=words)], conversation=transcript), events.append)

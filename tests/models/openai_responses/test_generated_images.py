@@ -1,7 +1,7 @@
 """An image that the provider generates: the client gets it, and the next turn refers to it."""
 
-from holodeck.agent.agent import Agent
 from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.core import events as e
 from holodeck.core.messages import MediaPart, UserMessage
@@ -22,7 +22,7 @@ async def test_a_generated_image_reaches_the_client_and_the_next_turn():
     async with ModelEndpoint(stream(drawn.body), stream(SHAPES["openai: text"].body)) as endpoint:
         tools = ({"type": "image_generation"},)
         model = ResponsesModel(EndpointSettings(model="m", endpoint=endpoint.url, provider_tools=tools))
-        async with Agent(name="a", model=model, tools=FunctionToolset([])) as agent:
+        async with AgentDefinition(name="a", model=model, tools=FunctionToolset([])) as agent:
             for text in ("draw a cat", "make it blue"):
                 context = AgentContext(conversation=conversation, input=[UserMessage(content=text)])
                 await run(agent, context, events.append)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import ReasoningAdded, TextAdded, ToolCallStarted, ToolFinished
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
 from holodeck.core.tools import ToolSchema
@@ -154,7 +154,7 @@ async def test_pictures_files_and_results_have_their_parts():
 
 def thinking_agent(model: ResponsesModel) -> Scene:
     scene = Scene(tools=PlainTools(f=echo))
-    scene.agent = Agent(name="test", model=model, tools=scene.tools)
+    scene.agent = AgentDefinition(name="test", model=model, tools=scene.tools)
     return scene
 
 

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from holodeck.agent.agent import Agent
+from holodeck.agent.definition import AgentDefinition
 from holodeck.config.build import build_agent
 from holodeck.config.build_model import build_model, shown_tokens
 from holodeck.config.load import LoadedConfig, with_model
@@ -19,20 +19,20 @@ class StartingAgent:
         self._max_messages = max_messages
         self._after = after
         self.task = asyncio.create_task(self._start(), name="start of the agent")
-        self._agent: Agent | None = None
+        self._agent: AgentDefinition | None = None
 
     @property
     def failed(self) -> bool:
         return self.task.done() and (self.task.cancelled() or self.task.exception() is not None)
 
-    async def get(self) -> Agent:
+    async def get(self) -> AgentDefinition:
         """The agent, as soon as it is ready. Raises what its start raised."""
         await asyncio.shield(self.task)
         if self._agent is None:
             raise RuntimeError("the start ended without an agent")
         return self._agent
 
-    async def use_model(self, name: str) -> Agent:
+    async def use_model(self, name: str) -> AgentDefinition:
         """Another model from now on: `name` or `provider/name`. Raises ConfigError, ModelError; then nothing changes."""
         before = await self.get()
         changed = with_model(self.config, name)

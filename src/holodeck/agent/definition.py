@@ -61,7 +61,7 @@ class StateSettings:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Agent:
+class AgentDefinition:
     name: str
     model: Model
     tools: Toolset
