@@ -49,9 +49,10 @@ def sessions_path(config: LoadedConfig) -> Path:
 
 def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:
     """The stores of the agent's file. `exclusive` is for servers: only one may open a file."""
+    from holodeck.stores.session_rows import TTL_SECONDS
     from holodeck.stores.sqlite_file import SqliteFile
     from holodeck.stores.sqlite_runs import SqliteRunStore
-    from holodeck.stores.sqlite_sessions import TTL_SECONDS, SqliteSessionStore
+    from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
     sessions, name = config.agent.sessions, config.agent.name
     file = SqliteFile(sessions_path(config), durable=sessions.durability == "full", exclusive=exclusive)

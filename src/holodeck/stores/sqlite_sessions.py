@@ -9,58 +9,38 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeAlias, TypeVar
+from typing import TypeVar
 
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
+from holodeck.core.messages import Message
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import InvalidRequest, LostClaim, RateLimited, SessionBroken, SessionBusy, SessionNotFound
-from holodeck.sessions.history import (
-    MB,
-    check_room,
-    cut_before,
-    size_of,
-    summary_after_cut,
-    wanted_messages,
-    whole_turns,
-)
-from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
+from holodeck.sessions.history import MB, cut_before, summary_after_cut, wanted_messages
+from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.stores import records
+from holodeck.stores.session_rows import (
+    CLEAN_BATCH,
+    CLEAN_SECONDS,
+    COLUMNS,
+    TTL_SECONDS,
+    SessionRow,
+    Step,
+    described,
+    new_row,
+    size_of_steps,
+    steps_of,
+)
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.store_clock import StoreClock
+from holodeck.stores.stored_conversation import StoredConversation
 
 log = logging.getLogger(__name__)
 
-TTL_SECONDS = 30 * 24 * 3600.0
-CLEAN_SECONDS = 60.0
-CLEAN_BATCH = 500
-_COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
-
 T = TypeVar("T")
-_Step: TypeAlias = tuple[int, bool, bytes]  # how many messages, whether a user's comes first, the messages
-
-
-@dataclass(frozen=True, slots=True)
-class _Row:
-    """A session as it is stored, without its messages. `key` None: not stored yet."""
-
-    key: int | None
-    epoch: int
-    created: float
-    used: float
-    messages: int
-    steps: int
-    size: int
-    v: int
-    pending: bytes | None = None
-    state: bytes | None = None
-    summary: bytes | None = None
-    broken: str | None = None
 
 
 class SqliteSessionStore:
@@ -109,15 +89,15 @@ class SqliteSessionStore:
     async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
         session_id, now = session_id or new_ulid(), self.now()
 
-        def job(connection: sqlite3.Connection) -> _Row:
+        def job(connection: sqlite3.Connection) -> SessionRow:
             return self._find(connection, owner, session_id, now) or self.insert(connection, owner, session_id, now)
 
-        return _described(owner, session_id, await self.file.write(job))
+        return described(owner, session_id, await self.file.write(job))
 
     async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
         now = self.now()
         row = await self.file.read(lambda connection: self._find(connection, owner, session_id, now))
-        return None if row is None else _described(owner, session_id, row)
+        return None if row is None else described(owner, session_id, row)
 
     async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
         now = self.now()
@@ -133,10 +113,10 @@ class SqliteSessionStore:
     ) -> Conversation:
         now = self.now()
 
-        def job(connection: sqlite3.Connection) -> tuple[_Row, list[Message]]:
+        def job(connection: sqlite3.Connection) -> tuple[SessionRow, list[Message]]:
             row = self._find(connection, owner, session_id, now, own_use=1)
             if row is None and create:
-                return _Row(None, 0, now, now, 0, 0, 0, records.VERSION), []
+                return new_row(now), []
             if row is None:
                 raise SessionNotFound(f"There is no session {session_id!r}.")
             return row, _end_of(connection, row, last)
@@ -239,7 +219,7 @@ class SqliteSessionStore:
         if not self._in_use[owner, session_id]:
             del self._in_use[owner, session_id]
 
-    def insert(self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float) -> _Row:
+    def insert(self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float) -> SessionRow:
         """A new session. The row of one that has expired makes way; so does, at `max_per_user`, the longest unused."""
         connection.execute(
             "DELETE FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?", self._name(owner, session_id)
@@ -249,7 +229,7 @@ class SqliteSessionStore:
             "INSERT INTO sessions (agent, tenant, user, id, created, used, v) VALUES (?, ?, ?, ?, ?, ?, ?)",
             (*self._name(owner, session_id), now, now, records.VERSION),
         )
-        return _Row(cursor.lastrowid, 0, now, now, 0, 0, 0, records.VERSION)
+        return new_row(now, cursor.lastrowid)
 
     def grew(self, owner: Owner, added: int) -> None:
         self._stored[owner] += added
@@ -270,16 +250,16 @@ class SqliteSessionStore:
     def _name(self, owner: Owner, session_id: str) -> tuple[str, str, str, str]:
         return self.agent, owner.tenant, owner.user, session_id
 
-    def _row(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> _Row | None:
+    def _row(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> SessionRow | None:
         found = connection.execute(
-            f"SELECT {_COLUMNS} FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
+            f"SELECT {COLUMNS} FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
             self._name(owner, session_id),
         ).fetchone()
-        return None if found is None else _Row(*found)
+        return None if found is None else SessionRow(*found)
 
     def _find(
         self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float, *, own_use: int = 0
-    ) -> _Row | None:
+    ) -> SessionRow | None:
         row = self._row(connection, owner, session_id)
         if row is None or (row.used + self._ttl <= now and self._in_use.get((owner, session_id), 0) <= own_use):
             return None
@@ -287,7 +267,7 @@ class SqliteSessionStore:
             raise SessionBroken("This session cannot be read; its data is kept as it is.")
         return row
 
-    def _existing(self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float) -> _Row:
+    def _existing(self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float) -> SessionRow:
         row = self._find(connection, owner, session_id, now)
         if row is None:
             raise SessionNotFound(f"There is no session {session_id!r}.")
@@ -341,12 +321,12 @@ class SqliteSessionStore:
         def job(connection: sqlite3.Connection) -> list[ServerSession]:
             whose, names = ("", ()) if owner is None else ("AND tenant = ? AND user = ?", (owner.tenant, owner.user))
             found = connection.execute(
-                f"SELECT tenant, user, id, {_COLUMNS} FROM sessions WHERE agent = ? {whose} ORDER BY used DESC LIMIT ?",
+                f"SELECT tenant, user, id, {COLUMNS} FROM sessions WHERE agent = ? {whose} ORDER BY used DESC LIMIT ?",
                 (self.agent, *names, limit),
             )
-            rows = [(Owner(tenant, user), name, _Row(*row)) for tenant, user, name, *row in found]
+            rows = [(Owner(tenant, user), name, SessionRow(*row)) for tenant, user, name, *row in found]
             alive = (each for each in rows if each[2].used + self._ttl > now or self._in_use.get(each[:2], 0))
-            return [_described(*each) for each in alive]
+            return [described(*each) for each in alive]
 
         return await self.file.read(job)
 
@@ -373,97 +353,31 @@ class SqliteSessionStore:
                 log.exception("old sessions could not be removed")
 
 
-class _SqliteConversation:
+class _SqliteConversation(StoredConversation):
     """The end of a history, decoded once; every commit is one transaction of the file."""
 
     def __init__(
-        self, store: SqliteSessionStore, session: OwnedId, run_id: str, row: _Row, messages: list[Message]
+        self, store: SqliteSessionStore, session: OwnedId, run_id: str, row: SessionRow, messages: list[Message]
     ) -> None:
+        super().__init__(row, messages, store.max_bytes)
         self._store, (self._owner, self._session_id), self._run_id = store, session, run_id
-        self._row, self._messages, self._closed = row, messages, False
-        self._earlier = row.messages - len(messages)
-        self._claimed = False
-        self._writing: asyncio.Future[_Row | None] | None = None
-        self._pending = records.pending_of(row.pending, row.v)
-        self._state = records.state_of(row.state, row.v)
-        self._summary = records.summary_of(row.summary, row.v)
 
-    @property
-    def messages(self) -> Sequence[Message]:
-        return self._messages
+    async def _older(self) -> list[Message]:
+        row = self._row
+        return await self._store.file.read(lambda connection: _messages_of(connection, row))
 
-    @property
-    def earlier(self) -> int:
-        return self._earlier
+    def _released(self) -> None:
+        self._store.give_back(self._owner, self._session_id)
 
-    @property
-    def pending(self) -> PendingStep | None:
-        return self._pending
+    def _grew(self, added: int) -> None:
+        self._store.grew(self._owner, added)
 
-    @property
-    def state(self) -> Any:
-        return self._state
-
-    @property
-    def summary(self) -> Summary | None:
-        return self._summary
-
-    async def history(self) -> Sequence[Message]:
-        if not self._earlier:
-            return self._messages
-        row, count = self._row, self._earlier
-        older = await self._store.file.read(lambda connection: _messages_of(connection, row))
-        return [*older[:count], *self._messages]
-
-    async def commit(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None = None,
-        *,
-        state: Any = KEEP,
-        summary: Summary | Keep | None = KEEP,
-        ending: Ending | None = None,
-    ) -> None:
-        steps = _steps_of(messages)
-        check_room(messages, _size(steps), self._row.size, self._store.max_bytes)
-        parts: dict[str, Any] = {"pending": pending, "state": state, "summary": summary}
-        if self._row.v < records.VERSION:  # all parts of a row have one version
-            kept = {"pending": self._pending, "state": self._state, "summary": self._summary}
-            parts = {name: kept[name] if part is KEEP else part for name, part in parts.items()}
-        changed = {name: records.optional(part) for name, part in parts.items() if part is not KEEP}
-
-        def apply() -> None:
-            self._messages.extend(messages)
-            self._pending = self._pending if pending is KEEP else pending
-            self._state = self._state if state is KEEP else state
-            self._summary = self._summary if summary is KEEP else summary
-
-        await self._write(steps, changed, ending, apply)
-
-    async def begin_calls(self, step: PendingStep) -> None:
-        def apply() -> None:
-            self._pending = step
-
-        await self._write([], {"pending": records.encode(step)}, None, apply)
-
-    def close(self) -> None:
-        if not self._closed:
-            self._closed = True
-            self._store.give_back(self._owner, self._session_id)
-
-    async def _write(
-        self,
-        steps: Sequence[_Step],
-        parts: Mapping[str, bytes | None],
-        ending: Ending | None,
-        apply: Callable[[], None],
-    ) -> None:
-        """One transaction, carried out also if the caller is cancelled meanwhile; `apply` is called when it is done."""
-        if self._writing is not None and not self._writing.done():  # its caller was cancelled; it goes on
-            await asyncio.wait({self._writing})
+    def _begin_write(
+        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None
+    ) -> "asyncio.Future[SessionRow | None]":
         store, row, claimed, now = self._store, self._row, self._claimed, self._store.now()
 
-        def job(connection: sqlite3.Connection) -> _Row | None:
+        def job(connection: sqlite3.Connection) -> SessionRow | None:
             if store.runs is not None and self._run_id:
                 store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)
             if row.key is None and not steps:
@@ -471,30 +385,20 @@ class _SqliteConversation:
             current = store.insert(connection, self._owner, self._session_id, now) if row.key is None else row
             return _add(connection, current, steps, parts, now, claim=not claimed)
 
-        self._writing = future = store.file.write(job)
-        future.add_done_callback(partial(self._written, apply))
-        await asyncio.shield(future)
-
-    def _written(self, apply: Callable[[], None], done: "asyncio.Future[_Row | None]") -> None:
-        if done.cancelled() or done.exception() is not None:
-            return
-        before, self._row, self._claimed = self._row, done.result() or self._row, True
-        apply()
-        if self._row.size > before.size:
-            self._store.grew(self._owner, self._row.size - before.size)
+        return store.file.write(job)
 
 
 def _add(
     connection: sqlite3.Connection,
-    row: _Row,
-    steps: Sequence[_Step],
+    row: SessionRow,
+    steps: Sequence[Step],
     parts: Mapping[str, bytes | None],
     now: float,
     *,
     claim: bool,
-) -> _Row | None:
+) -> SessionRow | None:
     """Adds to a session that nothing else has claimed since it was read. None if it was deleted: it does not come back."""
-    messages, added, epoch = sum(step[0] for step in steps), _size(steps), row.epoch + claim
+    messages, added, epoch = sum(step[0] for step in steps), size_of_steps(steps), row.epoch + claim
     columns = "".join(f", {name} = ?" for name in parts)
     cursor = connection.execute(
         "UPDATE sessions SET epoch = ?, used = ?, messages = messages + ?, steps = steps + ?, size = size + ?, v = ?"
@@ -512,18 +416,10 @@ def _add(
             for seq, (count, by_user, body) in enumerate(steps, row.steps)
         ],
     )
-    return replace(
-        row,
-        epoch=epoch,
-        used=now,
-        messages=row.messages + messages,
-        steps=row.steps + len(steps),
-        size=row.size + added,
-        v=records.VERSION,
-    )
+    return row.grown(steps, epoch=epoch, used=now)
 
 
-def _fill(connection: sqlite3.Connection, row: _Row, content: StoredSession, used: float) -> int:
+def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSession, used: float) -> int:
     """Replaces all that a session holds; returns its size. A run that has it open loses its claim."""
     connection.execute("DELETE FROM steps WHERE session = ?", (row.key,))
     connection.execute("UPDATE sessions SET messages = 0, steps = 0, size = 0 WHERE key = ?", (row.key,))
@@ -533,19 +429,11 @@ def _fill(connection: sqlite3.Connection, row: _Row, content: StoredSession, use
         "summary": records.optional(summary_after_cut(content.summary, content.messages)),
     }
     empty = replace(row, messages=0, steps=0, size=0)
-    filled = _add(connection, empty, _steps_of(content.messages), parts, used, claim=True)
+    filled = _add(connection, empty, steps_of(content.messages), parts, used, claim=True)
     return 0 if filled is None else filled.size
 
 
-def _size(steps: Sequence[_Step]) -> int:
-    return sum(size_of(body, count) for count, _, body in steps)
-
-
-def _steps_of(messages: Sequence[Message]) -> list[_Step]:
-    return [(len(turn), isinstance(turn[0], UserMessage), records.encode(turn)) for turn in whole_turns(messages)]
-
-
-def _end_of(connection: sqlite3.Connection, row: _Row, last: int | None) -> list[Message]:
+def _end_of(connection: sqlite3.Connection, row: SessionRow, last: int | None) -> list[Message]:
     """The last messages, from a user's message on; read step by step, newest first."""
     wanted = wanted_messages(last, row.messages, records.summary_of(row.summary, row.v) if last is not None else None)
     if wanted >= row.messages:
@@ -561,27 +449,16 @@ def _end_of(connection: sqlite3.Connection, row: _Row, last: int | None) -> list
     return [message for version, body in reversed(found) for message in records.messages_of(body, version)]
 
 
-def _messages_of(connection: sqlite3.Connection, row: _Row) -> list[Message]:
+def _messages_of(connection: sqlite3.Connection, row: SessionRow) -> list[Message]:
     steps = connection.execute("SELECT v, body FROM steps WHERE session = ? ORDER BY seq", (row.key,))
     return [message for version, body in steps for message in records.messages_of(body, version)]
 
 
-def _stored(connection: sqlite3.Connection, owner: Owner, session_id: str, row: _Row) -> StoredSession:
+def _stored(connection: sqlite3.Connection, owner: Owner, session_id: str, row: SessionRow) -> StoredSession:
     return StoredSession(
-        session=_described(owner, session_id, row),
+        session=described(owner, session_id, row),
         messages=tuple(_messages_of(connection, row)),
         pending=records.pending_of(row.pending, row.v),
         state=records.state_of(row.state, row.v),
         summary=records.summary_of(row.summary, row.v),
-    )
-
-
-def _described(owner: Owner, session_id: str, row: _Row) -> ServerSession:
-    return ServerSession(
-        session_id=session_id,
-        owner=owner,
-        created_at=datetime.fromtimestamp(row.created, UTC),
-        last_activity=datetime.fromtimestamp(row.used, UTC),
-        message_count=row.messages,
-        size=row.size,
     )

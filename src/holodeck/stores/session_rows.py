@@ -1,0 +1,74 @@
+"""A session as SQL stores keep it: one row for itself, one for each step of its history. The same values in every store."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import TypeAlias
+
+from holodeck.core.messages import Message, UserMessage
+from holodeck.core.owner import Owner
+from holodeck.sessions.history import size_of, whole_turns
+from holodeck.sessions.port import ServerSession
+from holodeck.stores import records
+
+TTL_SECONDS = 30 * 24 * 3600.0
+CLEAN_SECONDS = 60.0
+CLEAN_BATCH = 500
+COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
+
+Step: TypeAlias = tuple[int, bool, bytes]
+"""How many messages, whether a user's comes first, the messages as JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class SessionRow:
+    """A session as it is stored, without its messages. `key` None: not stored yet."""
+
+    key: int | None
+    epoch: int
+    created: float
+    used: float
+    messages: int
+    steps: int
+    size: int
+    v: int
+    pending: bytes | None = None
+    state: bytes | None = None
+    summary: bytes | None = None
+    broken: str | None = None
+
+    def grown(self, steps: Sequence[Step], *, epoch: int, used: float) -> "SessionRow":
+        """The row after these steps were added."""
+        return replace(
+            self,
+            epoch=epoch,
+            used=used,
+            messages=self.messages + sum(step[0] for step in steps),
+            steps=self.steps + len(steps),
+            size=self.size + size_of_steps(steps),
+            v=records.VERSION,
+        )
+
+
+def new_row(now: float, key: int | None = None) -> SessionRow:
+    """An empty session."""
+    return SessionRow(key, 0, now, now, 0, 0, 0, records.VERSION)
+
+
+def steps_of(messages: Sequence[Message]) -> list[Step]:
+    return [(len(turn), isinstance(turn[0], UserMessage), records.encode(turn)) for turn in whole_turns(messages)]
+
+
+def size_of_steps(steps: Sequence[Step]) -> int:
+    return sum(size_of(body, count) for count, _, body in steps)
+
+
+def described(owner: Owner, session_id: str, row: SessionRow) -> ServerSession:
+    return ServerSession(
+        session_id=session_id,
+        owner=owner,
+        created_at=datetime.fromtimestamp(row.created, UTC),
+        last_activity=datetime.fromtimestamp(row.used, UTC),
+        message_count=row.messages,
+        size=row.size,
+    )

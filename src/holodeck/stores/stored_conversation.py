@@ -1,0 +1,133 @@
+"""The conversation of a durable store, as a run sees it: the end of its history, decoded once, and one commit at a time."""
+
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from holodeck.core.events import Ending
+from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.sessions.history import check_room
+from holodeck.sessions.port import KEEP, Keep
+from holodeck.stores import records
+from holodeck.stores.session_rows import SessionRow, Step, size_of_steps, steps_of
+
+
+class StoredConversation(ABC):
+    """What the stores have in common; each of them says how it reads and writes."""
+
+    def __init__(self, row: SessionRow, messages: list[Message], max_bytes: int) -> None:
+        self._row, self._messages, self._max_bytes = row, messages, max_bytes
+        self._earlier = row.messages - len(messages)
+        self._closed = False
+        self._claimed = False
+        self._writing: asyncio.Future[SessionRow | None] | None = None
+        self._pending = records.pending_of(row.pending, row.v)
+        self._state = records.state_of(row.state, row.v)
+        self._summary = records.summary_of(row.summary, row.v)
+
+    @abstractmethod
+    async def _older(self) -> list[Message]:
+        """The messages of the session from its first one on."""
+
+    @abstractmethod
+    def _begin_write(
+        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None
+    ) -> "asyncio.Future[SessionRow | None]":
+        """Writes all of it in one transaction; the row is None if the session was deleted meanwhile.
+
+        The write goes on if its caller is cancelled.
+        """
+
+    @abstractmethod
+    def _released(self) -> None:
+        """The session is no longer in use by this run."""
+
+    @abstractmethod
+    def _grew(self, added: int) -> None:
+        """The owner of the session stores so many bytes more."""
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        return self._messages
+
+    @property
+    def earlier(self) -> int:
+        return self._earlier
+
+    @property
+    def pending(self) -> PendingStep | None:
+        return self._pending
+
+    @property
+    def state(self) -> Any:
+        return self._state
+
+    @property
+    def summary(self) -> Summary | None:
+        return self._summary
+
+    async def history(self) -> Sequence[Message]:
+        if not self._earlier:
+            return self._messages
+        count = self._earlier
+        return [*(await self._older())[:count], *self._messages]
+
+    async def commit(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None = None,
+        *,
+        state: Any = KEEP,
+        summary: Summary | Keep | None = KEEP,
+        ending: Ending | None = None,
+    ) -> None:
+        steps = steps_of(messages)
+        check_room(messages, size_of_steps(steps), self._row.size, self._max_bytes)
+        parts: dict[str, Any] = {"pending": pending, "state": state, "summary": summary}
+        if self._row.v < records.VERSION:  # all parts of a row have one version
+            kept = {"pending": self._pending, "state": self._state, "summary": self._summary}
+            parts = {name: kept[name] if part is KEEP else part for name, part in parts.items()}
+        changed = {name: records.optional(part) for name, part in parts.items() if part is not KEEP}
+
+        def apply() -> None:
+            self._messages.extend(messages)
+            self._pending = self._pending if pending is KEEP else pending
+            self._state = self._state if state is KEEP else state
+            self._summary = self._summary if summary is KEEP else summary
+
+        await self._write(steps, changed, ending, apply)
+
+    async def begin_calls(self, step: PendingStep) -> None:
+        def apply() -> None:
+            self._pending = step
+
+        await self._write([], {"pending": records.encode(step)}, None, apply)
+
+    def close(self) -> None:
+        if not self._closed:
+            self._closed = True
+            self._released()
+
+    async def _write(
+        self,
+        steps: Sequence[Step],
+        parts: Mapping[str, bytes | None],
+        ending: Ending | None,
+        apply: Callable[[], None],
+    ) -> None:
+        """One transaction, carried out also if the caller is cancelled meanwhile; `apply` is called when it is done."""
+        if self._writing is not None and not self._writing.done():  # its caller was cancelled; it goes on
+            await asyncio.wait({self._writing})
+        self._writing = future = self._begin_write(steps, parts, ending)
+        future.add_done_callback(partial(self._written, apply))
+        await asyncio.shield(future)
+
+    def _written(self, apply: Callable[[], None], done: "asyncio.Future[SessionRow | None]") -> None:
+        if done.cancelled() or done.exception() is not None:
+            return
+        before, self._row, self._claimed = self._row, done.result() or self._row, True
+        apply()
+        if self._row.size > before.size:
+            self._grew(self._row.size - before.size)
