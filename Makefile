@@ -9,7 +9,7 @@ UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/a
         tests/wires/agui tests/config
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit react check format dist bench walk bench-peers bench-ui faults fuzz mutants soak clean
+.PHONY: help setup demo test unit react check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean
 
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -47,6 +47,9 @@ test: setup check ## run the whole default suite
 
 unit: $(VENV)/development ## the tests that need no Node, no browser and no server process: under 30 seconds
 	$(BIN)/python -m pytest -q -n auto $(UNIT)
+
+docs: $(VENV)/development ## build the documentation site into build/site; open build/site/index.html
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 dist: $(VENV)/development ## build wheel and sdist twice (they must be equal), install the wheel in an empty environment, try it
 	$(BIN)/python -m tests.dist.smoke

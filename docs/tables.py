@@ -26,7 +26,7 @@ from holodeck.server.app import ON_EVERY_SERVER
 from holodeck.server.wires import WIRES
 
 DOCS = Path(__file__).parent
-PAGES = sorted(DOCS.glob("*.md"))
+PAGES = sorted(DOCS.rglob("*.md"))
 
 _TABLE = re.compile(r"(<!-- table: (?P<name>\w+) -->\n).*?(<!-- /table -->)", re.DOTALL)
 _BOUNDS = (("minimum", "from"), ("exclusiveMinimum", "over"), ("maximum", "to"), ("exclusiveMaximum", "under"))
