@@ -34,6 +34,7 @@ from holodeck.errors import Cancelled, ConfigError, InvalidRequest, by_code
 from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload
 from holodeck.models.port import Model
+from holodeck.runs.log import follow
 from holodeck.runs.runs import Run, Runs
 from holodeck.sessions.port import SessionStore
 from holodeck.tools.binding import Tool, sources_of
@@ -224,16 +225,9 @@ class Agent:
     ) -> AsyncIterator[Event]:
         """The events of a run as they happen (`holodeck.events`). Leaving the loop early stops the run."""
         run = await self._begin(message, session, user_id, files, timezone)
-        woken, position = asyncio.Event(), 0
         try:
-            while not (run.log.ended and position == len(run.log)):
-                for event in run.log.since(position):
-                    position += 1
-                    yield event
-                if not run.log.ended:
-                    woken.clear()
-                    run.log.call_at_next(woken.set)
-                    await woken.wait()
+            async for event in follow(run.log):
+                yield event
         finally:
             self._runs.stop(run)  # does nothing after the ending
 

@@ -1,6 +1,7 @@
 """A chat without a terminal: lines that a test wrote down, an agent that is ready, and what was said to the user."""
 
 import asyncio
+from collections.abc import Awaitable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from holodeck.cli.conversation.archive import Archive
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat
 from holodeck.cli.conversation.chat_context import ChatContext
+from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.json_display import JsonDisplay
@@ -20,7 +22,7 @@ from holodeck.tools.functions import FunctionToolset
 
 
 class FixedLines:
-    def __init__(self, *lines: str | Exception) -> None:
+    def __init__(self, *lines: str | Exception | Awaitable[object]) -> None:
         self.lines = list(lines)
         self.asked: list[tuple[str, str]] = []
 
@@ -32,6 +34,9 @@ class FixedLines:
         line = self.lines.pop(0) if self.lines else None
         if isinstance(line, Exception):
             raise line
+        if isinstance(line, Awaitable):
+            await line
+            return await self.ask(question, default)
         return line
 
 
@@ -60,10 +65,12 @@ class Room:
     interactive: bool = True
     max_tokens: int | None = None
     summarize: bool = False
+    keeps: bool = False
+    sessions: str = ""  # of the agent file
     said: list[str] = field(default_factory=list)
     out: Any = None
 
-    async def hear(self, *lines: str | Exception, **options: Any) -> int:
+    async def hear(self, *lines: str | Exception | Awaitable[object], **options: Any) -> int:
         agent = AgentDefinition(
             name="a",
             model=self.model,
@@ -72,13 +79,20 @@ class Room:
             summarize=self.summarize,
             max_messages=self.config.max_messages,
         )
-        self.lines, config = FixedLines(*lines), self._config()
+        self.lines = FixedLines(*lines)
+        self.loaded = config = self._config()
         self.talk = ChatContext(
             config=self.config,
             session=ChatSession(agent_name="a"),
             starting=ReadyAgent(agent, config),
             models=ModelMenu(config),
-            archive=Archive(self.folder / "chats"),
+            store=ChatStore(
+                config,
+                Archive(self.folder / "chats"),
+                user_id=self.config.user_id,
+                keeps=self.keeps,
+                complain=self.said.append,
+            ),
             attachments=Attachments(config),
             display=self.out or JsonDisplay(_Nowhere()),
             say=self.said.append,
@@ -87,11 +101,16 @@ class Room:
         )
         self.talk.session.become(SessionState.ACTIVE)
         async with agent:
-            return await Chat(self.talk, self.lines, interactive=self.interactive, **options).go()
+            chat = Chat(self.talk, self.lines, interactive=self.interactive, **options)
+            try:
+                return await chat.go()
+            finally:
+                await chat.close()
+                await self.talk.store.close()
 
     def _config(self) -> LoadedConfig:
         file = self.folder / "agent.yaml"
-        file.write_text("name: a\nmodel: {provider: demo}\n")
+        file.write_text(f"name: a\nmodel: {{provider: demo}}\n{self.sessions}")
         return load_config(file, environment={})
 
     @property

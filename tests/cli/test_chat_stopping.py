@@ -7,6 +7,7 @@ import signal
 import pytest
 
 from tests.cli.chatting import chat, puppet_with_tools
+from tests.cli.process import holodeck
 
 
 @pytest.fixture
@@ -88,9 +89,11 @@ async def test_a_signal_restores_the_terminal_and_keeps_the_chat(tmp_path, puppe
         terminal.signal(number)
         assert await terminal.exit_code() == 128 + number
         assert terminal.echoes()
-        saved = list((tmp_path / "data" / "holodeck" / "chats").glob("*.json"))
-        assert len(saved) == (where == "in an answer")
-        assert all('"cut": "stopped"' in file.read_text() for file in saved)
+    exported = holodeck("sessions", "export", folder=tmp_path)
+    if where == "in an answer":
+        assert json.loads(exported.out)["messages"][-1]["cut"] == "stopped"
+    else:
+        assert "there are no stored sessions" in exported.err
 
 
 async def test_keys_pressed_during_an_answer_wait_for_the_prompt(tmp_path, puppet):

@@ -1,5 +1,6 @@
 """Lines and what becomes of them: answers, commands, approvals, checks, limits, files."""
 
+import asyncio
 import io
 import json
 from urllib.parse import quote
@@ -13,7 +14,9 @@ from holodeck.cli.conversation.session import ChatConfig
 from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks, load_checks
 from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.lines import Interrupted
+from holodeck.config.build_stores import build_sqlite
 from holodeck.core.messages import AssistantMessage, UserMessage, unanswered
+from holodeck.core.owner import DEFAULT_TENANT, Owner
 from holodeck.core.tools import Approval
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ConfigError, ModelUnreachable
@@ -172,10 +175,56 @@ async def test_history_and_clear(room):
 async def test_save_and_load(room):
     await room.hear("remember me", "/save", "/clear", "/load last", "go on")
     assert [each.content for each in room.model.prompts[-1].messages] == ["remember me", "Yes.", "go on"]
-    saved = next(line.removeprefix("Saved to ") for line in room.said if line.startswith("Saved to "))
-    assert json.loads((room.folder / saved).read_text())["messages"][0]["content"] == "remember me"
+    saved = next(line.removeprefix("Saved as ") for line in room.said if line.startswith("Saved as "))
     await room.hear("/load")
-    assert "remember me" in room.told
+    assert room.said[-1].startswith(saved)
+    assert room.said[-1].endswith("remember me")
+
+
+async def test_a_copy_in_a_file_is_loaded_as_it_was(room, tmp_path):
+    copy = tmp_path / "copy.json"
+    await room.hear("remember me", f"/save {copy}", "and more", f"/load {copy}", "go on")
+    assert json.loads(copy.read_text())["messages"][0]["content"] == "remember me"
+    assert [each.content for each in room.model.prompts[-1].messages] == ["remember me", "Yes.", "go on"]
+
+
+async def test_nothing_is_saved_where_the_agent_keeps_nothing(room, tmp_path):
+    room.sessions = "sessions: {store: memory}\n"
+    await room.hear("remember me", "/save")
+    assert "✗ sessions.store is memory" in room.told
+    assert not (tmp_path / ".holodeck").exists()
+
+
+async def test_a_store_that_cannot_be_opened_is_no_reason_to_stop_talking(room, tmp_path):
+    (tmp_path / ".holodeck").write_text("a file")
+    room.keeps = True
+    await room.hear("remember me", "go on")
+    assert [each.content for each in room.model.prompts[-1].messages] == ["remember me", "Yes.", "go on"]
+    assert room.told.count("! this chat is not saved: ") == 1
+
+
+async def test_a_conversation_that_expired_meanwhile_is_reported(room):
+    room.keeps, room.sessions = True, "sessions: {ttl_seconds: 1}\n"
+    waits = asyncio.sleep(1.1)  # longer than the conversation lives
+    await room.hear("remember me", waits, "go on")
+    assert [each.content for each in room.model.prompts[-1].messages] == ["go on"]
+    assert room.told.count("this conversation has expired") == 1
+
+
+@pytest.mark.req("CHT-04")
+async def test_every_turn_is_stored_where_the_server_finds_it(room):
+    room.keeps = True
+    room.config = ChatConfig(user_id="ann")
+    await room.hear("one", "/clear", "two", "/retry")
+    store = build_sqlite(room.loaded).sessions
+    await store.start()
+    try:
+        owner = Owner(DEFAULT_TENANT, "ann")
+        found = [await store.read(each.session_id, owner=owner) for each in await store.sessions_of(owner=owner)]
+        assert [[message.content for message in each.messages] for each in found] == [["two", "Yes."], ["one", "Yes."]]
+        assert await store.count() == 2
+    finally:
+        await store.close()
 
 
 async def test_retry_asks_the_same_again_and_keeps_only_the_new_answer(tmp_path):

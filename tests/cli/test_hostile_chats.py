@@ -157,7 +157,7 @@ def survives(folder: Path, record: bytes) -> bool:
     file = folder / f"{ID}.json"
     file.write_bytes(record)
     archive = Archive(folder)
-    lines = listed(archive)
+    lines = listed(archive.summaries())
     assert all(line.isprintable() and len(line) < 200 for line in lines), lines
     found = None
     for wanted in (ID, ID[-6:], "last", str(file)):

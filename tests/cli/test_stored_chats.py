@@ -1,17 +1,26 @@
 """`holodeck chat --resume` of a conversation that the server has stored: it goes on there."""
 
-from contextlib import AsyncExitStack
-
 import pytest
 
-from holodeck.cli.conversation.stored_chat import stored_chat
+from holodeck.cli.conversation.archive import Archive, ChatFileError
+from holodeck.cli.conversation.chat_store import ChatStore
+from holodeck.cli.conversation.session import ChatSession
 from holodeck.config.build_stores import build_sqlite
 from holodeck.config.load import load_config
-from holodeck.core.messages import AssistantMessage, UserMessage
-from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, UserMessage
+from holodeck.core.owner import ANONYMOUS, ANONYMOUS_OWNER, DEFAULT_TENANT, Owner
+from holodeck.sessions.transcript import Transcript
 from tests.cli.process import holodeck
 
 AGENT = "name: tester\nmodel: {provider: demo}\n"
+ANN = Owner(DEFAULT_TENANT, "ann")
+
+
+async def fill(store, session_id, owner=ANONYMOUS_OWNER):
+    conversation = await store.open(session_id, owner=owner, create=True)
+    await conversation.commit([UserMessage(content="hello", id="u1")])
+    await conversation.commit([AssistantMessage(content="hi there")])
+    conversation.close()
 
 
 @pytest.fixture
@@ -19,38 +28,77 @@ async def store(tmp_path):
     (tmp_path / "agent.yaml").write_text(AGENT)
     made = build_sqlite(load_config(tmp_path)).sessions
     await made.start()
-    conversation = await made.open("from the page", owner=ME, create=True)
-    await conversation.commit([UserMessage(content="hello", id="u1")])
-    await conversation.commit([AssistantMessage(content="hi there")])
-    conversation.close()
+    await fill(made, "from the page")
     yield made
     await made.close()
 
 
-async def said(store):
-    return [message.content for message in (await store.read("from the page", owner=ME)).messages]
+@pytest.fixture
+async def chats(store, tmp_path):
+    archive = Archive(tmp_path / "chats")
+    made = ChatStore(load_config(tmp_path), archive, user_id=ANONYMOUS, keeps=True, complain=pytest.fail)
+    yield made
+    await made.close()
+
+
+async def texts_in(store, session_id="from the page", owner=ANONYMOUS_OWNER):
+    return [message.content for message in (await store.read(session_id, owner=owner)).messages]
 
 
 @pytest.mark.parametrize("name", ["from the page", "last"])
 async def test_the_terminal_goes_on_with_what_the_server_has(store, tmp_path, name):
     done = holodeck("chat", "--resume", name, folder=tmp_path, stdin="and who are you?\n")
     assert done.code == 0, done.err
-    texts = await said(store)
+    texts = await texts_in(store)
     assert texts[:3] == ["hello", "hi there", "and who are you?"]
     assert len(texts) == 4
     assert not (tmp_path / "data" / "holodeck" / "chats").exists(), "it is kept in one place"
 
 
-async def test_a_turn_that_is_taken_back_is_taken_back_in_the_store(store, tmp_path):
-    async with AsyncExitStack() as stack:
-        chat = await stored_chat(load_config(tmp_path), "from the page", stack)
-        again = chat.take_back_last_turn()
-        assert await said(store) == ["hello", "hi there"], "until something takes its place"
-        await chat.transcript.commit([again])
-        await chat.transcript.commit([AssistantMessage(content="another answer")], state={"n": 1})
-        assert [each.content for each in chat.transcript.messages] == ["hello", "another answer"]
-    assert await said(store) == ["hello", "another answer"]
-    assert (await store.read("from the page", owner=ME)).state == {"n": 1}
+async def test_a_chat_that_is_not_saved_leaves_the_stored_one_as_it_was(store, tmp_path):
+    done = holodeck("chat", "--resume", "last", "--no-save", folder=tmp_path, stdin="and who are you?\n")
+    assert done.code == 0, done.err
+    assert await texts_in(store) == ["hello", "hi there"]
+
+
+async def test_a_user_sees_their_own_chats_only(store, tmp_path):
+    await fill(store, "of ann", ANN)
+    listed = {name: holodeck("chat", "--list", "--user", name, folder=tmp_path).out for name in (ANONYMOUS, "ann")}
+    assert ("from the page" in listed[ANONYMOUS], "of ann" in listed[ANONYMOUS]) == (True, False)
+    assert ("from the page" in listed["ann"], "of ann" in listed["ann"]) == (False, True)
+    assert holodeck("chat", "--resume", "of ann", folder=tmp_path).code == 2
+    done = holodeck("chat", "--resume", "last", "--user", "ann", folder=tmp_path, stdin="and who are you?\n")
+    assert done.code == 0, done.err
+    assert len(await texts_in(store, "of ann", ANN)) == 4
+    assert await texts_in(store) == ["hello", "hi there"]
+
+
+async def test_chats_are_found_by_a_part_of_their_id(store, chats):
+    await fill(store, "abcd-1")
+    await fill(store, "abcd-2")
+    await fill(store, "01K9ZQ4W3V8N2R5T7Y9A1C3E5G")
+    assert (await chats.find("01k9zq4w")).session_id == "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
+    with pytest.raises(ChatFileError, match=r"abcd could be abcd-1, abcd-2; write more of it"):
+        await chats.find("abcd")
+
+
+async def test_the_newest_chat_may_be_in_a_file(chats):
+    one = ChatSession(agent_name="tester", transcript=Transcript([UserMessage(content="in a file")]))
+    chats.archive.save(one)
+    assert (await chats.find("last")).session_id == one.session_id
+    assert [each.session_id for each in await chats.entries()] == [one.session_id, "from the page"]
+    assert (await chats.find("last")).title == "in a file", "it is in the store now"
+
+
+async def test_a_step_that_waits_is_kept_by_a_copy(store, chats):
+    conversation = await store.open("waiting", owner=ANONYMOUS_OWNER, create=True)
+    step = PendingStep(assistant=AssistantMessage(tool_calls=(ToolCall(id="c1", name="wipe", arguments="{}"),)))
+    await conversation.commit([UserMessage(content="wipe it")], step)
+    conversation.close()
+    chats.keeps = False
+    found = await chats.find("waiting")
+    copy = await (await chats.opened()).read("waiting", owner=ANONYMOUS_OWNER)
+    assert copy.pending == found.transcript.pending == step
 
 
 async def test_an_id_that_nothing_has_is_one_sentence(store, tmp_path):

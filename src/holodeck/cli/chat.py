@@ -7,7 +7,6 @@ import os
 import signal
 import sys
 from collections.abc import Iterator
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
@@ -15,22 +14,22 @@ from pathlib import Path
 import click
 
 from holodeck.cli.agent_choice import chosen
-from holodeck.cli.conversation.archive import Archive, ChatFileError, data_folder
+from holodeck.cli.conversation.archive import Archive, data_folder
 from holodeck.cli.conversation.attachments import MB, Attachments
 from holodeck.cli.conversation.chat import LEAVE_SECONDS, Chat, Watch
 from holodeck.cli.conversation.chat_context import ChatContext, Display
+from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.commands import COMMANDS, listed
 from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
-from holodeck.cli.conversation.stored_chat import StoredTranscript, stored_chat
 from holodeck.cli.conversation.validation import InputChecks, load_checks
 from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, whole_input
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import PlainDisplay
 from holodeck.cli.terminal.silence import silence
-from holodeck.config.load import LoadedConfig, with_model
+from holodeck.config.load import DEFAULT_NAME, LoadedConfig, with_model
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.text import one_line
 
@@ -91,10 +90,11 @@ def command(
     holodeck chat "What is on my list?"          one answer
     cat report.txt | holodeck chat "Summarise"   one answer about what is piped in
     """  # noqa: D301  click wants the real \b
-    if list_chats:
-        click.echo("\n".join(listed(_archive())))
-        return 0
     path, question = _path_and_question(words, prompt, demo=demo)
+    if list_chats:
+        is_here = path or demo or Path(DEFAULT_NAME).exists()
+        click.echo("\n".join(asyncio.run(_listed(chosen(path, demo=demo) if is_here else None, user_id))))
+        return 0
     config = _changed(chosen(path, demo=demo), model, system)
     asked = ChatConfig(
         agent_config_path=None if demo else Path(path or "."),
@@ -144,6 +144,17 @@ def _changed(config: LoadedConfig, model: str | None, system: str | None) -> Loa
     return config
 
 
+async def _listed(config: LoadedConfig | None, user_id: str) -> list[str]:
+    """The user's chats with this agent; without an agent, those in files."""
+    if config is None:
+        return listed(_archive().summaries())
+    store = ChatStore(config, _archive(), user_id=user_id, keeps=False, complain=_complain)
+    try:
+        return listed(await store.entries())
+    finally:
+        await store.close()
+
+
 async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="replace")  # an answer in letters that the terminal's encoding lacks
@@ -153,8 +164,13 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
         attachments.add(name)
     models = ModelMenu(config)
     lines, ready = await _lines(asked, attachments, models, interactive=interactive)
-    store = AsyncExitStack()
-    session = await _session(config, asked, store)
+    keeps = asked.save and (interactive or asked.resume is not None)
+    store = ChatStore(config, _archive(), user_id=asked.user_id, keeps=keeps, complain=_complain)
+    try:
+        session = await store.find(asked.resume) if asked.resume else ChatSession(agent_name=config.agent.name)
+    except BaseException:
+        await store.close()
+        raise
     with _ended_by_signal() as ended:
         starting = StartingAgent(config, max_messages=asked.max_messages, after=ready.wait)
         try:
@@ -164,6 +180,7 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
                 session,
                 starting,
                 models,
+                store=store,
                 lines=lines,
                 attachments=attachments,
                 interactive=interactive,
@@ -174,25 +191,11 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
             return ENDED + ended[0]
         finally:
             await starting.close()
-            await store.aclose()
+            await store.close()
 
 
 def _is_interactive(asked: ChatConfig) -> bool:
     return sys.stdin.isatty() and sys.stdout.isatty() and not asked.as_json and asked.question is None
-
-
-async def _session(config: LoadedConfig, asked: ChatConfig, stack: AsyncExitStack) -> ChatSession:
-    """A new one, or the one to go on with: a saved chat, or a conversation that the server has stored."""
-    if not asked.resume:
-        return ChatSession(agent_name=config.agent.name)
-    try:
-        return _archive().load(asked.resume)
-    except ChatFileError:
-        stored = await stored_chat(config, asked.resume, stack)
-        if stored is None:
-            await stack.aclose()
-            raise
-        return stored
 
 
 async def _conversation(
@@ -202,6 +205,7 @@ async def _conversation(
     starting: StartingAgent,
     models: ModelMenu,
     *,
+    store: ChatStore,
     lines: Lines,
     attachments: Attachments,
     interactive: bool,
@@ -212,15 +216,12 @@ async def _conversation(
         session=session,
         starting=starting,
         models=models,
-        archive=_archive(),
+        store=store,
         attachments=attachments,
         display=_display(asked, paint),
         say=_say_aside if asked.as_json else _say,
         complain=_complain,
         paint=paint,
-        keeps=asked.save
-        and (interactive or asked.resume is not None)
-        and not isinstance(session.transcript, StoredTranscript),  # which keeps itself
     )
     session.become(SessionState.ACTIVE)
     if session.agent_name != config.agent.name:
@@ -232,8 +233,8 @@ async def _conversation(
         try:
             return await chat.go()
         finally:
+            await chat.close()
             shared.session.become(SessionState.TERMINATED)
-            shared.keep()
 
 
 def _checks(config: LoadedConfig) -> InputChecks:

@@ -30,12 +30,12 @@ def build_stores(config: LoadedConfig) -> Stores:
     return build_sqlite(config, exclusive=True)
 
 
-def build_memory(config: LoadedConfig) -> SessionStore:
+def build_memory(config: LoadedConfig, *, ttl_seconds: float | None = None) -> SessionStore:
     from holodeck.sessions.memory import TTL_SECONDS, MemorySessionStore
 
     sessions = config.agent.sessions
     return MemorySessionStore(
-        sessions.ttl_seconds or TTL_SECONDS,
+        ttl_seconds or sessions.ttl_seconds or TTL_SECONDS,
         max_per_user=sessions.max_per_user,
         max_bytes=round(sessions.max_mb * MB),
         max_owner_bytes=round(sessions.stored_mb * MB),

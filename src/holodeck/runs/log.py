@@ -5,7 +5,8 @@ is bounded: it evicts its oldest events, which then cannot be replayed. It inter
 and the deltas, which do not wake observers.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
 from holodeck.core.events import DELTAS, ENDINGS, Emit, Event, MessagesReplaced, ToolFinished
 from holodeck.core.messages import Content, Message, TextPart
@@ -90,6 +91,19 @@ class RunLog:
         half = self._limit // 2  # in halves, so that the cost per event stays constant
         del self._events[:half]
         self._dropped += half
+
+
+async def follow(log: RunLog) -> AsyncIterator[Event]:
+    """All events of a log, as they come, to its ending."""
+    woken, position = asyncio.Event(), 0
+    while not (log.ended and position == len(log)):
+        for event in log.since(position):
+            position += 1
+            yield event
+        if not log.ended:
+            woken.clear()
+            log.call_at_next(woken.set)
+            await woken.wait()
 
 
 def _length_of(event: ToolFinished | MessagesReplaced) -> int:

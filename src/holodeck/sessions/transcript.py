@@ -9,10 +9,17 @@ from holodeck.sessions.port import KEEP, Keep
 
 
 class Transcript:
-    def __init__(self, messages: Iterable[Message] = (), *, state: Any = None, summary: Summary | None = None) -> None:
+    def __init__(
+        self,
+        messages: Iterable[Message] = (),
+        *,
+        state: Any = None,
+        summary: Summary | None = None,
+        pending: PendingStep | None = None,
+    ) -> None:
         """Drops a summary that covers other messages than these."""
         self._messages = list(messages)
-        self._pending: PendingStep | None = None
+        self._pending = pending
         self._state = state
         self._summary = None if summary is None or summary.rest_of(self._messages) is None else summary
 
@@ -61,14 +68,3 @@ class Transcript:
 
     def close(self) -> None:
         return None
-
-    def cut(self, at: int) -> None:
-        """Takes back everything from this message on, with a step that waits and a summary of more."""
-        del self._messages[at:]
-        self._pending = None
-        if self._summary is not None and self._summary.rest_of(self._messages) is None:
-            self._summary = None
-
-    def clear(self) -> None:
-        self._messages.clear()
-        self._pending = self._summary = None

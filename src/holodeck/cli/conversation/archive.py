@@ -1,4 +1,4 @@
-"""Saved chats: one readable JSON file each, in the user's data folder.
+"""Chats as readable JSON files: copies that `/save FILE` writes, and chats of older versions in the user's data folder.
 
 A file is written beside its place and moved there whole: whatever happens, there is the old one or the new one. Files are
 for their owner alone (mode 600), since chats hold private data.
@@ -35,13 +35,17 @@ class ChatFileError(StartError):
 
 
 class ChatEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """What a list of chats shows. Decoding it skips the messages."""
+    """What a list of chats shows."""
 
     session_id: str
     agent_name: str
     saved_at: datetime
     message_count: int = 0
     title: str = ""
+
+
+class SavedEntry(ChatEntry, frozen=True, kw_only=True):
+    """The head of a file. Decoding it skips the messages."""
 
     def __post_init__(self) -> None:
         """The id is the name of a file, and the time is shown in the user's own zone: both have to be good for that."""
@@ -51,7 +55,7 @@ class ChatEntry(msgspec.Struct, frozen=True, kw_only=True):
             raise ValueError("saved_at is not a time with its zone")
 
 
-class SavedChat(ChatEntry, frozen=True, kw_only=True):
+class SavedChat(SavedEntry, frozen=True, kw_only=True):
     """The whole file."""
 
     format: Literal["holodeck-chat/1"] = "holodeck-chat/1"
@@ -97,16 +101,16 @@ class Archive:
             raise ChatFileError(f"{path} is no saved chat: {error}") from error
         return _session(saved, path)
 
-    def summaries(self) -> list[ChatEntry]:
+    def summaries(self) -> list[SavedEntry]:
         """The newest first. A file that is none of ours is not in the list."""
         found = []
         for path in self._folder.glob("*.json"):
             with contextlib.suppress(OSError, *_NOT_OURS):
-                found.append(msgspec.json.decode(_bytes_of(path), type=ChatEntry))
+                found.append(msgspec.json.decode(_bytes_of(path), type=SavedEntry))
         return sorted(found, key=lambda each: each.saved_at, reverse=True)
 
     def _path_of(self, wanted: str) -> Path:
-        if os.sep in wanted or wanted.endswith(".json"):
+        if names_file(wanted):
             return typed_path(wanted)
         if wanted == LAST:
             newest = next(iter(self.summaries()), None)
@@ -116,7 +120,7 @@ class Archive:
         return self._folder / f"{wanted}.json"
 
     def _only_one_like(self, part: str) -> str:
-        if len(part) < _SHORTEST_PART_OF_AN_ID or not part.isalnum():
+        if not is_part_of_id(part):
             return "-"  # a name that no file has
         upper = part.upper()
         ids = [path.stem for path in self._folder.glob("*.json")]
@@ -124,6 +128,16 @@ class Archive:
         if len(like) > 1:
             raise ChatFileError(f"{part} could be {', '.join(sorted(like)[:3])}; write more of it")
         return like[0] if like else "-"
+
+
+def names_file(wanted: str) -> bool:
+    """Whether a user means a file, and not a chat of the data folder."""
+    return os.sep in wanted or wanted.endswith(".json")
+
+
+def is_part_of_id(text: str) -> bool:
+    """Whether a text is long enough to name a chat by the beginning or the end of its id."""
+    return len(text) >= _SHORTEST_PART_OF_AN_ID and text.isalnum()
 
 
 def typed_path(text: str) -> Path:

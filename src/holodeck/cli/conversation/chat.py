@@ -12,8 +12,6 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.loop import run
 from holodeck.cli.conversation.approvals import decide
 from holodeck.cli.conversation.attachments import dropped_files
 from holodeck.cli.conversation.chat_context import ChatContext
@@ -21,11 +19,13 @@ from holodeck.cli.conversation.commands import WORDS_THAT_LEAVE, Exit, Outcome, 
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Interrupted, Lines
 from holodeck.cli.plain_display import cost_text
-from holodeck.core.events import Emit, Ending, Event, Interrupt, RunFailed, RunFinished
-from holodeck.core.messages import UserMessage
-from holodeck.core.request import FileNote, Resume
+from holodeck.core.events import Emit, Ending, Interrupt, RunFailed, RunFinished
+from holodeck.core.messages import Message, UserMessage
+from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
+from holodeck.runs.log import follow
+from holodeck.runs.runs import Run, Runs
 
 PROMPT = "> "
 INTERRUPTED = 130
@@ -56,6 +56,8 @@ class Chat:
         self._interactive = interactive
         self._checks = checks or InputChecks()
         self._watch = watch
+        self._runs: Runs | None = None
+        self._active: Run | None = None
         self._failed = False
         self._leaving = False
 
@@ -120,9 +122,10 @@ class Chat:
             self._context.tell_attachments()
             return None
         if _COMMAND.match(line):
-            outcome = await dispatch(self._context, line.strip())
+            talk = self._context
+            outcome = await dispatch(talk, line.strip())
             if isinstance(outcome, Retry):
-                await self._answer(outcome.message, ())
+                await self._answer(talk.session.until(outcome.message))
             return outcome
         await self._message(line)
         return None
@@ -130,7 +133,7 @@ class Chat:
     async def _message(self, line: str) -> None:
         if (text := self._checked(line)) is not None:
             content, notes = await self._context.attachments.with_text(text)
-            await self._answer(UserMessage(content=content), notes)
+            await self._answer([UserMessage(content=content)], notes)
 
     def _checked(self, line: str) -> str | None:
         try:
@@ -146,19 +149,17 @@ class Chat:
 
     # answers
 
-    async def _answer(self, message: UserMessage, notes: Sequence[FileNote]) -> None:
+    async def _answer(self, messages: Sequence[Message], notes: Sequence[FileNote] = ()) -> None:
+        """Has the last message answered. Messages before it: what stays of the conversation if the user went back."""
         talk, begun = self._context, time.monotonic()
         for note in notes:
             talk.say(talk.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
-        try:
-            ending = await self._run(input=[message], files=notes)
-            while interrupts := _waiting(ending):
-                answers = await self._decide(interrupts)
-                if len(answers) < len(interrupts):
-                    break  # left open: the next message goes on without them
-                ending = await self._run(resume=answers)
-        finally:
-            talk.keep()
+        ending = await self._run(messages=messages, files=notes)
+        while interrupts := _waiting(ending):
+            answers = await self._decide(interrupts)
+            if len(answers) < len(interrupts):
+                break  # left open: the next message goes on without them
+            ending = await self._run(resume=answers)
         self._failed = isinstance(ending, RunFailed)
         if ending is None:
             talk.say(talk.paint.dim("(stopped)"))
@@ -176,13 +177,20 @@ class Chat:
 
     async def _run(
         self,
-        input: Sequence[UserMessage] = (),  # noqa: A002  AgentContext's word
+        messages: Sequence[Message] = (),
         resume: Sequence[Resume] = (),
         files: Sequence[FileNote] = (),
     ) -> Ending | None:
         """One run, which Ctrl+C stops; a second one leaves. None if it was stopped before it began."""
-        heard = _EndingWatch()
-        reply = asyncio.create_task(self._reply(heard, input, resume, files))
+        session = self._context.session
+        request = RunRequest(
+            session_id=session.session_id,
+            owner=self._context.store.owner,
+            messages=tuple(messages),
+            resume=tuple(resume),
+            files=tuple(files),
+        )
+        reply = asyncio.create_task(self._reply(request))
         with self._interrupts(reply) as enough:
             leaving = asyncio.create_task(enough.wait())
             try:
@@ -190,48 +198,66 @@ class Chat:
             finally:
                 leaving.cancel()
                 if not reply.done():
-                    reply.cancel()
+                    self._stop(reply)
                     if not enough.is_set():  # the program ends; the run still gets its ending
                         await asyncio.wait({reply}, timeout=LEAVE_SECONDS)
                 if reply.done() and not reply.cancelled():
                     reply.exception()  # retrieved, also if closing fails for the same reason: standard output is closed
                 self._context.display.close()
-        if reply.done() and not reply.cancelled():
-            reply.result()
-        return heard.ending
+        return reply.result() if reply.done() and not reply.cancelled() else None
 
-    async def _reply(
-        self,
-        heard: "_EndingWatch",
-        input: Sequence[UserMessage],  # noqa: A002  AgentContext's word
-        resume: Sequence[Resume],
-        files: Sequence[FileNote],
-    ) -> None:
+    async def _reply(self, request: RunRequest) -> Ending | None:
+        """Starts a run and shows what it writes to its log."""
         talk = self._context
         if not talk.starting.task.done():
             talk.display.wait_for("starting")
-        agent = await talk.starting.get()
-        session = talk.session
-        context = AgentContext(
-            conversation=session.transcript,
-            input=input,
-            resume=resume,
-            files=files,
-            session_id=session.session_id,
-            user_id=talk.config.user_id,
-        )
-        listeners: list[Emit] = [talk.display.emit, heard]
+        runs = await self._runs_of_agent()
+        self._active = run = await runs.start(request)
+        readers: list[Emit] = [talk.display.emit]
         if self._watch is not None:
-            listeners.append(self._watch.run(run_id=context.run_id, session_id=context.session_id))
+            readers.append(self._watch.run(run_id=run.run_id, session_id=run.session_id))
+        try:
+            with runs.attached(run):
+                async for event in follow(run.log):
+                    for read in readers:
+                        read(event)
+            await run.done()
+        finally:
+            self._active = None
+            runs.stop(run)  # does nothing after the ending
+        if run.is_new_session and talk.session.message_count:
+            talk.complain("! this conversation has expired (sessions.ttl_seconds); a new one has begun")
+        await talk.store.refresh(talk.session)
+        last = run.log.kept[-1]
+        return last if isinstance(last, Ending) else None
 
-        def emit(event: Event) -> None:
-            for listener in listeners:
-                listener(event)
+    async def _runs_of_agent(self) -> Runs:
+        """The runs of this chat. `/model` may have changed the agent since the last one, and `/save` the store.
 
-        await run(agent, context, emit)
+        They are not recorded in the store of runs: a server that starts meanwhile would take them for runs that a crash
+        cut. What a run has done is in its session all the same.
+        """
+        talk = self._context
+        agent, store = await talk.starting.get(), await talk.store.opened()
+        if self._runs is None or self._runs.store is not store:
+            self._runs = Runs(agent, store)
+        self._runs.agent = agent
+        return self._runs
+
+    def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:
+        """Stops the run, whose reader then shows its ending; or the wait for the agent, if there is no run yet."""
+        if self._runs is not None and self._active is not None:
+            self._runs.stop(self._active)
+        else:
+            reply.cancel()
+
+    async def close(self) -> None:
+        """Ends what still runs."""
+        if self._runs is not None:
+            await self._runs.close(0)
 
     @contextlib.contextmanager
-    def _interrupts(self, reply: "asyncio.Task[None]") -> Iterator[asyncio.Event]:
+    def _interrupts(self, reply: "asyncio.Task[Ending | None]") -> Iterator[asyncio.Event]:
         """While it is entered, Ctrl+C cancels the reply. The event: the user does not want to wait even for that."""
         loop, enough = asyncio.get_running_loop(), asyncio.Event()
 
@@ -242,7 +268,7 @@ class Chat:
                     LEAVE_SECONDS, os._exit, INTERRUPTED
                 )  # a tool that does not stop must not keep the user
             self._leaving = True
-            reply.cancel()
+            self._stop(reply)
 
         loop.add_signal_handler(signal.SIGINT, stop)
         try:
@@ -261,15 +287,6 @@ class Chat:
         facts += [f"{usage.total_tokens:,} tokens"] if usage else []
         facts += [cost_text(usage.cost)] if usage and usage.cost is not None else []
         talk.say(talk.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
-
-
-class _EndingWatch:
-    def __init__(self) -> None:
-        self.ending: Ending | None = None
-
-    def __call__(self, event: Event) -> None:
-        if isinstance(event, RunFinished | RunFailed):
-            self.ending = event
 
 
 def _waiting(ending: Ending | None) -> Sequence[Interrupt]:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from holodeck.agent.estimate import tokens_in
-from holodeck.cli.conversation.archive import Archive, ChatFileError
 from holodeck.cli.conversation.attachments import Attachments
+from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
@@ -37,32 +37,20 @@ class ChatContext:
     session: ChatSession
     starting: StartingAgent
     models: ModelMenu
-    archive: Archive
+    store: ChatStore
     attachments: Attachments
     display: Display
     say: Callable[[str], None]  # a line to the user; its text is safe
     complain: Callable[[str], None]  # the same about something that is not as it should be
     paint: Paint
-    keeps: bool = False  # every turn is saved
     warned: bool = False
 
     def change_session(self, session: ChatSession) -> None:
-        """Ends the session, saves it as ended, and goes on with another."""
+        """Ends the session and goes on with another."""
         if self.session.state is not SessionState.TERMINATED:
             self.session.become(SessionState.TERMINATED)
-        self.keep()
         session.become(SessionState.ACTIVE)
         self.session, self.warned = session, False
-
-    def keep(self) -> None:
-        """Saves the session, if it is to be kept; a disk that is full is no reason to stop talking."""
-        if not self.keeps or not self.session.message_count:
-            return
-        try:
-            self.archive.save(self.session)
-        except ChatFileError as error:
-            self.keeps = False
-            self.complain(f"! this chat is not saved: {error.message}")
 
     def tell_attachments(self) -> None:
         names = ", ".join(one_line(path.name) for path in self.attachments.paths)

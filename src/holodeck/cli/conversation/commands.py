@@ -1,10 +1,10 @@
 """What a user can ask of the chat itself, with a slash in front. One table: help, completion and dispatch read it."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
 
-from holodeck.cli.conversation.archive import Archive, ChatEntry, typed_path, write_whole
+from holodeck.cli.conversation.archive import ChatEntry, typed_path, write_whole
 from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.export import to_markdown
 from holodeck.cli.conversation.session import ChatSession
@@ -92,34 +92,35 @@ def _cut(message: AssistantMessage) -> str:
 
 
 async def _save(talk: ChatContext, argument: str) -> Outcome:
-    path = talk.archive.save(talk.session, typed_path(argument) if argument else None)
-    talk.keeps = True
-    talk.say(f"Saved to {path}")
+    if argument:
+        talk.say(f"Saved to {talk.store.archive.save(talk.session, typed_path(argument))}")
+    else:
+        await talk.store.keep(talk.session)
+        talk.say(f"Saved as {one_line(talk.session.session_id)}")
     talk.say(talk.paint.dim(f"holodeck chat --resume {argument or talk.session.session_id} goes on with it."))
     return None
 
 
 async def _load(talk: ChatContext, argument: str) -> Outcome:
     if not argument:
-        for line in listed(talk.archive)[:SHORT_LIST]:
+        for line in listed(await talk.store.entries())[:SHORT_LIST]:
             talk.say(line)
         return None
-    session = talk.archive.load(argument)
-    talk.keep()
+    session = await talk.store.find(argument)
     talk.change_session(session)
     talk.say(f"{session.message_count} messages: {session.title}")
     return None
 
 
-def listed(archive: Archive) -> list[str]:
-    """The saved chats for a person to choose from, the newest first."""
-    return [_entry_line(each) for each in archive.summaries()] or ["There are no saved chats."]
+def listed(entries: Sequence[ChatEntry]) -> list[str]:
+    """Saved chats for a person to choose from."""
+    return [_entry_line(each) for each in entries] or ["There are no saved chats."]
 
 
 def _entry_line(entry: ChatEntry) -> str:
     when = entry.saved_at.astimezone()
     title = one_line(entry.title, SHORT_DESCRIPTION)
-    return f"{entry.session_id}  {when:%Y-%m-%d %H:%M}  {one_line(entry.agent_name, 20)}  {title}"
+    return f"{one_line(entry.session_id)}  {when:%Y-%m-%d %H:%M}  {one_line(entry.agent_name, 20)}  {title}"
 
 
 async def _tools(talk: ChatContext, _argument: str) -> Outcome:
@@ -181,7 +182,7 @@ def _price(price: PriceSettings) -> str:
 
 
 async def _retry(talk: ChatContext, _argument: str) -> Outcome:
-    message = talk.session.take_back_last_turn()
+    message = talk.session.last_question
     if message is None:
         raise InvalidRequest("There is nothing to ask again.")
     return Retry(message)

@@ -1,6 +1,6 @@
 """One conversation in the terminal as values: how it was asked for, what it is, where it stands (seed 002).
 
-Knows neither screen nor files; `archive` keeps it, `chat` holds it.
+Knows neither screen nor files; `chat_store` keeps it, `chat` holds it.
 """
 
 from dataclasses import dataclass, field
@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import AssistantMessage, UserMessage, now, text_of
+from holodeck.core.messages import AssistantMessage, Message, UserMessage, now, text_of
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.text import one_line
 from holodeck.core.usage import TokenUsage, total
@@ -91,12 +91,11 @@ class ChatSession:
         said = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))
         return one_line(next(said, ""), TITLE)
 
-    def take_back_last_turn(self) -> UserMessage | None:
-        """Forgets the last user message and all that came after it; returns it."""
+    @property
+    def last_question(self) -> UserMessage | None:
+        return next((each for each in reversed(self.transcript.messages) if isinstance(each, UserMessage)), None)
+
+    def until(self, message: UserMessage) -> list[Message]:
+        """The conversation up to this message of it."""
         messages = list(self.transcript.messages)
-        for at in range(len(messages) - 1, -1, -1):
-            message = messages[at]
-            if isinstance(message, UserMessage):
-                self.transcript.cut(at)
-                return message
-        return None
+        return messages[: messages.index(message) + 1]

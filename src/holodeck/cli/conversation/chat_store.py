@@ -1,0 +1,187 @@
+"""Where chats are kept: the agent's session store, so that the terminal and the server show the same conversations.
+
+A chat that is not to be saved is kept in memory, for as long as the program runs. Chats that older versions saved as JSON
+files are found too: the first one to resume such a file copies it into the store.
+"""
+
+import contextlib
+import math
+from collections.abc import Callable
+
+from holodeck.cli.conversation.archive import LAST, Archive, ChatEntry, ChatFileError, is_part_of_id, names_file
+from holodeck.cli.conversation.session import ChatSession
+from holodeck.config.build_stores import build_memory, build_sqlite, sessions_path
+from holodeck.config.load import LoadedConfig
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import now
+from holodeck.core.owner import DEFAULT_TENANT, Owner
+from holodeck.core.text import one_line
+from holodeck.errors import HoloDeckError, InvalidRequest, StartError
+from holodeck.sessions.port import ServerSession, SessionStore, StoredSession
+from holodeck.sessions.transcript import Transcript
+
+MAX_LISTED = 100
+MAX_SEARCHED = 10_000  # sessions among which a part of an id is looked for
+
+
+class ChatStore:
+    """The chats of one user with one agent."""
+
+    def __init__(
+        self, config: LoadedConfig, archive: Archive, *, user_id: str, keeps: bool, complain: Callable[[str], None]
+    ) -> None:
+        """`keeps`: chats outlive the program. `complain` is called once if they cannot."""
+        self.archive = archive
+        self.owner = Owner(DEFAULT_TENANT, user_id)
+        self._config, self._complain = config, complain
+        self._has_file = config.agent.sessions.store != "memory"
+        self.keeps = keeps and self._has_file
+        self._file: SessionStore | None = None
+        self._memory: SessionStore | None = None
+
+    async def opened(self) -> SessionStore:
+        """The store that new turns go to. A file that cannot be used is no reason to stop talking: memory replaces it."""
+        if self.keeps:
+            try:
+                return await self._opened_file()
+            except StartError as error:
+                self.keeps = False
+                self._complain(f"! this chat is not saved: {error.message}")
+        if self._memory is None:
+            self._memory = build_memory(self._config, ttl_seconds=math.inf)
+            await self._memory.start()
+        return self._memory
+
+    async def close(self) -> None:
+        for store in (self._file, self._memory):
+            if store is not None:
+                await store.close()
+
+    async def refresh(self, session: ChatSession) -> None:
+        """Brings the chat's copy of the conversation up to date with the store."""
+        stored = await (await self.opened()).read(session.session_id, owner=self.owner)
+        if stored is not None:
+            session.transcript = _transcript_of(stored)
+
+    async def keep(self, session: ChatSession) -> None:
+        """Saves a chat that was only in memory, and every turn from now on. Raises HoloDeckError."""
+        if self.keeps:
+            return
+        if not self._has_file:
+            raise InvalidRequest("sessions.store is memory, so no chat is saved; /save FILE writes a copy of this one.")
+        await self._put(await self._opened_file(), session)
+        self.keeps = True
+
+    async def find(self, wanted: str) -> ChatSession:
+        """By id, by a part of it that is the only one such, by `last`, or by the path of a saved file.
+
+        Raises ChatFileError.
+        """
+        stored = await self._stored(wanted)
+        if stored is None:
+            session = self.archive.load(wanted)
+        else:
+            session = ChatSession(
+                agent_name=self._config.agent.name,
+                session_id=stored.session.session_id,
+                started_at=stored.session.created_at,
+                transcript=_transcript_of(stored),
+            )
+        store = await self.opened()
+        is_there = await store.get(session.session_id, owner=self.owner) is not None
+        if is_there and stored is None and names_file(wanted):
+            session.session_id, is_there = new_ulid(), False  # the file is a copy of a chat that has gone on without it
+        if is_there:
+            await self.refresh(session)
+        else:
+            await self._put(store, session)
+        return session
+
+    async def entries(self) -> list[ChatEntry]:
+        """The user's chats, the newest first. A file whose chat is in the store by now is left out."""
+        found = []
+        if (store := await self._existing_file()) is not None:
+            for session in await store.sessions_of(owner=self.owner, limit=MAX_LISTED):
+                with contextlib.suppress(HoloDeckError):  # one that cannot be read
+                    stored = await store.read(session.session_id, owner=self.owner)
+                    found += [] if stored is None else [self._entry(stored)]
+        stored_ids = {each.session_id for each in found}
+        found += [each for each in self.archive.summaries() if each.session_id not in stored_ids]
+        return sorted(found, key=lambda each: each.saved_at, reverse=True)
+
+    # the agent's session file
+
+    async def _opened_file(self) -> SessionStore:
+        if self._file is None:
+            store = build_sqlite(self._config).sessions
+            await store.start()
+            self._file = store
+        return self._file
+
+    async def _existing_file(self) -> SessionStore | None:
+        """The file, unless there is none: looking for a chat does not create it."""
+        if not self._has_file or (self._file is None and not sessions_path(self._config).exists()):
+            return None
+        return await self._opened_file()
+
+    async def _stored(self, wanted: str) -> StoredSession | None:
+        store = await self._existing_file()
+        if store is None:
+            return None
+        if wanted == LAST:
+            wanted = await self._newest(store)
+        found = await store.read(wanted, owner=self.owner)
+        if found is None and is_part_of_id(wanted):
+            ids = [each.session_id for each in await store.sessions_of(owner=self.owner, limit=MAX_SEARCHED)]
+            like = [each for each in ids if _has_part(each.upper(), wanted.upper())]
+            if len(like) > 1:
+                shown = ", ".join(one_line(each) for each in sorted(like)[:3])
+                raise ChatFileError(f"{wanted} could be {shown}; write more of it")
+            found = await store.read(like[0], owner=self.owner) if like else None
+        return found
+
+    async def _newest(self, store: SessionStore) -> str:
+        """The id of the chat that was used last, if it is in the store and not in an older file."""
+        sessions = await store.sessions_of(owner=self.owner, limit=1)
+        files = self.archive.summaries()[:1]
+        if not sessions or (files and files[0].saved_at > sessions[0].last_activity):
+            return LAST
+        return sessions[0].session_id
+
+    async def _put(self, store: SessionStore, session: ChatSession) -> None:
+        transcript = session.transcript
+        if not transcript.messages:
+            return
+        await store.restore(
+            StoredSession(
+                session=ServerSession(
+                    session_id=session.session_id,
+                    owner=self.owner,
+                    created_at=session.started_at,
+                    last_activity=now(),
+                ),
+                messages=tuple(transcript.messages),
+                pending=transcript.pending,
+                state=transcript.state,
+                summary=transcript.summary,
+            )
+        )
+
+    def _entry(self, stored: StoredSession) -> ChatEntry:
+        session = stored.session
+        chat = ChatSession(agent_name=self._config.agent.name, transcript=_transcript_of(stored))
+        return ChatEntry(
+            session_id=session.session_id,
+            agent_name=chat.agent_name,
+            saved_at=session.last_activity,
+            message_count=session.message_count,
+            title=chat.title,
+        )
+
+
+def _transcript_of(stored: StoredSession) -> Transcript:
+    return Transcript(stored.messages, state=stored.state, summary=stored.summary, pending=stored.pending)
+
+
+def _has_part(session_id: str, part: str) -> bool:
+    return session_id.startswith(part) or session_id.endswith(part)
