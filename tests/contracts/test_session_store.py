@@ -213,6 +213,55 @@ async def test_rewinding_inside_a_commit_of_several_messages_cuts_there(store):
     assert [message.id for message in (await store.read("s", owner=ADA)).messages] == ["a"]
 
 
+async def test_an_edit_is_stored_with_the_message_that_replaces_it_or_not_at_all(store):
+    conversation = await conversation_of(store)
+    await turns(conversation, 3)
+    await conversation.commit([], PendingStep(assistant=STEP[0]), summary=Summary(content="s", until="a1", messages=4))
+    conversation.close()
+    again = await store.open("s", owner=ADA, run_id="r", last=2)
+    await again.rewind("u1")
+    assert (
+        [message.id for message in again.messages] == [message.id for message in await again.history()] == ["u0", "a0"]
+    )
+    assert (again.pending, again.summary, again.earlier) == (None, None, 0)
+    assert len((await store.read("s", owner=ADA)).messages) == 6, "nothing is cut before something is stored"
+    await again.commit([], KEEP, ending=ENDING)
+    stored = await store.read("s", owner=ADA)
+    assert (len(stored.messages), stored.pending) == (6, PendingStep(assistant=STEP[0])), (
+        "a run that failed cuts nothing"
+    )
+    await again.commit([UserMessage(content="edited", id="e")])
+    stored = await store.read("s", owner=ADA)
+    assert [message.id for message in stored.messages] == ["u0", "a0", "e"]
+    assert (stored.pending, stored.summary, stored.session.message_count) == (None, None, 3)
+    await again.commit([AssistantMessage(content="answer", id="f")])
+    assert [message.id for message in (await store.read("s", owner=ADA)).messages] == ["u0", "a0", "e", "f"]
+    assert [message.id for message in again.messages] == ["u0", "a0", "e", "f"]
+
+
+async def test_an_edit_that_does_not_fit_leaves_the_conversation_as_it_was(opened):
+    async with opened(max_bytes=4000) as store:
+        conversation = await conversation_of(store)
+        await turns(conversation, 2)
+        await conversation.rewind("u0")
+        with pytest.raises(SessionFull):
+            await conversation.commit([UserMessage(content="x" * 5000)])
+        assert len((await store.read("s", owner=ADA)).messages) == 4
+        await conversation.commit([UserMessage(content="x" * 3500, id="e")])
+        assert [message.id for message in (await store.read("s", owner=ADA)).messages] == ["e"], "the room of what goes"
+
+
+async def test_tools_of_an_answer_asked_for_again_are_stored_on_the_shorter_history(store):
+    conversation = await conversation_of(store)
+    await turns(conversation, 2)
+    await conversation.rewind("u1")
+    await conversation.begin_calls(PendingStep(assistant=STEP[0], begun=("c",)))
+    stored = await store.read("s", owner=ADA)
+    assert (len(stored.messages), stored.pending.begun) == (2, ("c",))
+    with pytest.raises(InvalidRequest):
+        await conversation.rewind("nothing")
+
+
 async def test_rewinding_refuses_what_cannot_be_cut(store):
     conversation = await conversation_of(store)
     await turns(conversation, 1)

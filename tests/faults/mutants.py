@@ -55,7 +55,7 @@ MUTANTS = (
     Mutant("agent/loop.py", "            await self._accept()\n            self._emit_beginning()\n", "            self._emit_beginning()\n            await self._accept()\n", DURABLE, "a run shows that it began before the user's message is stored"),
     Mutant("stores/sqlite_sessions.py", "WHERE key = ? AND epoch = ?", "WHERE key = ? AND epoch >= 0 * ?", STORES, "a late process writes into a session that another has taken over"),
     Mutant("stores/sqlite_sessions.py", "                store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)", "                pass", STORES, "the ending of a run is not stored with its messages"),
-    Mutant("stores/sqlite_file.py", '        connection.execute("ROLLBACK TO task")\n', "", STORES, "half of a failed job is kept"),
+    Mutant("stores/sqlite_file.py", '        connection.execute("ROLLBACK TO task")\n        task.error = error\n', "        task.error = error\n", STORES, "half of a failed job is kept"),
     Mutant("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE", RECOVERY, "a call that may have taken effect is reported as not made"),
     Mutant("runs/recovery.py", "if message.id not in known]", "]", RECOVERY, "a question is stored twice after a crash"),
     Mutant("runs/stored_runs.py", "may_go_on and remains.is_certain and", "may_go_on and", RECOVERY, "a run goes on although a call may have taken effect"),

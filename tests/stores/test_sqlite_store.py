@@ -11,7 +11,7 @@ from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import LostClaim, SessionBroken, SessionNewer, StartError, StorageFull
+from holodeck.errors import LostClaim, SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.stores.schema import MIGRATIONS
@@ -229,6 +229,55 @@ async def test_a_job_that_fails_harms_no_other(opened):
         await broken
     await asyncio.gather(*commits)
     assert await texts(store) == ["kept", "also kept"]
+
+
+async def test_a_statement_that_sqlite_refuses_harms_no_other_job(opened):
+    store, gate = await opened(), threading.Event()
+    await say(store, "kept")
+    conversation = await store.open("s", owner=ME)
+    blocked = store.file.read(lambda connection: gate.wait(30))
+    twice = "INSERT INTO sessions (agent, tenant, user, id, created, used, v) SELECT agent, tenant, user, id, 1, 1, 1 FROM sessions"
+    before = asyncio.create_task(conversation.commit([AssistantMessage(content="before")]))
+    await asyncio.sleep(0)
+    refused = store.file.write(lambda connection: connection.execute(twice).rowcount)
+    after = store.file.write(lambda connection: connection.execute("SELECT 1").fetchone())
+    gate.set()
+    with pytest.raises(StoreUnavailable, match="UNIQUE"):
+        await refused
+    await asyncio.gather(blocked, before)
+    assert await after == (1,)
+    assert await texts(store) == ["kept", "before"]
+
+
+async def test_the_bytes_of_an_owner_are_those_in_the_file_again_after_room_was_made(path):
+    file = SqliteFile(path)
+    store = SqliteSessionStore(file, "tester", max_per_user=3, max_owner_bytes=6_000)
+    await store.start()
+    try:
+        for number in range(40):  # each drops the oldest session to make room for one more
+            await say(store, "x" * 1_000, name=f"s{number}")
+        await say(store, "x" * 5_000, name="large")
+        await store.file.read(lambda connection: None)  # what makes space has been carried out
+        await asyncio.sleep(0)
+        kept = sum(session.size for session in await store.sessions_of(owner=ME))
+        assert kept <= 6_000
+        assert store.stored_bytes(ME) == kept
+    finally:
+        await store.close()
+
+
+async def test_a_run_that_has_ended_keeps_its_messages_in_its_session_alone(opened):
+    store = await opened()
+    asked = UserMessage(content="x" * 50_000, id="u")
+    record = RunRecord(run_id="r", owner=ME, session_id="s", request=RunRequest(messages=(asked,), state=["y" * 9_000]))
+    store.runs.register(record)
+    conversation = await store.open("s", owner=ME, run_id="r", create=True)
+    await conversation.commit([asked])
+    (live,) = await store.runs.unfinished()
+    assert live.request.messages == (asked,), "a run that goes on after a crash needs them"
+    await conversation.commit([AssistantMessage(content="hello")], ending=RunFinished("r", "s"))
+    ended = await store.runs.find("r", owner=ME)
+    assert (ended.request.messages, ended.request.state) == ((), None)
 
 
 async def test_what_waits_together_is_one_transaction(opened):

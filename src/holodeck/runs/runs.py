@@ -413,7 +413,10 @@ class Runs:
             await self.end(run, InternalError("The run failed because of an internal error; the server's log has it."))
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
-        """The conversation, rewound to where the client is if it went back, and what is new."""
+        """The conversation, rewound to where the client is if it went back, and what is new.
+
+        The store is rewound when the new messages are stored, in the same transaction.
+        """
         request = run.request
         conversation = Transcript() if request.throw_away else await self.open(run)
         is_empty = not conversation.messages and conversation.pending is None
@@ -427,13 +430,11 @@ class Runs:
                 unknown=ClientHistory.ADOPT if request.throw_away else self.settings.client_history,
                 unseen=run.behind,
             )
+            if change.rewind_before is not None:
+                await conversation.rewind(change.rewind_before)
         except BaseException:
             conversation.close()
             raise
-        if change.rewind_before is not None:
-            conversation.close()
-            await self.store.rewind(run.session_id, change.rewind_before, owner=run.owner)
-            conversation = await self.open(run)
         return change, conversation
 
     async def open(self, run: Run) -> Conversation:

@@ -172,7 +172,7 @@ class MemorySessionStore:
         kept = self._existing(session_id, owner)
         if kept.users:
             raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
-        self._replace(kept, kept, before)
+        self.cut(kept, before)
 
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
         kept = self._existing(session_id, owner)
@@ -207,6 +207,9 @@ class MemorySessionStore:
 
     async def count(self) -> int:
         return len(self._all) - len(self._all_expired())
+
+    def cut(self, kept: _Kept, before: str) -> None:
+        self._replace(kept, kept, before)
 
     def touch(self, kept: _Kept) -> None:
         kept.last_activity = time.time()
@@ -323,6 +326,7 @@ class _MemoryConversation:
 
     def __init__(self, store: MemorySessionStore, kept: _Kept, last: int | None) -> None:
         self._store, self._kept, self._closed = store, kept, False
+        self._cut: str | None = None  # the message before which the next commit cuts the history
         wanted = wanted_messages(last, kept.message_count, self.summary if last is not None else None)
         first = 0 if wanted >= kept.message_count else kept.steps.start_of_last(wanted)
         self._messages: list[Message] = kept.steps.messages(first)
@@ -338,7 +342,7 @@ class _MemoryConversation:
 
     @property
     def pending(self) -> PendingStep | None:
-        return None if self._kept.pending is None else _pending.decode(self._kept.pending)
+        return None if self._kept.pending is None or self._cut is not None else _pending.decode(self._kept.pending)
 
     @property
     def state(self) -> Any:
@@ -346,10 +350,15 @@ class _MemoryConversation:
 
     @property
     def summary(self) -> Summary | None:
-        return None if self._kept.summary is None else _decoded_summary(self._kept.summary)
+        summary = None if self._kept.summary is None else _decoded_summary(self._kept.summary)
+        return summary if self._cut is None else summary_after_cut(summary, self._messages)
 
     async def history(self) -> Sequence[Message]:
         return self._messages if not self._earlier else self._kept.steps.messages()
+
+    async def rewind(self, before: str) -> None:
+        messages = self._kept.steps.messages()
+        self._messages, self._earlier, self._cut = messages[: place_of(before, messages)], 0, before
 
     async def commit(
         self,
@@ -362,7 +371,14 @@ class _MemoryConversation:
     ) -> None:
         kept, encoded = self._kept, _encode(list(messages)) if messages else b""
         added = size_of(encoded, len(messages))
-        check_room(messages, added, kept.size, self._store.max_bytes)
+        size = (
+            kept.size
+            if self._cut is None
+            else sum(size_of(_encode(turn), len(turn)) for turn in whole_turns(self._messages))
+        )
+        check_room(messages, added, size, self._store.max_bytes)
+        if messages or isinstance(pending, PendingStep):
+            self._cut_now()
         if messages:
             for turn in whole_turns(messages):
                 kept.steps.add(turn, encoded if len(turn) == len(messages) else _encode(turn))
@@ -379,7 +395,13 @@ class _MemoryConversation:
             self._store.grew(kept, added)
 
     async def begin_calls(self, step: PendingStep) -> None:
+        self._cut_now()
         self._kept.pending = _encode(step)
+
+    def _cut_now(self) -> None:
+        if self._cut is not None:
+            self._store.cut(self._kept, self._cut)
+            self._cut = None
 
     def close(self) -> None:
         if not self._closed:

@@ -67,6 +67,13 @@ class Conversation(Protocol):
         do not fit, LostClaim if another process has taken the session over.
         """
 
+    async def rewind(self, before: str) -> None:
+        """Ends the history before this message of the user, without the step that waits; InvalidRequest if there is none.
+
+        The store cuts its own with the next commit of messages or of a step, in one transaction: a run that fails before
+        has changed nothing.
+        """
+
     async def begin_calls(self, step: PendingStep) -> None:
         """Stores a step whose tool calls are about to be made. Durable when it returns: no call is made before."""
 

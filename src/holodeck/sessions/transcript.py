@@ -5,6 +5,7 @@ from typing import Any
 
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.sessions.history import place_of
 from holodeck.sessions.port import KEEP, Keep
 
 
@@ -65,6 +66,9 @@ class Transcript:
 
     async def begin_calls(self, step: PendingStep) -> None:
         self._pending = step
+
+    async def rewind(self, before: str) -> None:
+        self.cut(place_of(before, self._messages))
 
     def close(self) -> None:
         return None

@@ -1,8 +1,9 @@
 """One SQLite file and the one thread that uses it.
 
 Everything that waits becomes one transaction, so sixty commits at a time cost one flush of the disk. A job is done when its
-transaction is: nothing that was awaited is lost by a crash. A job that raises leaves no trace and harms no other; an error
-of the disk fails the whole transaction and is not repeated here. No error resets, renames or deletes a file.
+transaction is: nothing that was awaited is lost by a crash. A job that raises leaves no trace and harms no other, also if
+SQLite refuses a part of it; an error that ends the transaction, or its COMMIT, fails all of its jobs and is not repeated
+here. No error resets, renames or deletes a file.
 """
 
 import asyncio
@@ -205,7 +206,7 @@ def migrate(connection: sqlite3.Connection) -> None:
 
 
 def _carry_out(connection: sqlite3.Connection, tasks: list[_Task]) -> None:
-    """All tasks in one transaction. An error of the disk is every task's."""
+    """All tasks in one transaction. An error that ends the transaction is every task's."""
     try:
         if tasks[0].alone:
             tasks[0].result = tasks[0].job(connection)
@@ -232,7 +233,13 @@ def _do(connection: sqlite3.Connection, task: _Task) -> None:
     connection.execute("SAVEPOINT task")
     try:
         task.result = task.job(connection)
-    except (sqlite3.Error, OSError):
+    except sqlite3.Error as error:
+        if not connection.in_transaction:  # SQLite has rolled it back, with what the tasks before wrote
+            raise
+        connection.execute("ROLLBACK TO task")
+        log.warning("a part of the sessions cannot be read or stored: %s", error)
+        task.error = _failure(error)
+    except OSError:
         raise
     except Exception as error:  # the caller's to handle: what the job wrote is undone, the others go on
         connection.execute("ROLLBACK TO task")

@@ -17,12 +17,14 @@ from holodeck.core.owner import Owner
 from holodeck.errors import HoloDeckError
 from holodeck.runs.log import ReplayGone, RunLog
 from holodeck.runs.port import RunRecord, RunState, state_after
+from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
 from holodeck.stores.sqlite_file import SqliteFile
 
 COPY_SECONDS = 0.25
 KEPT_SECONDS = 24 * 3600.0  # idempotency keys, and `GET /runs/{id}`
 REMOVED_BATCH = 500
+SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 _COLUMNS = (
     "tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered"
 )
@@ -104,6 +106,16 @@ class SqliteRunStore:
                 " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL",
                 (state_after(ending), records.encode(ending), now, records.VERSION, *self._name(owner, run_id)),
             )
+            self._shorten_request(connection, owner, run_id)
+
+    def _shorten_request(self, connection: sqlite3.Connection, owner: Owner, run_id: str) -> None:
+        """Drops what only a run in progress needs. Else each run would store its messages a second time, uncounted."""
+        statement = "SELECT key, v, request FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND length(request) > ?"
+        found = connection.execute(statement, (*self._name(owner, run_id), SHORT_REQUEST)).fetchone()
+        if found is not None:
+            key, version, request = found
+            body = records.encode(kept_after_end(records.request_of(request, version)))
+            connection.execute("UPDATE runs SET request = ?, v = ? WHERE key = ?", (body, records.VERSION, key))
 
     def _insert(self, connection: sqlite3.Connection, record: RunRecord, now: float) -> None:
         """A part that continues a run under its own id takes the place of the part before."""

@@ -154,7 +154,8 @@ class SqliteSessionStore:
         def job(connection: sqlite3.Connection) -> int:
             row = self._existing(connection, owner, session_id, now)
             stored = _stored(connection, owner, session_id, row)
-            return _fill(connection, row, cut_before(stored, before), now) - row.size
+            filled = _fill(connection, row, cut_before(stored, before), now)
+            return 0 if filled is None else filled.size - row.size
 
         self._stored[owner] += await self.file.write(job)
 
@@ -164,7 +165,8 @@ class SqliteSessionStore:
         def job(connection: sqlite3.Connection) -> int:
             stored = _stored(connection, owner, session_id, self._existing(connection, owner, session_id, now))
             content = stored if at is None else cut_before(stored, at)
-            return _fill(connection, self.insert(connection, owner, new_id, now), content, now)
+            filled = _fill(connection, self.insert(connection, owner, new_id, now), content, now)
+            return 0 if filled is None else filled.size
 
         self._stored[owner] += await self.file.write(job)
         return new_id
@@ -176,7 +178,8 @@ class SqliteSessionStore:
             if self._find(connection, session.owner, session.session_id, now) is not None:
                 raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
             row = self.insert(connection, session.owner, session.session_id, session.created_at.timestamp())
-            return _fill(connection, row, stored, session.last_activity.timestamp())
+            filled = _fill(connection, row, stored, session.last_activity.timestamp())
+            return 0 if filled is None else filled.size
 
         self._stored[session.owner] += await self.file.write(job)
 
@@ -209,6 +212,10 @@ class SqliteSessionStore:
 
         return await self.file.read(job)
 
+    def stored_bytes(self, owner: Owner) -> int:
+        """About how many bytes the owner's sessions have."""
+        return self._stored[owner]
+
     # for conversations
 
     def take(self, owner: Owner, session_id: str) -> None:
@@ -234,9 +241,9 @@ class SqliteSessionStore:
     def grew(self, owner: Owner, added: int) -> None:
         self._stored[owner] += added
         limit = self._max_owner_bytes
-        if limit is not None and self._stored[owner] > limit:
+        if added > 0 and limit is not None and (counted := self._stored[owner]) > limit:
             future = self.file.write(lambda connection: self._make_space(connection, owner, limit))
-            future.add_done_callback(lambda done: self._made_space(owner, done))
+            future.add_done_callback(lambda done: self._made_space(owner, counted, done))
 
     # in the file's thread
 
@@ -284,20 +291,22 @@ class SqliteSessionStore:
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in idle[: max(0, surplus)]])
 
     def _make_space(self, connection: sqlite3.Connection, owner: Owner, limit: int) -> int:
-        """Deletes the owner's sessions that were unused for longest; returns how many bytes are free now."""
+        """Deletes the owner's sessions that were unused for longest; returns how many bytes the others have."""
         theirs = self._by_last_use(connection, owner)
-        surplus, freed = sum(size for _, _, size in theirs) - limit, 0
+        stored = sum(size for _, _, size in theirs)
+        surplus, freed = stored - limit, 0
         for key, name, size in theirs:
             if freed >= surplus:
                 break
             if not self._in_use.get((owner, name), 0):
                 connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
                 freed += size
-        return freed
+        return stored - freed
 
-    def _made_space(self, owner: Owner, done: "asyncio.Future[int]") -> None:
+    def _made_space(self, owner: Owner, counted: int, done: "asyncio.Future[int]") -> None:
+        """Takes over the file's own sum. Ours misses what was deleted to make room, or by another process."""
         if not done.cancelled() and done.exception() is None:
-            self._stored[owner] -= done.result()
+            self._stored[owner] += done.result() - counted
 
     def _by_last_use(self, connection: sqlite3.Connection, owner: Owner) -> list[tuple[int, str, int]]:
         statement = "SELECT key, id, size FROM sessions WHERE agent = ? AND tenant = ? AND user = ? ORDER BY used"
@@ -373,7 +382,7 @@ class _SqliteConversation(StoredConversation):
         self._store.grew(self._owner, added)
 
     def _begin_write(
-        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None
+        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
     ) -> "asyncio.Future[SessionRow | None]":
         store, row, claimed, now = self._store, self._row, self._claimed, self._store.now()
 
@@ -383,6 +392,12 @@ class _SqliteConversation(StoredConversation):
             if row.key is None and not steps:
                 return row  # nothing to keep, so no session
             current = store.insert(connection, self._owner, self._session_id, now) if row.key is None else row
+            if cut is not None:
+                whole = _stored(connection, self._owner, self._session_id, current)
+                shortened = _fill(connection, current, cut_before(whole, cut), now)
+                if shortened is None:
+                    return None
+                current = shortened
             return _add(connection, current, steps, parts, now, claim=not claimed)
 
         return store.file.write(job)
@@ -419,8 +434,8 @@ def _add(
     return row.grown(steps, epoch=epoch, used=now)
 
 
-def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSession, used: float) -> int:
-    """Replaces all that a session holds; returns its size. A run that has it open loses its claim."""
+def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow | None:
+    """Replaces all that a session holds. A run that has it open loses its claim. None if it was deleted."""
     connection.execute("DELETE FROM steps WHERE session = ?", (row.key,))
     connection.execute("UPDATE sessions SET messages = 0, steps = 0, size = 0 WHERE key = ?", (row.key,))
     parts = {
@@ -429,8 +444,7 @@ def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSessio
         "summary": records.optional(summary_after_cut(content.summary, content.messages)),
     }
     empty = replace(row, messages=0, steps=0, size=0)
-    filled = _add(connection, empty, steps_of(content.messages), parts, used, claim=True)
-    return 0 if filled is None else filled.size
+    return _add(connection, empty, steps_of(content.messages), parts, used, claim=True)
 
 
 def _end_of(connection: sqlite3.Connection, row: SessionRow, last: int | None) -> list[Message]:

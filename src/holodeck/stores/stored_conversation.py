@@ -8,7 +8,7 @@ from typing import Any
 
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
-from holodeck.sessions.history import check_room
+from holodeck.sessions.history import check_room, place_of, summary_after_cut
 from holodeck.sessions.port import KEEP, Keep
 from holodeck.stores import records
 from holodeck.stores.session_rows import SessionRow, Step, size_of_steps, steps_of
@@ -22,6 +22,8 @@ class StoredConversation(ABC):
         self._earlier = row.messages - len(messages)
         self._closed = False
         self._claimed = False
+        self._cut: str | None = None  # the message before which the next commit cuts the history
+        self._size = row.size  # with the history cut
         self._writing: asyncio.Future[SessionRow | None] | None = None
         self._pending = records.pending_of(row.pending, row.v)
         self._state = records.state_of(row.state, row.v)
@@ -33,11 +35,12 @@ class StoredConversation(ABC):
 
     @abstractmethod
     def _begin_write(
-        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None
+        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
     ) -> "asyncio.Future[SessionRow | None]":
         """Writes all of it in one transaction; the row is None if the session was deleted meanwhile.
 
-        The write goes on if its caller is cancelled.
+        With `cut`, the stored history is cut before that message of the user first, as `sessions.history.cut_before`
+        does. The write goes on if its caller is cancelled.
         """
 
     @abstractmethod
@@ -46,7 +49,7 @@ class StoredConversation(ABC):
 
     @abstractmethod
     def _grew(self, added: int) -> None:
-        """The owner of the session stores so many bytes more."""
+        """The owner of the session stores so many bytes more, or less."""
 
     @property
     def messages(self) -> Sequence[Message]:
@@ -74,6 +77,13 @@ class StoredConversation(ABC):
         count = self._earlier
         return [*(await self._older())[:count], *self._messages]
 
+    async def rewind(self, before: str) -> None:
+        messages = await self.history()
+        kept = list(messages[: place_of(before, messages)])
+        self._messages, self._earlier, self._cut = kept, 0, before
+        self._pending, self._summary = None, summary_after_cut(self._summary, kept)
+        self._size = size_of_steps(steps_of(kept))
+
     async def commit(
         self,
         messages: Sequence[Message],
@@ -84,7 +94,7 @@ class StoredConversation(ABC):
         ending: Ending | None = None,
     ) -> None:
         steps = steps_of(messages)
-        check_room(messages, size_of_steps(steps), self._row.size, self._max_bytes)
+        check_room(messages, size_of_steps(steps), self._size, self._max_bytes)
         parts: dict[str, Any] = {"pending": pending, "state": state, "summary": summary}
         if self._row.v < records.VERSION:  # all parts of a row have one version
             kept = {"pending": self._pending, "state": self._state, "summary": self._summary}
@@ -120,14 +130,19 @@ class StoredConversation(ABC):
         """One transaction, carried out also if the caller is cancelled meanwhile; `apply` is called when it is done."""
         if self._writing is not None and not self._writing.done():  # its caller was cancelled; it goes on
             await asyncio.wait({self._writing})
-        self._writing = future = self._begin_write(steps, parts, ending)
-        future.add_done_callback(partial(self._written, apply))
+        cut = self._cut if steps or parts.get("pending") is not None else None  # an ending alone cuts nothing
+        self._writing = future = self._begin_write(steps, parts, ending, cut)
+        future.add_done_callback(partial(self._written, apply, cut))
         await asyncio.shield(future)
 
-    def _written(self, apply: Callable[[], None], done: "asyncio.Future[SessionRow | None]") -> None:
+    def _written(self, apply: Callable[[], None], cut: str | None, done: "asyncio.Future[SessionRow | None]") -> None:
         if done.cancelled() or done.exception() is not None:
             return
         before, self._row, self._claimed = self._row, done.result() or self._row, True
+        if cut is not None:
+            self._cut = None
+        if self._cut is None:
+            self._size = self._row.size
         apply()
-        if self._row.size > before.size:
+        if self._row.size != before.size:
             self._grew(self._row.size - before.size)
