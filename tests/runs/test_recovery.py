@@ -13,7 +13,7 @@ from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, Tool
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
-from holodeck.errors import RunNotFound
+from holodeck.errors import RunNotFound, Unauthorized
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.port import RunKey, RunRecord, RunState
 from holodeck.runs.recovery import CALL_AGAIN, HOLE, MAX_KEPT_BYTES, kept_of, remains_of
@@ -210,6 +210,22 @@ async def test_without_a_reader_it_ends(restarted):
         assert run.log.since(0)[-1].code == "interrupted"
         assert server.model.prompts == []
         assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
+
+
+async def test_a_run_whose_credential_is_no_longer_valid_does_not_go_on(restarted):
+    refused = Unauthorized("The key of this run was revoked.")
+    record = msgspec.structs.replace(RECORD, request=msgspec.structs.replace(RECORD.request, api_key_id="K"))
+    async with restarted() as server:
+        await server.left(QUESTION, events=BEGINNING, record=record)
+        asked = []
+        stored = StoredRuns(
+            server.runs, server.store, server.records, refusal=lambda given: asked.append(given.api_key_id) or refused
+        )
+        await stored.recover()
+        run = await stored.find("r", owner=ME)
+        assert asked == ["K"], "the id of the key is stored with the run"
+        assert run.log.since(0)[-1].code == "unauthorized"
+        assert server.model.prompts == []
 
 
 async def test_a_run_that_waits_for_a_reader_takes_no_room_until_one_comes(restarted):

@@ -367,6 +367,23 @@ async def test_a_revoked_key_ends_its_streams_and_runs(tmp_path):
         await until(lambda: not s.server.gate._open)
 
 
+async def test_a_run_that_goes_on_after_a_crash_ends_with_its_key(tmp_path):
+    """A16: the key is known from the stored request, not from a connection."""
+    gate = Gate()
+    async with keyed(tmp_path, says("a b", pause=gate)) as (s, holders):
+        key_id, doomed = holders.create(user="ann")
+        await s.server.access.refresh()
+        stream = await s.post(ask(thread="t", run="r"), **doomed)
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        (run,) = s.server.runs.active
+        assert run.request.api_key_id == key_id
+        assert s.server._refusal(run.request) is None
+        holders.revoke(key_id)
+        await s.server.access.refresh()
+        assert s.server._refusal(run.request).code == "unauthorized"
+        await asyncio.wait_for(stream.read(), 30)
+
+
 async def test_a_thousand_wrong_keys_are_a_few_lines(tmp_path, caplog):
     """A13."""
     async with keyed(tmp_path, attempts=30) as (s, holders):

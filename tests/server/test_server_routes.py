@@ -356,6 +356,32 @@ async def test_more_runs_than_allowed_are_refused_with_the_time_to_wait():
             await two.read()
 
 
+async def test_runs_whose_files_are_still_being_read_count_as_runs():
+    settings = ServerSettings(protocols=tuple(WIRES), max_concurrent_runs=2)
+    async with served(settings=settings) as s:
+        whole = asyncio.Event()
+
+        async def read_slowly(uploads, *, tenant):  # as a document of many pages
+            await whole.wait()
+            return []
+
+        s.server.files.read = read_slowly
+        file = {"filename": "a.txt", "content": "aGk=", "mime_type": "text/plain"}
+        body = {"message": "hi", "files": [file]}
+
+        async def ask_with_file():
+            async with s.post(body, "/agent/tester/chat") as answer:
+                return answer.status
+
+        asked = [asyncio.create_task(ask_with_file()) for _ in range(2)]
+        await until(lambda: s.server.arriving == 2)
+        async with s.post({"message": "hi"}, "/agent/tester/chat") as third:
+            assert third.status == 503
+        whole.set()
+        assert await asyncio.gather(*asked) == [200, 200]
+        assert s.server.arriving == 0
+
+
 @pytest.mark.req("SRV-21")
 async def test_the_chain_applies_to_every_reader_also_to_one_that_comes_back():
     from holodeck.runs.middleware import Chain, hide_tools

@@ -235,6 +235,19 @@ async def test_all_mistakes_are_reported_at_once():
     ]
 
 
+@pytest.mark.req("AGT-08")
+async def test_tools_that_share_rules_with_a_server_that_is_down_need_approval_until_the_names_fit(caplog):
+    shared = ToolRules(approval={"delete": A})
+    up, down = RecordingToolset(ToolSchema(name="delete_all"), name="up"), RecordingToolset(name="down", ready=False)
+    tools = Catalogue([Source(toolset=each, rules=shared) for each in (up, down)])
+    await tools.start()
+    assert {schema.name: schema.approval for schema in tools.schemas()} == {"delete_all": A}, "it may be meant"
+    assert [record.levelname for record in caplog.records] == ["WARNING"]
+    down.ready = True
+    down.offer(ToolSchema(name="delete"))
+    assert {schema.name: schema.approval for schema in tools.schemas()} == {"delete_all": N, "delete": A}
+
+
 async def test_rules_that_several_toolsets_share_are_checked_together():
     shared = ToolRules(approval={"a": A})
     one, two = (RecordingToolset(ToolSchema(name=name), name=name) for name in "ab")

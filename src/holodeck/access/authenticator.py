@@ -110,6 +110,10 @@ class Authenticator:
             except Exception:  # a defect must not end this task: revoked keys would stay valid
                 log.exception("the keys could not be refreshed")
 
+    def in_force(self, key_id: str) -> bool:
+        """Whether what this API key started may go on."""
+        return self.keys is not None and self.keys.in_force(key_id)
+
     def limits_of_key(self, key_id: str) -> KeyLimits | None:
         return None if self.keys is None else self.keys.limits_of(key_id)
 

@@ -74,6 +74,13 @@ class KeyRing:
             return Failure(kind="expired", reason="expired", message="This key has expired.", credential_id=key_id)
         return entry.principal
 
+    def in_force(self, key_id: str) -> bool:
+        """Whether there is such a key, neither revoked nor removed."""
+        if key_id == ENVIRONMENT_ID:
+            return self._environment is not None
+        entry = self._entries.get(key_id)
+        return entry is not None and not entry.revoked
+
     def limits_of(self, key_id: str) -> KeyLimits | None:
         entry = self._entries.get(key_id)
         return entry.limits if entry is not None else None

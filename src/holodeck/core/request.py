@@ -58,6 +58,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     run_id: str = msgspec.field(default_factory=new_ulid)
     parent_run_id: str | None = None
     owner: Owner = ANONYMOUS_OWNER  # filled in by the server from the request's credential, never by a wire
+    api_key_id: str | None = None  # as `owner`; not the key itself. A key that is revoked ends the run
     messages: tuple[Message, ...] = ()
     client_tools: tuple[ToolSchema, ...] = ()
     context: tuple[tuple[str, str], ...] = ()  # (description, value) pairs that the model is shown

@@ -52,6 +52,11 @@ def kept_of(request: RunRequest) -> RunRequest:
     return msgspec.structs.replace(kept, client_tools=(), context=(), state=None, shortened=True)
 
 
+def kept_after_end(request: RunRequest) -> RunRequest:
+    """What is stored of a request whose run has ended: its messages are in the session, and nothing goes on."""
+    return msgspec.structs.replace(request, messages=(), client_tools=(), context=(), state=None)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Remains:
     """What is left of a run that a crash cut."""

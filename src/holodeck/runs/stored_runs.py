@@ -6,14 +6,17 @@ was cut. Otherwise it ends as `interrupted`. `recovery` decides what is left of 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
+
+import msgspec
 
 from holodeck.agent.loop import run as run_loop
 from holodeck.core.events import ENDINGS, Event, MessagesReplaced, RunStarted, WarningRaised, failure
-from holodeck.core.messages import Message
+from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import RunInterrupted
+from holodeck.core.request import RunRequest
+from holodeck.errors import HoloDeckError, RunInterrupted
 from holodeck.runs.client_history import Change, context_of
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore
@@ -28,8 +31,16 @@ TAKEN_UP = "taken-up"  # the warning in the log of a run that goes on after a cr
 
 
 class StoredRuns:
-    def __init__(self, runs: Runs, store: SessionStore, records: RunStore | None) -> None:
-        self._runs, self._store, self._records = runs, store, records
+    def __init__(
+        self,
+        runs: Runs,
+        store: SessionStore,
+        records: RunStore | None,
+        *,
+        refusal: Callable[[RunRequest], HoloDeckError | None] = lambda _request: None,
+    ) -> None:
+        """`refusal` says why a run that was cut may not go on: its credential is no longer valid."""
+        self._runs, self._store, self._records, self._refusal = runs, store, records, refusal
 
     # reading
 
@@ -60,6 +71,9 @@ class StoredRuns:
             _emit(run, (*closings, MessagesReplaced(tuple(history)), record.ending))
         run.state, run.finished_at = record.state, record.finished_at
         run.response = response_of(record, history)
+        if not run.request.messages:  # they are stored once, in the session
+            asked = tuple(each for each in history if isinstance(each, UserMessage) and each.run_id == record.run_id)
+            run.request = msgspec.structs.replace(run.request, messages=asked)
         self._runs.adopt(run)
         return run
 
@@ -108,9 +122,11 @@ class StoredRuns:
         events, history = await self._left_of(record)
         stored = await self._store.read(record.session_id, owner=record.owner)
         remains = remains_of(record, events, stored, self._is_repeatable)
-        may_go_on = may_go_on and not record.request.shortened
+        refusal = self._refusal(record.request)
+        may_go_on = may_go_on and not record.request.shortened and refusal is None
         goes_on = may_go_on and remains.is_certain and self._runs.settings.continues
-        ending = None if goes_on else failure(record.run_id, record.session_id, RunInterrupted(INTERRUPTED_TEXT))
+        why = refusal or RunInterrupted(INTERRUPTED_TEXT)
+        ending = None if goes_on else failure(record.run_id, record.session_id, why)
         conversation = await self._store.open(record.session_id, owner=record.owner, run_id=record.run_id, create=True)
         try:
             pending = None if remains.settles_step else KEEP

@@ -5,7 +5,6 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from weakref import WeakKeyDictionary
 
 from holodeck.access.attempts import network_of
 from holodeck.access.authenticator import Authenticator
@@ -13,7 +12,8 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
-from holodeck.errors import NotReady, Overloaded, Unauthorized
+from holodeck.core.request import RunRequest
+from holodeck.errors import HoloDeckError, NotReady, Overloaded, Unauthorized
 from holodeck.files.reader import FileReader
 from holodeck.limits.leases import LeaseStore
 from holodeck.limits.window import WindowStore
@@ -81,11 +81,11 @@ class AgentServer:
             public=self.settings.access.public,
             metadata_url=self.settings.access.metadata_url if self.access.takes_tokens else None,
         )
-        self._credentials: WeakKeyDictionary[Run, str] = WeakKeyDictionary()  # the key that started each run
+        self.arriving = 0  # runs that are admitted and not started yet
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(self.agent, store, self.run_settings, records=records, watch=self._watch)
-        self.stored_runs = StoredRuns(self.runs, store, records)
+        self.stored_runs = StoredRuns(self.runs, store, records, refusal=self._refusal)
         self.idempotency = Idempotency(self.runs, self.stored_runs.with_key)
         self.state = ServerState.INITIALIZING
         self.quotas = Quotas(
@@ -141,14 +141,26 @@ class AgentServer:
             if self.state is ServerState.SHUTTING_DOWN:
                 self.state = advance(self.state, ServerState.STOPPED)
 
-    async def admit(self, owner: Owner) -> Meter | None:
-        """Refuses a run that there is no room for, or that exceeds a limit; else counts it.
+    @asynccontextmanager
+    async def admission(self, owner: Owner) -> AsyncIterator[None]:
+        """Around the start of a run: refuses one that there is no room for, or that exceeds a limit; else counts it.
 
-        The meter, if there are limits, has to `follow` the run, or to `end` if none comes of it.
+        A run counts from here on, while its files are read: many uploads at a time must not become too many runs.
+        What was reserved of the owner's limits is given back if the block raises.
         """
-        if self.runs.busy >= self.settings.max_concurrent_runs:
+        if self.runs.busy + self.arriving >= self.settings.max_concurrent_runs:
             raise Overloaded("The server has as many runs as it can take; try again in a moment.")
-        return await self.quotas.admit(spender_of(owner))
+        self.arriving += 1
+        try:
+            meter = await self.quotas.admit(spender_of(owner))
+            try:
+                yield
+            except BaseException:
+                if meter is not None:
+                    meter.end()
+                raise
+        finally:
+            self.arriving -= 1
 
     async def will_adopt(self, session_id: str, *, owner: Owner) -> bool:
         """Whether a client's history on this session is adopted: the session has no messages of its own."""
@@ -183,19 +195,20 @@ class AgentServer:
         has_model = not self.agent.breakers.cut_off(Dependency.MODEL)
         return alive and has_model and all(each.ready for each in self.tool_servers() if each.required)
 
+    def _refusal(self, request: RunRequest) -> HoloDeckError | None:
+        """Why a run that a crash cut may not go on: its key was revoked meanwhile."""
+        key = request.api_key_id
+        return None if key is None or self.access.in_force(key) else _revoked()
+
     def _revoked(self, credentials: frozenset[str]) -> None:
         """Ends what revoked keys have started, then what they still read."""
         for run in self.runs.active:
-            if self._credentials.get(run) in credentials:
-                error = Unauthorized("The key of this run was revoked.")
-                error.reason = "revoked"
-                self.runs.stop(run, error)
+            if run.request.api_key_id in credentials:
+                self.runs.stop(run, _revoked())
         self.gate.end(credentials)
 
     def _watch(self, run: Run) -> Emit:
         """The observers of a run, as one."""
-        if (credential := current().credential_id) is not None:
-            self._credentials[run] = credential
         story, figures = self._story(run), self.metrics.run(run.log)
         spans = self._trace(run) if self._trace else None
         meter = current_meter() if run.wanted is None else self._meter_again(run.owner)
@@ -213,7 +226,7 @@ class AgentServer:
         return watch
 
     def _meter_again(self, owner: Owner) -> Meter | None:
-        """Meters a run that goes on after a crash by its owner: address and key of its request are not stored."""
+        """Meters a run that goes on after a crash by its owner: the address of its request is not stored."""
         return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
 
     def _story(self, run: Run) -> Emit:
@@ -225,6 +238,12 @@ class AgentServer:
             reply=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
             reasoning=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, ReasoningAdded)),
         )
+
+
+def _revoked() -> Unauthorized:
+    error = Unauthorized("The key of this run was revoked.")
+    error.reason = "revoked"
+    return error
 
 
 def spender_of(owner: Owner) -> Spender:

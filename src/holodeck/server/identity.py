@@ -65,6 +65,12 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     return owner
 
 
+def api_key_of(request: HTTPConnection) -> str | None:
+    """The id of the API key that a request came with; None for other credentials, which cannot be revoked here."""
+    principal = principal_of(request)
+    return principal.credential_id if principal.via == "api_key" else None
+
+
 def check_approval(request: Request, resume: Sequence[Answer]) -> None:
     """403 for an answer to an approval from a credential that may chat but not approve."""
     if not resume:

@@ -11,6 +11,7 @@ from holodeck.core.request import RunRequest
 from holodeck.runs.port import RunKey
 from holodeck.runs.runs import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import api_key_of
 from holodeck.server.slots import slot_of
 from holodeck.telemetry.context import current
 
@@ -46,13 +47,11 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
         if claim.run is not None:
             run = claim.run
         else:
-            meter = await server.admit(owner)
-            try:
-                wanted = msgspec.structs.replace(await arrival.prepare(), owner=owner, wire=arrival.wire)
+            async with server.admission(owner):
+                key_id = api_key_of(arrival.request)
+                wanted = msgspec.structs.replace(
+                    await arrival.prepare(), owner=owner, api_key_id=key_id, wire=arrival.wire
+                )
                 run = claim.run = await server.runs.start(wanted, arrival.open_encoder)
-            except BaseException:
-                if meter is not None:
-                    meter.end()  # gives back what was reserved
-                raise
     context.conversation_id = arrival.conversation or run.session_id
     return run

@@ -55,6 +55,7 @@ class Source:
         self.listing: Sequence[ToolSchema] | None = None  # the one that the rows were made from
         self.breakers: dict[str, ToolBreakers] = {}
         self.guarded = False  # the names in the rules do not fit, so every tool needs approval
+        self.reported = False  # the names that do not fit
 
     @property
     def label(self) -> str:
@@ -67,16 +68,19 @@ class Source:
         """Names in the rules that fit no tool, once the toolsets' own names are known; each is reported once.
 
         Sources that share one rules object are checked together: a name has to fit a tool of one of them. As long as a
-        name does not fit, all of them are `guarded`, since the rule may be meant for any tool.
+        name does not fit, all of them are `guarded`, since the rule may be meant for any tool: also while one of them
+        has not listed its tools yet, which may be the one that the name is of.
         """
-        together = [source for source in sources if source.rules is self.rules]
-        if self.names_checked or not all(source.ready() or source.toolset.schemas() for source in together):
+        if self.names_checked:
             return []
-        reported = self.guarded
+        together = [source for source in sources if source.rules is self.rules]
+        all_known = all(source.ready() or source.toolset.schemas() for source in together)
         found = self._misfits(together)
+        reported = self.reported
         for source in together:
-            source.guarded, source.names_checked = bool(found), not found
-        return [] if reported else found
+            source.guarded, source.names_checked = bool(found), all_known and not found
+            source.reported = source.reported or all_known
+        return found if all_known and not reported else []
 
     def _misfits(self, together: Sequence["Source"]) -> list[str]:
         listing = [schema for source in together for schema in source.toolset.schemas()]
@@ -171,6 +175,7 @@ class Catalogue:
         self._schemas: Sequence[ToolSchema] = ()
         self._owners: dict[str, Source] = {}
         self._hidden: set[tuple[str, int]] = set()  # already logged
+        self._noted: set[Source] = set()  # guarded, and already logged
         self._servers = {  # kept here: the registry of breakers holds none alive
             source: self._breakers.of(Dependency.MCP, source.name, source.breaker)
             for source in self._sources
@@ -283,6 +288,7 @@ class Catalogue:
                     "; ".join(problems),
                     source.label,
                 )
+            self._note_guard(source)
             for entry in self._entries_of(source):
                 name = entry.schema.name
                 if name not in self._owners and len(self._owners) < MAX_TOOLS and _NAME.fullmatch(name):
@@ -292,6 +298,16 @@ class Catalogue:
                 else:
                     self._hide(name, source)
         self._rows = rows
+
+    def _note_guard(self, source: Source) -> None:
+        """Logs once why tools need approval that the agent file does not name."""
+        if source.guarded and not source.reported and source.toolset.schemas() and source not in self._noted:
+            self._noted.add(source)
+            logger.warning(
+                "tools_guarded: every tool of %s needs approval until the other toolsets with the same rules have "
+                "listed theirs: a name in the rules fits none of those that are known",
+                source.label,
+            )
 
     def _entries_of(self, source: Source) -> Iterator[ToolEntry]:
         source.listing = source.toolset.schemas()
