@@ -5,7 +5,7 @@ from typing import Any
 
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
-from holodeck.sessions.history import place_of
+from holodeck.sessions.history import place_of, summary_after_cut
 from holodeck.sessions.port import KEEP, Keep
 
 
@@ -68,7 +68,8 @@ class Transcript:
         self._pending = step
 
     async def rewind(self, before: str) -> None:
-        self.cut(place_of(before, self._messages))
+        del self._messages[place_of(before, self._messages) :]
+        self._pending, self._summary = None, summary_after_cut(self._summary, self._messages)
 
     def close(self) -> None:
         return None
