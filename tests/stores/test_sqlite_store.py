@@ -17,7 +17,7 @@ from holodeck.runs.port import RunRecord
 from holodeck.stores.schema import MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
-from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.sqlite_sessions import LOOKED_AT, SqliteSessionStore
 
 
 @pytest.fixture
@@ -247,6 +247,64 @@ async def test_a_statement_that_sqlite_refuses_harms_no_other_job(opened):
     await asyncio.gather(blocked, before)
     assert await after == (1,)
     assert await texts(store) == ["kept", "before"]
+
+
+async def test_a_job_that_fails_alone_leaves_nothing(opened):
+    store = await opened()
+
+    def fail(connection):
+        store.insert(connection, ME, "half", store.now())
+        raise SessionBroken("planted")
+
+    with pytest.raises(SessionBroken):
+        await store.file.write(fail)
+    assert await texts(store, "half") is None
+    await say(store, "works again")
+    assert await texts(store) == ["works again"]
+
+
+async def test_a_session_is_read_behind_a_write_that_its_caller_did_not_wait_for(opened):
+    store = await opened()
+    await say(store, "one")
+    blocked, go_on = threading.Event(), threading.Event()
+    store.file.read(lambda _: (blocked.set(), go_on.wait(30)))
+    await asyncio.to_thread(blocked.wait, 30)
+    left = await store.open("s", owner=ME, create=True)
+    writing = asyncio.ensure_future(left.commit([UserMessage(content="two")]))
+    await asyncio.sleep(0)
+    writing.cancel()
+    opening = asyncio.ensure_future(store.open("s", owner=ME))
+    await asyncio.sleep(0)
+    go_on.set()
+    assert [message.content for message in (await opening).messages] == ["one", "two"]
+
+
+async def test_a_small_session_is_opened_while_the_thread_is_busy_and_a_large_one_waits(opened):
+    store = await opened()
+    await say(store, "one")
+    await say(store, "x" * LOOKED_AT, "large")
+    blocked, go_on = threading.Event(), threading.Event()
+    store.file.read(lambda _: (blocked.set(), go_on.wait(30)))
+    await asyncio.to_thread(blocked.wait, 30)
+    assert [message.content for message in (await store.open("s", owner=ME)).messages] == ["one"]
+    large = asyncio.ensure_future(store.open("large", owner=ME))
+    await asyncio.sleep(0)
+    assert not large.done()
+    go_on.set()
+    assert len((await large).messages) == 1
+
+
+async def test_a_new_session_takes_nothing_from_an_expired_one_of_its_name(opened, path):
+    now = [1000.0]
+    store = SqliteSessionStore(SqliteFile(path), "tester", 10, clock=lambda: now[0])
+    await store.start()
+    await say(store, "old")
+    now[0] += 11
+    await say(store, "new")
+    assert await texts(store) == ["new"]
+    (steps,) = await store.file.read(lambda connection: connection.execute("SELECT count(*) FROM steps").fetchone())
+    assert steps == 1
+    await store.close()
 
 
 async def test_the_bytes_of_an_owner_are_those_in_the_file_again_after_room_was_made(path):

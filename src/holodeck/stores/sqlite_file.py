@@ -4,6 +4,9 @@ Everything that waits becomes one transaction, so sixty commits at a time cost o
 transaction is: nothing that was awaited is lost by a crash. A job that raises leaves no trace and harms no other, also if
 SQLite refuses a part of it; an error that ends the transaction, or its COMMIT, fails all of its jobs and is not repeated
 here. No error resets, renames or deletes a file.
+
+A read of a few rows needs no thread: `look` does it in the loop, on a connection of its own. To hand a job to the thread and
+back costs ten times as much as such a read.
 """
 
 import asyncio
@@ -53,6 +56,7 @@ class SqliteFile:
         self._thread: threading.Thread | None = None
         self._lock: int | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
+        self._reader: sqlite3.Connection | None = None  # of the loop's thread
 
     async def open(self) -> None:
         """Raises StartError if the file cannot be used; then it is as it was."""
@@ -61,13 +65,30 @@ class SqliteFile:
         self._thread = threading.Thread(target=self._work, args=(opened,), name=f"store {self.path.name}", daemon=True)
         self._thread.start()
         await opened
+        self._reader = sqlite3.connect(self.path, timeout=0, isolation_level=None)  # the loop waits for no lock
+        self._reader.execute("PRAGMA query_only=ON")
 
     async def close(self) -> None:
         """Finishes what is queued. Idempotent."""
+        if self._reader is not None:
+            self._reader.close()
+            self._reader = None
         if self._thread is not None:
             self._queue.put(None)
             await asyncio.to_thread(self._thread.join)
             self._thread = None
+
+    async def look(self, job: Job[T]) -> T:
+        """Does a job that reads a few rows, here and now if it can be. It may not see jobs that are still queued.
+
+        Its statements are not one transaction: another process may write between two of them.
+        """
+        if self._reader is None:
+            raise StoreUnavailable("The session store is closed.")
+        try:
+            return job(self._reader)
+        except sqlite3.Error:  # locked for a moment, or damaged: the thread waits, and reports
+            return await self.read(job)
 
     def read(self, job: Job[T]) -> "asyncio.Future[T]":
         """Queues a job that changes nothing. It sees every job that was queued before it."""
@@ -212,6 +233,9 @@ def _carry_out(connection: sqlite3.Connection, tasks: list[_Task]) -> None:
             tasks[0].result = tasks[0].job(connection)
             return
         connection.execute("BEGIN IMMEDIATE" if any(task.writes for task in tasks) else "BEGIN")
+        if len(tasks) == 1:  # needs no savepoint: two statements less
+            connection.execute("COMMIT" if _try(connection, tasks[0]) else "ROLLBACK")
+            return
         for task in tasks:
             _do(connection, task)
         connection.execute("COMMIT")
@@ -230,23 +254,32 @@ def _vacuum(connection: sqlite3.Connection) -> None:
 
 
 def _do(connection: sqlite3.Connection, task: _Task) -> None:
+    """One of several in a transaction: what it wrote is undone if it fails, and the others go on."""
+    if not task.writes:
+        _try(connection, task)
+        return
     connection.execute("SAVEPOINT task")
+    if not _try(connection, task):
+        connection.execute("ROLLBACK TO task")
+    connection.execute("RELEASE task")
+
+
+def _try(connection: sqlite3.Connection, task: _Task) -> bool:
+    """Whether the job is done. An error of its own is its caller's to handle; one that ends the transaction is raised."""
     try:
         task.result = task.job(connection)
     except sqlite3.Error as error:
         if not connection.in_transaction:  # SQLite has rolled it back, with what the tasks before wrote
             raise
-        connection.execute("ROLLBACK TO task")
         log.warning("a part of the sessions cannot be read or stored: %s", error)
         task.error = _failure(error)
     except OSError:
         raise
-    except Exception as error:  # the caller's to handle: what the job wrote is undone, the others go on
-        connection.execute("ROLLBACK TO task")
+    except Exception as error:
         task.error = error
         if not isinstance(error, HoloDeckError):
             log.exception("a job of the session store failed")
-    connection.execute("RELEASE task")
+    return task.error is None
 
 
 def _failure(error: BaseException) -> HoloDeckError:

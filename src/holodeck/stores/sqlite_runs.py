@@ -19,7 +19,7 @@ from holodeck.runs.log import ReplayGone, RunLog
 from holodeck.runs.port import RunRecord, RunState, state_after
 from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
-from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_file import Job, SqliteFile
 
 COPY_SECONDS = 0.25
 KEPT_SECONDS = 24 * 3600.0  # idempotency keys, and `GET /runs/{id}`
@@ -68,14 +68,15 @@ class SqliteRunStore:
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         where = "tenant = ? AND user = ? AND id = ?"
-        return next(iter(await self._select(where, (owner.tenant, owner.user, run_id))), None)
+        return next(iter(await self._file.read(self._selected(where, (owner.tenant, owner.user, run_id)))), None)
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
+        """Looks without waiting for what is queued: `Idempotency` knows the runs that this process is storing."""
         where = "tenant = ? AND user = ? AND wire = ? AND repeat_key = ?"
-        return next(iter(await self._select(where, (owner.tenant, owner.user, wire, key))), None)
+        return next(iter(await self._file.look(self._selected(where, (owner.tenant, owner.user, wire, key)))), None)
 
     async def unfinished(self) -> Sequence[RunRecord]:
-        return await self._select("ended IS NULL", ())
+        return await self._file.read(self._selected("ended IS NULL", ()))
 
     async def events(self, record: RunRecord) -> list[Event]:
         def job(connection: sqlite3.Connection) -> list[bytes]:
@@ -101,21 +102,27 @@ class SqliteRunStore:
             self._insert(connection, record, now)
         if ending is not None:
             self._registered.pop((owner, run_id), None)
-            connection.execute(
+            long_requests = connection.execute(
                 "UPDATE runs SET state = ?, ending = ?, ended = ?, v = ?"
-                " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL",
-                (state_after(ending), records.encode(ending), now, records.VERSION, *self._name(owner, run_id)),
-            )
-            self._shorten_request(connection, owner, run_id)
+                " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL"
+                " RETURNING key, CASE WHEN length(request) > ? THEN request END",
+                (
+                    state_after(ending),
+                    records.encode(ending),
+                    now,
+                    records.VERSION,
+                    *self._name(owner, run_id),
+                    SHORT_REQUEST,
+                ),
+            ).fetchall()
+            for key, request in long_requests:
+                if request is not None:
+                    self._shorten_request(connection, key, request)
 
-    def _shorten_request(self, connection: sqlite3.Connection, owner: Owner, run_id: str) -> None:
+    def _shorten_request(self, connection: sqlite3.Connection, key: int, request: bytes) -> None:
         """Drops what only a run in progress needs. Else each run would store its messages a second time, uncounted."""
-        statement = "SELECT key, v, request FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND length(request) > ?"
-        found = connection.execute(statement, (*self._name(owner, run_id), SHORT_REQUEST)).fetchone()
-        if found is not None:
-            key, version, request = found
-            body = records.encode(kept_after_end(records.request_of(request, version)))
-            connection.execute("UPDATE runs SET request = ?, v = ? WHERE key = ?", (body, records.VERSION, key))
+        body = records.encode(kept_after_end(records.request_of(request, records.VERSION)))
+        connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
 
     def _insert(self, connection: sqlite3.Connection, record: RunRecord, now: float) -> None:
         """A part that continues a run under its own id takes the place of the part before."""
@@ -148,13 +155,9 @@ class SqliteRunStore:
         found = connection.execute(statement, self._name(owner, run_id)).fetchone()
         return None if found is None else int(found[0])
 
-    async def _select(self, where: str, values: tuple[str, ...]) -> list[RunRecord]:
+    def _selected(self, where: str, values: tuple[str, ...]) -> Job[list[RunRecord]]:
         statement = f"SELECT {_COLUMNS} FROM runs WHERE agent = ? AND {where} ORDER BY key"
-
-        def job(connection: sqlite3.Connection) -> list[RunRecord]:
-            return [_record(row) for row in connection.execute(statement, (self._agent, *values)).fetchall()]
-
-        return await self._file.read(job)
+        return lambda connection: [_record(row) for row in connection.execute(statement, (self._agent, *values))]
 
     async def remove_old(self) -> int:
         """Deletes records a day after their end, and copies of logs that cannot be read again; one batch of each."""

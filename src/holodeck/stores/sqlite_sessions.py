@@ -8,9 +8,10 @@ import asyncio
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from types import MappingProxyType
 from typing import TypeVar
 
 from holodeck.core.events import Ending
@@ -33,13 +34,14 @@ from holodeck.stores.session_rows import (
     size_of_steps,
     steps_of,
 )
-from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_file import Job, SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.store_clock import StoreClock
 from holodeck.stores.stored_conversation import StoredConversation
 
 log = logging.getLogger(__name__)
 
+LOOKED_AT = 64 * 1024  # bytes: sessions up to this size are read in the loop, longer ones by the file's thread
 T = TypeVar("T")
 
 
@@ -60,7 +62,8 @@ class SqliteSessionStore:
         self.runs = runs
         self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
         self._clock = clock
-        self._in_use: Counter[tuple[Owner, str]] = Counter()
+        self._in_use: Counter[OwnedId] = Counter()
+        self._changing: Counter[OwnedId] = Counter()  # jobs that are queued for each session
         self._stored: Counter[Owner] = Counter()  # bytes
         self._cleaner: asyncio.Task[None] | None = None
 
@@ -92,7 +95,7 @@ class SqliteSessionStore:
         def job(connection: sqlite3.Connection) -> SessionRow:
             return self._find(connection, owner, session_id, now) or self.insert(connection, owner, session_id, now)
 
-        return described(owner, session_id, await self.file.write(job))
+        return described(owner, session_id, await asyncio.shield(self.change((owner, session_id), job)))
 
     async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
         now = self.now()
@@ -106,28 +109,47 @@ class SqliteSessionStore:
             row = self._find(connection, owner, session_id, now)
             return None if row is None else _stored(connection, owner, session_id, row)
 
-        return await self._reading(job, owner, session_id)
+        return await self._reading(self.file.read(job), owner, session_id)
 
     async def open(
         self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False
     ) -> Conversation:
-        now = self.now()
-
-        def job(connection: sqlite3.Connection) -> tuple[SessionRow, list[Message]]:
-            row = self._find(connection, owner, session_id, now, own_use=1)
-            if row is None and create:
-                return new_row(now), []
-            if row is None:
-                raise SessionNotFound(f"There is no session {session_id!r}.")
-            return row, _end_of(connection, row, last)
-
         self.take(owner, session_id)
         try:
-            row, messages = await self._reading(job, owner, session_id)
+            row, messages = await self._end_of_session(owner, session_id, last, create=create)
             return _SqliteConversation(self, (owner, session_id), run_id, row, messages)
         except BaseException:
             self.give_back(owner, session_id)
             raise
+
+    async def _end_of_session(
+        self, owner: Owner, session_id: str, last: int | None, *, create: bool
+    ) -> tuple[SessionRow, list[Message]]:
+        """Read by the file's thread if it is long, or if something of it is still being written.
+
+        If another process writes while it is read here, its epoch has moved on, and the first commit is refused.
+        """
+        now = self.now()
+
+        def find(connection: sqlite3.Connection) -> SessionRow:
+            row = self._find(connection, owner, session_id, now, own_use=1)
+            if row is None and not create:
+                raise SessionNotFound(f"There is no session {session_id!r}.")
+            return row or new_row(now)
+
+        def read(connection: sqlite3.Connection) -> tuple[SessionRow, list[Message]]:
+            row = find(connection)
+            return row, _end_of(connection, row, last)
+
+        def look(connection: sqlite3.Connection) -> tuple[SessionRow, list[Message]] | None:
+            row = find(connection)
+            return (row, _end_of(connection, row, last)) if row.size <= LOOKED_AT else None
+
+        if not self._changing[owner, session_id]:
+            found = await self._reading(self.file.look(look), owner, session_id)
+            if found is not None:
+                return found
+        return await self._reading(self.file.read(read), owner, session_id)
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
         now = self.now()
@@ -142,7 +164,7 @@ class SqliteSessionStore:
             )
             return None if row is None else row.size
 
-        size = await self.file.write(job)
+        size = await asyncio.shield(self.change((owner, session_id), job))
         self._stored[owner] -= size or 0
         return size is not None
 
@@ -157,7 +179,7 @@ class SqliteSessionStore:
             filled = _fill(connection, row, cut_before(stored, before), now)
             return 0 if filled is None else filled.size - row.size
 
-        self._stored[owner] += await self.file.write(job)
+        self._stored[owner] += await asyncio.shield(self.change((owner, session_id), job))
 
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
         now, new_id = self.now(), new_ulid()
@@ -181,7 +203,7 @@ class SqliteSessionStore:
             filled = _fill(connection, row, stored, session.last_activity.timestamp())
             return 0 if filled is None else filled.size
 
-        self._stored[session.owner] += await self.file.write(job)
+        self._stored[session.owner] += await asyncio.shield(self.change((session.owner, session.session_id), job))
 
     async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
         return [found for found in await self._listed(owner, limit) if found is not None]
@@ -218,6 +240,18 @@ class SqliteSessionStore:
 
     # for conversations
 
+    def change(self, session: OwnedId, job: Job[T]) -> "asyncio.Future[T]":
+        """Queues a job that changes a session, which is read behind it until it is done: so callers shield the future."""
+        future = self.file.write(job)
+        self._changing[session] += 1
+        future.add_done_callback(lambda _: self._changed(session))
+        return future
+
+    def _changed(self, session: OwnedId) -> None:
+        self._changing[session] -= 1
+        if not self._changing[session]:
+            del self._changing[session]
+
     def take(self, owner: Owner, session_id: str) -> None:
         self._in_use[owner, session_id] += 1
 
@@ -226,17 +260,37 @@ class SqliteSessionStore:
         if not self._in_use[owner, session_id]:
             del self._in_use[owner, session_id]
 
-    def insert(self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float) -> SessionRow:
+    def insert(
+        self,
+        connection: sqlite3.Connection,
+        owner: Owner,
+        session_id: str,
+        now: float,
+        *,
+        steps: Sequence[Step] = (),
+        parts: Mapping[str, bytes | None] = MappingProxyType({}),
+    ) -> SessionRow:
         """A new session. The row of one that has expired makes way; so does, at `max_per_user`, the longest unused."""
-        connection.execute(
-            "DELETE FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?", self._name(owner, session_id)
-        )
         self._make_room(connection, owner)
-        cursor = connection.execute(
-            "INSERT INTO sessions (agent, tenant, user, id, created, used, v) VALUES (?, ?, ?, ?, ?, ?, ?)",
-            (*self._name(owner, session_id), now, now, records.VERSION),
+        row = new_row(now).grown(steps, epoch=0, used=now)
+        columns = "".join(f", {name}" for name in parts)
+        cursor = connection.execute(  # the row that it replaces takes its steps with it
+            f"INSERT OR REPLACE INTO sessions (agent, tenant, user, id, created, used, messages, steps, size, v{columns})"
+            f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?{', ?' * len(parts)})",
+            (
+                *self._name(owner, session_id),
+                now,
+                now,
+                row.messages,
+                row.steps,
+                row.size,
+                records.VERSION,
+                *parts.values(),
+            ),
         )
-        return new_row(now, cursor.lastrowid)
+        row = replace(row, key=cursor.lastrowid)
+        _add_steps(connection, row.key, 0, steps)
+        return row
 
     def grew(self, owner: Owner, added: int) -> None:
         self._stored[owner] += added
@@ -339,10 +393,10 @@ class SqliteSessionStore:
 
         return await self.file.read(job)
 
-    async def _reading(self, job: Callable[[sqlite3.Connection], T], owner: Owner, session_id: str) -> T:
+    async def _reading(self, result: Awaitable[T], owner: Owner, session_id: str) -> T:
         """Sets a session aside that cannot be read, so that it is reported once and its bytes stay."""
         try:
-            return await self.file.read(job)
+            return await result
         except SessionBroken as error:
             cause = repr(error.__cause__)
             name = self._name(owner, session_id)
@@ -389,9 +443,10 @@ class _SqliteConversation(StoredConversation):
         def job(connection: sqlite3.Connection) -> SessionRow | None:
             if store.runs is not None and self._run_id:
                 store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)
-            if row.key is None and not steps:
-                return row  # nothing to keep, so no session
-            current = store.insert(connection, self._owner, self._session_id, now) if row.key is None else row
+            if row.key is None:  # without steps there is nothing to keep, so no session
+                new = (connection, self._owner, self._session_id, now)
+                return store.insert(*new, steps=steps, parts=parts) if steps else row
+            current = row
             if cut is not None:
                 whole = _stored(connection, self._owner, self._session_id, current)
                 shortened = _fill(connection, current, cut_before(whole, cut), now)
@@ -400,7 +455,7 @@ class _SqliteConversation(StoredConversation):
                 current = shortened
             return _add(connection, current, steps, parts, now, claim=not claimed)
 
-        return store.file.write(job)
+        return store.change((self._owner, self._session_id), job)
 
 
 def _add(
@@ -424,14 +479,16 @@ def _add(
         if connection.execute("SELECT 1 FROM sessions WHERE key = ?", (row.key,)).fetchone():
             raise LostClaim("Another process works on this conversation; this run may not store any more of it.")
         return None
-    connection.executemany(
-        "INSERT INTO steps (session, seq, messages, by_user, v, body) VALUES (?, ?, ?, ?, ?, ?)",
-        [
-            (row.key, seq, count, by_user, records.VERSION, body)
-            for seq, (count, by_user, body) in enumerate(steps, row.steps)
-        ],
-    )
+    _add_steps(connection, row.key, row.steps, steps)
     return row.grown(steps, epoch=epoch, used=now)
+
+
+def _add_steps(connection: sqlite3.Connection, session: int | None, first: int, steps: Sequence[Step]) -> None:
+    for number, (count, by_user, body) in enumerate(steps, first):
+        connection.execute(
+            "INSERT INTO steps (session, seq, messages, by_user, v, body) VALUES (?, ?, ?, ?, ?, ?)",
+            (session, number, count, by_user, records.VERSION, body),
+        )
 
 
 def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow | None:
@@ -449,6 +506,8 @@ def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSessio
 
 def _end_of(connection: sqlite3.Connection, row: SessionRow, last: int | None) -> list[Message]:
     """The last messages, from a user's message on; read step by step, newest first."""
+    if not row.messages:
+        return []
     wanted = wanted_messages(last, row.messages, records.summary_of(row.summary, row.v) if last is not None else None)
     if wanted >= row.messages:
         return _messages_of(connection, row)
