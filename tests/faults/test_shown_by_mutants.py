@@ -5,10 +5,10 @@ import time
 
 import pytest
 
+from holodeck.config.limit_schema import RequestLimits
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
-from holodeck.server.options import RequestLimits
 from tests.agent.parts import PlainTools, Scene
 from tests.server.serving import PATIENCE, served
 

@@ -6,9 +6,10 @@ import pytest
 
 from holodeck.agent.summary import INSTRUCTIONS, RECALL, RECALLED
 from holodeck.config.build import build_agent
+from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.config.load import load_config
 from holodeck.runs.client_history import ClientHistory
-from holodeck.server.options import ServerSettings, SubjectLimits, UseLimits
+from holodeck.server.options import ServerSettings
 from tests.faults.endpoint import offence_of
 from tests.models.endpoint import ModelEndpoint, status, text_stream
 from tests.server.serving import ask, frames, served
@@ -137,7 +138,9 @@ async def test_an_endpoint_that_writes_no_summary_costs_the_old_turns_and_says_s
 @pytest.mark.req("T30")
 @pytest.mark.parametrize("usage", [COSTLY, None], ids=["counted", "estimated"])
 async def test_a_summary_is_charged_to_its_user(tmp_path, usage):
-    settings = ServerSettings(use=UseLimits(user=SubjectLimits(tokens_per_day=3 * 40 + 300)), protocols=("ag-ui",))
+    settings = ServerSettings(
+        limits=ServerLimits(user=SubjectLimits(tokens_per_day=3 * 40 + 300)), protocols=("ag-ui",)
+    )
     summary = text_stream("word " * 300, usage=usage)
     async with (
         RememberingEndpoint(summary) as endpoint,

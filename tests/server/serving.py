@@ -13,13 +13,14 @@ from yarl import URL
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
+from holodeck.config.limit_schema import RequestLimits, ServerLimits
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.runs import Run, RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
 from holodeck.server.main import FLUSH_SECONDS, HttpServer, http_server
-from holodeck.server.options import RequestLimits, ServerSettings, StreamSettings
+from holodeck.server.options import ServerSettings, StreamSettings
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 
@@ -103,7 +104,9 @@ async def served(
 ) -> AsyncIterator[Served]:
     """`model` is asked instead of a scripted one that says `turns`; `agent` is served instead of a plain one."""
     model = agent.model if agent else model or ScriptedModel(turns or [says("hello there")])
-    given = settings or ServerSettings(limits=limits or RequestLimits(), streams=streams or StreamSettings())
+    given = settings or ServerSettings(
+        limits=ServerLimits(request=limits or RequestLimits()), streams=streams or StreamSettings()
+    )
     server = AgentServer(
         agent or AgentDefinition(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),
         store or MemorySessionStore(),

@@ -6,8 +6,9 @@ from typing import Any
 
 import pytest
 
+from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.models.scripted import says
-from holodeck.server.options import ServerSettings, SubjectLimits, UseLimits
+from holodeck.server.options import ServerSettings
 from tests.server.serving import Gate, Served, ask, served, types, until
 
 ROUTES = ("/awp", "/copilotkit/agent/default/run", "/copilotkit")
@@ -54,7 +55,7 @@ async def test_a_repeat_of_what_is_over_needs_none_either(path: str) -> None:
 
 
 async def test_a_repeat_counts_for_no_quota() -> None:
-    async with served(settings=ServerSettings(use=UseLimits(user=SubjectLimits(requests_per_minute=1)))) as s:
+    async with served(settings=ServerSettings(limits=ServerLimits(user=SubjectLimits(requests_per_minute=1)))) as s:
         given = ask(run="r")
         first = await post(s, given)
         assert await post(s, given) == first

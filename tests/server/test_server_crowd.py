@@ -8,6 +8,7 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
+from holodeck.config.limit_schema import RequestLimits, ServerLimits
 from holodeck.models.scripted import says
 from holodeck.server import connection_limit as crowds
 from holodeck.server.connection_limit import (
@@ -20,11 +21,11 @@ from holodeck.server.connection_limit import (
     ConnectionVerdict,
     room_for,
 )
-from holodeck.server.options import RequestLimits, ServerSettings, UseLimits
+from holodeck.server.options import ServerSettings
 from tests.server.serving import PATIENCE, Gate, ask, read_to, served, types, until
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
-FEW = RequestLimits(max_connections=3, head_seconds=5)
+FEW = ServerSettings(limits=ServerLimits(request=RequestLimits(head_seconds=5)), max_connections=3)
 
 
 async def crowd_of(s, size):
@@ -49,7 +50,7 @@ async def asked(s, path="/awp", body=None):
 
 @pytest.mark.req("C13", "SRV-17")
 async def test_beyond_the_limit_a_request_is_a_503_that_says_when_to_come_back():
-    async with served(limits=FEW) as s:
+    async with served(settings=FEW) as s:
         connection_limit = await crowd_of(s, 3)
         await until(lambda: s.server.connection_limit.present == 3)
         status, headers, told = await asked(s, body=ask())
@@ -67,7 +68,7 @@ async def test_beyond_the_limit_a_request_is_a_503_that_says_when_to_come_back()
 
 @pytest.mark.req("C13")
 async def test_a_large_body_of_somebody_who_is_turned_away_does_not_cost_the_answer():
-    async with served(limits=FEW) as s:
+    async with served(settings=FEW) as s:
         connection_limit = await crowd_of(s, 3)
         await until(lambda: s.server.connection_limit.present == 3)
         status, _, told = await asked(s, body=ask("x" * 900_000))
@@ -78,7 +79,7 @@ async def test_a_large_body_of_somebody_who_is_turned_away_does_not_cost_the_ans
 @pytest.mark.req("C13")
 @pytest.mark.parametrize("path", ["/health", "/ready", "/health/agent", "/metrics", "/health?a=b"])
 async def test_monitors_are_answered_beyond_the_limit(path):
-    async with served(limits=FEW) as s:
+    async with served(settings=FEW) as s:
         connection_limit = await crowd_of(s, 3)
         await until(lambda: s.server.connection_limit.present == 3)
         assert (await asked(s, path))[0] == 200
@@ -87,7 +88,7 @@ async def test_monitors_are_answered_beyond_the_limit(path):
 
 @pytest.mark.req("C13")
 async def test_a_connection_that_is_only_heard_stays_so():
-    async with served(limits=FEW) as s:
+    async with served(settings=FEW) as s:
         connection_limit = await crowd_of(s, 4)
         await until(lambda: s.server.connection_limit.present == 4)
         reader, writer = connection_limit[3]
@@ -108,7 +109,7 @@ async def test_a_connection_that_is_only_heard_stays_so():
 @pytest.mark.req("C13")
 async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_go_on():
     gate = Gate()
-    async with served(says("a b", pause=gate), limits=FEW) as s:
+    async with served(says("a b", pause=gate), settings=FEW) as s:
         answer = await s.post()
         begun = await read_to(answer, "TEXT_MESSAGE_CONTENT")
         connection_limit = await crowd_of(s, 2 + ANSWERED_OVER_LIMIT)
@@ -130,7 +131,7 @@ async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_g
 @pytest.mark.req("C13")
 async def test_at_most_as_many_as_allowed_are_served_of_a_crowd_that_comes_at_once():
     gate = Gate()
-    async with served(says("a b", pause=gate), limits=RequestLimits(max_connections=100)) as s:
+    async with served(says("a b", pause=gate), settings=ServerSettings(max_connections=100)) as s:
 
         async def one(n):
             body = json.dumps(ask(thread=f"t{n}")).encode()
@@ -195,7 +196,7 @@ def test_an_ipv6_network_is_one_client_and_a_proxy_on_this_machine_is_none():
 
 @pytest.mark.req("T17")
 async def test_an_address_with_as_many_connections_as_it_may_have_gets_a_503():
-    settings = ServerSettings(use=UseLimits(connections_per_client=2))
+    settings = ServerSettings(limits=ServerLimits(connections_per_client=2))
     async with served(settings=settings) as s:
         others = await crowd_of(s, 2)
         await until(lambda: s.server.connection_limit.present == 2)

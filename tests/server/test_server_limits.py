@@ -10,14 +10,14 @@ from contextlib import suppress
 import psutil
 import pytest
 
+from holodeck.config.limit_schema import RequestLimits
 from holodeck.models.scripted import says
-from holodeck.server.options import RequestLimits
 from tests.server.serving import PATIENCE, Gate, ask, served, until
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
 MB = 1024 * 1024
 QUICK = RequestLimits(
-    head_seconds=0.2, body_seconds=0.2, body_rate=1e6, idle_seconds=0.2, linger_seconds=0.2, max_body=2 * MB
+    head_seconds=0.2, body_seconds=0.2, body_rate=1e6, idle_seconds=0.2, linger_seconds=0.2, max_body_mb=2
 )
 
 
@@ -66,7 +66,7 @@ async def test_a_body_of_200_mb_is_refused_without_being_kept(framed):
 @pytest.mark.parametrize(("more", "status"), [(0, b"200"), (1, b"413")])
 async def test_a_body_that_does_not_say_its_size_may_have_so_much_and_no_more(more, status):
     body = json.dumps(ask()).encode()
-    async with served(says("hello"), limits=RequestLimits(max_unmeasured_body=len(body))) as s:
+    async with served(says("hello"), limits=RequestLimits(max_unmeasured_body_mb=len(body) / MB)) as s:
         reader, writer = await s.connect()
         body += b" " * more
         writer.write(HEAD + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
@@ -77,7 +77,7 @@ async def test_a_body_that_does_not_say_its_size_may_have_so_much_and_no_more(mo
 
 @pytest.mark.req("T15")
 async def test_a_refused_client_that_reads_gets_the_whole_problem_and_keeps_its_connection():
-    async with served(limits=RequestLimits(max_body=100_000)) as s:
+    async with served(limits=RequestLimits(max_body_mb=100_000 / MB)) as s:
         async with s.post(b"x" * 200_000) as answer:
             assert answer.status == 413
             told = await answer.json(content_type=None)
@@ -255,7 +255,7 @@ async def test_a_refusal_reaches_a_client_that_is_still_sending():
 @pytest.mark.parametrize("closing", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
 async def test_a_client_that_writes_all_of_a_large_body_before_it_reads_gets_its_413(closing):
     size = 40 * MB
-    async with served(limits=RequestLimits(max_body=MB)) as s:
+    async with served(limits=RequestLimits(max_body_mb=1)) as s:
         reader, writer = await s.connect()
         reader._transport.pause_reading()  # Python's http.client and many others look only when all is sent
         writer.write(HEAD + closing + b"Content-Length: %d\r\n\r\n" % size)

@@ -7,19 +7,23 @@ import pytest
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.settings import AgentLoopConfig, RunBudget
+from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
-from holodeck.server.options import ServerSettings, SubjectLimits, UseLimits
+from holodeck.server.options import ServerSettings, Spending
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, read_to, served, types, until
 
 
-def limited(**limits) -> ServerSettings:
-    user = {name: limits.pop(name) for name in SubjectLimits.__struct_fields__ if name in limits}
-    use = UseLimits(user=SubjectLimits(**user), **limits)
-    return ServerSettings(use=use, protocols=("ag-ui", "chat-stream"))
+def limited(*, max_tokens: int = 1000, **limits) -> ServerSettings:
+    user = {name: limits.pop(name) for name in SubjectLimits.model_fields if name in limits}
+    return ServerSettings(
+        limits=ServerLimits(user=SubjectLimits(**user), **limits),
+        spending=Spending(max_tokens=max_tokens),
+        protocols=("ag-ui", "chat-stream"),
+    )
 
 
 @pytest.mark.req("T30")

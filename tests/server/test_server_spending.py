@@ -12,6 +12,7 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import KeyLimits
 from holodeck.access.proxy import ProxySettings, TrustedProxy
 from holodeck.agent.definition import AgentDefinition
+from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.core.messages import UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import RunRequest
@@ -23,7 +24,7 @@ from holodeck.limits.window import MemoryWindows, StoreDown
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.port import RunRecord
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.options import Access, ServerSettings, SubjectLimits, UseLimits
+from holodeck.server.options import Access, ServerSettings, Spending
 from holodeck.server.quota import Spender
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
@@ -36,10 +37,12 @@ from tests.server.serving import Gate, ask, frames, read_to, served, types, unti
 PRICE = Price(input=1.0, output=2.0)  # of a million tokens
 
 
-def settings(**use):
-    limits = {name: SubjectLimits(**use.pop(name)) for name in ("address", "key", "user", "tenant") if name in use}
+def settings(*, price: Price | None = None, max_tokens: int = 1000, **limits):
     return ServerSettings(
-        protocols=("ag-ui", "rest", "chat-stream"), access=Access(), use=UseLimits(key_limits=True, **limits, **use)
+        protocols=("ag-ui", "rest", "chat-stream"),
+        access=Access(),
+        limits=ServerLimits(**limits),
+        spending=Spending(price=price, max_tokens=max_tokens, has_keys=True),
     )
 
 

@@ -8,10 +8,11 @@ import aiohttp
 import psutil
 import pytest
 
+from holodeck.config.limit_schema import RequestLimits
 from holodeck.core.events import Outcome, RunFinished
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.connection import unsent_bytes
-from holodeck.server.options import RequestLimits, StreamSettings
+from holodeck.server.options import StreamSettings
 from tests.agent.parts import PlainTools, echo
 from tests.loop_clock import LIMIT, LoopClock
 from tests.server.deaf import MB, deaf_client, encoded

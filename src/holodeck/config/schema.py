@@ -17,7 +17,8 @@ from pydantic import (
 
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.config.auth_schema import AuthSettings
-from holodeck.config.model_schema import ModelSettings, Secret, ShortText
+from holodeck.config.limit_schema import ServerLimits
+from holodeck.config.model_schema import ModelSettings, ShortText
 from holodeck.config.session_schema import SessionSettings
 from holodeck.config.tool_schema import (
     Block,
@@ -88,90 +89,6 @@ class RunsBlock(Block):
     )
 
 
-class RequestLimitsBlock(Block):
-    """How large and how slow one request may be, and how long its connection is kept."""
-
-    max_body_mb: float = Field(32, gt=0, le=1024, description="A body in JSON; `files.max_request_mb` is for uploads")
-    max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="A body in chunks, which declares no size")
-    max_head_kb: float = Field(64, ge=1, le=1024, description="The request line and all headers")
-    max_head_lines: int = Field(128, ge=16, le=10_000, description="The number of headers")
-    head_seconds: float = Field(10, gt=0, le=600, description="Time for a head to arrive")
-    body_seconds: float = Field(30, gt=0, le=3600, description="Time for a body to arrive, and then at least …")
-    body_rate: float = Field(1000, ge=0.001, le=10**9, description="… so many bytes a second")
-    idle_seconds: float = Field(5, gt=0, le=3600, description="Time that a connection is kept between two requests")
-    flush_seconds: float = Field(
-        30, gt=0, le=3600, description="Time in which a client takes some of a finished answer"
-    )
-    linger_seconds: float = Field(
-        2, gt=0, le=600, description="Time for a client that still sends when it has its answer, and for each MB"
-    )
-    max_linger_mb: float = Field(16, ge=0, le=1024, description="What is read and dropped of such a body …")
-    max_refused_body_mb: float = Field(128, ge=0, le=4096, description="… and of one that declares its size")
-
-
-Requests = Annotated[int, Field(ge=1, le=10_000_000)]
-Tokens = Annotated[int, Field(ge=1, le=10**12)]
-Money = Annotated[float, Field(gt=0, le=10**9)]
-RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
-
-
-class KeyLimitSettings(Block):
-    """What one key may use."""
-
-    requests_per_minute: Requests | None = Field(None, description="Runs that it may start in a minute")
-    tokens_per_day: Tokens | None = Field(None, description="Tokens in 24 hours, over all runs")
-    money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
-
-
-class UserLimitSettings(KeyLimitSettings):
-    """What one user, or one tenant, may use."""
-
-    runs: RunsAtATime | None = Field(None, description="Runs at a time")
-
-
-class AddressLimitSettings(Block):
-    """What one address may use."""
-
-    requests_per_minute: Requests | None = Field(None, description="Runs that it may start in a minute")
-    failures_per_minute: int = Field(30, ge=1, le=10_000, description="Bad credentials before 429")
-
-
-class LimitSettings(Block):
-    """What addresses, keys, users and tenants may use of the server. More is answered 429."""
-
-    store: Secret | None = Field(
-        None, description="A Valkey or Redis that replicas count in, e.g. ${VALKEY_URL}; default: each process counts"
-    )
-    when_store_is_down: Literal["local", "refuse"] = Field(
-        "local", description="Count in this process meanwhile, or answer 503"
-    )
-    address: AddressLimitSettings = Field(AddressLimitSettings(), description="One address, or IPv6 network of 64 bits")
-    key: KeyLimitSettings = Field(KeyLimitSettings(), description="One API key; a key may have limits of its own")
-    user: UserLimitSettings = Field(UserLimitSettings(), description="One user; without a credential, one address")
-    tenant: UserLimitSettings = Field(UserLimitSettings(), description="All users of a tenant together")
-    overrides: dict[Identifier, UserLimitSettings] = Field(
-        default={}, max_length=1000, description="Other limits for one tenant:NAME, user:NAME or key:ID"
-    )
-    request: RequestLimitsBlock = Field(RequestLimitsBlock(), description="How large and how slow one request may be")
-    requests_per_minute: Requests | None = Field(None, description="The same as user.requests_per_minute")
-    tokens_per_day: Tokens | None = Field(None, description="The same as user.tokens_per_day")
-    streams_per_client: int | None = Field(
-        None, ge=1, le=100_000, description="Answers that one address may be getting at a time"
-    )
-    connections_per_client: int | None = Field(
-        None,
-        ge=1,
-        le=100_000,
-        description="Connections that one address may have at a time. Default: 1,000, and no limit for loopback",
-    )
-    message_characters: int = Field(
-        1_000_000,
-        ge=1000,
-        le=3_000_000,
-        description="Text of one message; all text parts of a message may have twice as much. More is answered 413",
-    )
-
-
 class ServerBlock(Block):
     """What `holodeck serve` may take its time for."""
 
@@ -180,7 +97,7 @@ class ServerBlock(Block):
     )
     auth: AuthSettings = Field(AuthSettings(), description="Who may use the server")
     runs: RunsBlock = Field(RunsBlock(), description="How long a run outlives its readers")
-    limits: LimitSettings = Field(LimitSettings(), description="Limits per user")
+    limits: ServerLimits = Field(ServerLimits(), description="Limits per user")
     max_connections: int = Field(
         10_000,
         ge=1,

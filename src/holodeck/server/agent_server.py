@@ -59,19 +59,20 @@ class AgentServer:
     ) -> None:
         """`chain` makes the event middleware of one reader (SRV-21), `trace` the spans of one run: both keep state."""
         self.settings = settings or ServerSettings()
-        use = self.settings.use
-        self.agent = replace(agent, model=MeteredModel(agent.model, use.max_tokens)) if use.counts_spending else agent
+        limits, spending = self.settings.limits, self.settings.spending
+        counts = spending.has_keys or limits.counts_spending
+        self.agent = replace(agent, model=MeteredModel(agent.model, spending.max_tokens)) if counts else agent
         self.store = store
         self._chain = chain
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
         self.connection_limit = ConnectionLimit(
-            self.settings.limits.max_connections,
+            self.settings.max_connections,
             self.metrics.connections.add,
-            per_client=self.settings.use.connections_per_client,
+            per_client=limits.connections_per_client,
         )
-        self.slots = StreamSlots(self.settings.use.streams_per_client)
+        self.slots = StreamSlots(limits.streams_per_client)
         self.access = access or Authenticator()
         self.access.on_revoked = self._revoked
         self.gate = Gate(
@@ -89,7 +90,8 @@ class AgentServer:
         self.idempotency = Idempotency(self.runs, self.stored_runs.with_key)
         self.state = ServerState.INITIALIZING
         self.quotas = Quotas(
-            self.settings.use,
+            limits,
+            spending,
             windows,
             leases,
             key_limits=self.access.limits_of_key,

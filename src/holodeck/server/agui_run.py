@@ -3,22 +3,19 @@
 import logging
 from functools import partial
 
-import msgspec
 from starlette.requests import Request
 
 from holodeck._version import __version__
 from holodeck.core.encoder import Encoder
-from holodeck.core.request import RunRequest
-from holodeck.runs.client_history import first_of_use
 from holodeck.runs.port import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import check_approval, owner_of
-from holodeck.server.intake import Arrival, begin
+from holodeck.server.identity import owner_of
+from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.routes.request_input import server_of
 from holodeck.server.stream import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
-from holodeck.wires.agui.decode import decode
+from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.negotiate import encoder_for
 from holodeck.wires.agui.profile import Profile
 
@@ -30,30 +27,26 @@ NAME = "ag-ui"
 async def start(request: Request, body: bytes, accept: str | None = None) -> EventStream:
     """Starts the run of a RunAgentInput and streams it. The same runId again joins the same run."""
     server, owner = server_of(request), owner_of(request)
-    given = decode(body, server.settings.use.message_characters)
-    check_approval(request, given.request.resume)
-    for warning in given.warnings:
-        log.warning("run %s: %s", given.run_id, warning)
-
-    async def prepare() -> RunRequest:
-        sent, first = given.request.messages, first_of_use(given.request.messages)
-        if first and await server.will_adopt(given.thread_id, owner=owner):
-            first = 0
-        messages, notes = await server.files.resolve(sent, first=first, tenant=owner.tenant)
-        return msgspec.structs.replace(given.request, messages=messages, files=notes)
-
+    given = _decoded(server, body)
     arrival = Arrival(
         request=request,
-        owner=owner,
-        prepare=prepare,
-        open_encoder=partial(open_encoder, profile=given.profile),
         wire=NAME,
+        owner=owner,
         conversation=given.thread_id,
         key=RunKey(NAME, owner, given.run_id, "runId", part=given.resumes),
         fingerprint=given.fingerprint,
+        prepare=partial(with_files, server, given.request, owner),
+        open_encoder=partial(open_encoder, profile=given.profile),
     )
     run = await begin(server, arrival)
     return follow(server, server.runs.latest(run), arrival.open_encoder, accept=accept, first=run.first_number)
+
+
+def _decoded(server: AgentServer, body: bytes) -> AguiInput:
+    given = decode(body, server.settings.limits.message_characters)
+    for warning in given.warnings:
+        log.warning("run %s: %s", given.run_id, warning)
+    return given
 
 
 def open_encoder(run: Run, accept: str | None, *, profile: Profile = Profile.FULL) -> Encoder:

@@ -34,7 +34,7 @@ class Application:
     def __init__(self, server: AgentServer) -> None:
         self.state = State()
         self.state.server = server
-        self._server, self._gate, self._limits = server, server.gate, server.settings.limits
+        self._server, self._gate, self._settings = server, server.gate, server.settings
         self._check_host, self._check_origin = (
             HostCheck(server.settings.access),
             OriginCheck(server.settings.access, secured=server.gate.enabled),
@@ -78,8 +78,9 @@ class Application:
         operation = match.operation
         if operation is None or not operation.before_ready:
             self._server.check_ready()
-        largest = self._limits.max_upload if operation and operation.takes_files else self._limits.max_body
-        receive = metered(scope, receive, self._limits, largest)
+        limits = self._settings.limits.request
+        largest = self._settings.max_upload if operation and operation.takes_files else limits.max_body
+        receive = metered(scope, receive, limits, largest)
         if operation is None:
             raise match.error or InternalError("The router found neither an operation nor an error.")
         scope["route"], scope["path_params"] = operation, match.parameters

@@ -172,7 +172,7 @@ def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str, Any])
 async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
-    given = decode(body, server.settings.use.message_characters)
+    given = decode(body, server.settings.limits.message_characters)
     slot_of(request).take()
     found = _readable(server.runs.of_session(given.thread_id, owner=owner_of(request)))
     cursors = [await _cursor(each, given.profile, server.chain()) for each in found]

@@ -4,14 +4,15 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 import msgspec
-from starlette.requests import HTTPConnection
+from starlette.requests import Request
 
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
+from holodeck.runs.client_history import first_of_use
 from holodeck.runs.port import RunKey
 from holodeck.runs.runs import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import api_key_of
+from holodeck.server.identity import api_key_of, check_approval
 from holodeck.server.slots import slot_of
 from holodeck.telemetry.context import current
 
@@ -24,11 +25,11 @@ class Arrival:
     `key` and `fingerprint`, joins the run that is there. `conversation` is what the client calls it, for the log.
     """
 
-    request: HTTPConnection
+    request: Request
+    wire: str
     owner: Owner
     prepare: Callable[[], Awaitable[RunRequest]]
     open_encoder: OpenEncoder
-    wire: str = ""
     conversation: str | None = None
     key: RunKey | None = None
     fingerprint: bytes = b""
@@ -52,6 +53,19 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
                 wanted = msgspec.structs.replace(
                     await arrival.prepare(), owner=owner, api_key_id=key_id, wire=arrival.wire
                 )
+                check_approval(arrival.request, wanted.resume)
                 run = claim.run = await server.runs.start(wanted, arrival.open_encoder)
     context.conversation_id = arrival.conversation or run.session_id
     return run
+
+
+async def with_files(server: AgentServer, wanted: RunRequest, owner: Owner) -> RunRequest:
+    """The request with its files read, in those of its messages that a run uses.
+
+    These are the newest or, where the client's history is adopted, all of them.
+    """
+    first = first_of_use(wanted.messages)
+    if first and (wanted.throw_away or await server.will_adopt(wanted.session_id or "", owner=owner)):
+        first = 0
+    messages, notes = await server.files.resolve(wanted.messages, first=first, tenant=owner.tenant)
+    return msgspec.structs.replace(wanted, messages=messages, files=notes)

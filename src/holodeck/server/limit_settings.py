@@ -1,16 +1,15 @@
-"""`server.limits` of an agent's file → limits and the store that they are counted in."""
+"""What the limits of an agent's file are counted with, and the store that they are counted in."""
 
 import logging
 from urllib.parse import urlsplit
 
 from holodeck.config.load import LoadedConfig
-from holodeck.config.schema import AddressLimitSettings, KeyLimitSettings
 from holodeck.core.usage import Price
 from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import WindowStore
-from holodeck.server.options import SubjectLimits, UseLimits
+from holodeck.server.options import Spending
 
 log = logging.getLogger(__name__)
 
@@ -19,34 +18,16 @@ DEFAULT_MAX_TOKENS = 4000  # reserved for a step where the agent's file leaves i
 _PLACE = ("server", "limits")
 
 
-def use_limits(config: LoadedConfig, *, keys: bool) -> UseLimits:
-    """`keys`: whether there are API keys, which may have limits of their own. StartError for money without a price."""
-    file = config.agent.server.limits
+def spending_of(config: LoadedConfig, *, has_keys: bool) -> Spending:
+    """What money and tokens are counted with. StartError for a limit of money without a price."""
     given = config.agent.model.price
-    price = None if given is None else Price(**given.model_dump())
-    user = _limits(file.user)
-    found = UseLimits(
-        address=_limits(file.address),
-        key=_limits(file.key),
-        user=SubjectLimits(
-            requests_per_minute=user.requests_per_minute or file.requests_per_minute,
-            tokens_per_day=user.tokens_per_day or file.tokens_per_day,
-            money_per_day=user.money_per_day,
-            runs=user.runs,
-        ),
-        tenant=_limits(file.tenant),
-        overrides={name: _limits(each) for name, each in file.overrides.items()},
-        price=price,
-        max_tokens=config.agent.model.max_tokens or DEFAULT_MAX_TOKENS,
-        key_limits=keys,
-        streams_per_client=file.streams_per_client,
-        connections_per_client=file.connections_per_client,
-        message_characters=file.message_characters,
-    )
-    subjects = (found.key, found.user, found.tenant, *found.overrides.values())
-    if price is None and any(each.money_per_day for each in subjects):
+    if given is None and config.agent.server.limits.counts_money:
         raise StartError(str(config.error(_PLACE, "money_per_day needs to know what tokens cost; add model.price")))
-    return found
+    return Spending(
+        price=None if given is None else Price(**given.model_dump()),
+        max_tokens=config.agent.model.max_tokens or DEFAULT_MAX_TOKENS,
+        has_keys=has_keys,
+    )
 
 
 def open_store(config: LoadedConfig) -> tuple[WindowStore | None, LeaseStore | None]:
@@ -74,8 +55,3 @@ def _on_loopback(url: str) -> bool:
         return urlsplit(url).hostname in ("localhost", "127.0.0.1", "::1")
     except ValueError:
         return False
-
-
-def _limits(settings: KeyLimitSettings | AddressLimitSettings) -> SubjectLimits:
-    known = settings.model_dump()
-    return SubjectLimits(**{name: known[name] for name in SubjectLimits.__struct_fields__ if name in known})

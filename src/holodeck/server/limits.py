@@ -8,9 +8,9 @@ import asyncio
 
 from starlette.types import Message, Receive, Scope
 
+from holodeck.config.limit_schema import RequestLimits
 from holodeck.errors import InvalidRequest, PayloadTooLarge, UnsupportedMediaType
 from holodeck.server.connection import connection_of
-from holodeck.server.options import RequestLimits
 
 REQUEST_TIMEOUT = 408
 

@@ -29,8 +29,8 @@ from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings
 from holodeck.config.build_stores import build_stores
 from holodeck.config.known_secrets import secrets_of
+from holodeck.config.limit_schema import MB
 from holodeck.config.load import LoadedConfig
-from holodeck.config.schema import AgentFile
 from holodeck.config.serving import ServeOptions
 from holodeck.core.events import Emit
 from holodeck.core.text import one_line
@@ -43,14 +43,11 @@ from holodeck.server.app import create_app
 from holodeck.server.banner import banner
 from holodeck.server.connection_limit import room_for
 from holodeck.server.guard import ANY
-from holodeck.server.limit_settings import open_store, use_limits
+from holodeck.server.limit_settings import open_store, spending_of
 from holodeck.server.listen import bind, bind_unix, only_on_loopback
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
-    KB,
-    MB,
     Access,
-    RequestLimits,
     ServerSettings,
     StreamSettings,
 )
@@ -196,7 +193,10 @@ def _settings(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
             public=frozenset(file.server.auth.public),
             public_url=file.server.public_url,
         ),
-        limits=_request_limits(file),
+        limits=file.server.limits,
+        spending=spending_of(options.config, has_keys=keys),
+        max_connections=room_for(file.server.max_connections),
+        max_upload=round(file.files.max_request_mb * MB),
         files=FileLimits(
             max_files=file.files.max_files,
             max_file_bytes=round(file.files.max_file_mb * FILE_MB),
@@ -204,33 +204,12 @@ def _settings(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
         ),
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=options.protocols,
-        use=use_limits(options.config, keys=keys),
         max_concurrent_runs=file.server.runs.max_concurrent,
         chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
         remember_conversations="store" in file.sessions.model_fields_set,
         shutdown_seconds=file.server.shutdown_timeout,
         watchdog=file.server.watchdog,
         debug=options.debug,
-    )
-
-
-def _request_limits(file: AgentFile) -> RequestLimits:
-    given = file.server.limits.request
-    return RequestLimits(
-        max_body=round(given.max_body_mb * MB),
-        max_upload=round(file.files.max_request_mb * MB),
-        max_unmeasured_body=round(given.max_unmeasured_body_mb * MB),
-        max_connections=room_for(file.server.max_connections),
-        max_head=round(given.max_head_kb * KB),
-        max_head_lines=given.max_head_lines,
-        head_seconds=given.head_seconds,
-        body_seconds=given.body_seconds,
-        body_rate=given.body_rate,
-        idle_seconds=given.idle_seconds,
-        flush_seconds=given.flush_seconds,
-        linger_seconds=given.linger_seconds,
-        max_linger=round(given.max_linger_mb * MB),
-        max_refused_body=round(given.max_refused_body_mb * MB),
     )
 
 
@@ -349,7 +328,7 @@ def _settle_memory() -> None:
 
 
 def http_server(server: AgentServer) -> HttpServer:
-    limits = server.settings.limits
+    limits = server.settings.limits.request
     return uvicorn_for(create_app(server), limits, server.connection_limit, flush_seconds=FLUSH_SECONDS)
 
 

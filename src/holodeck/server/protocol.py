@@ -24,11 +24,11 @@ from starlette.types import ASGIApp
 from uvicorn._types import ASGI3Application, ASGISendEvent
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResponseCycle
 
+from holodeck.config.limit_schema import RequestLimits
 from holodeck.errors import InvalidRequest
 from holodeck.server.connection import CONNECTION, unsent_bytes
 from holodeck.server.connection_limit import FOR_MONITORS, ConnectionLimit, ConnectionVerdict, too_many_connections
 from holodeck.server.joined_head import JoinedHead
-from holodeck.server.options import RequestLimits
 from holodeck.wires.problem import problem
 
 FRAMING = 8  # times as much as in it may come around a body in chunks: sizes, extensions, trailers

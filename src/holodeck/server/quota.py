@@ -15,6 +15,7 @@ import msgspec
 from holodeck.access.key_file import KeyLimits
 from holodeck.agent.budget import estimate_prompt
 from holodeck.agent.estimate import tokens_in, tokens_of_text
+from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.core.events import (
     Event,
     HistoryCompacted,
@@ -35,7 +36,7 @@ from holodeck.limits.window import DAY, MINUTE, Full, Level, MemoryWindows, Stor
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.runs import Run
-from holodeck.server.options import SubjectLimits, UseLimits
+from holodeck.server.options import Spending
 from holodeck.telemetry.context import current
 
 log = logging.getLogger(__name__)
@@ -77,14 +78,15 @@ class Quotas:
 
     def __init__(
         self,
-        limits: UseLimits,
+        limits: ServerLimits,
+        spending: Spending,
         store: WindowStore | None = None,
         leases: LeaseStore | None = None,
         *,
         key_limits: Callable[[str], KeyLimits | None] = lambda _key: None,
         refused: Callable[[str], None] = lambda _limit: None,
     ) -> None:
-        self._limits = limits
+        self._limits, self._spending = limits, spending
         self._store = store or MemoryWindows()
         self._leases = leases or MemoryLeases()
         self._key_limits, self._refused = key_limits, refused
@@ -95,7 +97,7 @@ class Quotas:
         limits = list(self._limits_of(spender))
         shares = [Share(f"{kind}-runs", subject, each.runs) for kind, subject, each in limits if each.runs]
         requests = [Use(window, 1) for window in _windows(limits, "requests")]
-        spending = self._reservations(limits, self._limits.max_tokens)
+        spending = self._reservations(limits, self._spending.max_tokens)
         if not shares and not requests and not spending:
             return None
         lease = await self._leased(shares) if shares else None
@@ -161,8 +163,8 @@ class Quotas:
 
     def money_of(self, usage: TokenUsage) -> int:
         cost = usage.cost
-        if cost is None and self._limits.price is not None:
-            cost = self._limits.price.of(usage)
+        if cost is None and self._spending.price is not None:
+            cost = self._spending.price.of(usage)
         return max(0, round((cost or 0.0) * MILLIONTHS))
 
     async def close(self) -> None:
@@ -171,12 +173,12 @@ class Quotas:
 
     def _limits_of(self, spender: Spender) -> Iterator[tuple[str, str, SubjectLimits]]:
         for kind, subject, name in spender.subjects:
-            found: SubjectLimits = getattr(self._limits, kind)
+            found = self._limits.by_kind[kind]
             if kind == "key" and spender.key is not None and (own := self._key_limits(spender.key)) is not None:
-                found = _over(found, msgspec.structs.asdict(own))
+                found = found.changed_by(msgspec.structs.asdict(own))
             override = self._limits.overrides.get(name)
             if override is not None:
-                found = _over(found, msgspec.structs.asdict(override))
+                found = found.changed_by(override.model_dump())
             yield kind, subject, found
 
     def _reservations(self, limits: Sequence[tuple[str, str, SubjectLimits]], tokens: int) -> list[Use]:
@@ -242,10 +244,6 @@ def _tightest(levels: Sequence[Level]) -> tuple[str, str] | None:
     window = level.window
     policy = f'"{window.name}";q={window.limit};w={window.seconds:.0f}'
     return policy, f'"{window.name}";r={level.left};t={level.reset:.0f}'
-
-
-def _over(limits: SubjectLimits, changes: dict[str, object]) -> SubjectLimits:
-    return msgspec.structs.replace(limits, **{name: value for name, value in changes.items() if value is not None})
 
 
 class Meter:

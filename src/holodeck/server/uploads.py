@@ -9,7 +9,7 @@ import logging
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from hashlib import sha256
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 from starlette.datastructures import FormData, UploadFile
@@ -31,28 +31,33 @@ MAX_FIELD_BYTES = 64 * 1024
 PARSED_FILES = 30  # more than are allowed; beyond this the parser gives up, below it we say what is wrong
 
 
-async def chat_of(request: Request) -> tuple[ChatRequest, list[Upload]]:
+class PostedChat(NamedTuple):
     """What the user says, and the files as they came."""
+
+    chat: ChatRequest
+    uploads: list[Upload]
+
+    async def fingerprint(self) -> bytes:
+        """Equal for two deliveries of one request. Large files are hashed in a thread."""
+        return await asyncio.to_thread(self._digest) if self.uploads else self._digest()
+
+    def _digest(self) -> bytes:
+        chat = self.chat
+        files = [(each.name, each.declared_type, sha256(each.data).hexdigest()) for each in self.uploads]
+        return sha256(sse.json_bytes((chat.message, chat.session_id, chat.resume, files))).digest()
+
+
+async def chat_of(request: Request) -> PostedChat:
     form = media_type_of(request) == FORM
     return await (_of_form if form else _of_json)(request, server_of(request).settings.files)
 
 
-async def fingerprint_of(chat: ChatRequest, uploads: list[Upload]) -> bytes:
-    """What two postings of one request have in common, and no others; large files are hashed in a thread."""
-    return await asyncio.to_thread(_digest, chat, uploads) if uploads else _digest(chat, uploads)
-
-
-def _digest(chat: ChatRequest, uploads: list[Upload]) -> bytes:
-    files = [(each.name, each.declared_type, sha256(each.data).hexdigest()) for each in uploads]
-    return sha256(sse.json_bytes((chat.message, chat.session_id, chat.resume, files))).digest()
-
-
-async def _of_json(request: Request, limits: FileLimits) -> tuple[ChatRequest, list[Upload]]:
+async def _of_json(request: Request, limits: FileLimits) -> PostedChat:
     try:
         chat = decode(await json_body(request), limits.max_files)
     except UnsupportedMediaType:
         raise UnsupportedMediaType(f"The body has to be JSON or a form: application/json or {FORM}.") from None
-    return chat, [await _decoded(each, f"files[{i}]", limits) for i, each in enumerate(chat.files)]
+    return PostedChat(chat, [await _decoded(each, f"files[{i}]", limits) for i, each in enumerate(chat.files)])
 
 
 async def _decoded(file: FileContent, field: str, limits: FileLimits) -> Upload:
@@ -61,12 +66,12 @@ async def _decoded(file: FileContent, field: str, limits: FileLimits) -> Upload:
     return Upload(data=data, name=name, declared_type=file.mime_type, field=field, base64=file.content)
 
 
-async def _of_form(request: Request, limits: FileLimits) -> tuple[ChatRequest, list[Upload]]:
+async def _of_form(request: Request, limits: FileLimits) -> PostedChat:
     try:
         async with _form(request, max_files=limits.max_files + PARSED_FILES) as form:
             chat = chat_request(form.get("message"), form.get("session_id") or None, _decisions(form))
             found = _files(form, limits.max_files)
-            return chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)]
+            return PostedChat(chat, [await _uploaded(each, f"files[{i}]", limits) for i, each in enumerate(found)])
     except OSError as error:  # of a temporary file: what it holds is gone with it
         log.error("a form cannot be kept while it is read: %s", error.strerror)  # noqa: TRY400  no defect of ours
         raise StorageFull("The server has no room to keep the files while it reads them.") from error

@@ -9,6 +9,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from holodeck.config.limit_schema import MB, RequestLimits, ServerLimits
 from holodeck.core.ids import is_ulid
 from holodeck.core.messages import AssistantMessage, ToolMessage, UserMessage
 from holodeck.core.usage import TokenUsage
@@ -20,7 +21,7 @@ from holodeck.errors import (
     ModelUnreachable,
 )
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.server.options import RequestLimits, ServerSettings, StreamSettings
+from holodeck.server.options import ServerSettings, StreamSettings
 from holodeck.server.wires import WIRES
 from holodeck.wires.rest.request import ChatRequest
 from holodeck.wires.rest.response import ChatResponse
@@ -299,8 +300,8 @@ async def test_a_client_that_leaves_gives_its_run_the_grace_and_no_more():
 
 @pytest.mark.req("SRV-13", "SRV-17")
 async def test_bodies_with_files_may_be_larger_than_others_but_not_endless():
-    limits = RequestLimits(max_body=1_000, max_upload=5_000)
-    settings = ServerSettings(protocols=("rest", "chat-stream"), limits=limits)
+    limits = ServerLimits(request=RequestLimits(max_body_mb=1_000 / MB))
+    settings = ServerSettings(protocols=("rest", "chat-stream"), limits=limits, max_upload=5_000)
     async with served(settings=settings) as s:
         for path, size, status in (
             (CHAT, 2_000, 200),

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -14,12 +13,10 @@ from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event
 from holodeck.core.ids import new_ulid
-from holodeck.core.request import RunRequest
-from holodeck.runs.client_history import first_of_use
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin
+from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.openai_schemas import (
     COMPLETION,
     COMPLETION_BODY,
@@ -71,29 +68,22 @@ routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_err
 async def chat_completions(request: Request) -> Response:
     """Without a session, `messages` is the whole conversation, and nothing of it is kept."""
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
-    chat = decode(body, server.settings.use.message_characters)
+    chat = decode(body, server.settings.limits.message_characters)
     _check_model(server, chat.model)
     named = _session_of(request) or chat.session_id
     new_reader = partial(CompletionReader, client_tools=_own_tools(server, chat), throw_away=named is None)
     open_encoder = partial(_encoder, model=server.agent.name, new_reader=new_reader, include_usage=chat.include_usage)
 
-    async def prepare() -> RunRequest:
-        wanted = run_request(chat, session_id=named or new_ulid(), throw_away=named is None)
-        first = first_of_use(wanted.messages)
-        if first and (named is None or await server.will_adopt(named, owner=owner)):
-            first = 0
-        messages, notes = await server.files.resolve(wanted.messages, first=first, tenant=owner.tenant)
-        return msgspec.structs.replace(wanted, messages=messages, files=notes)
-
+    wanted = run_request(chat, session_id=named or new_ulid(), throw_away=named is None)
     arrival = Arrival(
         request=request,
-        owner=owner,
-        prepare=prepare,
-        open_encoder=open_encoder,
         wire=NAME,
+        owner=owner,
         conversation=named,
         key=repeat_key_of(request, NAME, owner),
         fingerprint=sha256(body + (named or "").encode()).digest(),
+        prepare=partial(with_files, server, wanted, owner),
+        open_encoder=open_encoder,
     )
     run = await begin(server, arrival)
     try:

@@ -1,5 +1,7 @@
 """REST: `POST /agent/{name}/chat` and its stream. The wire itself is `holodeck.wires.rest`."""
 
+from functools import partial
+
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,14 +14,14 @@ from holodeck.errors import AgentNotFound, InternalError
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
-from holodeck.server.identity import check_approval, owner_of
+from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin
 from holodeck.server.routes.request_input import repeat_key_of, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow
 from holodeck.server.sync_answer import answer_of, ending_of
-from holodeck.server.uploads import chat_of, fingerprint_of
+from holodeck.server.uploads import PostedChat, chat_of
 from holodeck.server.wire import Wire
 from holodeck.telemetry.context import current
 from holodeck.wires import sse
@@ -64,31 +66,34 @@ async def chat_stream(request: Request) -> Response:
 
 
 async def _start(request: Request) -> Run:
-    server, owner, name = server_of(request), owner_of(request), request.path_params["name"]
-    if name != server.agent.name:
-        raise AgentNotFound(f"There is no agent {name!r} here, only {server.agent.name!r}.")
+    server, owner = _server_of_agent(request), owner_of(request)
     key = repeat_key_of(request, NAME, owner)
     known = None if key is None else await chat_of(request)  # only a key needs the body before there is room for a run
-
-    async def prepare() -> RunRequest:
-        given, uploads = known or await chat_of(request)
-        current().conversation_id = given.session_id
-        check_approval(request, given.resume)
-        return run_request(given, await server.files.read(uploads, tenant=owner.tenant) if uploads else [])
-
-    fingerprint = b"" if known is None else await fingerprint_of(*known)
-    conversation = None if known is None else known[0].session_id
     arrival = Arrival(
         request=request,
-        owner=owner,
-        prepare=prepare,
-        open_encoder=_encoder,
         wire=NAME,
-        conversation=conversation,
+        owner=owner,
+        conversation=None if known is None else known.chat.session_id,
         key=key,
-        fingerprint=fingerprint,
+        fingerprint=b"" if known is None else await known.fingerprint(),
+        prepare=partial(_prepared, request, known),
+        open_encoder=_encoder,
     )
     return await begin(server, arrival)
+
+
+def _server_of_agent(request: Request) -> AgentServer:
+    server, name = server_of(request), request.path_params["name"]
+    if name != server.agent.name:
+        raise AgentNotFound(f"There is no agent {name!r} here, only {server.agent.name!r}.")
+    return server
+
+
+async def _prepared(request: Request, known: PostedChat | None) -> RunRequest:
+    chat, uploads = known or await chat_of(request)
+    current().conversation_id = chat.session_id
+    tenant = owner_of(request).tenant
+    return run_request(chat, await server_of(request).files.read(uploads, tenant=tenant) if uploads else [])
 
 
 def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:

@@ -1,0 +1,136 @@
+"""The `server.limits` block of agent.yaml: what clients may use, and how large and slow a request may be.
+
+The server works with these values as they are; there is no second form of them.
+"""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from holodeck.config.model_schema import Secret
+from holodeck.config.tool_schema import Block, Identifier
+
+KB = 1024
+MB = 1024 * KB
+
+Requests = Annotated[int, Field(ge=1, le=10_000_000)]
+Tokens = Annotated[int, Field(ge=1, le=10**12)]
+Money = Annotated[float, Field(gt=0, le=10**9)]
+RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
+
+
+class RequestLimits(Block):
+    """How large and how slow one request may be, and how long its connection is kept (T15, T17). uvicorn has none of these."""
+
+    max_body_mb: float = Field(32, gt=0, le=1024, description="A body in JSON; `files.max_request_mb` is for uploads")
+    max_unmeasured_body_mb: float = Field(1, gt=0, le=1024, description="A body in chunks, which declares no size")
+    max_head_kb: float = Field(64, ge=1, le=1024, description="The request line and all headers")
+    max_head_lines: int = Field(128, ge=16, le=10_000, description="The number of headers")
+    head_seconds: float = Field(10, gt=0, le=600, description="Time for a head to arrive")
+    body_seconds: float = Field(30, gt=0, le=3600, description="Time for a body to arrive, and then at least …")
+    body_rate: float = Field(1000, ge=0.001, le=10**9, description="… so many bytes a second")
+    idle_seconds: float = Field(5, gt=0, le=3600, description="Time that a connection is kept between two requests")
+    flush_seconds: float = Field(
+        30, gt=0, le=3600, description="Time in which a client takes some of a finished answer"
+    )
+    linger_seconds: float = Field(
+        2, gt=0, le=600, description="Time for a client that still sends when it has its answer, and for each MB"
+    )
+    max_linger_mb: float = Field(16, ge=0, le=1024, description="What is read and dropped of such a body …")
+    max_refused_body_mb: float = Field(128, ge=0, le=4096, description="… and of one that declares its size")
+
+    # In bytes. Cached, since connections read them for every piece of data.
+
+    @cached_property
+    def max_body(self) -> int:
+        return round(self.max_body_mb * MB)
+
+    @cached_property
+    def max_unmeasured_body(self) -> int:
+        return round(self.max_unmeasured_body_mb * MB)
+
+    @cached_property
+    def max_head(self) -> int:
+        return round(self.max_head_kb * KB)
+
+    @cached_property
+    def max_linger(self) -> int:
+        return round(self.max_linger_mb * MB)
+
+    @cached_property
+    def max_refused_body(self) -> int:
+        return round(self.max_refused_body_mb * MB)
+
+
+class SubjectLimits(Block):
+    """What one key, user or tenant may use."""
+
+    requests_per_minute: Requests | None = Field(None, description="Runs that it may start in a minute")
+    tokens_per_day: Tokens | None = Field(None, description="Tokens in 24 hours, over all runs")
+    money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
+    runs: RunsAtATime | None = Field(None, description="Runs at a time")
+
+    def changed_by(self, others: Mapping[str, object]) -> "SubjectLimits":
+        """These limits, replaced by those of `others` that are not None."""
+        return self.model_copy(update={name: limit for name, limit in others.items() if limit is not None})
+
+
+class AddressLimits(SubjectLimits):
+    """What one address may use."""
+
+    failures_per_minute: int = Field(30, ge=1, le=10_000, description="Bad credentials before 429")
+
+
+class ServerLimits(Block):
+    """What addresses, keys, users and tenants may use of the server (T17, T30). More is answered 429."""
+
+    store: Secret | None = Field(
+        None, description="A Valkey or Redis that replicas count in, e.g. ${VALKEY_URL}; default: each process counts"
+    )
+    when_store_is_down: Literal["local", "refuse"] = Field(
+        "local", description="Count in this process meanwhile, or answer 503"
+    )
+    address: AddressLimits = Field(AddressLimits(), description="One address, or IPv6 network of 64 bits")
+    key: SubjectLimits = Field(SubjectLimits(), description="One API key; a key may have limits of its own")
+    user: SubjectLimits = Field(SubjectLimits(), description="One user; without a credential, one address")
+    tenant: SubjectLimits = Field(SubjectLimits(), description="All users of a tenant together")
+    overrides: dict[Identifier, SubjectLimits] = Field(
+        default={}, max_length=1000, description="Other limits for one tenant:NAME, user:NAME or key:ID"
+    )
+    request: RequestLimits = Field(RequestLimits(), description="How large and how slow one request may be")
+    requests_per_minute: Requests | None = Field(None, description="The same as user.requests_per_minute")
+    tokens_per_day: Tokens | None = Field(None, description="The same as user.tokens_per_day")
+    streams_per_client: int | None = Field(
+        None, ge=1, le=100_000, description="Answers that one address may be getting at a time"
+    )
+    connections_per_client: int | None = Field(
+        None,
+        ge=1,
+        le=100_000,
+        description="Connections that one address may have at a time. Default: 1,000, and no limit for loopback",
+    )
+    message_characters: int = Field(
+        1_000_000,
+        ge=1000,
+        le=3_000_000,
+        description="Text of one message; all text parts of a message may have twice as much. More is answered 413",
+    )
+
+    @cached_property
+    def by_kind(self) -> Mapping[str, SubjectLimits]:
+        """The limits of an address, a key, a user and a tenant without overrides."""
+        short = SubjectLimits(requests_per_minute=self.requests_per_minute, tokens_per_day=self.tokens_per_day)
+        user = short.changed_by(self.user.model_dump())
+        return {"address": self.address, "key": self.key, "user": user, "tenant": self.tenant}
+
+    @property
+    def counts_spending(self) -> bool:
+        """Whether any limit is about tokens or money."""
+        known = (*self.by_kind.values(), *self.overrides.values())
+        return any(each.tokens_per_day or each.money_per_day for each in known)
+
+    @property
+    def counts_money(self) -> bool:
+        return any(each.money_per_day for each in (*self.by_kind.values(), *self.overrides.values()))
