@@ -5,7 +5,6 @@ word. Those that only tune the sampling are ignored: the agent file decides them
 to the model as a note of the application; they never replace the agent's own instructions.
 """
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,7 +25,9 @@ from holodeck.core.messages import (
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, rows, short_text, table, text
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, rows, short_text, table, text
+from holodeck.wires.client_tool import client_tool
+from holodeck.wires.data_url import UNKNOWN_TYPE, base64_text, media_of_data_url
 from holodeck.wires.openai_chat.error_form import unsupported
 
 MAX_MESSAGES = 10_000
@@ -34,7 +35,6 @@ MAX_PARTS = 256  # in one message
 MAX_CALLS = 256  # in one assistant message
 MAX_TOOLS = 128
 INSTRUCTIONS = "Instructions of the application"
-UNKNOWN_TYPE = "application/octet-stream"
 
 HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
@@ -50,8 +50,6 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "web_search_options": (),
 }
 """Parameters that are refused, and the values with which they are harmless. `null` always is."""
-
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -202,7 +200,7 @@ def _part(raw: dict[str, Any], path: str, max_text: int) -> Part:
         url = table(raw.get("image_url"), f"{path}.image_url").get("url")
         if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
             raise InvalidRequest(f"{where} has to be an address or a data: URL", field=where)
-        return _from_data_url(url, where) if url.startswith("data:") else MediaPart(mime_type="image/*", url=url)
+        return media_of_data_url(url, where) if url.startswith("data:") else MediaPart(mime_type="image/*", url=url)
     if kind == "file":
         return _file(table(raw.get("file"), f"{path}.file"), f"{path}.file")
     raise unsupported(f"{path}.type", f"{path}.type has to be text, image_url or file.")
@@ -215,23 +213,8 @@ def _file(raw: dict[str, Any], path: str) -> MediaPart:
     shown = None if filename is None else name(filename, f"{path}.filename")
     where = f"{path}.file_data"
     if data.startswith("data:"):
-        return _from_data_url(data, where, shown)
-    return MediaPart(mime_type=UNKNOWN_TYPE, data=_base64(data, where), filename=shown)
-
-
-def _from_data_url(url: str, path: str, filename: str | None = None) -> MediaPart:
-    head, comma, data = url.partition(",")
-    kind, *parameters = head.removeprefix("data:").split(";")
-    if not comma or "base64" not in parameters:
-        raise InvalidRequest(f"{path} has to be a data: URL in base64", field=path)
-    return MediaPart(mime_type=text(kind, path) or UNKNOWN_TYPE, data=_base64(data, path), filename=filename)
-
-
-def _base64(data: str, path: str) -> str:
-    """Base64 may be megabytes: it is not cleaned, only known to be harmless. `holodeck.files` decodes it."""
-    if not data.isascii():
-        raise InvalidRequest(f"{path} has to be base64", field=path)
-    return data
+        return media_of_data_url(data, where, shown)
+    return MediaPart(mime_type=UNKNOWN_TYPE, data=base64_text(data, where), filename=shown)
 
 
 def _tools(value: Any) -> tuple[ToolSchema, ...]:
@@ -240,27 +223,11 @@ def _tools(value: Any) -> tuple[ToolSchema, ...]:
         raw = table(item, path)
         if raw.get("type") != "function":
             raise unsupported(f"{path}.type", f"{path}.type has to be function.")
-        tool = _tool(table(raw.get("function"), f"{path}.function"), f"{path}.function")
+        tool = client_tool(table(raw.get("function"), f"{path}.function"), f"{path}.function")
         if tool.name in read:
             raise InvalidRequest(f"{path} has the name of another tool", field=f"{path}.function.name")
         read[tool.name] = tool
     return tuple(read.values())
-
-
-def _tool(raw: dict[str, Any], path: str) -> ToolSchema:
-    called = text(raw.get("name"), f"{path}.name")
-    if not _TOOL_NAME.fullmatch(called):
-        raise InvalidRequest(f"{path}.name has to be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
-    description, parameters = raw.get("description"), raw.get("parameters")
-    tool = ToolSchema(
-        name=called,
-        description="" if description is None else text(description, f"{path}.description"),
-        on_client=True,
-    )
-    if not parameters:
-        return tool
-    where = f"{path}.parameters"
-    return msgspec.structs.replace(tool, parameters=opaque(table(parameters, where), where))
 
 
 def _places(path: str, items: Sequence[Any]) -> list[tuple[str, Any]]:
