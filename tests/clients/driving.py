@@ -26,12 +26,12 @@ def missing(what: str) -> None:
     pytest.skip(reason)
 
 
-def node(driver: str, *arguments: str, scenarios: Sequence[Json]) -> list[Json]:
+def node(driver: str, *arguments: str, scenarios: Sequence[Json], package: str = "@ag-ui/client") -> list[Json]:
     program = shutil.which("node")
     if program is None:
         missing("Node.js")
-    if not (HERE / "node_modules" / "@ag-ui" / "client").is_dir():
-        missing("@ag-ui/client")
+    if not (HERE / "node_modules" / package).is_dir():
+        missing(package)
     return _lines([str(program), str(HERE / driver), *arguments], scenarios)
 
 

@@ -93,6 +93,10 @@ SCENES: dict[str, Scene] = {
         says("Red, and warm."),
     ],
     "delete it": [calls(("delete_file", '{"name": "a.txt"}')), says("As you wish.")],
+    "delete and wait": [
+        Turn(text=["First this."], calls=[ToolCall(id="c1", name="delete_file", arguments='{"name": "a.txt"}')]),
+        Turn(text=["One moment"], pause=_forever),
+    ],
     "delete both": [
         calls(("delete_file", '{"name": "a.txt"}'), ("delete_file", '{"name": "b.txt"}')),
         says("As you wish."),
@@ -134,7 +138,9 @@ class SceneModel:
     name = "scenes"
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
-        said = text_of(_last_user(prompt).content).partition("\n")[0]
+        content = _last_user(prompt).content  # clients put files before or after the text
+        words = content if isinstance(content, str) else next(p.text for p in content if isinstance(p, TextPart))
+        said = words.partition("\n")[0]
         scene = SCENES.get(said, SCENES["hello"])
         turns = scene(prompt) if callable(scene) else scene
         turn = turns[min(_replies_since_user(prompt), len(turns) - 1)]

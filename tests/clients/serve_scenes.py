@@ -14,6 +14,8 @@ from holodeck.runs.runs import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
 from holodeck.server.main import HttpServer, http_server
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.telemetry import logs
 from tests.clients.scenes import agent_with_state, plain_agent
@@ -30,7 +32,9 @@ SERVERS = {
 async def _started(
     agent: AgentDefinition, settings: RunSettings
 ) -> tuple[str, AgentServer, HttpServer, "asyncio.Task[None]"]:
-    server = AgentServer(agent, MemorySessionStore(), run_settings=settings, files=FileReader(vision=True))
+    protocols = ServerSettings(protocols=tuple(WIRES))
+    files = FileReader(vision=True)
+    server = AgentServer(agent, MemorySessionStore(), settings=protocols, run_settings=settings, files=files)
     await server.start()
     server.serve()
     listener = bind("127.0.0.1", 0)

@@ -110,6 +110,11 @@ USERS = (
         "seeds 000, 001",
     ),
     Requirement(
+        "SRV-25",
+        "useChat of Vercel's AI SDK (6 and 7): send, resume, regenerate, edit, approvals, tools of the client, data parts; the chat id is the session on every wire.",
+        "faces.md 8",
+    ),
+    Requirement(
         "CHT-01",
         "holodeck chat <agent.yaml>: prompt in < 1 s of CPU; --verbose/-v, --quiet/-q, --observability/-o, --max-messages/-m 50, --resume <id>.",
         "seed 002",

@@ -3,9 +3,11 @@
 import json
 from collections.abc import Awaitable, Callable
 from typing import Any, NamedTuple
+from uuid import uuid4
 
 from tests.server.serving import Served, ask
 from tests.wires.agui.protobuf_reader import read_stream
+from tests.wires.ai_sdk.ui_client import UiClient
 from tests.wires.sse_parsers import whatwg
 
 AGENT = "tester"
@@ -177,6 +179,31 @@ async def openai_stream(s: Served, text: str, session: str) -> Heard:
     )
 
 
+async def ai_sdk(s: Served, text: str, session: str) -> Heard:
+    asked = {
+        "id": session,
+        "messages": [{"id": str(uuid4()), "role": "user", "parts": [{"type": "text", "text": text}]}],
+    }
+    async with s.post(asked, "/ai-sdk/chat") as answer:
+        assert answer.headers["x-vercel-ai-ui-message-stream"] == "v1"
+        *frames, done = [frame.data for frame in whatwg(await answer.read())]
+    assert done == "[DONE]"
+    message = UiClient()
+    for frame in frames:
+        message.read(json.loads(frame))
+    texts = [part["text"] for part in message.parts if part["type"] == "text"]
+    status = {"output-available": "success", "output-error": "error", "approval-requested": "pending"}
+    usage = message.metadata.get("usage")
+    (error,) = [note["data"]["code"] for note in message.notes if note["type"] == "data-error"] or [None]
+    return Heard(
+        answer=None if error else ["", *texts][-1],
+        said="\n\n".join(texts),
+        calls=ordered([Call(each["toolName"], each["input"], status[each["state"]]) for each in message.tools()]),
+        usage=(usage["inputTokens"], usage["outputTokens"]) if usage else None,
+        error=error,
+    )
+
+
 CLIENTS: dict[str, Client] = {
     "ag-ui sse": agui_sse,
     "ag-ui protobuf": agui_protobuf,
@@ -185,4 +212,5 @@ CLIENTS: dict[str, Client] = {
     "chat-stream": chat_stream,
     "openai": openai_sync,
     "openai stream": openai_stream,
+    "ai-sdk": ai_sdk,
 }

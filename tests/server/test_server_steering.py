@@ -1,6 +1,7 @@
 """What a request cannot choose: a program to run here, the model that is asked, its key, and who hears the client's own."""
 
 import json
+from uuid import uuid4
 
 import pytest
 
@@ -14,6 +15,13 @@ from tests.server.serving import ask, served
 from tests.tools.mcp.rogue_http import rogue_http
 
 EVERY_WIRE = ServerSettings(protocols=tuple(WIRES))
+
+
+def ui_body(**fields):
+    message = {"id": uuid4().hex, "role": "user", "parts": [{"type": "text", "text": "hi"}]}
+    return {"id": uuid4().hex, "messages": [message], **fields}
+
+
 PLACES = {  # where a request could hide something: address, and the body around it
     "AG-UI": ("/awp", lambda hidden: ask(**hidden)),
     "AG-UI, properties": ("/awp", lambda hidden: ask(forwardedProps=hidden)),
@@ -23,6 +31,8 @@ PLACES = {  # where a request could hide something: address, and the body around
     "REST": ("/agent/tester/chat", lambda hidden: {"message": "hi", **hidden}),
     "REST stream": ("/agent/tester/chat/stream", lambda hidden: {"message": "hi", **hidden}),
     "chat-stream": ("/chat/stream", lambda hidden: {"input": "hi", **hidden}),
+    "AI SDK": ("/ai-sdk/chat", lambda hidden: ui_body(**hidden)),
+    "AI SDK, a message": ("/ai-sdk/chat", lambda hidden: ui_body(messages=[{**ui_body()["messages"][0], **hidden}])),
     "OpenAI": ("/v1/chat/completions", lambda hidden: {"messages": [{"role": "user", "content": "hi"}], **hidden}),
 }
 SERVER_WORDS = {

@@ -71,5 +71,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     time_limit: float | None = None  # seconds, those in the queue included
     throw_away: bool = False  # its session is deleted when it ends
     wire: str = ""  # the protocol that it came over, for readers that come back after a restart
+    rewind_to: str | None = None  # the user message that is answered again: the stored messages after it are dropped
+    only_adds: bool = False  # the client has other ids than ours: what its copy lacks does not mean that it went back
     keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs
     shortened: bool = False  # as it is stored: without what the model is shown of it, which was too long to keep

@@ -73,6 +73,10 @@ def change_of(
     """
     sent = request.messages
     if stored or pending is not None:
+        if request.rewind_to is not None:
+            return answered_again(sent, stored, request.rewind_to)
+        if request.only_adds:
+            return Change(append=_new_at_end(sent, {message.id for message in stored}))
         return matched(sent, stored, pending, answers=_answers(request, pending), unseen=unseen)
     if unknown is ClientHistory.IGNORE:
         return Change(append=_new_at_end(sent, {}))
@@ -98,6 +102,16 @@ def matched(
     new = _new_at_end(sent, known)
     common = _common(sent, stored, pending, unseen if new else ())  # without a new message it asks for another answer
     return Change(append=new) if common is None else _rewound(stored, common, new)
+
+
+def answered_again(sent: Sequence[Message], stored: Sequence[Message], message_id: str) -> Change:
+    """For a client that names the user message whose answer it wants again, perhaps with another text."""
+    known = {message.id: place for place, message in enumerate(stored)}
+    place = known.get(message_id)
+    if place is None or not isinstance(stored[place], UserMessage):  # the first try did not reach us
+        return Change(append=_new_at_end(sent, known))
+    edited = next((each for each in sent if each.id == message_id and _is_edited(each, stored, known)), None)
+    return _rewound(stored, place + 1, ()) if edited is None else _rewound(stored, place, [edited])
 
 
 def adopted(sent: Sequence[Message], own_tools: Collection[str]) -> Change:

@@ -424,7 +424,7 @@ class Runs:
         try:
             change = change_of(
                 request,
-                await conversation.history() if request.keeps_history else conversation.messages,
+                await conversation.history() if request.keeps_history or request.rewind_to else conversation.messages,
                 conversation.pending,
                 server_tools=self._server_tools() if request.client_tools else (),
                 unknown=ClientHistory.ADOPT if request.throw_away else self.settings.client_history,

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from holodeck.errors import StartError
-from holodeck.server.routes import agui, chat_stream, openai_chat, rest
+from holodeck.server.routes import agui, ai_sdk, chat_stream, openai_chat, rest
 from holodeck.server.wire import Wire
 
 WIRES: Mapping[str, Wire] = {
@@ -13,6 +13,7 @@ WIRES: Mapping[str, Wire] = {
         rest.WIRE,
         chat_stream.WIRE,
         openai_chat.WIRE,
+        ai_sdk.WIRE,
     )
 }
 

@@ -44,7 +44,7 @@ async def show(request: Request) -> Response:
         created_at=session.created_at,
         last_activity=session.last_activity,
         message_count=session.message_count,
-        messages=[_shown(message) for message in _messages(stored.messages, chain)],
+        messages=[_shown(message) for message in shown_messages(stored.messages, chain)],
         pending=None if stored.pending is None else _waiting(stored.pending, chain),
         summary=_summary(summary) if summary and chain.shown(HistoryCompacted(summary.messages)) else None,
         state=stored.state if chain.shown(StateReplaced(stored.state)) else None,
@@ -81,7 +81,7 @@ def _summary(summary: Summary) -> SummaryResponse:
     )
 
 
-def _messages(messages: Sequence[Message], chain: Chain) -> list[Message]:
+def shown_messages(messages: Sequence[Message], chain: Chain) -> list[Message]:
     """What the agent's middleware lets through of a history, as on every wire."""
     events = chain.shown(MessagesReplaced(tuple(messages)))
     return [message for event in events if isinstance(event, MessagesReplaced) for message in event.messages]
@@ -90,7 +90,7 @@ def _messages(messages: Sequence[Message], chain: Chain) -> list[Message]:
 def _waiting(pending: PendingStep, chain: Chain) -> PendingResponse:
     """The questions are always shown: a person cannot approve a call that is hidden."""
     calls = {call.id: call for call in pending.assistant.tool_calls}
-    shown = {message.id: message for message in _messages((pending.assistant, *pending.results), chain)}
+    shown = {message.id: message for message in shown_messages((pending.assistant, *pending.results), chain)}
     empty = msgspec.structs.replace(pending.assistant, content="", reasoning="", tool_calls=())
     return PendingResponse(
         message=_shown(shown.get(pending.assistant.id, empty)),

@@ -1,0 +1,47 @@
+"""What OpenAPI says about the AI SDK wire: the members that are read, and examples."""
+
+from typing import Any
+
+UI_MESSAGE: dict[str, Any] = {
+    "type": "object",
+    "required": ["id", "role", "parts"],
+    "properties": {
+        "id": {"type": "string"},
+        "role": {"enum": ["user", "assistant", "system"]},
+        "parts": {"type": "array", "items": {"type": "object"}},
+    },
+}
+_EXAMPLE = {"id": "chat-1", "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}]}
+UI_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "description": "As DefaultChatTransport sends it; tools, context, state and timezone come from its `body`",
+                "required": ["id", "messages"],
+                "properties": {
+                    "id": {"type": "string", "minLength": 1, "maxLength": 128, "description": "The session"},
+                    "messages": {"type": "array", "minItems": 1, "maxItems": 10_000, "items": UI_MESSAGE},
+                    "trigger": {"enum": ["submit-message", "regenerate-message", None]},
+                    "messageId": {"type": ["string", "null"]},
+                    "tools": {
+                        "type": ["array", "null"],
+                        "items": {"type": "object"},
+                        "description": "Tools that the client carries out: name, description, parameters",
+                    },
+                    "context": {"type": ["array", "null"], "items": {"type": "object"}},
+                    "state": {},
+                    "timezone": {"type": ["string", "null"]},
+                },
+            },
+            "example": _EXAMPLE,
+        }
+    },
+}
+UI_MESSAGES: dict[int | str, Any] = {
+    200: {
+        "description": "The conversation, for `useChat({messages})`",
+        "content": {"application/json": {"schema": {"type": "array", "items": UI_MESSAGE}}},
+    }
+}

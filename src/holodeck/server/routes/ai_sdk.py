@@ -1,0 +1,183 @@
+"""Vercel's AI SDK: `POST /ai-sdk/chat` and what `useChat` asks besides. The wire is `holodeck.wires.ai_sdk`."""
+
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_READ
+from holodeck.access.route_access import needs
+from holodeck.core.encoder import Encoder
+from holodeck.core.messages import Message, PendingStep
+from holodeck.core.request import RunRequest
+from holodeck.errors import SessionNotFound
+from holodeck.runs.client_history import first_of_use
+from holodeck.runs.middleware import Chain
+from holodeck.runs.port import RunKey
+from holodeck.runs.runs import Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
+from holodeck.server.audit import decided
+from holodeck.server.identity import check_approval, owner_of
+from holodeck.server.intake import Arrival, begin
+from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, session_id
+from holodeck.server.routes.sessions import shown_messages
+from holodeck.server.routing import Routes
+from holodeck.server.schemas import PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse
+from holodeck.server.slots import slot_of
+from holodeck.server.stream import EventStream, follow
+from holodeck.server.wire import Wire
+from holodeck.sessions.port import StoredSession
+from holodeck.wires import sse
+from holodeck.wires.ai_sdk.history import chunks_of, last_turn, not_in, turn_id, turn_parts, ui_messages
+from holodeck.wires.ai_sdk.request import UiRequest, decode, run_request
+from holodeck.wires.ai_sdk.stream import HEADERS, UiMessageEncoder
+
+NAME = "ai-sdk"
+
+# Ids are the client's own and may hold a slash, hence `:path`.
+routes = Routes("/ai-sdk/chat", tag="AI SDK", responses=PROBLEMS)
+
+
+@routes.post(
+    "",
+    "Send the messages of `useChat`",
+    access=needs(CHAT),
+    parameters=(REPEAT_KEY,),
+    body=UI_BODY,
+    responses={200: SSE_STREAM},
+)
+async def chat(request: Request) -> Response:
+    """Streams the chunks of one assistant message. The chat id is the session, on every wire."""
+    server, owner, body = server_of(request), owner_of(request), await json_body(request)
+    ui = decode(body, server.settings.use.message_characters)
+    check_approval(request, ui.resume)
+
+    async def prepare() -> RunRequest:
+        wanted, first = run_request(ui), first_of_use(ui.messages)
+        if first and await server.will_adopt(ui.chat_id, owner=owner):
+            first = 0
+        messages, notes = await server.files.resolve(wanted.messages, first=first, tenant=owner.tenant)
+        return msgspec.structs.replace(wanted, messages=messages, files=notes)
+
+    fingerprint = sha256(body).digest()
+    key = repeat_key_of(request, NAME, owner)
+    if key is None and ui.new_message is not None:  # the same new message again is the same request
+        key = RunKey(NAME, owner, fingerprint.hex(), "messages")
+    open_encoder = partial(
+        _encoder,
+        message_id=ui.continued,
+        client_tools=_own_tools(server, ui),
+        open_calls=ui.open_calls,
+        denied=ui.denied,
+        settled=ui.settled,
+    )
+    arrival = Arrival(
+        request=request,
+        owner=owner,
+        prepare=prepare,
+        open_encoder=open_encoder,
+        wire=NAME,
+        conversation=ui.chat_id,
+        key=key,
+        fingerprint=fingerprint,
+    )
+    return _with_headers(follow(server, await begin(server, arrival), open_encoder))
+
+
+@routes.get(
+    "/{id:path}/stream",
+    "Follow the run in progress again",
+    access=needs(RUNS_READ),
+    responses={200: SSE_STREAM, 204: {"description": "No run is in progress"}},
+)
+async def resume(request: Request) -> Response:
+    """From the beginning of the assistant message, on whichever wire the run was started."""
+    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    stored = await server.store.read(key, owner=owner)
+    run = next((each for each in server.runs.of_session(key, owner=owner) if not each.log.ended), None)
+    if run is None:
+        return Response(status_code=204)
+    slot_of(request).take()
+    messages, pending = _shown(stored, server.chain() or Chain())
+    turn = last_turn(messages, pending)
+    parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=_server_tools(server))
+
+    def open_again(run: Run, accept: str | None) -> Encoder:
+        encoder = run.open_encoder(run, accept) if run.open_encoder is not None else None
+        if not isinstance(encoder, UiMessageEncoder):
+            encoder = UiMessageEncoder(turn_id(turn) if turn else run.run_id)
+        encoder.before = list(chunks_of(parts))
+        return encoder
+
+    return _with_headers(follow(server, run, open_again))
+
+
+@routes.get("/{id:path}/messages", "The messages of a chat", access=needs(SESSIONS_READ), responses=UI_MESSAGES)
+async def show_messages(request: Request) -> Response:
+    """What `useChat` is given as `messages` when a page is loaded."""
+    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    stored = await server.store.read(key, owner=owner)
+    if stored is None:
+        raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
+    messages, pending = _shown(stored, server.chain() or Chain())
+    found = ui_messages(messages, pending, server_tools=_server_tools(server))
+    return Response(sse.json_bytes(found), media_type="application/json")
+
+
+@routes.post("/{id:path}/stop", "Stop the runs of a chat", access=needs(RUNS_STOP), responses={200: StopResponse})
+async def stop(request: Request) -> Response:
+    """`stop()` of `useChat` only closes the connection, and a run outlives its connection."""
+    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    stopped = [run for run in server.runs.of_session(key, owner=owner) if server.runs.stop(run)]
+    for run in stopped:
+        decided("run_stopped", run.owner, run_id=run.run_id)
+    return json_answer(StopResponse(stopped=bool(stopped)))
+
+
+def _shown(stored: StoredSession | None, chain: Chain) -> tuple[list[Message], PendingStep | None]:
+    """What the agent's middleware lets through. The questions to a person always are: a hidden call cannot be approved."""
+    if stored is None:
+        return [], None
+    messages, pending = shown_messages(stored.messages, chain), stored.pending
+    if pending is None:
+        return messages, None
+    kept = {message.id for message in shown_messages((pending.assistant, *pending.results), chain)}
+    asked = set(pending.approvals.values()) | set(pending.client_calls)
+    assistant = pending.assistant
+    if assistant.id not in kept:
+        calls = tuple(call for call in assistant.tool_calls if call.id in asked)
+        assistant = msgspec.structs.replace(assistant, content="", reasoning="", tool_calls=calls)
+    results = tuple(result for result in pending.results if result.id in kept)
+    return messages, msgspec.structs.replace(pending, assistant=assistant, results=results)
+
+
+def _with_headers(stream: EventStream) -> EventStream:
+    stream.raw_headers += [(header.encode(), value.encode()) for header, value in HEADERS.items()]
+    return stream
+
+
+def _server_tools(server: AgentServer) -> frozenset[str]:
+    return frozenset(schema.name for schema in server.agent.tools.schemas())
+
+
+def _own_tools(server: AgentServer, ui: UiRequest) -> frozenset[str]:
+    """The names of the tools that the client carries out. Where the agent has one of the same name, the agent's is used."""
+    return ui.tool_names - _server_tools(server) if ui.tools else frozenset()
+
+
+def _encoder(run: Run, _accept: str | None, *, message_id: str | None = None, **about_calls: Any) -> Encoder:
+    return UiMessageEncoder(message_id or run.run_id, **about_calls)
+
+
+WIRE = Wire(
+    name=NAME,
+    title="the UI message stream of Vercel's AI SDK, for `useChat`",
+    endpoints=(("AI SDK", "/ai-sdk/chat"),),
+    example="""{"id":"t1","messages":[{"id":"m'$RANDOM'","role":"user","parts":[{"type":"text","text":"Hello"}]}]}""",
+    routes=(routes,),
+    open_encoder=_encoder,
+)

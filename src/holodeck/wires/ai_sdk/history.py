@@ -1,0 +1,142 @@
+"""Stored messages → UI messages, as a page shows them when it is loaded; and as chunks, for a turn that still goes on."""
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any
+
+from holodeck.core import events as e
+from holodeck.core.messages import (
+    AssistantMessage,
+    Message,
+    PendingStep,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
+from holodeck.core.tools import arguments_shown
+from holodeck.wires.ai_sdk.request import DYNAMIC
+from holodeck.wires.ai_sdk.stream import Chunk, approval_chunk, file_part, input_chunk, output_chunk, output_of
+
+UiMessage = dict[str, Any]
+Part = dict[str, Any]
+
+
+def ui_messages(
+    messages: Sequence[Message], pending: PendingStep | None, *, server_tools: Collection[str]
+) -> list[UiMessage]:
+    """All messages of a session. What stands between two messages of the user is one message of the assistant."""
+    found: list[UiMessage] = []
+    turn: list[Message] = []
+    for message in with_pending(messages, pending):
+        if isinstance(message, UserMessage):
+            found += [*_assistant(turn, pending, server_tools), _user(message)]
+            turn = []
+        else:
+            turn.append(message)
+    return [*found, *_assistant(turn, pending, server_tools)]
+
+
+def with_pending(messages: Sequence[Message], pending: PendingStep | None) -> list[Message]:
+    """The messages, and those of the step that waits."""
+    return [*messages] if pending is None else [*messages, pending.assistant, *pending.results]
+
+
+def _assistant(turn: Sequence[Message], pending: PendingStep | None, server_tools: Collection[str]) -> list[UiMessage]:
+    if not turn:
+        return []
+    parts = list(turn_parts(turn, pending, server_tools=server_tools))
+    return [{"id": turn_id(turn), "role": "assistant", "parts": parts}]
+
+
+def last_turn(messages: Sequence[Message], pending: PendingStep | None) -> list[Message]:
+    """What follows the user's last message, the step that waits included."""
+    every = with_pending(messages, pending)
+    start = next((i + 1 for i in reversed(range(len(every))) if isinstance(every[i], UserMessage)), 0)
+    return every[start:]
+
+
+def turn_id(turn: Sequence[Message]) -> str:
+    """The id of the UI message: that of the run which began the turn, as its stream had it."""
+    return turn[0].run_id or turn[0].id
+
+
+def not_in(log: Iterable[e.Event], turn: Sequence[Message]) -> list[Message]:
+    """The messages of a turn that a run's log does not show: those that an earlier run of the turn wrote."""
+    shown, answered = set(), set()
+    for event in log:
+        if isinstance(event, e.TextStarted | e.ReasoningStarted | e.ToolCallStarted):
+            shown.add(event.message_id)
+        elif isinstance(event, e.ToolFinished):
+            answered.add(event.call_id)
+    return [
+        message
+        for message in turn
+        if (message.call_id not in answered if isinstance(message, ToolMessage) else message.id not in shown)
+    ]
+
+
+def turn_parts(
+    turn: Sequence[Message], pending: PendingStep | None, *, server_tools: Collection[str]
+) -> Iterator[Part]:
+    results = {message.call_id: message for message in turn if isinstance(message, ToolMessage)}
+    questions = {} if pending is None else {call_id: id_ for id_, call_id in pending.approvals.items()}
+    for message in turn:
+        if not isinstance(message, AssistantMessage):
+            continue
+        yield {"type": "step-start"}
+        if message.reasoning:
+            yield {"type": "reasoning", "text": message.reasoning, "state": "done"}
+        if message.content:
+            yield {"type": "text", "text": message.content, "state": "done"}
+        for call in message.tool_calls:
+            on_client = call.name not in server_tools
+            outcome = _outcome(results.get(call.id), questions.get(call.id), on_client=on_client)
+            yield _tool(call, on_client=on_client) | outcome
+
+
+def chunks_of(parts: Iterable[Part]) -> Iterator[Chunk]:
+    """The chunks from which a client builds these parts."""
+    for number, part in enumerate(parts):
+        kind, id_ = part["type"], f"before-{number}"
+        if kind == "step-start":
+            yield {"type": "start-step"}
+        elif kind in {"text", "reasoning"}:
+            yield {"type": f"{kind}-start", "id": id_}
+            yield {"type": f"{kind}-delta", "id": id_, "delta": part["text"]}
+            yield {"type": f"{kind}-end", "id": id_}
+        else:
+            yield from _tool_chunks(part)
+
+
+def _tool_chunks(part: Part) -> Iterator[Chunk]:
+    call_id, state = part["toolCallId"], part["state"]
+    dynamic = {"dynamic": True, "providerExecuted": True} if part["type"] == DYNAMIC else {}
+    name = part["toolName"] if dynamic else part["type"].removeprefix("tool-")
+    yield input_chunk(call_id, name, part["input"]) | dynamic
+    if state == "output-available":
+        yield {"type": "tool-output-available", "toolCallId": call_id, "output": part["output"]} | dynamic
+    elif state == "output-error":
+        yield output_chunk(call_id, part["errorText"], failed=True, on_client=False) | dynamic
+    elif state == "approval-requested":
+        yield approval_chunk(part["approval"]["id"], call_id, "")
+
+
+def _user(message: UserMessage) -> UiMessage:
+    content = (TextPart(message.content),) if isinstance(message.content, str) else message.content
+    parts = [{"type": "text", "text": part.text} if isinstance(part, TextPart) else file_part(part) for part in content]
+    return {"id": message.id, "role": "user", "parts": parts}
+
+
+def _tool(call: ToolCall, *, on_client: bool) -> Part:
+    ours = {"type": DYNAMIC, "toolName": call.name, "providerExecuted": True}
+    kind = {"type": f"tool-{call.name}"} if on_client else ours
+    return kind | {"toolCallId": call.id, "state": "input-available", "input": arguments_shown(call.arguments)}
+
+
+def _outcome(result: ToolMessage | None, question: str | None, *, on_client: bool) -> Part:
+    if result is not None and result.failed:
+        return {"state": "output-error", "errorText": text_of(result.content)}
+    if result is not None:
+        return {"state": "output-available", "output": output_of(result.content, on_client=on_client)}
+    return {} if question is None else {"state": "approval-requested", "approval": {"id": question}}

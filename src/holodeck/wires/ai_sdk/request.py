@@ -1,0 +1,304 @@
+"""The body of `POST /ai-sdk/chat` → RunRequest, as `DefaultChatTransport` of the AI SDK 6 and 7 sends it.
+
+`messages` is the client's whole list. An assistant message in it is a whole turn, with the tool calls, results and
+approvals of all its steps as parts, so its id is none of ours. On a session that has messages only what is new counts:
+the user's newest message, outputs of the client's own tools, and answers to approvals. `trigger` and `messageId` say
+which message is answered again. System messages are dropped: instructions come from the agent file alone (T27).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from holodeck.core.messages import (
+    AssistantMessage,
+    Content,
+    MediaPart,
+    Message,
+    Part,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
+from holodeck.core.request import Resume, RunRequest
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import InvalidRequest, PayloadTooLarge
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, rows, short_text, table, text
+from holodeck.wires.client_tool import client_tool
+from holodeck.wires.data_url import UNKNOWN_TYPE, media_of_data_url
+from holodeck.wires.sse import json_bytes
+
+MAX_MESSAGES = 10_000
+MAX_PARTS = 10_000  # of all messages together
+MAX_TOOLS = 128
+MAX_CONTEXT = 1_000
+MAX_STATE_BYTES = 256_000
+
+SUBMIT, REGENERATE = "submit-message", "regenerate-message"
+DYNAMIC = "dynamic-tool"  # the type of a tool part that has its name beside it; else the type is `tool-<name>`
+_TOOL = "tool-"
+_ANSWERED = frozenset({"output-available", "output-error", "output-denied"})
+
+
+class KnownCall(msgspec.Struct, frozen=True, kw_only=True):
+    """A call of an earlier run that the client shows, so that its result can be attached to it."""
+
+    name: str
+    input: Any = None
+
+
+class UiRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asks for, and what the encoder of the answer has to know about its list of messages."""
+
+    chat_id: str
+    messages: tuple[Message, ...]
+    resume: tuple[Resume, ...] = ()
+    rewind_to: str | None = None
+    continued: str | None = None  # the assistant message that the answer is a part of
+    open_calls: Mapping[str, KnownCall] = {}  # calls without a result, by their ids
+    denied: frozenset[str] = frozenset()  # of them those that the person refused
+    settled: frozenset[str] = frozenset()  # calls whose output the client itself gave
+    tools: tuple[ToolSchema, ...] = ()
+    context: tuple[tuple[str, str], ...] = ()
+    state: Any = None
+    properties: Mapping[str, Any] = {}
+
+    @property
+    def new_message(self) -> str | None:
+        """The id of the message that is sent for the first time; None for all other requests."""
+        last = self.messages[-1] if self.messages else None
+        return last.id if self.rewind_to is None and isinstance(last, UserMessage) else None
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self.tools)
+
+
+def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
+    """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""
+    raw = parse(body)
+    trigger = SUBMIT if raw.get("trigger") is None else text(raw["trigger"], "trigger")
+    if trigger not in {SUBMIT, REGENERATE}:
+        raise InvalidRequest(f"trigger has to be {SUBMIT} or {REGENERATE}", field="trigger")
+    named = None if raw.get("messageId") is None else name(raw["messageId"], "messageId")
+    given = _checked(raw.get("messages"), max_text)
+    if not given:
+        raise InvalidRequest("messages is missing or empty", field="messages")
+    continued = _continued(given, named if trigger == SUBMIT else None)
+    calls = {} if continued is None else {each.id: each for each in _calls(*continued)}
+    state = opaque(raw.get("state"), "state")
+    if len(json_bytes(state)) > MAX_STATE_BYTES:
+        raise PayloadTooLarge(f"state is larger than {MAX_STATE_BYTES // 1000} kB")
+    return UiRequest(
+        chat_id=foreign_id(raw.get("id"), "id"),
+        messages=tuple(message for path, item in given for message in _messages(item, path, max_text)),
+        resume=tuple(each.resume for each in calls.values() if each.resume is not None),
+        rewind_to=None if continued is not None else _rewind_to(given, trigger, named),
+        continued=None if continued is None else continued[1]["id"],
+        open_calls={id_: KnownCall(name=each.name, input=each.input) for id_, each in _open_calls(given)},
+        denied=frozenset(id_ for id_, each in calls.items() if each.resume is not None and not each.resume.approved),
+        settled=frozenset(id_ for id_, each in calls.items() if each.result is not None),
+        tools=_tools(raw.get("tools")),
+        context=_context(raw.get("context")),
+        state=state,
+        properties={} if raw.get("timezone") is None else {"timezone": text(raw["timezone"], "timezone")},
+    )
+
+
+def run_request(ui: UiRequest) -> RunRequest:
+    """The run that this request asks for. Files in its messages are not read yet."""
+    return RunRequest(
+        session_id=ui.chat_id,
+        messages=ui.messages,
+        client_tools=ui.tools,
+        context=ui.context,
+        state=ui.state,
+        properties=ui.properties,
+        resume=ui.resume,
+        rewind_to=ui.rewind_to,
+        only_adds=True,
+    )
+
+
+_Item = tuple[str, dict[str, Any]]
+"""A message, and the path to it."""
+
+
+def _checked(value: Any, max_text: int) -> list[_Item]:
+    """The messages, each known to have an id, a role and a list of parts."""
+    given = [(f"messages[{i}]", item) for i, item in enumerate(rows(value, "messages", MAX_MESSAGES))]
+    read = [(path, _message_of(item, path)) for path, item in given]
+    if sum(len(message["parts"]) for _, message in read) > MAX_PARTS:
+        raise PayloadTooLarge(f"messages holds more than {MAX_PARTS:,} parts")
+    for path, message in read:
+        size = sum(len(part["text"]) for part in message["parts"] if isinstance(part.get("text"), str))
+        if size > 2 * max_text:
+            raise PayloadTooLarge(
+                f"{path} has {size:,} characters of text; {2 * max_text:,} are allowed in all its parts"
+            )
+    return read
+
+
+def _message_of(item: Any, path: str) -> dict[str, Any]:
+    raw = table(item, path)
+    role = text(raw.get("role"), f"{path}.role")
+    if role not in {"user", "assistant", "system"}:
+        raise InvalidRequest(f"{path}.role has to be user, assistant or system", field=f"{path}.role")
+    where = f"{path}.parts"
+    parts = [table(part, f"{where}[{i}]") for i, part in enumerate(rows(raw.get("parts"), where, MAX_PARTS))]
+    return {"id": name(raw.get("id"), f"{path}.id"), "role": role, "parts": parts}
+
+
+def _continued(given: Sequence[_Item], named: str | None) -> _Item | None:
+    """The assistant message that goes on: the one that the client names, else the last message."""
+    for path, message in reversed(given):
+        if message["role"] == "assistant" and message["id"] == named:
+            return path, message
+    return given[-1] if given[-1][1]["role"] == "assistant" else None
+
+
+def _rewind_to(given: Sequence[_Item], trigger: str, named: str | None) -> str | None:
+    last = given[-1][1]
+    if last["role"] == "user" and (trigger == REGENERATE or named == last["id"]):
+        read: str = last["id"]
+        return read
+    return None
+
+
+class _Call(msgspec.Struct, frozen=True, kw_only=True):
+    """A tool part: the call, and the answer to it that the client has."""
+
+    id: str
+    name: str
+    input: Any
+    result: ToolMessage | None = None
+    resume: Resume | None = None
+
+    @property
+    def as_call(self) -> ToolCall:
+        return ToolCall(
+            id=self.id, name=self.name, arguments=json_bytes({} if self.input is None else self.input).decode()
+        )
+
+
+def _calls(path: str, message: dict[str, Any]) -> Iterator[_Call]:
+    for i, part in enumerate(message["parts"]):
+        if part.get("type") == DYNAMIC or str(part.get("type")).startswith(_TOOL):
+            yield _call(part, f"{path}.parts[{i}]")
+
+
+def _call(part: dict[str, Any], path: str) -> _Call:
+    kind = text(part.get("type"), f"{path}.type")
+    called = part.get("toolName") if kind == DYNAMIC else kind.removeprefix(_TOOL)
+    call_id, state = name(part.get("toolCallId"), f"{path}.toolCallId"), part.get("state")
+    call = _Call(id=call_id, name=name(called, f"{path}.toolName"), input=opaque(part.get("input"), f"{path}.input"))
+    if state == "approval-responded":
+        return msgspec.structs.replace(call, resume=_resume(part.get("approval"), f"{path}.approval"))
+    if part.get("providerExecuted") is True:  # ours: the client only shows what we sent it
+        return call
+    if state == "output-available":
+        output = opaque(part.get("output"), f"{path}.output")
+        content = output if isinstance(output, str) else json_bytes(output).decode()
+        return msgspec.structs.replace(call, result=ToolMessage(call_id=call_id, name=call.name, content=content))
+    if state == "output-error":
+        failure = text(part.get("errorText"), f"{path}.errorText")
+        result = ToolMessage(call_id=call_id, name=call.name, content=failure, failed=True)
+        return msgspec.structs.replace(call, result=result)
+    return call
+
+
+def _resume(value: Any, path: str) -> Resume:
+    """Fails closed: an answer that is neither a yes nor a no decides nothing (ACC-07)."""
+    raw = table(value, path)
+    approved = raw.get("approved")
+    if not isinstance(approved, bool):
+        raise InvalidRequest(f"{path}.approved has to be true or false; nothing was decided", field=f"{path}.approved")
+    return Resume(interrupt_id=name(raw.get("id"), f"{path}.id"), approved=approved)
+
+
+def _open_calls(given: Sequence[_Item]) -> Iterator[tuple[str, _Call]]:
+    """Calls without an output, in the newest assistant message: only it can have one that still waits."""
+    newest = next((item for item in reversed(given) if item[1]["role"] == "assistant"), None)
+    for part in () if newest is None else newest[1]["parts"]:
+        if (part.get("type") == DYNAMIC or str(part.get("type")).startswith(_TOOL)) and part.get(
+            "state"
+        ) not in _ANSWERED:
+            call = _call(part, f"{newest[0]}.parts")  # type: ignore[index]  # there are parts, so there is a message
+            yield call.id, call
+
+
+def _messages(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
+    if raw["role"] == "user":
+        yield UserMessage(id=raw["id"], content=_content(raw["parts"], path, max_text))
+    elif raw["role"] == "assistant":
+        yield from _turn(raw, path, max_text)
+
+
+def _content(parts: Sequence[dict[str, Any]], path: str, max_text: int) -> Content:
+    read = [part for i, each in enumerate(parts) if (part := _part(each, f"{path}.parts[{i}]", max_text)) is not None]
+    if not read:
+        raise InvalidRequest(f"{path} has neither text nor a file", field=f"{path}.parts")
+    if all(isinstance(part, TextPart) for part in read):
+        return "\n".join(part.text for part in read if isinstance(part, TextPart))
+    return tuple(read)
+
+
+def _part(raw: dict[str, Any], path: str, max_text: int) -> Part | None:
+    """A part of a user message. Data parts are the application's own and are not shown to the model."""
+    kind = raw.get("type")
+    if kind == "text":
+        return TextPart(short_text(raw.get("text"), f"{path}.text", max_text))
+    if kind != "file":
+        return None
+    url, filename = raw.get("url"), raw.get("filename")
+    shown = None if filename is None else name(filename, f"{path}.filename")
+    where = f"{path}.url"
+    if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
+        raise InvalidRequest(f"{where} has to be an address or a data: URL", field=where)
+    if url.startswith("data:"):
+        return media_of_data_url(url, where, shown)
+    kind = raw.get("mediaType")
+    return MediaPart(mime_type=text(kind, f"{path}.mediaType") if kind else UNKNOWN_TYPE, url=url, filename=shown)
+
+
+def _turn(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
+    """The steps of an assistant message, for sessions that have no history of their own."""
+    steps: list[list[dict[str, Any]]] = [[]]
+    for part in raw["parts"]:
+        if part.get("type") == "step-start":
+            steps.append([])
+        else:
+            steps[-1].append(part)
+    filled = [step for step in steps if step]
+    for number, step in enumerate(filled, 1):
+        texts = [short_text(part.get("text"), f"{path}.text", max_text) for part in step if part.get("type") == "text"]
+        calls = list(_calls(path, {"parts": step}))
+        last = number == len(filled)
+        yield AssistantMessage(
+            id=raw["id"] if last else f"{raw['id']}-{number}",
+            content="\n\n".join(each for each in texts if each),
+            tool_calls=tuple(call.as_call for call in calls),
+        )
+        yield from (call.result for call in calls if call.result is not None)
+
+
+def _tools(value: Any) -> tuple[ToolSchema, ...]:
+    read: dict[str, ToolSchema] = {}
+    for i, item in enumerate(rows(value, "tools", MAX_TOOLS)):
+        tool = client_tool(table(item, f"tools[{i}]"), f"tools[{i}]")
+        if tool.name in read:
+            raise InvalidRequest(f"tools[{i}] has the name of another tool", field=f"tools[{i}].name")
+        read[tool.name] = tool
+    return tuple(read.values())
+
+
+def _context(value: Any) -> tuple[tuple[str, str], ...]:
+    read = []
+    for i, item in enumerate(rows(value, "context", MAX_CONTEXT)):
+        raw = table(item, f"context[{i}]")
+        described, given = raw.get("description"), opaque(raw.get("value"), f"context[{i}].value")
+        value_text = given if isinstance(given, str) else json_bytes(given).decode()
+        read.append(("" if described is None else text(described, f"context[{i}].description"), value_text))
+    return tuple(read)

@@ -1,0 +1,340 @@
+"""The events of a run → chunks of one UI message. The last frame is always `data: [DONE]`.
+
+The client ends a stream at an unknown chunk type, at a null in an optional member, and at a result without a call. So no
+member is written for what is not known, and a result of a call that an earlier run made brings its call along.
+
+Tools of the server are `dynamic` and `providerExecuted`: the client shows them and does not try to carry them out. What
+has no chunk of its own is a data part: state and activities, which are updated in place by their id, and custom events.
+Notes (warnings, what became of the history) are `transient`: the client's `onData` gets them, the message does not.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, ClassVar, TypeAlias
+
+import msgspec
+
+from holodeck.core import events as e
+from holodeck.core.json_patch import PatchError, apply_patch
+from holodeck.core.messages import Content, TextPart, text_of
+from holodeck.core.tools import arguments_shown
+from holodeck.core.usage import TokenUsage
+from holodeck.wires import sse
+from holodeck.wires.ai_sdk.request import KnownCall
+from holodeck.wires.reply import failure_of
+
+Chunk: TypeAlias = dict[str, Any]
+DONE = b"data: [DONE]\n\n"
+HEADERS: Mapping[str, str] = {"x-vercel-ai-ui-message-stream": "v1"}
+STATE = "state"  # the id of the data part that holds the state
+OURS = "holodeck."  # the prefix of custom events that are notes of ours
+PREDICT_STATE = "PredictState"  # AG-UI's: it means nothing to other clients
+
+_encode_text = msgspec.json.Encoder().encode
+_decode = msgspec.json.Decoder().decode
+_FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "content-filter", "tool_calls": "tool-calls"}
+_PROVIDER = {"dynamic": True, "providerExecuted": True}
+
+
+class UiMessageEncoder:
+    """Writes one run for one reader, as the assistant message `message_id` or as the next part of it.
+
+    `open_calls`, `denied` and `settled` are about calls of earlier runs, as in `UiRequest`. `before` are chunks of the
+    same message that earlier runs wrote: a client that comes back builds the message anew.
+    """
+
+    content_type: ClassVar[str] = sse.CONTENT_TYPE
+    keepalive: ClassVar[bytes] = sse.KEEPALIVE
+    needs_all_events: ClassVar[bool] = True
+    shows_metadata: ClassVar[bool] = False
+
+    def __init__(
+        self,
+        message_id: str,
+        *,
+        client_tools: Collection[str] = (),
+        open_calls: Mapping[str, KnownCall] | None = None,
+        denied: Collection[str] = (),
+        settled: Collection[str] = (),
+    ) -> None:
+        self.message_id = message_id
+        self.before: Sequence[Chunk] = ()
+        self._client_tools, self._denied, self._settled = client_tools, denied, settled
+        self._open_calls = open_calls or {}
+        self._shown_calls: set[str] = set()
+        self._started = self._has_text = self._tools_ran = False
+        self._state: Any = None
+        self._patch: list[dict[str, Any]] = []  # what has changed since the client was sent the whole state
+        self._activities: dict[str, tuple[str, dict[str, Any]]] = {}
+        self._heads: dict[type[e.Event], dict[str, bytes]] = {kind: {} for kind in _DELTA_MEMBERS}
+
+    def encode(self, event: e.Event, n: int | None = None) -> bytes:
+        return self.encode_many(((n, event),))
+
+    def encode_many(self, batch: Iterable[tuple[int | None, e.Event]]) -> bytes:
+        out: list[bytes] = []
+        for _, event in batch:
+            heads = self._heads.get(type(event))
+            if heads is None:
+                out += map(sse.frame, self.chunks(event))
+                if type(event) in e.ENDINGS:
+                    out.append(DONE)
+                continue
+            key, delta = msgspec.structs.astuple(event)
+            head = heads.get(key) or self._head(heads, event, key)
+            try:
+                out.append(b"%b%b}\n\n" % (head, _encode_text(delta)))
+            except UnicodeEncodeError:  # half a surrogate pair
+                out.append(b"%b%b}\n\n" % (head, sse.json_bytes(delta)))
+        return b"".join(out)
+
+    def _head(self, heads: dict[str, bytes], event: Any, key: str) -> bytes:
+        """Everything before the delta of such a frame; made once for each text, reasoning and call."""
+        self._has_text |= type(event) is e.TextAdded
+        kind, id_member, delta_member = _DELTA_MEMBERS[type(event)]
+        begun = sse.json_bytes({"type": kind, id_member: key})[:-1]
+        heads[key] = head = b'data: %b,"%b":' % (begun, delta_member.encode())
+        return head
+
+    def chunks(self, event: e.Event) -> Iterable[Chunk]:
+        """The chunks of an event that is no delta; none for what the format has nothing for."""
+        writer = _WRITERS.get(type(event))
+        return () if writer is None else writer(self, event)
+
+    def started(self, event: e.RunStarted) -> Iterable[Chunk]:
+        if self._started:  # a later part of the same run
+            return ()
+        self._started = True
+        self._shown_calls.update(
+            chunk["toolCallId"] for chunk in self.before if chunk["type"] == "tool-input-available"
+        )
+        model = {"model": event.model} if event.model else {}
+        metadata = {"session": event.session_id, "run": event.run_id} | model
+        return ({"type": "start", "messageId": self.message_id, "messageMetadata": metadata}, *self.before)
+
+    def step_started(self, _event: e.StepStarted) -> Iterable[Chunk]:
+        return ({"type": "start-step"},)
+
+    def step_finished(self, _event: e.StepFinished) -> Iterable[Chunk]:
+        return (*self._changed_state(), {"type": "finish-step"})
+
+    def text_started(self, event: e.TextStarted) -> Iterable[Chunk]:
+        return ({"type": "text-start", "id": event.message_id},)
+
+    def text_ended(self, event: e.TextEnded) -> Iterable[Chunk]:
+        return ({"type": "text-end", "id": event.message_id},)
+
+    def reasoning_started(self, event: e.ReasoningStarted) -> Iterable[Chunk]:
+        return ({"type": "reasoning-start", "id": event.message_id},)
+
+    def reasoning_ended(self, event: e.ReasoningEnded) -> Iterable[Chunk]:
+        return ({"type": "reasoning-end", "id": event.message_id},)
+
+    def call_started(self, event: e.ToolCallStarted) -> Iterable[Chunk]:
+        self._shown_calls.add(event.call_id)
+        chunk = {"type": "tool-input-start", "toolCallId": event.call_id, "toolName": event.name}
+        return (chunk | self._who(event.name),)
+
+    def call_ended(self, event: e.ToolCallEnded) -> Iterable[Chunk]:
+        return (self._input(event.call_id, event.name, arguments_shown(event.arguments)),)
+
+    def tool_finished(self, event: e.ToolFinished) -> Iterable[Chunk]:
+        """A client that gave the output itself has it, unless it builds the message anew."""
+        self._tools_ran = True
+        if event.call_id in self._settled and not event.failed and not self.before:
+            return ()
+        call = self._missing_call(event.call_id, event.name)
+        if event.call_id in self._denied:
+            return (*call, {"type": "tool-output-denied", "toolCallId": event.call_id})
+        on_client = event.name in self._client_tools
+        output = output_chunk(event.call_id, event.content, failed=event.failed, on_client=on_client)
+        return (*call, output | self._who(event.name))
+
+    def _missing_call(self, call_id: str, name: str, arguments: str | None = None) -> Iterable[Chunk]:
+        """The call itself, if this run did not make it."""
+        if call_id in self._shown_calls:
+            return ()
+        self._shown_calls.add(call_id)
+        known = self._open_calls.get(call_id)
+        given = arguments_shown(arguments or "{}") if known is None else known.input
+        return (self._input(call_id, name, given),)
+
+    def _input(self, call_id: str, name: str, given: Any) -> Chunk:
+        return input_chunk(call_id, name, given) | self._who(name)
+
+    def _who(self, name: str) -> Chunk:
+        return {} if name in self._client_tools else _PROVIDER
+
+    def state_replaced(self, event: e.StateReplaced) -> Iterable[Chunk]:
+        self._state, self._patch = event.state, []
+        return (self._whole_state(),)
+
+    def state_patched(self, event: e.StatePatched) -> Iterable[Chunk]:
+        """The patch now, for `onData`; the whole state when the step ends, since a patch may come with every token."""
+        self._patch += event.patch
+        return ({"type": "data-state-delta", "data": event.patch, "transient": True},)
+
+    def _changed_state(self) -> Iterable[Chunk]:
+        if not self._patch:
+            return ()
+        self._state, self._patch = _patched(self._state, self._patch), []
+        return (self._whole_state(),)
+
+    def _whole_state(self) -> Chunk:
+        return {"type": "data-state", "id": STATE, "data": self._state}
+
+    def activity_shown(self, event: e.ActivityShown) -> Iterable[Chunk]:
+        self._activities[event.message_id] = event.kind, event.content
+        return (_activity(event.message_id, event.kind, event.content),)
+
+    def activity_patched(self, event: e.ActivityPatched) -> Iterable[Chunk]:
+        _, content = self._activities.get(event.message_id, (event.kind, {}))
+        self._activities[event.message_id] = event.kind, _patched(content, event.patch)
+        return (_activity(event.message_id, *self._activities[event.message_id]),)
+
+    def custom(self, event: e.CustomSent) -> Iterable[Chunk]:
+        if event.name == PREDICT_STATE:
+            return ()
+        if event.name.startswith(OURS):
+            return (_note(event.name.removeprefix(OURS), event.value),)
+        return ({"type": f"data-{event.name}", "data": event.value},)
+
+    def warning(self, event: e.WarningRaised) -> Iterable[Chunk]:
+        return (_note("warning", {"code": event.code, "message": event.message}),)
+
+    def compacted(self, event: e.HistoryCompacted) -> Iterable[Chunk]:
+        return (_note("history", {"messages": event.messages, "summarized": event.summarized}),)
+
+    def finished(self, ending: e.RunFinished) -> Iterable[Chunk]:
+        chunks: list[Chunk] = [*self._changed_state()]
+        if ending.outcome is e.Outcome.CANCELLED:
+            chunks.append({"type": "abort", "reason": "The run was stopped."})
+        for waiting in ending.interrupts if ending.outcome is e.Outcome.INTERRUPTED else ():
+            chunks += self._missing_call(waiting.call_id, waiting.tool, waiting.arguments)
+            chunks.append(approval_chunk(waiting.id, waiting.call_id, waiting.message))
+        metadata: Chunk = {"outcome": ending.outcome.value}
+        if ending.warning:
+            metadata["warning"] = ending.warning
+        if ending.output is not None:
+            metadata["output"] = ending.output
+        stopped = ending.outcome is e.Outcome.CANCELLED
+        error = None if stopped else failure_of(ending, "text" if self._has_text else "", tools_ran=self._tools_ran)
+        if error is not None:  # nothing to show: a page would seem to wait
+            chunks += _error(error.code, error.message, error.reason, retryable=error.retryable)
+        finish = {"type": "finish", "finishReason": _finish_reason(ending) if error is None else "error"}
+        return (*chunks, finish | {"messageMetadata": metadata | _usage(ending.usage)})
+
+    def failed(self, ending: e.RunFailed) -> Iterable[Chunk]:
+        later = {} if ending.retry_after is None else {"retryAfter": ending.retry_after}
+        metadata = {"outcome": "failed"} | _usage(ending.usage)
+        return (
+            *_error(ending.code, ending.message, ending.reason, retryable=ending.retryable, **later),
+            {"type": "finish", "finishReason": "error", "messageMetadata": metadata},
+        )
+
+
+def input_chunk(call_id: str, name: str, given: Any) -> Chunk:
+    return {"type": "tool-input-available", "toolCallId": call_id, "toolName": name, "input": given}
+
+
+def output_chunk(call_id: str, content: Content, *, failed: bool, on_client: bool) -> Chunk:
+    if failed:
+        return {"type": "tool-output-error", "toolCallId": call_id, "errorText": text_of(content)}
+    return {"type": "tool-output-available", "toolCallId": call_id, "output": output_of(content, on_client=on_client)}
+
+
+def approval_chunk(interrupt_id: str, call_id: str, message: str) -> Chunk:
+    return {"type": "tool-approval-request", "approvalId": interrupt_id, "toolCallId": call_id, "reason": message}
+
+
+def output_of(content: Content, *, on_client: bool) -> Any:
+    """What the model reads of a result: its text, or its parts where there are files among them.
+
+    A tool of the client had given a JSON value, and gets it back.
+    """
+    if isinstance(content, str):
+        return _value_of(content) if on_client else content
+    return [{"type": "text", "text": part.text} if isinstance(part, TextPart) else file_part(part) for part in content]
+
+
+def _value_of(text: str) -> Any:
+    try:
+        value = _decode(text)
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        return text
+    return value if isinstance(value, dict | list) else text
+
+
+def file_part(part: Any) -> Chunk:
+    """A file as a part of a UI message; its bytes are in the URL."""
+    url = part.url if part.data is None else f"data:{part.mime_type};base64,{part.data}"
+    named = {"filename": part.filename} if part.filename else {}
+    return {"type": "file", "mediaType": part.mime_type, "url": url or ""} | named
+
+
+def _note(name: str, data: Any) -> Chunk:
+    return {"type": f"data-{name}", "data": data, "transient": True}
+
+
+def _error(code: str, message: str, reason: str | None, **more: Any) -> tuple[Chunk, Chunk]:
+    """The client stops at `error`, which has room for a text only; so the rest comes before it."""
+    known = {"code": code, "message": message} | ({} if reason is None else {"reason": reason})
+    return _note("error", known | more), {"type": "error", "errorText": message}
+
+
+def _activity(message_id: str, kind: str, content: Any) -> Chunk:
+    return {"type": "data-activity", "id": message_id, "data": {"kind": kind, "content": content}}
+
+
+def _patched(value: Any, patch: Any) -> Any:
+    try:
+        return apply_patch(value, patch)
+    except PatchError:  # it does not fit what we have seen: the next whole value will
+        return value
+
+
+def _finish_reason(ending: e.RunFinished) -> str:
+    """`interrupted` would keep the client from sending a person's answer by itself."""
+    if ending.outcome in {e.Outcome.INTERRUPTED, e.Outcome.CLIENT_TOOLS}:
+        return "tool-calls"
+    return _FINISH_REASONS.get(ending.finish_reason, "other") if ending.outcome is e.Outcome.COMPLETED else "other"
+
+
+def _usage(usage: TokenUsage | None) -> Chunk:
+    if usage is None:
+        return {}
+    counts = {
+        "inputTokens": usage.prompt_tokens,
+        "outputTokens": usage.completion_tokens,
+        "totalTokens": usage.total_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+        "cachedInputTokens": usage.cached_tokens,
+    }
+    return {"usage": {key: count for key, count in counts.items() if count is not None}}
+
+
+_DELTA_MEMBERS: dict[type[e.Event], tuple[str, str, str]] = {
+    e.TextAdded: ("text-delta", "id", "delta"),
+    e.ReasoningAdded: ("reasoning-delta", "id", "delta"),
+    e.ToolArgumentsAdded: ("tool-input-delta", "toolCallId", "inputTextDelta"),
+}
+_WRITERS: dict[type[e.Event], Callable[[UiMessageEncoder, Any], Iterable[Chunk]]] = {
+    e.RunStarted: UiMessageEncoder.started,
+    e.StepStarted: UiMessageEncoder.step_started,
+    e.StepFinished: UiMessageEncoder.step_finished,
+    e.TextStarted: UiMessageEncoder.text_started,
+    e.TextEnded: UiMessageEncoder.text_ended,
+    e.ReasoningStarted: UiMessageEncoder.reasoning_started,
+    e.ReasoningEnded: UiMessageEncoder.reasoning_ended,
+    e.ToolCallStarted: UiMessageEncoder.call_started,
+    e.ToolCallEnded: UiMessageEncoder.call_ended,
+    e.ToolFinished: UiMessageEncoder.tool_finished,
+    e.StateReplaced: UiMessageEncoder.state_replaced,
+    e.StatePatched: UiMessageEncoder.state_patched,
+    e.ActivityShown: UiMessageEncoder.activity_shown,
+    e.ActivityPatched: UiMessageEncoder.activity_patched,
+    e.CustomSent: UiMessageEncoder.custom,
+    e.WarningRaised: UiMessageEncoder.warning,
+    e.HistoryCompacted: UiMessageEncoder.compacted,
+    e.RunFinished: UiMessageEncoder.finished,
+    e.RunFailed: UiMessageEncoder.failed,
+}

@@ -1,0 +1,51 @@
+"""Any run the grammar allows, read by the AI SDK's own parser: it accepts every stream, and shows what the run had."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holodeck.core import events as e
+from holodeck.wires.ai_sdk.stream import UiMessageEncoder
+from tests.clients.driving import Json, node
+from tests.examples import examples
+from tests.wires.stories import NAMED, stories
+
+Story = list[e.Event]
+
+
+def read(library: str, told: list[Story]) -> list[Json]:
+    bodies = [UiMessageEncoder("m").encode_many(enumerate(story)).decode() for story in told]
+    scenarios = [{"name": str(i), "body": body} for i, body in enumerate(bodies)]
+    return node("aisdk_reader.mjs", library, scenarios=scenarios, package=library)
+
+
+def check(story: Story, result: Json) -> None:
+    if isinstance(story[-1], e.RunFailed):
+        assert result["errors"] == [story[-1].message]
+    assert len(result["errors"]) == (result["message"]["metadata"]["outcome"] == "failed") or result["errors"] == [
+        getattr(story[-1], "warning", None) or "The model answered with nothing."
+    ]
+    parts = result["message"]["parts"]
+    for kind, added in (("text", e.TextAdded), ("reasoning", e.ReasoningAdded)):
+        shown = "".join(part["text"] for part in parts if part["type"] == kind)
+        assert shown == "".join(event.delta for event in story if isinstance(event, added))
+    asked = {event.call_id for event in story if isinstance(event, e.ToolCallStarted)}
+    tools = {part["toolCallId"]: part for part in parts if part["type"] == "dynamic-tool"}
+    assert asked <= set(tools)
+    for event in story:
+        if isinstance(event, e.ToolFinished):
+            assert ("errorText" in tools[event.call_id]) == event.failed
+
+
+@pytest.mark.parametrize("library", ["ai", "ai6"])
+def test_the_named_runs(library: str) -> None:
+    told = list(NAMED.values())
+    for story, result in zip(told, read(library, told), strict=True):
+        check(story, result)
+
+
+@given(told=st.lists(stories(12), min_size=1, max_size=12))
+@examples(4)
+def test_any_run(told: list[Story]) -> None:
+    for story, result in zip(told, read("ai", told), strict=True):
+        check(story, result)
