@@ -12,17 +12,15 @@ from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.messages import Message, PendingStep
-from holodeck.core.request import RunRequest
 from holodeck.errors import SessionNotFound
-from holodeck.runs.client_history import first_of_use
 from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunKey
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.audit import decided
-from holodeck.server.identity import check_approval, owner_of
-from holodeck.server.intake import Arrival, begin
+from holodeck.server.identity import owner_of
+from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, session_id
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
@@ -53,16 +51,7 @@ routes = Routes("/ai-sdk/chat", tag="AI SDK", responses=PROBLEMS)
 async def chat(request: Request) -> Response:
     """Streams the chunks of one assistant message. The chat id is the session, on every wire."""
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
-    ui = decode(body, server.settings.use.message_characters)
-    check_approval(request, ui.resume)
-
-    async def prepare() -> RunRequest:
-        wanted, first = run_request(ui), first_of_use(ui.messages)
-        if first and await server.will_adopt(ui.chat_id, owner=owner):
-            first = 0
-        messages, notes = await server.files.resolve(wanted.messages, first=first, tenant=owner.tenant)
-        return msgspec.structs.replace(wanted, messages=messages, files=notes)
-
+    ui = decode(body, server.settings.limits.message_characters)
     fingerprint = sha256(body).digest()
     key = repeat_key_of(request, NAME, owner)
     if key is None and ui.new_message is not None:  # the same new message again is the same request
@@ -77,13 +66,13 @@ async def chat(request: Request) -> Response:
     )
     arrival = Arrival(
         request=request,
-        owner=owner,
-        prepare=prepare,
-        open_encoder=open_encoder,
         wire=NAME,
+        owner=owner,
         conversation=ui.chat_id,
         key=key,
         fingerprint=fingerprint,
+        prepare=partial(with_files, server, run_request(ui), owner),
+        open_encoder=open_encoder,
     )
     return _with_headers(follow(server, await begin(server, arrival), open_encoder))
 
