@@ -3,7 +3,7 @@
 import zlib
 from io import BytesIO
 from xml.sax.saxutils import escape
-from zipfile import ZIP_DEFLATED, ZipFile
+from zipfile import ZIP_DEFLATED, ZIP_STORED, ZipFile
 
 from PIL import Image, ImageDraw, ImageFont
 
@@ -177,6 +177,68 @@ def pptx(slides: list[str], *, notes: dict[int, str] | None = None) -> bytes:
     return office("ppt/presentation.xml", parts)
 
 
+# OpenDocument and EPUB
+
+OPEN = "urn:oasis:names:tc:opendocument:xmlns:"
+SPACES = " ".join(
+    f'xmlns:{name}="{OPEN}{name}:1.0"' for name in ("office", "text", "table", "style", "draw", "presentation", "svg")
+)  # fmt: skip
+SPACES += ' xmlns:xlink="http://www.w3.org/1999/xlink" xmlns:dc="http://purl.org/dc/elements/1.1/"'
+
+
+def with_mimetype(mime: str, parts: dict[str, str | bytes]) -> bytes:
+    """A zip whose first member names its type, stored without compression."""
+    file = BytesIO()
+    with ZipFile(file, "w", ZIP_DEFLATED) as zipped:
+        zipped.writestr("mimetype", mime, compress_type=ZIP_STORED)
+        for name, content in parts.items():
+            zipped.writestr(name, content)
+    return file.getvalue()
+
+
+def open_document(kind: str, parts: dict[str, str | bytes]) -> bytes:
+    return with_mimetype(f"application/vnd.oasis.opendocument.{kind}", parts)
+
+
+def _open_content(kind: str, body: str, prolog: str = "") -> str:
+    inner = f"<office:{kind}>{body}</office:{kind}>"
+    return (
+        f'<?xml version="1.0"?>{prolog}<office:document-content {SPACES}><office:body>{inner}</office:body>'
+        "</office:document-content>"
+    )
+
+
+def odt(body: str, *, styles: str = "", prolog: str = "") -> bytes:
+    parts: dict[str, str | bytes] = {"content.xml": _open_content("text", body, prolog)}
+    if styles:
+        parts["styles.xml"] = f"<office:document-styles {SPACES}>{styles}</office:document-styles>"
+    return open_document("text", parts)
+
+
+def ods(sheets: dict[str, str]) -> bytes:
+    tables = "".join(f'<table:table table:name="{name}">{rows}</table:table>' for name, rows in sheets.items())
+    return open_document("spreadsheet", {"content.xml": _open_content("spreadsheet", tables)})
+
+
+def odp(pages: list[str]) -> bytes:
+    body = "".join(f"<draw:page>{page}</draw:page>" for page in pages)
+    return open_document("presentation", {"content.xml": _open_content("presentation", body)})
+
+
+def epub(parts: dict[str, str | bytes], *, chapters: list[str]) -> bytes:
+    """A book; without chapters it lacks its main part too."""
+    items = "".join(f'<item id="c{i}" href="{name}"/>' for i, name in enumerate(chapters))
+    spine = "".join(f'<itemref idref="c{i}"/>' for i in range(len(chapters)))
+    book = (
+        '<package xmlns:dc="x"><metadata><dc:title>The Sea</dc:title><dc:creator>Ann</dc:creator></metadata>'
+        f"<manifest>{items}</manifest><spine>{spine}</spine></package>"
+    )
+    main: dict[str, str | bytes] = {"book/main.opf": book} if chapters else {}
+    container = '<container><rootfiles><rootfile full-path="book/main.opf"/></rootfiles></container>'
+    members = {f"book/{name}": content for name, content in parts.items()}
+    return with_mimetype("application/epub+zip", {"META-INF/container.xml": container, **main, **members})
+
+
 # PDF
 
 
@@ -226,7 +288,15 @@ def pdf(contents: list[bytes], *, trailer: bytes = b"", more: list[bytes] | None
     return pdf_file(objects + (more or []), trailer=trailer)
 
 
-# pictures
+def scanned_pdf(*texts: str) -> bytes:
+    """A PDF whose pages are images, as scanners write it."""
+    pages = [Image.open(BytesIO(picture(text, size=(1_000, 400)))).convert("L") for text in texts]
+    file = BytesIO()
+    pages[0].save(file, "PDF", save_all=True, append_images=pages[1:], resolution=100)
+    return file.getvalue()
+
+
+# images
 
 
 def picture(text: str, *, kind: str = "PNG", size: tuple[int, int] = (640, 120)) -> bytes:

@@ -111,7 +111,11 @@ def _office() -> Iterator[tuple[str, Callable[[], bytes], set[int]]]:
     yield "no-main.docx", lambda: d.archive({"[Content_Types].xml": "", "word/x.xml": ""}), {BAD}
     yield "broken.docx", lambda: d.docx("<w:p><w:r></w:p>"), {BAD}
     yield "empty.docx", lambda: d.docx(""), {BAD}
-    yield "just.zip", lambda: d.archive({"a.txt": "hello"}), {TYPE}
+    yield "just.zip", lambda: d.archive({"a.txt": "hello"}), {READ}
+    yield "bomb.zip", lambda: d.archive({"a.txt": b"\0" * 50_000_000}), {READ}
+    yield "overlapping.zip", lambda: _overlapping().replace(b"[Content_Types].xml", b"[content_types].xml"), {READ}
+    yield "very-many.zip", lambda: d.archive({f"{i}": b"" for i in range(20_000)}), {READ}
+    yield "locked.zip", lambda: _flagged(d.archive({"a.txt": "hello"})), {READ}
     yield "lzma.docx", lambda: _stored({"[Content_Types].xml": b"", "word/d.xml": b"x" * 100}, ZIP_LZMA), {BAD}
     yield (
         "bzip2-bomb.docx",
@@ -281,7 +285,39 @@ def _pictures() -> Iterator[tuple[str, Callable[[], bytes], set[int]]]:
     )
     yield "screen.gif", lambda: b"GIF89a\xff\xff\xff\xff\0\0\0;", {LARGE}
     yield "no-frame.jpg", lambda: b"\xff\xd8\xff\xe0\0\x02" + b"\xff\xe1\0\x02" * 100_000, {BAD}
+    yield "pages.tiff", _ring_tiff, {READ, BAD, LARGE}
+    yield "huge.tiff", lambda: _tiff(60_000, 60_000), {LARGE}
+    yield "half.bmp", lambda: d.picture("hello", kind="BMP")[:3_000], {BAD}
+    yield (
+        "huge.bmp",
+        lambda: d.picture("x", kind="BMP")[:18] + struct.pack("<ll", 60_000, 60_000) + bytes(50),
+        {BAD, LARGE},
+    )
+    yield "noise.heic", lambda: b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + Random(2).randbytes(5_000), {BAD}
+    yield "noise.avif", lambda: b"\0\0\0\x18ftypavif\0\0\0\0mif1avif" + Random(2).randbytes(5_000), {BAD}
     yield "noise.webp", lambda: b"RIFF\xff\xff\0\0WEBPVP8 " + Random(1).randbytes(2_000), {BAD, LARGE}
+
+
+def _tiff(width: int, height: int, *, following: int = 0) -> bytes:
+    """A TIFF without pixels; `following` is where its next page begins."""
+    entries = [
+        (256, width),
+        (257, height),
+        (258, 8),
+        (259, 1),
+        (262, 1),
+        (273, 200),
+        (277, 1),
+        (278, height),
+        (279, 64),
+    ]
+    directory = b"".join(struct.pack("<HHLL", tag, 4, 1, value) for tag, value in entries)
+    return b"II*\0" + struct.pack("<LH", 8, len(entries)) + directory + struct.pack("<L", following) + bytes(200)
+
+
+def _ring_tiff() -> bytes:
+    """A page whose next page is itself."""
+    return _tiff(8, 8, following=8)
 
 
 def _chunk(kind: bytes, data: bytes) -> bytes:
@@ -295,15 +331,53 @@ def _png(width: int, height: int, data: bytes, *, grey: bool = False, chunks: by
 
 def _texts() -> Iterator[tuple[str, Callable[[], bytes], set[int]]]:
     yield "nul.txt", lambda: bytes(100_000), {TYPE}
-    yield "windows.csv", lambda: "Käse;8".encode("cp1252"), {TYPE}
+    yield "windows.csv", lambda: "Käse;8".encode("cp1252"), {READ}
+    yield "8-bit-noise.txt", lambda: bytes(b | 0x80 for b in Random(4).randbytes(60_000)), {READ, TYPE}
+    yield "8-bit.txt", lambda: "Käse;8\n".encode("cp1252") * 2_000_000, {READ}
+    yield "braces.rtf", lambda: b"{\\rtf1 " + b"{" * 200_000, {READ, BAD}
+    yield "words.rtf", lambda: b"{\\rtf1 " + b"\\par\\u99999999? " * 200_000 + b"}", {READ, BAD, LARGE}
+    yield "deep.eml", _deep_mail, {READ, BAD}
+    yield "no.eml", lambda: b"hello", {BAD}
+    yield "parts.eml", lambda: _mail(b"--b\r\n\r\nx\r\n" * 50_000), {READ, BAD}
+    yield "nested.html.eml", lambda: _html_mail("<table><tr><td>" * 100_000), {READ, BAD}
+    yield "deep.ipynb", lambda: b'{"cells": ' + b"[" * 100_000, {BAD}
+    yield "odd.ipynb", lambda: b'{"cells": [1, {"source": 7, "cell_type": "code", "outputs": [3, {"data": 4}]}]}', {BAD}
+    yield "no.ipynb", lambda: b'["x"]', {BAD}
     yield "odd.txt", lambda: "hello".encode("utf-16") + b"x", {TYPE}
-    yield "surrogates.txt", lambda: b"\xed\xa0\x80" * 1_000, {TYPE}
+    yield "surrogates.txt", lambda: b"\xed\xa0\x80" * 1_000, {READ, TYPE}
     yield "long.txt", lambda: b"a" * 49_000_000, {READ}
     yield "escapes.md", lambda: b"\x1b]52;c;ZXZpbA==\x07 hello", {TYPE}
     yield "late-binary.txt", lambda: b"a" * 70_000 + b"\xff\x00\xfe" * 1_000, {READ}
     yield "elf.txt", lambda: b"\x7fELF\x02\x01\x01" + bytes(1_000), {TYPE}
 
 
+def _mail(body: bytes) -> bytes:
+    return b"From: a@b.test\r\nContent-Type: multipart/mixed; boundary=b\r\n\r\n" + body
+
+
+def _html_mail(html: str) -> bytes:
+    return b"From: a@b.test\r\nContent-Type: text/html\r\n\r\n" + html.encode()
+
+
+def _deep_mail() -> bytes:
+    """Mails in mails, a thousand levels deep."""
+    return b"From: a@b.test\r\n" + b"Content-Type: message/rfc822\r\n\r\n" * 1_000 + b"hello"
+
+
+def _open_documents() -> Iterator[tuple[str, Callable[[], bytes], set[int]]]:
+    wide = '<table:table-cell table:number-columns-repeated="999999999"><text:p>x</text:p></table:table-cell>'
+    row = f'<table:table-row table:number-rows-repeated="1048576">{wide}</table:table-row>'
+    yield "repeated.ods", lambda: d.ods({"s": row}), {READ}
+    yield "empty.ods", lambda: d.ods({"s": ""}), {BAD}
+    yield "laughs.odt", lambda: d.odt("<text:p>&a9;</text:p>", prolog=LAUGHS), {BAD}
+    yield "spaces.odt", lambda: d.odt('<text:p>x<text:s text:c="999999999"/>y</text:p>'), {READ}
+    yield "deep.odt", lambda: d.odt("<text:list><text:list-item>" * 120 + "</text:list-item></text:list>" * 120), {BAD}
+    yield "no-content.odt", lambda: d.open_document("text", {"x": ""}), {BAD}
+    yield "no-book.epub", lambda: d.epub({}, chapters=[]), {BAD}
+    yield "tags.epub", lambda: d.epub({"c.xhtml": "<div>" * 300_000}, chapters=["c.xhtml"]), {READ, BAD}
+    yield "outside.epub", lambda: d.epub({}, chapters=["../../../../etc/passwd"]), {READ}
+
+
 def hostile() -> list[Hostile]:
-    everything = [*_office(), *_pdf(), *_pictures(), *_texts()]
+    everything = [*_office(), *_open_documents(), *_pdf(), *_pictures(), *_texts()]
     return [Hostile(name, make, frozenset(expected)) for name, make, expected in everything]

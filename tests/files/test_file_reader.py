@@ -150,7 +150,7 @@ REFUSED = {
     "an empty document": ("empty.docx", lambda: documents.docx(""), InvalidRequest, "empty.docx holds no text"),
     "an empty text": ("empty.txt", lambda: b" \n", InvalidRequest, "empty.txt holds no text"),
     "no bytes at all": ("none.md", lambda: b"", InvalidRequest, "none.md holds no text"),
-    "a blank PDF": ("blank.pdf", lambda: documents.pdf([documents.stream(b"")]), InvalidRequest, "if it is a scan"),
+    "a blank PDF": ("blank.pdf", lambda: documents.pdf([documents.stream(b"")]), InvalidRequest, "holds no text"),
     "pixels without end": (
         "huge.png",
         lambda: documents.picture("x")[:16] + (60_000).to_bytes(4, "big") * 2 + bytes(20),
@@ -220,9 +220,9 @@ async def test_a_document_that_was_read_lately_is_not_read_again(monkeypatch):
 async def test_what_was_read_for_a_tenant_is_read_again_for_another(monkeypatch):
     reader, extract, kinds = FileReader(), Extraction.read, []
 
-    async def counted(self, kind, data, limits):
+    async def counted(self, kind, data, limits, **options):
         kinds.append(kind)
-        return await extract(self, kind, data, limits)
+        return await extract(self, kind, data, limits, **options)
 
     monkeypatch.setattr(Extraction, "read", counted)
     upload = Upload(name="report.docx", data=documents.report_docx())

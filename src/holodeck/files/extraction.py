@@ -39,11 +39,15 @@ _log = logging.getLogger(__name__)
 
 
 class WorkerAnswer(msgspec.Struct, frozen=True, kw_only=True):
-    """What the worker says. `refused` is a word for programs, `sentence` goes on after the file's name."""
+    """What the worker found. `refused` is a word for programs, `sentence` goes on after the file's name.
+
+    `scans` are numbers of pages that are images: each is read by a worker of its own.
+    """
 
     text: str = ""
     detail: str = ""
     truncated: bool = False
+    scans: list[int] = []
     refused: str | None = None
     sentence: str = ""
     fault: str = ""
@@ -63,27 +67,23 @@ class Extraction:
         self._characters = characters
         self._complained = False
 
-    async def read(self, kind: str, data: bytes, limits: WorkerLimits) -> WorkerAnswer:
+    async def read(
+        self, kind: str, data: bytes, limits: WorkerLimits, *, page: int | None = None, characters: int | None = None
+    ) -> WorkerAnswer:
+        """`page` is for the kinds that read one page; `characters` is for an answer that the model is not shown as text."""
+        limit = characters or self._characters
         with await asyncio.to_thread(_kept_for_worker, data) as document:
-            raw, code = await self._run(self._task(kind, limits), document, limits.wall)
-        answer = _understood(raw, code)
+            raw = bytearray()
+            code = await self._run(_task(kind, limits, limit, page), document, limits.wall, raw)
+        answer = _understood(bytes(raw), code)
         if answer.refused:
             details = {"kind": kind, "refused": answer.refused, "fault": answer.fault, "exit_code": code}
             _log.info("file_refused", extra={"details": details})
         self._complain_once(answer)
-        return msgspec.structs.replace(answer, text=strip_controls(clean(answer.text))[: self._characters])
+        return msgspec.structs.replace(answer, text=strip_controls(clean(answer.text))[:limit])
 
-    def _task(self, kind: str, limits: WorkerLimits) -> str:
-        mine = {
-            "parent": os.getpid(),
-            "memory": limits.memory,
-            "cpu": limits.cpu,
-            "wall": max(0.1, limits.wall - HEAD_START),
-        }
-        return json.dumps({"kind": kind, "characters": self._characters, "limits": mine})
-
-    async def _run(self, task: str, document: IO[bytes], wall: float) -> tuple[bytes, int | None]:
-        """What it wrote and how it ended; None when it did not end in time."""
+    async def _run(self, task: str, document: IO[bytes], wall: float, raw: bytearray) -> int | None:
+        """Fills `raw` with what it wrote. Returns how it ended; None when it did not end in time."""
         process = await asyncio.create_subprocess_exec(
             *self._command,
             task,
@@ -96,10 +96,10 @@ class Extraction:
         )
         try:
             async with asyncio.timeout(wall):
-                raw = await _bounded(process.stdout)
-                return raw, await process.wait() if len(raw) <= MAX_ANSWER else 1
+                await _collect(process.stdout, raw)
+                return await process.wait() if len(raw) <= MAX_ANSWER else 1
         except TimeoutError:
-            return b"", None
+            return None
         finally:
             await asyncio.shield(_end(process))
 
@@ -109,6 +109,16 @@ class Extraction:
         if missing := sorted(_EXPECTED.difference(answer.sandbox)):
             self._complained = True
             _log.warning("file_sandbox_incomplete", extra={"details": {"missing": missing}})
+
+
+def _task(kind: str, limits: WorkerLimits, characters: int, page: int | None) -> str:
+    mine = {
+        "parent": os.getpid(),
+        "memory": limits.memory,
+        "cpu": limits.cpu,
+        "wall": max(0.1, limits.wall - HEAD_START),
+    }
+    return json.dumps({"kind": kind, "characters": characters, "page": page, "limits": mine})
 
 
 def _kept_for_worker(data: bytes) -> IO[bytes]:
@@ -137,12 +147,10 @@ def _nameless_file(data: bytes) -> IO[bytes]:
     return file
 
 
-async def _bounded(stdout: asyncio.StreamReader | None) -> bytes:
+async def _collect(stdout: asyncio.StreamReader | None, raw: bytearray) -> None:
     """All of it, but no more than an answer may have."""
-    raw = b""
     while stdout is not None and len(raw) <= MAX_ANSWER and (piece := await stdout.read(65_536)):
         raw += piece
-    return raw
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
@@ -156,11 +164,14 @@ async def _end(process: asyncio.subprocess.Process) -> None:
 
 
 def _understood(raw: bytes, code: int | None) -> WorkerAnswer:
-    if code is None or code in {-signal.SIGKILL, -signal.SIGXCPU}:
-        return _TOO_SLOW
-    if code != 0 or len(raw) > MAX_ANSWER:
-        return _DAMAGED
+    """The lines put together. A worker that ended early, by a crash or by its limits, leaves what it had read."""
     try:
-        return _decoder.decode(raw)
+        lines = [_decoder.decode(line) for line in raw.split(b"\n")[:-1]] if len(raw) <= MAX_ANSWER else []
     except msgspec.DecodeError:
         return _DAMAGED
+    text = "".join(line.text for line in lines)
+    if code == 0 and lines and lines[-1].sandbox is not None:
+        return msgspec.structs.replace(lines[-1], text="" if lines[-1].refused else text)
+    if text:
+        return WorkerAnswer(text=text, truncated=True)
+    return _TOO_SLOW if code is None or code in {-signal.SIGKILL, -signal.SIGXCPU} else _DAMAGED

@@ -27,5 +27,6 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_characters: int = 100_000  # of one file that the model is shown: about 25,000 tokens
     workers: int = 2  # documents that are read at the same time, in the whole server
     queue_seconds: float = 30.0  # that a document waits for its turn
+    max_scans: int = 20  # pages of a PDF that are read by text recognition: up to 25 s of CPU each
     documents: WorkerLimits = WorkerLimits()
     pictures: WorkerLimits = PICTURE_LIMITS

@@ -5,8 +5,10 @@ that names it; only a file of an earlier turn becomes a line of text instead, be
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Sequence
-from typing import Any, NamedTuple, TypeVar
+import base64
+import binascii
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
@@ -15,16 +17,18 @@ from holodeck.core.owner import DEFAULT_TENANT
 from holodeck.core.request import FileNote
 from holodeck.core.text import clean, one_line, strip_controls
 from holodeck.errors import InvalidRequest, PayloadTooLarge, RateLimited, RequestError, UnsupportedMediaType
-from holodeck.files.extraction import Extraction, WorkerAnswer
+from holodeck.files.documents.document import scan_mark
+from holodeck.files.extraction import MAX_ANSWER, Extraction, WorkerAnswer
 from holodeck.files.image_size import image_size
 from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.recall import Recall
-from holodeck.files.sniff import encoding_of, identify
+from holodeck.files.sniff import HEAD, encoding_of, identify, is_unicode
 from holodeck.files.source import Fetch, name_of, upload_of
-from holodeck.files.types import FileType
+from holodeck.files.types import JPEG, MODEL_IMAGES, FileType
 from holodeck.files.upload import Upload, encode_base64
 
 T = TypeVar("T")
+Progress: TypeAlias = Callable[[str], None]  # called with "report.pdf: page 3 of 12"
 
 
 class FileRead(NamedTuple):
@@ -42,12 +46,17 @@ class FileReader:
         self._recall = Recall()
         self._turns = asyncio.Semaphore(self._limits.workers)
 
-    async def read(self, uploads: Sequence[Upload], *, tenant: str = DEFAULT_TENANT) -> list[FileRead]:
-        """Reads every file of a tenant, in order. The first that cannot be read is the error."""
+    async def read(
+        self, uploads: Sequence[Upload], *, tenant: str = DEFAULT_TENANT, progress: Progress | None = None
+    ) -> list[FileRead]:
+        """Reads every file of a tenant, in order. The first that cannot be read is the error.
+
+        Reading a scan takes seconds for each page; `progress` is called before each.
+        """
         self._check_count(len(uploads), "files")
         if sum(len(upload.data) for upload in uploads) > self._limits.max_request_bytes:
             raise PayloadTooLarge(f"The files have more than {self._limits.max_request_bytes:,} bytes together")
-        return await _in_order(self._read(upload, tenant) for upload in uploads)
+        return await _in_order(self._read(upload, tenant, progress) for upload in uploads)
 
     async def resolve(
         self, messages: Sequence[Message], *, first: int = 0, tenant: str = DEFAULT_TENANT
@@ -96,7 +105,7 @@ class FileReader:
         if number > self._limits.max_files:
             raise InvalidRequest(f"{number} files are too many; {self._limits.max_files} is the limit", field=field)
 
-    async def _read(self, upload: Upload, tenant: str) -> FileRead:
+    async def _read(self, upload: Upload, tenant: str, progress: Progress | None = None) -> FileRead:
         if len(upload.data) > self._limits.max_file_bytes:
             raise PayloadTooLarge(
                 f"{upload.name} has {len(upload.data):,} bytes; {self._limits.max_file_bytes:,} is the limit"
@@ -104,12 +113,52 @@ class FileReader:
         type_ = identify(upload)
         if type_.is_image:
             return await self._read_image(upload, type_, tenant)
-        if type_.is_text:
+        if type_.read_as == "text" and is_unicode(upload.data[:HEAD], whole=len(upload.data) <= HEAD):
             return _shown(upload, type_, type_.read_as, _text(upload, self._limits.max_characters))
         answer = await self._extract(upload, type_.read_as, self._limits.documents, tenant)
+        if answer.scans:
+            answer = await self._recognized(upload, answer, tenant, progress)
         return _shown(upload, type_, type_.read_as, answer)
 
+    async def _recognized(
+        self, upload: Upload, answer: WorkerAnswer, tenant: str, progress: Progress | None
+    ) -> WorkerAnswer:
+        """The document with the text of its scanned pages. A page that cannot be read becomes a line that says why."""
+        text, rest, found = answer.text, answer.text, False
+        first, later = answer.scans[: self._limits.max_scans], answer.scans[self._limits.max_scans :]
+        for number, page in enumerate(first, 1):
+            if progress is not None:
+                progress(f"{upload.name}: reading scanned page {number} of {len(first)}")
+            try:
+                scan = await self._extract(upload, "scan", self._limits.pictures, tenant, page=page)
+                shown = scan.text.strip() or "[No text was found on this page.]"
+                found = found or bool(scan.text.strip())
+            except (InvalidRequest, PayloadTooLarge) as error:
+                shown = f"[This page is a scan that could not be read: {error.message}.]"
+            text = text.replace(scan_mark(page), f"Page {page} (a scan, read by text recognition)\n{shown}", 1)
+            rest = rest.replace(scan_mark(page), "", 1)
+        if not found and not rest.strip():
+            raise InvalidRequest(
+                f"{upload.name} is a scan, and text recognition found no text on its pages", field=upload.field
+            )
+        if later:
+            text += f"\n\n[{len(later):,} more scanned pages were not read; {self._limits.max_scans} is the limit.]"
+        limit = self._limits.max_characters
+        truncated = answer.truncated or len(text) > limit
+        return msgspec.structs.replace(answer, text=text[:limit], truncated=truncated)
+
     async def _read_image(self, upload: Upload, type_: FileType, tenant: str) -> FileRead:
+        if type_ in MODEL_IMAGES:
+            self._check_pixels(upload, type_)
+        if self._vision:
+            shown = await self._image_part(upload, type_, tenant)
+            if shown is not None:
+                return shown
+        answer = await self._extract(upload, "ocr", self._limits.pictures, tenant)
+        return _shown(upload, type_, "ocr", answer)
+
+    def _check_pixels(self, upload: Upload, type_: FileType) -> None:
+        """Refuses an image by its header, before anything decodes it. The worker does so for other formats."""
         size = image_size(upload.data, type_)
         if size is None or not all(size):
             raise InvalidRequest(f"{upload.name} is damaged: it cannot be decoded as an image", field=upload.field)
@@ -117,27 +166,39 @@ class FileReader:
             raise PayloadTooLarge(
                 f"{upload.name} has {size[0]:,} x {size[1]:,} pixels; {self._limits.max_pixels:,} in all is the limit"
             )
-        if self._vision:
-            return await self._image_part(upload, type_)
-        answer = await self._extract(upload, "ocr", self._limits.pictures, tenant)
-        measured = msgspec.structs.replace(answer, detail=f"{size[0]} x {size[1]} pixels, read by text recognition")
-        return _shown(upload, type_, "ocr", measured)
 
-    async def _image_part(self, upload: Upload, type_: FileType) -> FileRead:
+    async def _image_part(self, upload: Upload, type_: FileType, tenant: str) -> FileRead | None:
+        """The image as the model gets it. None for one of several pages, which is read as text."""
         if len(upload.data) > self._limits.max_image_bytes:
             limit = self._limits.max_image_bytes
             raise PayloadTooLarge(f"{upload.name} has {len(upload.data):,} bytes; {limit:,} is the limit for images")
-        encoded = upload.base64 or await encode_base64(upload.data)
-        part = MediaPart(mime_type=type_.mime, data=encoded, filename=upload.name)
+        mime = type_.mime
+        if type_ in MODEL_IMAGES:
+            encoded = upload.base64 or await encode_base64(upload.data)
+        else:
+            answer = await self._extract(upload, "jpeg", self._limits.pictures, tenant, characters=MAX_ANSWER // 2)
+            if not answer.text:
+                return None
+            encoded, mime = _checked_jpeg(upload, answer), JPEG.mime
+        part = MediaPart(mime_type=mime, data=encoded, filename=upload.name)
         return FileRead(part, FileNote(name=upload.name, mime_type=type_.mime, read_as="image"))
 
-    async def _extract(self, upload: Upload, kind: str, limits: WorkerLimits, tenant: str) -> WorkerAnswer:
-        key = await self._recall.key(tenant, kind, upload.data)
+    async def _extract(
+        self,
+        upload: Upload,
+        kind: str,
+        limits: WorkerLimits,
+        tenant: str,
+        *,
+        page: int | None = None,
+        characters: int | None = None,
+    ) -> WorkerAnswer:
+        key = await self._recall.key(tenant, kind if page is None else f"{kind} {page}", upload.data)
         answer = self._recall.get(key)
         if answer is None:
             await self._wait_for_turn()
             try:
-                answer = await self._extraction.read(kind, upload.data, limits)
+                answer = await self._extraction.read(kind, upload.data, limits, page=page, characters=characters)
             finally:
                 self._turns.release()
             self._recall.put(key, answer)
@@ -169,14 +230,27 @@ def _text(upload: Upload, characters: int) -> WorkerAnswer:
     head = upload.data[: characters * 4 + 4]  # no character has more bytes
     text = strip_controls(clean(head.decode(encoding_of(head), "replace"))).replace("\r\n", "\n")
     cut = len(text) > characters or len(head) < len(upload.data)
-    return WorkerAnswer(text=text[:characters].rstrip("\ufffd") if cut else text, truncated=cut)
+    shown = text[:characters].rstrip("\ufffd") if cut else text
+    return WorkerAnswer(text=shown, truncated=cut, detail="with bytes that are not text" if "\ufffd" in shown else "")
+
+
+def _checked_jpeg(upload: Upload, answer: WorkerAnswer) -> str:
+    """The image that the worker made, which is not trusted: it has to be base64 of a JPEG."""
+    try:
+        head = base64.b64decode(answer.text, validate=True)[:3]
+    except binascii.Error:
+        head = b""
+    if head != b"\xff\xd8\xff" or answer.truncated:
+        raise InvalidRequest(
+            f"{upload.name} cannot be converted for the model; send it as PNG or JPEG", field=upload.field
+        )
+    return answer.text
 
 
 def _shown(upload: Upload, type_: FileType, read_as: str, answer: WorkerAnswer) -> FileRead:
     text = answer.text.strip()
     if not text and read_as != "ocr":
-        hint = "; if it is a scan, send its pages as images" if read_as == "pdf" else ""
-        raise InvalidRequest(f"{upload.name} holds no text{hint}", field=upload.field)
+        raise InvalidRequest(f"{upload.name} holds no text", field=upload.field)
     detail = one_line(answer.detail)
     lines = [
         f"File {upload.name} ({type_.label}{', ' + detail if detail else ''}):",
@@ -196,7 +270,7 @@ def _refusal(upload: Upload, answer: WorkerAnswer) -> RequestError:
     error: RequestError
     if answer.refused == "too_large":
         error = PayloadTooLarge(sentence)
-    elif answer.refused == "no_reader":
+    elif answer.refused in {"no_reader", "not_text"}:
         error = UnsupportedMediaType(sentence)
     else:
         error = InvalidRequest(sentence, field=upload.field)

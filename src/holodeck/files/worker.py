@@ -1,7 +1,8 @@
 """Reads one document in a process of its own: `python -E -P -m holodeck.files.worker '{"kind": "pdf", …}' < document`.
 
-The answer is one JSON object on standard output (`extraction.WorkerAnswer`). It trusts no input: limits are set first, the parser
-is imported after them. It does not know the file's name or who sent it.
+The answer is JSON lines on standard output (`extraction.WorkerAnswer`): one for each block of text as soon as it is read, so that the
+server has them even if the next page crashes a parser, and a last one with the rest. The worker trusts no input: limits are set
+first, the parser is imported after them. It does not know the file's name or who sent it.
 """
 
 import contextlib
@@ -9,6 +10,8 @@ import json
 import logging
 import os
 import sys
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from typing import Any
 
@@ -16,12 +19,23 @@ from holodeck.files import sandbox
 from holodeck.files.documents import markdown
 from holodeck.files.documents.document import Document, DocumentRefused
 
-READERS = {  # imported when needed: a Word file should not pay for the picture engine
+READERS = {  # imported when needed: a Word file should not pay for the OCR engine
     "pdf": "holodeck.files.documents.pdf",
+    "scan": "holodeck.files.documents.scan",
     "docx": "holodeck.files.documents.docx",
     "xlsx": "holodeck.files.documents.xlsx",
     "pptx": "holodeck.files.documents.pptx",
+    "odt": "holodeck.files.documents.odf",
+    "ods": "holodeck.files.documents.odf",
+    "odp": "holodeck.files.documents.odf",
+    "epub": "holodeck.files.documents.epub",
+    "zip": "holodeck.files.documents.listing",
+    "rtf": "holodeck.files.documents.rtf",
+    "eml": "holodeck.files.documents.mail",
+    "ipynb": "holodeck.files.documents.notebook",
+    "text": "holodeck.files.documents.charset",
     "ocr": "holodeck.files.documents.picture",
+    "jpeg": "holodeck.files.documents.jpeg",
 }
 STDIN, STDOUT = 0, 1
 
@@ -33,9 +47,10 @@ def main() -> None:
     with open(STDIN, "rb", closefd=False) as stdin:
         data = stdin.read()
     in_place = sandbox.enter(**task["limits"])
-    answer = _answer(task["kind"], data, task["characters"])
+    send = partial(_write, answer_to)
+    answer = _answer(task["kind"], data, task["characters"], task.get("page"), send)
     sandbox.leave_alarms()
-    _write(answer_to, {**answer, "sandbox": in_place})
+    send({**answer, "sandbox": in_place})
     os._exit(0)  # no destructors of a library that a document may have confused
 
 
@@ -48,10 +63,14 @@ def _own_stdout() -> int:
     return answer_to
 
 
-def _answer(kind: str, data: bytes, characters: int) -> dict[str, Any]:
-    collected = _Collected(characters)
+def _answer(
+    kind: str, data: bytes, characters: int, page: int | None, send: Callable[[dict[str, Any]], None]
+) -> dict[str, Any]:
+    """`page` is for readers that read one page of a document; `send` gets the text, block by block."""
+    collected = _Collected(characters, send)
     try:
-        collected.take(import_module(READERS[kind]).read(data))
+        read = import_module(READERS[kind]).read
+        collected.take(read(data) if page is None else read(data, page))
     except DocumentRefused as refusal:
         return {"refused": refusal.why, "sentence": str(refusal)}
     except ImportError:
@@ -66,41 +85,44 @@ def _answer(kind: str, data: bytes, characters: int) -> dict[str, Any]:
 
 
 class _Collected:
-    """Text up to a number of characters, and the note to add if it is cut there."""
+    """Sends text up to a number of characters, and keeps whether it was cut there."""
 
-    def __init__(self, characters: int) -> None:
+    def __init__(self, characters: int, send: Callable[[dict[str, Any]], None]) -> None:
         self._room = characters
-        self._pieces: list[str] = []
-        self._detail = ""
+        self._send = send
+        self._document = Document()
+        self._any = False
         self._truncated = False
 
     def take(self, document: Document) -> None:
-        self._detail = document.detail
+        self._document = document
         previous = ""
         for block in document.blocks:
             if not block:
                 continue
             piece = markdown.between(previous, block) + block if previous else block
             self._truncated = len(piece) > self._room
-            self._pieces.append(piece[: self._room])
-            self._room -= len(self._pieces[-1])
+            self._send({"text": piece[: self._room]})
+            self._room -= len(piece[: self._room])
+            self._any = True
             previous = block
             if self._truncated:
                 return
 
     def answer(self) -> dict[str, Any]:
-        return {"text": "".join(self._pieces), "detail": self._detail, "truncated": self._truncated}
+        detail = ", ".join(self._document.details)
+        return {"detail": detail, "scans": self._document.scans, "truncated": self._truncated}
 
     def stopped(self, why: str, sentence: str) -> dict[str, Any]:
         """What was read before it stopped is worth having; if that is nothing, it is a refusal."""
-        if not self._pieces:
+        if not self._any:
             return {"refused": why, "sentence": sentence}
         self._truncated = True
         return self.answer()
 
 
 def _write(descriptor: int, answer: dict[str, Any]) -> None:
-    data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace")
+    data = json.dumps(answer, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
     with contextlib.suppress(BrokenPipeError):  # the server has given up on this file
         while data:
             data = data[os.write(descriptor, data) :]

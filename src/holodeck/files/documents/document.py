@@ -1,13 +1,13 @@
-"""What every reader returns, and how it says no.
+"""What every reader returns, and how it refuses a document.
 
 Readers know nothing of limits on text: they yield blocks for as long as the caller asks for the next one.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, TypeAlias
 
-Why: TypeAlias = Literal["damaged", "encrypted", "too_large"]
+Why: TypeAlias = Literal["damaged", "encrypted", "too_large", "not_text"]
 
 
 class DocumentRefused(Exception):
@@ -18,13 +18,22 @@ class DocumentRefused(Exception):
         self.why = why
 
 
-@dataclass(frozen=True)
+@dataclass
 class Document:
-    """`detail` is for the header line: "3 pages", "2 sheets"."""
+    """`details` go into the header line: "3 pages", "2 sheets". A reader may add to them and to `scans` while it yields blocks.
 
-    blocks: Iterator[str]
-    detail: str = ""
+    `scans` are numbers of pages that are images without text: the server has them read one by one.
+    """
+
+    blocks: Iterator[str] = field(default_factory=lambda: iter(()))
+    details: list[str] = field(default_factory=list)
+    scans: list[int] = field(default_factory=list)
 
 
 def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
+
+
+def scan_mark(page: int) -> str:
+    """The block that stands for a scanned page until its text has been recognized."""
+    return f"Page {page}\n[This page is a scan.]"

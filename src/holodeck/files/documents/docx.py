@@ -1,7 +1,8 @@
-"""Word documents as Markdown: headings, lists, tables, links, footnotes.
+"""Word documents as Markdown: headings, lists, tables, links, footnotes, headers and footers.
 
 How a paragraph looks is read from its style as much as from itself: most headings and many lists are only styles.
-Bold, colours and page layout are left out; a picture leaves its description behind.
+Bold, colours and page layout are left out; an image leaves its description behind. Tracked changes and comments are written in
+CriticMarkup: {++inserted++}, {--deleted--}, {>>comment<<}.
 """
 
 from collections.abc import Iterator
@@ -23,13 +24,15 @@ class Style:
 
 
 class _Word:
-    def __init__(self, package: Package) -> None:
+    def __init__(self, package: Package, document: Document) -> None:
         self._package = package
+        self._document = document
         self._main = package.main_part()
         relations = package.relations(self._main).items()
         self._links = {id_: target for id_, (kind, target) in relations if kind == "hyperlink"}
         self._styles = {s.attributes.get("styleId", ""): s for s in self._elements_of("styles", "style")}
         self._ordered = self._find_ordered()
+        self._comments = {c.attributes.get("id", ""): c for c in self._elements_of("comments", "comment")}
 
     def _elements_of(self, kind: str, *tags: str) -> Iterator[Element]:
         for part in self._package.related(self._main, kind)[:1]:
@@ -49,12 +52,28 @@ class _Word:
         return ordered
 
     def blocks(self) -> Iterator[str]:
+        yield from self._page_lines("header")
         for block in self._package.elements(self._main, "p", "tbl"):
             yield from self._block(block)
-        for kind, title in (("footnotes", "Footnotes"), ("endnotes", "Endnotes")):
-            notes = [self._text(note).strip() for note in self._elements_of(kind, "footnote", "endnote")]
-            if any(notes):
-                yield "\n".join([f"{title}:", *(markdown.item(0, note) for note in notes if note)])
+        yield from self._notes("footnotes", "footnote", "")
+        yield from self._notes("endnotes", "endnote", "e")
+        yield from self._page_lines("footer")
+
+    def _page_lines(self, kind: str) -> Iterator[str]:
+        """Headers or footers, each once: sections and first pages often repeat them."""
+        texts = (
+            " ".join(self._text(element) for element in self._package.elements(part, "p", "tbl"))
+            for part in self._package.related(self._main, kind)
+        )
+        for text in dict.fromkeys(" ".join(text.split()) for text in texts):
+            if text:
+                yield f"{kind.capitalize()}: {text}"
+
+    def _notes(self, kind: str, tag: str, prefix: str) -> Iterator[str]:
+        notes = ((note.attributes.get("id", "0"), self._text(note).strip()) for note in self._elements_of(kind, tag))
+        lines = [f"[^{prefix}{id_}]: {' '.join(text.split())}" for id_, text in notes if text]
+        if lines:
+            yield "\n".join(lines)
 
     def _block(self, block: Element) -> Iterator[str]:
         if block.tag == "tbl":
@@ -107,29 +126,77 @@ class _Word:
                 yield child.text
             elif child.tag in _MARKS:
                 yield _MARKS[child.tag]
-            elif child.tag == "hyperlink":
-                yield self._link(child)
-            elif child.tag == "docPr":
-                yield _picture(child)
+            elif child.tag in _SPECIAL:
+                yield _SPECIAL[child.tag](self, child)
             elif child.tag not in _NOT_TEXT:
                 yield from self._pieces(child)
         if element.tag == "p":
             yield " "  # paragraphs of one cell or footnote
 
-    def _link(self, link: Element) -> str:
+    def link(self, link: Element) -> str:
         text, target = self._text(link), self._links.get(link.attributes.get("r:id", ""), "")
         return f"[{text}]({target})" if target.startswith(("https://", "http://", "mailto:")) else text
 
+    def inserted(self, element: Element) -> str:
+        return self._changed("{++", self._text(element), "++}")
+
+    def deleted(self, element: Element) -> str:
+        removed = "".join(each.text for each in element.descendants("delText")) or self._text(element)
+        return self._changed("{--", removed, "--}")
+
+    def _changed(self, start: str, text: str, end: str) -> str:
+        """A change without text (of a paragraph mark, of a format) is not shown."""
+        if not text.strip():
+            return text
+        self._mention("tracked changes as {++inserted++} and {--deleted--}")
+        return f"{start}{text}{end}"
+
+    def comment(self, reference: Element) -> str:
+        comment = self._comments.get(reference.attributes.get("id", ""))
+        if comment is None:
+            return ""
+        self._mention("comments as {>>comment<<}")
+        author = comment.attributes.get("author", "")
+        return "{>>" + " ".join(f"{author}: {self._text(comment)}".split()).removeprefix(": ") + "<<}"
+
+    def note(self, reference: Element) -> str:
+        prefix = "e" if reference.tag == "endnoteReference" else ""
+        return f"[^{prefix}{reference.attributes.get('id', '')}]"
+
+    def drawing(self, drawing: Element) -> str:
+        """An image leaves its description. A text box is a block of its own."""
+        if any(drawing.descendants("txbxContent")):
+            return ""
+        description = next((each.attributes.get("descr", "") for each in drawing.descendants("docPr")), "").strip()
+        kinds = (("chart", "Chart"), ("relIds", "Diagram"))
+        noun = next((noun for tag, noun in kinds if any(drawing.descendants(tag))), "Image")
+        if not description and noun == "Image" and not any(drawing.descendants("pic", "imagedata", "blip")):
+            return ""  # a line or an arrow
+        return f"[{noun}: {description}]" if description else f"[{noun}]"
+
+    def object(self, _element: Element) -> str:
+        return "[Embedded object]"
+
+    def _mention(self, detail: str) -> None:
+        if detail not in self._document.details:
+            self._document.details.append(detail)
+
 
 _MARKS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
-_NOT_TEXT = frozenset(
-    {"pPr", "txbxContent", "del", "moveFrom"}
-)  # text boxes are blocks of their own; what was deleted is gone
-
-
-def _picture(properties: Element) -> str:
-    description = properties.attributes.get("descr", "").strip()
-    return f"[Image: {description}]" if description else ""
+_NOT_TEXT = frozenset({"pPr", "rPr", "txbxContent"})  # text boxes are blocks of their own
+_SPECIAL = {
+    "hyperlink": _Word.link,
+    "ins": _Word.inserted,
+    "moveTo": _Word.inserted,
+    "del": _Word.deleted,
+    "moveFrom": _Word.deleted,
+    "commentReference": _Word.comment,
+    "footnoteReference": _Word.note,
+    "endnoteReference": _Word.note,
+    "drawing": _Word.drawing,
+    "pict": _Word.drawing,
+    "object": _Word.object,
+}
 
 
 def _heading_level(properties: Element | None) -> int:
@@ -146,4 +213,6 @@ def _named_level(name: str) -> int:
 
 
 def read(data: bytes) -> Document:
-    return Document(_Word(Package(data)).blocks())
+    document = Document()
+    document.blocks = _Word(Package(data), document).blocks()
+    return document

@@ -1,4 +1,4 @@
-"""The zip file that every Office document is: checked before anything is unpacked, and the relations between its parts.
+"""The zip file that every Office, OpenDocument and EPUB file is: checked before anything is unpacked.
 
 External relations (a picture or template at some address) are never followed; nothing here opens anything but members
 of the archive.
@@ -17,6 +17,8 @@ MAX_ENTRIES = 2_000
 MAX_UNPACKED = 200_000_000
 MAX_RATIO = 200
 HARMLESS = 5_000_000  # bytes: below this a high ratio is only repetitive
+MAX_PART = 20_000_000  # bytes of a part that is not streamed
+UNPACKING_FAULTS = (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError)
 _ENCRYPTED = 0x1
 
 
@@ -31,17 +33,27 @@ class Package:
     def has(self, name: str) -> bool:
         return name in self._names
 
-    def elements(self, name: str, *tags: str) -> Iterator[Element]:
+    def elements(
+        self, name: str, *tags: str, announced: Collection[str] = (), mixed: bool = False
+    ) -> Iterator[Element]:
         """Elements of a part, streamed. A part that is not there has none."""
         if not self.has(name):
             return
         try:
             with self._archive.open(name) as stream:
-                yield from elements(stream, tags)
-        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError, RuntimeError) as error:
-            raise DocumentRefused(
-                "damaged", f"is damaged: its part {posixpath.basename(name)} cannot be unpacked"
-            ) from error
+                yield from elements(stream, tags, announced=announced, mixed=mixed)
+        except UNPACKING_FAULTS as error:
+            raise _cannot_unpack(name) from error
+
+    def bytes_of(self, name: str) -> bytes:
+        """A whole part, as large as `MAX_PART` at most; empty if it is not there."""
+        if not self.has(name):
+            return b""
+        try:
+            with self._archive.open(name) as stream:
+                return stream.read(MAX_PART)
+        except UNPACKING_FAULTS as error:
+            raise _cannot_unpack(name) from error
 
     def root(self, name: str, tag: str) -> Element:
         return next(self.elements(name, tag), Element(tag, {}))
@@ -68,6 +80,10 @@ class Package:
                 target = posixpath.normpath(posixpath.join("/", folder, target)).lstrip("/")
             found[attributes.get("Id", "")] = (attributes.get("Type", "").rpartition("/")[2], target)
         return found
+
+
+def _cannot_unpack(name: str) -> DocumentRefused:
+    return DocumentRefused("damaged", f"is damaged: its part {posixpath.basename(name)} cannot be unpacked")
 
 
 def _checked(infos: list[zipfile.ZipInfo], packed: int) -> Collection[str]:

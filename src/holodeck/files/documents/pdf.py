@@ -1,47 +1,114 @@
-"""PDF, page by page. pypdf reads it: pure Python, so a broken file ends in an exception and not in a core dump."""
+"""PDF, page by page: text, tables, form fields, comments. Pages that are images are left to `scan`.
 
-import struct
-import zlib
+PDFium reads it, Chromium's engine. It is C++, and a broken file may end it: then the worker dies and the document is refused.
+Against pypdf it is ten times faster, keeps the cells of a table's row on one line, and renders the pages of a scan.
+"""
+
+import ctypes
 from collections.abc import Iterator
-from io import BytesIO
 
-from pypdf import PdfReader
-from pypdf.errors import DependencyError, PyPdfError
+import pypdfium2 as pdfium  # type: ignore[import-untyped]
+import pypdfium2.raw as api  # type: ignore[import-untyped]
 
-from holodeck.files.documents.document import Document, DocumentRefused, counted
+from holodeck.files.documents import markdown
+from holodeck.files.documents.document import Document, DocumentRefused, counted, scan_mark
+from holodeck.files.documents.pdf_tables import Piece, with_tables
 
 MAX_PAGES = 2_000
-# What pure-Python parsers raise on what they did not expect.
-FAULTS = (
-    *(PyPdfError, DependencyError, struct.error, zlib.error),
-    *(ArithmeticError, AssertionError, AttributeError, LookupError, RuntimeError, TypeError, ValueError),
-)
+MAX_ANNOTATIONS = 500  # of a page
+_COMMENTS = {api.FPDF_ANNOT_TEXT, api.FPDF_ANNOT_FREETEXT, api.FPDF_ANNOT_HIGHLIGHT, api.FPDF_ANNOT_STRIKEOUT}
+_LOCKED = {api.FPDF_ERR_PASSWORD, api.FPDF_ERR_SECURITY}
+
+
+def opened(data: bytes) -> pdfium.PdfDocument:
+    try:
+        return pdfium.PdfDocument(data)
+    except pdfium.PdfiumError as error:
+        if getattr(error, "err_code", None) == api.FPDF_ERR_PASSWORD:
+            raise DocumentRefused("encrypted", "is protected by a password") from error
+        if getattr(error, "err_code", None) in _LOCKED:
+            raise DocumentRefused("encrypted", "is protected in a way that cannot be opened here") from error
+        raise DocumentRefused("damaged", "is damaged: it cannot be read as PDF") from error
 
 
 def read(data: bytes) -> Document:
-    try:
-        reader = PdfReader(BytesIO(data))
-        if reader.is_encrypted and not reader.decrypt(""):  # most are locked against printing, not against reading
-            raise DocumentRefused("encrypted", "is protected by a password")
-        number = len(reader.pages)
-    except DependencyError as error:
-        raise DocumentRefused("encrypted", "is protected in a way that cannot be opened here") from error
-    except FAULTS as error:
-        raise DocumentRefused("damaged", "is damaged: it cannot be read as PDF") from error
-    return Document(_pages(reader, number), counted(number, "page"))
+    source = opened(data)
+    document = Document(details=[counted(len(source), "page")])
+    document.blocks = _pages(source, document)
+    return document
 
 
-def _pages(reader: PdfReader, number: int) -> Iterator[str]:
-    failed = 0
+def _pages(source: pdfium.PdfDocument, document: Document) -> Iterator[str]:
+    number = len(source)
+    damaged = 0
     for index in range(min(number, MAX_PAGES)):
         try:
-            text = reader.pages[index].extract_text().strip()
-        except FAULTS as error:
-            failed += 1
-            if failed == number:
+            page = source[index]
+        except pdfium.PdfiumError as error:
+            damaged += 1
+            if damaged == number:
                 raise DocumentRefused("damaged", "is damaged: none of its pages can be read") from error
-            text = "[This page is damaged.]"
+            yield f"Page {index + 1}\n[This page is damaged.]"
+            continue
+        text = "\n\n".join(filter(None, (_text(page), _annotations(page))))
         if text:
             yield f"Page {index + 1}\n{text}"
+        elif _has_image(page):
+            document.scans.append(index + 1)
+            yield scan_mark(index + 1)
+        page.close()
     if number > MAX_PAGES:
         yield f"[{number - MAX_PAGES:,} more pages are left out.]"
+    yield _attachments(source)
+
+
+def _text(page: pdfium.PdfPage) -> str:
+    text_page = page.get_textpage()
+    plain = text_page.get_text_range().replace("\r\n", "\n").replace("\ufffe", "").strip()
+    number = text_page.count_rects() if plain else 0
+    pieces = []
+    for index in range(min(number, MAX_PAGES)):
+        left, bottom, right, top = text_page.get_rect(index)
+        if words := " ".join(text_page.get_text_bounded(left, bottom, right, top).split()):
+            pieces.append(Piece(left, bottom, right, top, words))
+    text_page.close()
+    return with_tables(pieces) or plain
+
+
+def _has_image(page: pdfium.PdfPage) -> bool:
+    return any(True for _ in page.get_objects(filter=[api.FPDF_PAGEOBJ_IMAGE], max_depth=3))
+
+
+def _annotations(page: pdfium.PdfPage) -> str:
+    """Form fields with what was filled in, and comments: both are not part of the page's text."""
+    lines = []
+    for index in range(min(api.FPDFPage_GetAnnotCount(page), MAX_ANNOTATIONS)):
+        annotation = api.FPDFPage_GetAnnot(page, index)
+        if not annotation:
+            continue
+        kind = api.FPDFAnnot_GetSubtype(annotation)
+        if kind == api.FPDF_ANNOT_WIDGET and (value := _string(annotation, b"V")):
+            lines.append(markdown.item(0, f"Form field {_string(annotation, b'T')}: {value}"))
+        elif kind in _COMMENTS and (text := _string(annotation, b"Contents")):
+            lines.append(markdown.item(0, f"Comment: {text}"))
+        api.FPDFPage_CloseAnnot(annotation)
+    return "\n".join(lines)
+
+
+def _string(annotation: object, key: bytes) -> str:
+    size = api.FPDFAnnot_GetStringValue(annotation, key, None, 0)
+    if size <= 2:  # noqa: PLR2004  the final NUL of UTF-16
+        return ""
+    buffer = ctypes.create_string_buffer(min(size, 65_536))
+    api.FPDFAnnot_GetStringValue(annotation, key, ctypes.cast(buffer, ctypes.POINTER(api.FPDF_WCHAR)), len(buffer))
+    return buffer.raw.decode("utf-16-le", "replace").rstrip("\0")
+
+
+def _attachments(source: pdfium.PdfDocument) -> str:
+    try:
+        names = [source.get_attachment(index).get_name() for index in range(min(source.count_attachments(), 100))]
+    except pdfium.PdfiumError:
+        return ""
+    return (
+        "\n".join(["Attached files, which are not read:", *(markdown.item(0, name) for name in names)]) if names else ""
+    )

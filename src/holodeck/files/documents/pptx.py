@@ -18,24 +18,42 @@ def _slides(package: Package) -> list[str]:
     relations = package.relations(main)
     ids = package.root(main, "presentation").child("sldIdLst")
     found = [relations.get(entry.attributes.get("r:id", ""), ("", ""))[1] for entry in ids.children] if ids else []
-    return [part for part in found if package.has(part)][:MAX_SLIDES]
+    return [part for part in found if package.has(part)]
 
 
 def _blocks(package: Package, slides: list[str]) -> Iterator[str]:
-    for number, part in enumerate(slides, 1):
+    footers: dict[str, None] = {}
+    for number, part in enumerate(slides[:MAX_SLIDES], 1):
         slide = package.root(part, "sld")
+        footers |= dict.fromkeys(filter(None, map(_words, _footers(slide))))
         titles: list[Element] = []
         body: list[Element] = []
         for shape in _shapes(slide):
             (titles if _placeholder(shape) in _TITLES else body).append(shape)
         title = " ".join(filter(None, (_words(shape) for shape in titles)))
         content = [text for shape in body for text in _content(shape)]
-        notes = [text for part in package.related(part, "notesSlide")[:1] for text in _notes(package, part)]
+        notes = [text for related in package.related(part, "notesSlide")[:1] for text in _notes(package, related)]
+        notes += [text for related in package.related(part, "comments") for text in _comments(package, related)]
         if title or content or notes:
             hidden = " (hidden)" if slide.attributes.get("show") == "0" else ""
             yield markdown.heading(2, f"Slide {number}{hidden}: {title}" if title else f"Slide {number}{hidden}")
             yield from content
             yield from notes
+    for footer in footers:
+        yield f"Footer: {footer}"
+    if len(slides) > MAX_SLIDES:
+        yield f"[{len(slides) - MAX_SLIDES:,} more slides are left out.]"
+
+
+def _footers(slide: Element) -> Iterator[Element]:
+    return (shape for shape in slide.descendants("sp") if _placeholder(shape) == "ftr")
+
+
+def _comments(package: Package, part: str) -> Iterator[str]:
+    for comment in package.elements(part, "cm"):
+        text = "".join(each.text for each in comment.descendants("text")) or _words(comment)
+        if text.strip():
+            yield f"Comment: {' '.join(text.split())}"
 
 
 def _shapes(element: Element) -> Iterator[Element]:
@@ -55,9 +73,12 @@ def _placeholder(shape: Element) -> str:
 def _content(shape: Element) -> Iterator[str]:
     if shape.tag == "pic":
         description = next((p.attributes.get("descr", "") for p in shape.descendants("cNvPr")), "").strip()
-        if description:
-            yield f"[Image: {description}]"
+        yield f"[Image: {description}]" if description else "[Image]"
         return
+    if any(shape.descendants("chart")):
+        yield "[Chart]"
+    if any(shape.descendants("relIds")):
+        yield "[Diagram]"
     for table in shape.descendants("tbl"):
         yield markdown.table([_words(cell) for cell in row.descendants("tc")] for row in table.descendants("tr"))
     for body in shape.descendants("txBody") if shape.tag != "graphicFrame" else ():
@@ -95,4 +116,4 @@ def _text_pieces(element: Element) -> Iterator[Element]:
 def read(data: bytes) -> Document:
     package = Package(data)
     slides = _slides(package)
-    return Document(_blocks(package, slides), counted(len(slides), "slide"))
+    return Document(_blocks(package, slides), [counted(len(slides), "slide")])

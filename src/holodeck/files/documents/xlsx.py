@@ -1,4 +1,4 @@
-"""Excel workbooks: one Markdown table for each sheet, with the values that Excel last showed.
+"""Excel workbooks: one Markdown table for each sheet, with the values that Excel last showed, or the formula where there is none.
 
 Only what is there is read: one cell in the last corner of a sheet costs one cell, not seventeen billion. Dates are
 numbers in Excel; only their format distinguishes them.
@@ -8,9 +8,10 @@ import re
 from collections.abc import Iterator
 from datetime import datetime, timedelta
 
-from holodeck.files.documents import markdown
+from holodeck.files.documents import markdown, sheets
 from holodeck.files.documents.document import Document, counted
 from holodeck.files.documents.package import Package
+from holodeck.files.documents.sheets import Sheet
 from holodeck.files.documents.xml import Element
 
 MAX_SHEETS = 100
@@ -41,30 +42,55 @@ class _Workbook:
         return [sheet for sheet in sheets.children if sheet.tag == "sheet"] if sheets else []
 
     def blocks(self) -> Iterator[str]:
-        """Titles come only with a table: a workbook of empty sheets holds nothing."""
-        sheets = self.sheets()
-        for sheet in sheets[:MAX_SHEETS]:
-            rows, more = self._rows(self._relations.get(sheet.attributes.get("r:id", ""), ("", ""))[1])
-            if text := markdown.table(_without_empty_columns(rows)):
-                hidden = " (hidden)" if sheet.attributes.get("state", "visible") != "visible" else ""
-                yield markdown.heading(2, f"Sheet {sheet.attributes.get('name', '')}{hidden}")
-                yield text
-                if more:
-                    yield f"[The sheet goes on; its first {counted(len(rows), 'row')} with text are shown.]"
-        if len(sheets) > MAX_SHEETS:
-            yield f"[{len(sheets) - MAX_SHEETS:,} more sheets are left out.]"
+        found = self.sheets()
+        yield from sheets.blocks(map(self._sheet, found[:MAX_SHEETS]))
+        if len(found) > MAX_SHEETS:
+            yield f"[{len(found) - MAX_SHEETS:,} more sheets are left out.]"
 
-    def _rows(self, part: str) -> tuple[list[dict[int, str]], bool]:
-        """Rows that hold something, as column → text, and whether there are more."""
+    def _sheet(self, sheet: Element) -> Sheet:
+        part = self._relations.get(sheet.attributes.get("r:id", ""), ("", ""))[1]
+        hidden = " (hidden)" if sheet.attributes.get("state", "visible") != "visible" else ""
+        rows, remarks = self._rows(part)
+        remarks += [*self._comments(part), *self._drawings(part)]
+        return Sheet(
+            f"{sheet.attributes.get('name', '')}{hidden}", markdown.table(_without_empty_columns(rows)), remarks
+        )
+
+    def _rows(self, part: str) -> tuple[list[dict[int, str]], list[str]]:
+        """Rows that hold something, as column → text, and remarks on what is not among them."""
         rows: list[dict[int, str]] = []
+        remarks: list[str] = []
         cells = 0
-        for row in self._package.elements(part, "row"):
+        for element in self._package.elements(part, "row", "headerFooter"):
+            if element.tag == "headerFooter":
+                remarks += [f"Printed {_plain_kind(line.tag)}: {line.text}" for line in element.children if line.text]
+                continue
             if len(rows) >= MAX_ROWS or cells >= MAX_CELLS:
-                return rows, True
-            if found := self._cells(row):
+                return rows, [f"[The sheet goes on; its first {counted(len(rows), 'row')} with text are shown.]"]
+            if found := self._cells(element):
                 rows.append(found)
                 cells += len(found)
-        return rows, False
+        if len({column for row in rows for column in row}) > MAX_COLUMNS or any(len(r) >= MAX_COLUMNS for r in rows):
+            remarks.append(f"[The sheet is wider; its first {MAX_COLUMNS} columns with text are shown.]")
+        return rows, remarks
+
+    def _comments(self, part: str) -> Iterator[str]:
+        comments = [
+            markdown.item(0, f"{comment.attributes.get('ref', '')}: {_rich(comment.child('text'))}")
+            for related in self._package.related(part, "comments")[:1]
+            for comment in self._package.elements(related, "comment")
+        ]
+        if comments:
+            yield "\n".join(["Comments:", *comments])
+
+    def _drawings(self, part: str) -> Iterator[str]:
+        related = [kind for drawing in self._package.related(part, "drawing") for kind in self._kinds(drawing)]
+        found = [counted(related.count(kind), kind) for kind in ("image", "chart") if kind in related]
+        if found:
+            yield f"[Not shown: {', '.join(found)}.]"
+
+    def _kinds(self, drawing: str) -> list[str]:
+        return [kind for kind, _ in self._package.relations(drawing).values()]
 
     def _cells(self, row: Element) -> dict[int, str]:
         found: dict[int, str] = {}
@@ -82,8 +108,8 @@ class _Workbook:
         kind, value = cell.attributes.get("t", "n"), cell.child("v")
         if kind == "inlineStr":
             return _rich(cell.child("is"))
-        if value is None:
-            return ""
+        if value is None or (not value.text and kind != "str"):
+            return _formula(cell.child("f"))
         if kind == "s":
             return self._shared_string(value.text)
         if kind == "b":
@@ -101,6 +127,8 @@ class _Workbook:
                     if len(self._shared) >= MAX_SHARED:
                         break
         number = int(index) if index.strip().isdecimal() and len(index) < 10 else -1  # noqa: PLR2004  nine digits
+        if number >= MAX_SHARED:
+            return "[text left out]"
         return self._shared[number] if 0 <= number < len(self._shared) else ""
 
     def _number(self, text: str, style: str) -> str:
@@ -133,6 +161,17 @@ class _Workbook:
         return dates
 
 
+def _formula(formula: Element | None) -> str:
+    """Programs that do not calculate (openpyxl, pandas, many exports) write formulas without a value."""
+    if formula is None:
+        return ""
+    return f"={formula.text.strip()}" if formula.text.strip() else "[formula without a value]"
+
+
+def _plain_kind(tag: str) -> str:
+    return "header" if tag.endswith("Header") else "footer"
+
+
 def _is_date(format_id: str, formats: dict[str, str]) -> bool:
     if format_id in formats:
         return bool(set(_QUOTED.sub("", formats[format_id]).lower()) & set("ymdhs"))
@@ -161,4 +200,4 @@ def _without_empty_columns(rows: list[dict[int, str]]) -> Iterator[list[str]]:
 
 def read(data: bytes) -> Document:
     workbook = _Workbook(Package(data))
-    return Document(workbook.blocks(), counted(len(workbook.sheets()), "sheet"))
+    return Document(workbook.blocks(), [counted(len(workbook.sheets()), "sheet")])

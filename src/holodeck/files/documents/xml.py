@@ -1,4 +1,4 @@
-"""XML of Office documents, read as it streams by.
+"""XML of Office and OpenDocument files, read as it streams by.
 
 Names lose their namespaces: the transitional and the strict dialect of OOXML differ in nothing else that matters
 here. Attributes that point to relationships keep an `r:`, because slides have both an `id` and an `r:id`.
@@ -15,6 +15,7 @@ from holodeck.files.documents.document import DocumentRefused
 MAX_DEPTH = 256
 MAX_TEXT = 1_000_000  # characters of one element: a cell holds 32,767, and appending without end is quadratic
 CHUNK = 65_536
+TEXT = "#text"  # the tag of text between elements, where its position matters
 _SKIPPED = "Fallback"  # mc:Fallback duplicates mc:Choice for old readers
 
 
@@ -45,9 +46,15 @@ class Element:
                 yield from child.descendants(*tags)
 
 
-def elements(stream: IO[bytes], tags: Collection[str]) -> Iterator[Element]:
-    """Every outermost element of these names, as soon as it is complete. What surrounds them is not kept."""
-    builder = _Builder(tags)
+def elements(
+    stream: IO[bytes], tags: Collection[str], *, announced: Collection[str] = (), mixed: bool = False
+) -> Iterator[Element]:
+    """Every outermost element of these names, as soon as it is complete. What surrounds them is not kept.
+
+    `announced` names elements that are yielded when they begin, without children: the table around the rows. With `mixed`,
+    text becomes children named TEXT, in the order of the document.
+    """
+    builder = _Builder(tags, announced, mixed=mixed)
     try:
         while chunk := stream.read(CHUNK):
             builder.parser.Parse(chunk)
@@ -59,8 +66,10 @@ def elements(stream: IO[bytes], tags: Collection[str]) -> Iterator[Element]:
 
 
 class _Builder:
-    def __init__(self, tags: Collection[str]) -> None:
+    def __init__(self, tags: Collection[str], announced: Collection[str], *, mixed: bool) -> None:
         self._tags = tags
+        self._announced = announced
+        self._mixed = mixed
         self._open: list[Element] = []
         self._done: list[Element] = []
         self._depth = 0
@@ -89,6 +98,8 @@ class _Builder:
             if self._open:
                 self._open[-1].children.append(element)
             self._open.append(element)
+        elif tag in self._announced:
+            self._done.append(Element(tag, {self._attribute(key): value for key, value in attributes.items()}))
 
     def _end(self, _name: str) -> None:
         if self._skipping:
@@ -100,7 +111,11 @@ class _Builder:
         self._depth -= 1
 
     def _data(self, text: str) -> None:
-        if self._open and not self._skipping and len(self._open[-1].text) < MAX_TEXT:
+        if not self._open or self._skipping:
+            return
+        if self._mixed:
+            self._open[-1].children.append(Element(TEXT, {}, text=text))
+        elif len(self._open[-1].text) < MAX_TEXT:
             self._open[-1].text += text
 
     def _doctype(self, *_: object) -> None:

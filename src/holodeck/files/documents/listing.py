@@ -1,0 +1,36 @@
+"""What a zip archive contains: names and sizes. Nothing is unpacked, so a bomb is only a line."""
+
+import zipfile
+from collections.abc import Iterator
+from io import BytesIO
+
+from holodeck.core.text import one_line
+from holodeck.files.documents import markdown
+from holodeck.files.documents.document import Document, DocumentRefused, counted
+
+MAX_ENTRIES = 2_000
+_ENCRYPTED = 0x1
+
+
+def read(data: bytes) -> Document:
+    try:
+        entries = [entry for entry in zipfile.ZipFile(BytesIO(data)).infolist() if not entry.is_dir()]
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
+        raise DocumentRefused("damaged", "is damaged: it is no complete zip archive") from error
+    return Document(_blocks(entries), [counted(len(entries), "file")])
+
+
+def _blocks(entries: list[zipfile.ZipInfo]) -> Iterator[str]:
+    if not entries:
+        yield "[The archive is empty.]"
+        return
+    yield "The files in the archive are listed, not read; send those that matter."
+    yield markdown.table([["name", "bytes", "changed"], *map(_row, entries[:MAX_ENTRIES])])
+    if len(entries) > MAX_ENTRIES:
+        yield f"[{len(entries) - MAX_ENTRIES:,} more files are not listed.]"
+
+
+def _row(entry: zipfile.ZipInfo) -> list[str]:
+    locked = " (encrypted)" if entry.flag_bits & _ENCRYPTED else ""
+    year, month, day = entry.date_time[:3]
+    return [one_line(entry.filename, 300) + locked, f"{entry.file_size:,}", f"{year}-{month:02}-{day:02}"]
