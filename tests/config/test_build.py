@@ -19,7 +19,9 @@ from holodeck.core.messages import UserMessage
 from holodeck.core.tools import Approval
 from holodeck.errors import ConfigError
 from holodeck.models.port import Prompt
+from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.runs import RunSettings, WhenBusy
+from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.tools.port import ToolContext
 from tests.models.anthropic.message_streams import Shape, end, said, start
 from tests.models.endpoint import ModelEndpoint, stream, text_stream
@@ -217,13 +219,14 @@ def test_a_server_keeps_its_sessions_in_a_file_beside_the_agent_unless_it_says_o
     config = loaded(DEMO)
     stores = build_stores(config)
     assert stores.sessions.file.path == config.folder / ".holodeck" / "sessions.db"
-    assert (stores.sessions._ttl, stores.runs is None) == (30 * 24 * 3600, False)
+    assert (stores.sessions._ttl, type(stores.runs)) == (30 * 24 * 3600, SqliteRunStore)
     named = replace(config, environment={"HOLODECK_SESSIONS_PATH": str(tmp_path / "data.db")})
     assert build_stores(named).sessions.file.path == tmp_path / "data.db"
     elsewhere = loaded(DEMO + f"sessions: {{path: {tmp_path}/mine.db}}\n")
     assert build_stores(elsewhere).sessions.file.path == tmp_path / "mine.db"
     memory = build_stores(loaded(DEMO + "sessions: {store: memory}\n"))
-    assert (type(memory.sessions).__name__, memory.sessions._ttl, memory.runs) == ("MemorySessionStore", 1800, None)
+    assert (type(memory.sessions).__name__, memory.sessions._ttl) == ("MemorySessionStore", 1800)
+    assert isinstance(memory.runs, MemoryRunStore)
 
 
 def test_the_defaults_of_runs_are_those_of_the_code(loaded):

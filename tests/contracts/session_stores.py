@@ -1,4 +1,4 @@
-"""Every session store, for the contract suite: a new one joins by one more line."""
+"""Every store of sessions and of runs, for the contract suites: a new one joins by one more line in each table."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -6,9 +6,12 @@ from pathlib import Path
 from typing import Any, TypeAlias
 
 from holodeck.core.owner import Owner
+from holodeck.runs.memory_runs import MemoryRunStore
+from holodeck.runs.port import RunStore
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.sessions.port import SessionStore
 from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
 ADA, EVE = Owner("default", "ada"), Owner("default", "eve")
@@ -50,4 +53,23 @@ async def sqlite(folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[S
         await store.close()
 
 
+@asynccontextmanager
+async def memory_with_runs(_folder: Path, clock: Clock) -> AsyncIterator[tuple[SessionStore, RunStore]]:
+    runs = MemoryRunStore()
+    yield MemorySessionStore(TTL, clock=clock, on_drop=runs.forget_session), runs
+
+
+@asynccontextmanager
+async def sqlite_with_runs(folder: Path, clock: Clock) -> AsyncIterator[tuple[SessionStore, RunStore]]:
+    file = SqliteFile(folder / "sessions.db", durable=False)
+    runs = SqliteRunStore(file, "tester")
+    store = SqliteSessionStore(file, "tester", TTL, clock=clock, runs=runs)
+    await store.start()
+    try:
+        yield store, runs
+    finally:
+        await store.close()
+
+
+RUN_STORES: dict[str, Opener] = {"memory": memory_with_runs, "sqlite": sqlite_with_runs}
 STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite}

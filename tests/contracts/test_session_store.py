@@ -456,3 +456,25 @@ async def test_an_id_is_only_a_name(store, name):
     await (await conversation_of(store, name)).commit([UserMessage(content=name)])
     assert [message.content for message in (await store.read(name, owner=ADA)).messages] == [name]
     assert await store.count() == 2
+
+
+async def test_sessions_are_listed_in_pages_that_miss_and_repeat_none(store, clock):
+    for number in range(7):
+        clock.now += 1
+        await store.create(f"s{number}", owner=ADA)
+    await store.create("another's", owner=EVE)
+    pages, after = [], None
+    while page := await store.sessions_of(owner=ADA, limit=3, after=after):
+        pages.append([each.session_id for each in page])
+        after = page[-1]
+    assert pages == [["s6", "s5", "s4"], ["s3", "s2", "s1"], ["s0"]]
+
+
+async def test_a_page_goes_on_where_the_last_one_ended_also_if_that_session_is_gone(store, clock):
+    for number in range(4):
+        clock.now += 1
+        await store.create(f"s{number}", owner=ADA)
+    page = await store.sessions_of(owner=ADA, limit=2)
+    await store.delete("s2", owner=ADA)
+    rest = await store.sessions_of(owner=ADA, limit=2, after=page[-1])
+    assert [each.session_id for each in rest] == ["s1", "s0"]

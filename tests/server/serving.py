@@ -16,6 +16,7 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.config.limit_schema import RequestLimits, ServerLimits
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.models.scripted import ScriptedModel, says
+from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.runs import Run, RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
@@ -100,16 +101,21 @@ async def served(
     access: Authenticator | None = None,
     windows=None,
     leases=None,
+    records=None,
     **run_settings,
 ) -> AsyncIterator[Served]:
     """`model` is asked instead of a scripted one that says `turns`; `agent` is served instead of a plain one."""
     model = agent.model if agent else model or ScriptedModel(turns or [says("hello there")])
+    if store is None:
+        records = MemoryRunStore()
+        store = MemorySessionStore(on_drop=records.forget_session)
     given = settings or ServerSettings(
         limits=ServerLimits(request=limits or RequestLimits()), streams=streams or StreamSettings()
     )
     server = AgentServer(
         agent or AgentDefinition(name="tester", model=model, tools=tools or PlainTools(), description="For tests"),
-        store or MemorySessionStore(),
+        store,
+        records=records,
         settings=given,
         run_settings=RunSettings(**run_settings),
         chain=chain,

@@ -261,7 +261,7 @@ async def test_openapi_describes_every_route_and_its_problems():
         told = await answer.json()
     assert {
         "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/runs/{run_id}/continue",
-        "/sessions/{id}",
+        "/sessions", "/sessions/{id}", "/sessions/{id}/events",
         "/health", "/ready", "/health/agent", "/metrics", "/copilotkit", "/copilotkit/info", "/copilotkit/agent/{agent_id}/run",
         "/copilotkit/agent/{agent_id}/connect", "/copilotkit/agent/{agent_id}/stop/{thread_id}",
         "/me", "/.well-known/oauth-protected-resource",

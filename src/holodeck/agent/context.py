@@ -7,7 +7,7 @@ from typing import Any
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, ToolMessage
 from holodeck.core.owner import ANONYMOUS, DEFAULT_TENANT, is_owner_name
-from holodeck.core.request import FileNote, Resume
+from holodeck.core.request import FileNote, Resume, RunOptions
 from holodeck.core.tools import ToolSchema
 from holodeck.core.zones import local_zone
 from holodeck.errors import HoloDeckError, InvalidRequest
@@ -38,6 +38,7 @@ class AgentContext:
     parent_run_id: str | None = None
     user_id: str = ANONYMOUS
     tenant: str = DEFAULT_TENANT
+    options: RunOptions = field(default_factory=RunOptions)
     timezone: str = field(default_factory=local_zone)  # the user's, as an IANA name
     client_ids: frozenset[str] | None = None  # messages that the client has; None if it keeps no history
     steps_before: int | None = None  # of a run that goes on after a crash: so many steps were shown before

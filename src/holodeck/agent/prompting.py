@@ -29,12 +29,15 @@ def prompt_for(
     answers_now: bool = False,
 ) -> Prompt:
     """`added` are shown after the conversation and are no part of it, `most_tokens` bounds what is shown of it."""
+    options = context.options
     return Prompt(
         system=_system(agent, context, state),
         messages=(*shown(agent, context.conversation, most_tokens), *added),
         tools=tools,
         output=agent.output.schema if agent.output is not None else None,
-        answers_now=answers_now,
+        answers_now=answers_now or options.tool_choice == "none",
+        tool_choice=options.tool_choice,
+        max_output_tokens=options.max_output_tokens,
         timezone=context.timezone,
     )
 

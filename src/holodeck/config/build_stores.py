@@ -1,10 +1,12 @@
 """LoadedConfig → the stores of sessions and runs. A store that cannot be opened is an error; memory never replaces it."""
 # ruff: noqa: PLC0415  a store is imported when a file asks for it
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from holodeck.config.load import LoadedConfig
+from holodeck.core.owner import Owner
 from holodeck.runs.port import RunStore
 from holodeck.sessions.history import MB
 from holodeck.sessions.port import SessionStore
@@ -16,21 +18,29 @@ PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for images in which the agent's fold
 
 @dataclass(frozen=True)
 class Stores:
-    """Where conversations are kept; `runs` is None where nothing outlives the process."""
+    """Where conversations and the records of their runs are kept."""
 
     sessions: SessionStore
-    runs: RunStore | None = None
+    runs: RunStore
 
 
 def build_stores(config: LoadedConfig) -> Stores:
     """The stores of a server: a file beside the agent file, unless the agent file names another."""
     sessions = config.agent.sessions
     if sessions.store == "memory":
-        return Stores(build_memory(config))
+        from holodeck.runs.memory_runs import MemoryRunStore
+
+        runs = MemoryRunStore()
+        return Stores(build_memory(config, on_drop=runs.forget_session), runs)
     return build_sqlite(config, exclusive=True)
 
 
-def build_memory(config: LoadedConfig, *, ttl_seconds: float | None = None) -> SessionStore:
+def build_memory(
+    config: LoadedConfig,
+    *,
+    ttl_seconds: float | None = None,
+    on_drop: Callable[[Owner, str], None] | None = None,
+) -> SessionStore:
     from holodeck.sessions.memory import TTL_SECONDS, MemorySessionStore
 
     sessions = config.agent.sessions
@@ -39,6 +49,7 @@ def build_memory(config: LoadedConfig, *, ttl_seconds: float | None = None) -> S
         max_per_user=sessions.max_per_user,
         max_bytes=round(sessions.max_mb * MB),
         max_owner_bytes=round(sessions.stored_mb * MB),
+        on_drop=on_drop,
     )
 
 
@@ -56,11 +67,12 @@ def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:
 
     sessions, name = config.agent.sessions, config.agent.name
     file = SqliteFile(sessions_path(config), durable=sessions.durability == "full", exclusive=exclusive)
-    runs = SqliteRunStore(file, name, replay_window=config.agent.server.runs.replay_window)
+    ttl = sessions.ttl_seconds or TTL_SECONDS
+    runs = SqliteRunStore(file, name, replay_window=config.agent.server.runs.replay_window, kept_seconds=ttl)
     store = SqliteSessionStore(
         file,
         name,
-        sessions.ttl_seconds or TTL_SECONDS,
+        ttl,
         runs=runs,
         max_per_user=sessions.max_per_user,
         max_bytes=round(sessions.max_mb * MB),

@@ -38,6 +38,13 @@ class Resume(msgspec.Struct, frozen=True, kw_only=True):
     payload: Any = None
 
 
+class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """What a client may decide about the model calls of one run, within what the agent file allows."""
+
+    tool_choice: str | None = None  # auto, none, required, or the name of a tool
+    max_output_tokens: int | None = None  # of each reply; it can only lower the agent file's limit
+
+
 class FileNote(msgspec.Struct, frozen=True, kw_only=True):
     """What the model received of one file that the user sent: nothing is dropped without a word."""
 
@@ -73,5 +80,7 @@ class RunRequest(msgspec.Struct, frozen=True, kw_only=True):
     wire: str = ""  # the protocol that it came over, for readers that come back after a restart
     rewind_to: str | None = None  # the user message that is answered again: the stored messages after it are dropped
     only_adds: bool = False  # the client has other ids than ours: what its copy lacks does not mean that it went back
+    options: RunOptions = RunOptions()
+    follows: str | None = None  # the run whose answer the client continues: it has to be the session's last one
     keeps_history: bool = False  # the client shows the whole conversation and wants to know when ours differs
     shortened: bool = False  # as it is stored: without what the model is shown of it, which was too long to keep

@@ -49,8 +49,8 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
         body["stream_options"] = {"include_usage": True}
     if settings.temperature is not None and "temperature" not in without:
         body["temperature"] = settings.temperature
-    if settings.max_tokens is not None:
-        body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = settings.max_tokens
+    if (most := settings.most_tokens(prompt)) is not None:
+        body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = most
     if prompt.tools:
         body["tools"] = [_tool(tool) for tool in prompt.tools]
     if prompt.output is not None:

@@ -24,6 +24,8 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     output: OutputSchema | None = None  # the form that the final answer has to have
     answers_now: bool = False  # the model has to answer with what it knows, and call no more tools
     timezone: str | None = None  # the user's, as an IANA name; for models that compute with dates themselves
+    tool_choice: str | None = None  # the client's: required, or the name of a tool; None leaves it to the settings
+    max_output_tokens: int | None = None  # the client's limit; the lower one of it and the settings' counts
     sums_up: bool = False  # the reply is a summary for the agent's own use; for models that do not read instructions
 
     @property

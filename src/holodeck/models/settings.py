@@ -33,6 +33,11 @@ class Reasoning(msgspec.Struct, frozen=True, kw_only=True):
 _FREE_CHOICES = frozenset({"auto", "none"})
 
 
+def lower_of(one: int | None, other: int | None) -> int | None:
+    """The lower one of two limits; None is no limit."""
+    return min((each for each in (one, other) if each is not None), default=None)
+
+
 class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     """`provider_tools` and `extra` go into the request body as they are; `extra` wins over everything else in it."""
 
@@ -78,9 +83,12 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
             return None
         if prompt.answers_now:
             return "none"
-        if self.tool_choice is None:
-            return None
-        if self.tool_choice in _FREE_CHOICES:
-            return self.tool_choice
+        wanted = self.tool_choice if self.tool_choice == "none" else prompt.tool_choice or self.tool_choice
+        if wanted is None or wanted in _FREE_CHOICES:
+            return wanted
         answers_user = bool(prompt.messages) and isinstance(prompt.messages[-1], UserMessage)
-        return self.tool_choice if answers_user else "auto"
+        return wanted if answers_user else "auto"
+
+    def most_tokens(self, prompt: Prompt) -> int | None:
+        """How long one reply may be: a client can lower what the settings allow."""
+        return lower_of(self.max_tokens, prompt.max_output_tokens)

@@ -77,7 +77,7 @@ def change_of(
             return answered_again(sent, stored, request.rewind_to)
         if request.only_adds:
             return Change(append=_new_at_end(sent, {message.id for message in stored}))
-        return matched(sent, stored, pending, answers=_answers(request, pending), unseen=unseen)
+        return matched(sent, stored, pending, answers=answers_step(request, pending), unseen=unseen)
     if unknown is ClientHistory.IGNORE:
         return Change(append=_new_at_end(sent, {}))
     return adopted(sent, {tool.name for tool in request.client_tools}.difference(server_tools))
@@ -126,7 +126,8 @@ def first_of_use(sent: Sequence[Message]) -> int:
     return next((i + 1 for i in reversed(range(len(sent))) if isinstance(sent[i], AssistantMessage)), 0)
 
 
-def _answers(request: RunRequest, pending: PendingStep | None) -> bool:
+def answers_step(request: RunRequest, pending: PendingStep | None) -> bool:
+    """Whether a request answers the step that waits, at least a part of it."""
     if request.resume:
         return True
     waiting = () if pending is None else pending.client_calls
@@ -256,6 +257,7 @@ def context_of(
         client_tools=request.client_tools,
         notes=request.context,
         files=request.files,
+        options=request.options,
         warnings=request.warnings,
         state=request.state,
         client_ids=frozenset(message.id for message in request.messages) if request.keeps_history else None,

@@ -53,6 +53,7 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     key: str | None = None  # the client's idempotency key
     fingerprint: bytes = b""
     request: RunRequest = RunRequest()
+    root: str = ""  # the first run of its chain: each answers what the one before waited for; empty: the run itself
     state: RunState = RunState.RUNNING
     created_at: datetime = msgspec.field(default_factory=now)
     finished_at: datetime | None = None
@@ -61,7 +62,11 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunStore(Protocol):
-    """Keeps records of runs for a day after their end, and a copy of their logs as long as they can be read again."""
+    """Keeps records of runs and, as long as they can be read again, a copy of their logs.
+
+    A record is kept as long after the run's end as a session after its last use, a day at least; an idempotency key for
+    a day.
+    """
 
     def register(self, record: RunRecord) -> None:
         """Notes a run that begins. It is stored together with the first thing that its conversation stores."""
@@ -82,6 +87,20 @@ class RunStore(Protocol):
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
         """The run that was started with this idempotency key in the last day."""
+
+    async def runs_of(
+        self,
+        *,
+        owner: Owner,
+        session_id: str | None = None,
+        root: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunRecord]:
+        """The owner's runs, newest first: of one session or one chain, and older than the run `before`, if given."""
+
+    async def remove(self, run_id: str, *, owner: Owner) -> bool:
+        """Deletes one record with its copy of the log; whether there was one. The session keeps its messages."""
 
     async def unfinished(self) -> Sequence[RunRecord]:
         """Runs that a process of this store left without an ending, oldest first."""

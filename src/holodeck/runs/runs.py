@@ -33,7 +33,7 @@ from holodeck.core.events import (
     failure,
 )
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import now
+from holodeck.core.messages import PendingStep, now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import (
@@ -46,7 +46,9 @@ from holodeck.errors import (
     SessionBusy,
     ShuttingDown,
 )
-from holodeck.runs.client_history import Change, ClientHistory, change_of, context_of, first_of_use
+from holodeck.runs.branches import check_head
+from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
+from holodeck.runs.feeds import SessionFeeds
 from holodeck.runs.log import MAX_EVENTS, RunLog, size_of_messages
 from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, state_after
 from holodeck.runs.recovery import kept_of
@@ -57,6 +59,7 @@ from holodeck.sessions.transcript import Transcript
 log = logging.getLogger(__name__)
 
 MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
+DETACHED_SECONDS = 600.0  # how long at least a run that went on without readers can be read again
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
 
 
@@ -116,9 +119,11 @@ class Run:
     slot: QueueSlot | None = None
     behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it came
     record: RunRecord | None = None  # as it is stored, if it is
+    root: str = ""  # the first run of its chain: each run answers what the one before waited for
     wanted: asyncio.Event | None = None  # set by a reader: a run that a crash cut waits for one before it goes on
 
     def __post_init__(self) -> None:
+        self.root = self.root or self.run_id
         self.log.notice = self._note
         self.emit: Emit = self.log.append
 
@@ -183,6 +188,7 @@ class Runs:
         self._by_session: dict[OwnedId, list[Run]] = {}
         self._finished: dict[Run, asyncio.TimerHandle] = {}  # what forgets each; the one that ended first comes first
         self._finished_bytes = 0
+        self.feeds: SessionFeeds[Run] = SessionFeeds()
         self.queue = SessionQueue()
         self._closing = False
 
@@ -235,7 +241,9 @@ class Runs:
         self._live.add(run)
         if run.wanted is not None and not run.wanted.is_set():
             self._waiting.add(run)
-        self._by_session.setdefault((run.owner, run.session_id), []).append(run)
+        session = (run.owner, run.session_id)
+        self._by_session.setdefault(session, []).append(run)
+        self.feeds.started(session, run)
         run.task = asyncio.create_task(work, name=f"run {run.run_id}")
         run.task.add_done_callback(lambda _: self._ended(run))
 
@@ -253,6 +261,7 @@ class Runs:
             run_id=run.run_id,
             owner=run.owner,
             session_id=run.session_id,
+            wire=run.request.wire,
             request=kept_of(run.request),
             created_at=run.created_at,
         )
@@ -318,6 +327,7 @@ class Runs:
         Runs that wait for a reader end at once: there is nothing to finish.
         """
         self._closing = True
+        self.feeds.close()
         why = ShuttingDown("The server is shutting down.")
         for run in self._waiting:
             self.stop(run, why)
@@ -422,6 +432,7 @@ class Runs:
         is_empty = not conversation.messages and conversation.pending is None
         run.is_new_session = is_empty and request.session_id is not None
         try:
+            check_head(request.follows, conversation)
             change = change_of(
                 request,
                 await conversation.history() if request.keeps_history or request.rewind_to else conversation.messages,
@@ -430,12 +441,28 @@ class Runs:
                 unknown=ClientHistory.ADOPT if request.throw_away else self.settings.client_history,
                 unseen=run.behind,
             )
+            await self._join_chain(run, conversation.pending)
             if change.rewind_before is not None:
                 await conversation.rewind(change.rewind_before)
         except BaseException:
             conversation.close()
             raise
         return change, conversation
+
+    async def _join_chain(self, run: Run, pending: PendingStep | None) -> None:
+        """A run that answers what another one waits for is the next of its chain."""
+        if pending is None or not pending.run_id or not answers_step(run.request, pending):
+            return
+        waited = pending.run_id
+        if waited == run.run_id:  # resumed under its own id
+            run.root = run.root if run.earlier is None else run.earlier.root
+            return
+        if run.request.parent_run_id is None:
+            run.request = msgspec.structs.replace(run.request, parent_run_id=waited)
+        known: Run | RunRecord | None = self._runs.get((run.owner, waited))
+        if known is None and self.records is not None:
+            known = await self.records.find(waited, owner=run.owner)
+        run.root = waited if known is None else known.root or waited
 
     async def open(self, run: Run) -> Conversation:
         shown = self.agent.max_messages
@@ -450,8 +477,11 @@ class Runs:
         # The rest of what the client sent is stored already, or is not taken from it.
         run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
         if self.records is not None and run.record is not None:
-            kept = msgspec.structs.replace(run.record.request, messages=run.request.messages)
-            run.record = msgspec.structs.replace(run.record, request=kept)
+            kept = msgspec.structs.replace(
+                run.record.request, messages=run.request.messages, parent_run_id=request.parent_run_id
+            )
+            root = "" if run.root == run.run_id else run.root
+            run.record = msgspec.structs.replace(run.record, request=kept, root=root)
             self.records.register(run.record)
             if conversation.pending is not None:  # then something is shown before the user's message is stored
                 await self._store_record(run)
@@ -483,7 +513,8 @@ class Runs:
     def _keep_finished(self, run: Run) -> None:
         """Keeps the run to be read again, and drops the oldest ones beyond what may be kept."""
         limits, run.size = self.settings, run.log.size() + _size_of(run.request)
-        self._finished[run] = asyncio.get_running_loop().call_later(limits.replay_window, self._forget, run)
+        window = max(limits.replay_window, DETACHED_SECONDS) if run.request.detached else limits.replay_window
+        self._finished[run] = asyncio.get_running_loop().call_later(window, self._forget, run)
         self._finished_bytes += run.size
         same_session = [
             each for each in self._by_session.get((run.owner, run.session_id), ()) if each in self._finished
@@ -514,12 +545,19 @@ class Runs:
 
     def forget_session(self, session_id: str, *, owner: Owner) -> None:
         """Stops the runs of a session: no client can read them any more, and nothing further of them is stored."""
+        self.feeds.end((owner, session_id))
         for run in self.of_session(session_id, owner=owner):
             self.stop(run)
             self._forget(run)
             if self.records is not None and run.record is not None:
                 self.records.release(run.record)
                 run.record = None
+
+    async def remove(self, run: Run) -> None:
+        """Deletes what is known of a run that has ended. Its session keeps its messages."""
+        self._forget(run)
+        if self.records is not None:
+            await self.records.remove(run.run_id, owner=run.owner)
 
     def _forget(self, run: Run) -> None:
         if (timer := self._finished.pop(run, None)) is not None:

@@ -59,7 +59,7 @@ class StoredRuns:
 
     async def _restored(self, record: RunRecord) -> Run:
         """A run to be read again: from the copy of its log, or from its messages."""
-        events, history = await self._left_of(record)
+        events, history, waiting = await self._left_of(record)
         found = self._runs.find(record.run_id, owner=record.owner)  # another request may have restored it meanwhile
         if found is not None or record.ending is None:
             return found or self._runs.get(record.run_id, owner=record.owner)
@@ -67,7 +67,7 @@ class StoredRuns:
             run = self._log_again(record, events, history)
         else:
             run = self._behind(record, events, history)
-            closings = remains_of(record, events, None).closings if events else log_of(record, history)
+            closings = remains_of(record, events, None).closings if events else log_of(record, (*history, *waiting))
             _emit(run, (*closings, MessagesReplaced(tuple(history)), record.ending))
         run.state, run.finished_at = record.state, record.finished_at
         run.response = response_of(record, history)
@@ -77,10 +77,14 @@ class StoredRuns:
         self._runs.adopt(run)
         return run
 
-    async def _left_of(self, record: RunRecord) -> tuple[list[Event], Sequence[Message]]:
+    async def _left_of(self, record: RunRecord) -> tuple[list[Event], Sequence[Message], Sequence[Message]]:
+        """The copy of its log, its session's messages, and those of its step that waits."""
         events = [] if self._records is None else await self._records.events(record)
         stored = await self._store.read(record.session_id, owner=record.owner)
-        return events, () if stored is None else stored.messages
+        if stored is None:
+            return events, (), ()
+        step = stored.pending if stored.pending is not None and stored.pending.run_id == record.run_id else None
+        return events, stored.messages, () if step is None else (step.assistant, *step.results)
 
     def _log_again(self, record: RunRecord, events: Sequence[Event], history: Sequence[Message]) -> Run:
         """A run with these events; a snapshot shows the history as it is now, since copies are made without it."""
@@ -119,7 +123,7 @@ class StoredRuns:
 
     async def _recover(self, record: RunRecord, *, may_go_on: bool) -> None:
         """Stores what is left of a run, and ends it or lets it wait for a reader that wants it to go on."""
-        events, history = await self._left_of(record)
+        events, history, _ = await self._left_of(record)
         stored = await self._store.read(record.session_id, owner=record.owner)
         remains = remains_of(record, events, stored, self._is_repeatable)
         refusal = self._refusal(record.request)

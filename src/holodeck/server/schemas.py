@@ -60,6 +60,12 @@ REPEAT_KEY = {
     "answer again for as long as runs can be read; another request under it is 422",
     "schema": {"type": "string", "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$"},
 }
+LAST_EVENT_ID = {
+    "name": "last-event-id",
+    "in": "header",
+    "description": "`<run>:<number>`",
+    "schema": {"type": "string", "maxLength": 200},
+}
 PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
 
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
@@ -132,6 +138,23 @@ class SummaryResponse(msgspec.Struct, frozen=True, kw_only=True):
     until: Annotated[str, msgspec.Meta(description="The id of the last message that it stands for")]
     messages: Annotated[int, msgspec.Meta(description="How many it stands for")]
     timestamp: Moment
+
+
+class SessionEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One session in a list."""
+
+    session_id: str
+    created_at: Moment
+    last_activity: Moment
+    message_count: int
+    active_runs: Annotated[list[str], msgspec.Meta(description="Runs to follow, oldest first")]
+
+
+class SessionList(msgspec.Struct, frozen=True, kw_only=True):
+    """One page of sessions, the one used last first."""
+
+    sessions: list[SessionEntry]
+    next: Annotated[str | None, msgspec.Meta(description="For `after`, to get the next page; null if there is none")]
 
 
 class SessionResponse(msgspec.Struct, frozen=True, kw_only=True):

@@ -11,7 +11,7 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from itertools import takewhile
+from itertools import islice, takewhile
 from typing import Any
 
 import msgspec
@@ -117,11 +117,13 @@ class MemorySessionStore:
         max_bytes: int = 4 * MB,
         max_owner_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
+        on_drop: Callable[[Owner, str], None] | None = None,
     ) -> None:
+        """`on_drop` is called with every session that is deleted, expires or makes room for another."""
         self._ttl = ttl_seconds
         self._max, self._max_per_user = max_sessions, max_per_user
         self.max_bytes, self._max_owner_bytes = max_bytes, max_owner_bytes
-        self._clock = clock
+        self._clock, self._on_drop = clock, on_drop
         self._shelves: dict[Owner, _Shelf] = {}
         self._all: dict[_Kept, None] = {}  # of all owners, least recently used first
         self._cleaner: asyncio.Task[None] | None = None
@@ -192,12 +194,14 @@ class MemorySessionStore:
         self._fill(kept, stored.messages, stored.summary)
         kept.created_at, kept.last_activity = session.created_at.timestamp(), session.last_activity.timestamp()
 
-    async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
+    async def sessions_of(
+        self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
+    ) -> Sequence[ServerSession]:
         shelf = self._shelves.get(owner)
         if shelf is None:
             return ()
-        living = (kept for kept in reversed(shelf.kept.values()) if not self._expired(kept))
-        return [_described(kept) for kept, _ in zip(living, range(limit), strict=False)]
+        living = (_described(kept) for kept in reversed(shelf.kept.values()) if not self._expired(kept))
+        return list(islice((each for each in living if after is None or _place(each) < _place(after)), limit))
 
     async def cleanup_expired(self) -> int:
         expired = self._all_expired()
@@ -279,6 +283,8 @@ class MemorySessionStore:
         shelf.size -= kept.size
         if not shelf.kept:
             del self._shelves[kept.owner]
+        if self._on_drop is not None:
+            self._on_drop(kept.owner, kept.session_id)
 
     def _make_room(self, owner: Owner) -> None:
         """Drops the sessions that were not used for the longest time: the owner's own first, then those of other owners."""
@@ -426,6 +432,11 @@ def _described(kept: _Kept) -> ServerSession:
         message_count=kept.message_count,
         size=kept.size,
     )
+
+
+def _place(session: ServerSession) -> tuple[datetime, str]:
+    """Where a session is in the list of its owner's; the highest comes first."""
+    return session.last_activity, session.session_id
 
 
 def _stored(kept: _Kept) -> StoredSession:

@@ -145,8 +145,14 @@ class SessionStore(Protocol):
     async def restore(self, stored: StoredSession) -> None:
         """Stores a whole session, as `read` returned it from this store or another; InvalidRequest if the id is taken."""
 
-    async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
-        """The owner's sessions, the one used last first."""
+    async def sessions_of(
+        self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
+    ) -> Sequence[ServerSession]:
+        """The owner's sessions, the one used last first; with `after`, those that come after it in this order.
+
+        The order is by `last_activity` in microseconds and then by id, both descending, so that a session that was
+        deleted since still names a place in it.
+        """
 
     async def cleanup_expired(self) -> int:
         """Deletes what is past its time to live; returns how many sessions."""

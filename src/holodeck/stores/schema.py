@@ -38,4 +38,7 @@ MIGRATIONS = (
       body BLOB NOT NULL, PRIMARY KEY (run, first)) STRICT;
     """,
     "CREATE INDEX runs_of_session ON runs (agent, tenant, user, session)",
+    "ALTER TABLE runs ADD COLUMN root TEXT",  # the first run of its chain, if it is not the run itself
+    "CREATE INDEX runs_of_chain ON runs (agent, tenant, user, root) WHERE root IS NOT NULL",
+    "CREATE INDEX runs_with_key ON runs (ended) WHERE repeat_key IS NOT NULL",
 )

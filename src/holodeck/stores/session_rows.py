@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
 from holodeck.core.messages import Message, UserMessage
@@ -15,6 +15,8 @@ TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
 CLEAN_BATCH = 500
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
+
+_EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
 
 Step: TypeAlias = tuple[int, bool, bytes]
 """How many messages, whether a user's comes first, the messages as JSON."""
@@ -63,12 +65,17 @@ def size_of_steps(steps: Sequence[Step]) -> int:
     return sum(size_of(body, count) for count, _, body in steps)
 
 
+def microseconds_of(moment: datetime) -> int:
+    """Since 1970. Exact both ways: `described` cuts a time off at a microsecond, as stores do that compare with it."""
+    return (moment - _EPOCH) // _MICROSECOND
+
+
 def described(owner: Owner, session_id: str, row: SessionRow) -> ServerSession:
     return ServerSession(
         session_id=session_id,
         owner=owner,
         created_at=datetime.fromtimestamp(row.created, UTC),
-        last_activity=datetime.fromtimestamp(row.used, UTC),
+        last_activity=_EPOCH + int(row.used * 1e6) * _MICROSECOND,
         message_count=row.messages,
         size=row.size,
     )

@@ -22,17 +22,22 @@ from holodeck.stores import records
 from holodeck.stores.sqlite_file import Job, SqliteFile
 
 COPY_SECONDS = 0.25
-KEPT_SECONDS = 24 * 3600.0  # idempotency keys, and `GET /runs/{id}`
+KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
 REMOVED_BATCH = 500
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 _COLUMNS = (
-    "tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered"
+    "tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
+    " root"
 )
 
 
 class SqliteRunStore:
-    def __init__(self, file: SqliteFile, agent: str, *, replay_window: float = 120.0) -> None:
-        self._file, self._agent, self._replay_window = file, agent, replay_window
+    def __init__(
+        self, file: SqliteFile, agent: str, *, replay_window: float = 120.0, kept_seconds: float = KEY_SECONDS
+    ) -> None:
+        """`kept_seconds`: how long a record is kept after its run's end; as long as sessions are, so that all are found."""
+        self._file, self._agent = file, agent
+        self._replay_window, self._kept_seconds = replay_window, kept_seconds
         self._registered: dict[tuple[Owner, str], RunRecord] = {}
         self._copies: set[_Copy] = set()
         self._due: set[_Copy] = set()
@@ -74,6 +79,30 @@ class SqliteRunStore:
         """Looks without waiting for what is queued: `Idempotency` knows the runs that this process is storing."""
         where = "tenant = ? AND user = ? AND wire = ? AND repeat_key = ?"
         return next(iter(await self._file.look(self._selected(where, (owner.tenant, owner.user, wire, key)))), None)
+
+    async def runs_of(
+        self,
+        *,
+        owner: Owner,
+        session_id: str | None = None,
+        root: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunRecord]:
+        where, values = "tenant = ? AND user = ?", [owner.tenant, owner.user]
+        if session_id is not None:
+            where, values = f"{where} AND session = ?", [*values, session_id]
+        if root is not None:
+            where, values = f"{where} AND (id = ? OR root = ?)", [*values, root, root]
+        if before is not None:
+            older = "key < (SELECT key FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?)"
+            where, values = f"{where} AND {older}", [*values, *self._name(owner, before)]
+        return await self._file.read(self._selected(where, values, f"ORDER BY key DESC LIMIT {int(limit)}"))
+
+    async def remove(self, run_id: str, *, owner: Owner) -> bool:
+        statement = "DELETE FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
+        name = self._name(owner, run_id)
+        return await self._file.write(lambda connection: connection.execute(statement, name).rowcount) > 0
 
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._file.read(self._selected("ended IS NULL", ()))
@@ -129,10 +158,10 @@ class SqliteRunStore:
         name = self._name(record.owner, record.run_id)
         request = records.encode(record.request)
         connection.execute(
-            "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, v, request)"
-            " VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+            "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, v, request,"
+            " root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
-            " v = excluded.v, ended = NULL, ending = NULL",
+            " root = excluded.root, v = excluded.v, ended = NULL, ending = NULL",
             (
                 *name,
                 record.session_id,
@@ -143,6 +172,7 @@ class SqliteRunStore:
                 now,
                 records.VERSION,
                 request,
+                record.root or None,
             ),
         )
         self._registered.pop((record.owner, record.run_id), None)
@@ -155,20 +185,25 @@ class SqliteRunStore:
         found = connection.execute(statement, self._name(owner, run_id)).fetchone()
         return None if found is None else int(found[0])
 
-    def _selected(self, where: str, values: tuple[str, ...]) -> Job[list[RunRecord]]:
-        statement = f"SELECT {_COLUMNS} FROM runs WHERE agent = ? AND {where} ORDER BY key"
+    def _selected(self, where: str, values: Sequence[str], order: str = "ORDER BY key") -> Job[list[RunRecord]]:
+        statement = f"SELECT {_COLUMNS} FROM runs WHERE agent = ? AND {where} {order}"
         return lambda connection: [_record(row) for row in connection.execute(statement, (self._agent, *values))]
 
     async def remove_old(self) -> int:
-        """Deletes records a day after their end, and copies of logs that cannot be read again; one batch of each."""
+        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; a batch of each."""
         now = self.clock()
 
         def job(connection: sqlite3.Connection) -> int:
             old = connection.execute(
                 "SELECT key FROM runs WHERE ended <= ? AND agent = ? ORDER BY ended LIMIT ?",
-                (now - KEPT_SECONDS, self._agent, REMOVED_BATCH),
+                (now - max(self._kept_seconds, KEY_SECONDS), self._agent, REMOVED_BATCH),
             ).fetchall()
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
+            connection.execute(
+                "UPDATE runs SET repeat_key = NULL WHERE key IN (SELECT key FROM runs WHERE repeat_key IS NOT NULL"
+                " AND ended <= ? AND agent = ? ORDER BY ended LIMIT ?)",
+                (now - KEY_SECONDS, self._agent, REMOVED_BATCH),
+            )
             connection.execute(
                 "DELETE FROM pieces WHERE run IN (SELECT DISTINCT run FROM pieces JOIN runs ON runs.key = pieces.run"
                 " WHERE runs.agent = ? AND runs.ended <= ? LIMIT ?)",
@@ -241,7 +276,23 @@ def _ignore(done: "asyncio.Future[None]") -> None:
 
 
 def _record(row: tuple[object, ...]) -> RunRecord:
-    tenant, user, run_id, session, wire, key, fingerprint, state, accepted, ended, v, request, ending, recovered = row
+    (
+        tenant,
+        user,
+        run_id,
+        session,
+        wire,
+        key,
+        fingerprint,
+        state,
+        accepted,
+        ended,
+        v,
+        request,
+        ending,
+        recovered,
+        root,
+    ) = row
     return RunRecord(
         run_id=str(run_id),
         owner=Owner(str(tenant), str(user)),
@@ -255,6 +306,7 @@ def _record(row: tuple[object, ...]) -> RunRecord:
         request=records.request_of(request if isinstance(request, bytes) else b"", int(str(v))),
         ending=records.ending_of(ending if isinstance(ending, bytes) else None, int(str(v))),
         recovered=int(str(recovered)),
+        root="" if root is None else str(root),
     )
 
 

@@ -30,6 +30,7 @@ from holodeck.stores.session_rows import (
     SessionRow,
     Step,
     described,
+    microseconds_of,
     new_row,
     size_of_steps,
     steps_of,
@@ -42,6 +43,7 @@ from holodeck.stores.stored_conversation import StoredConversation
 log = logging.getLogger(__name__)
 
 LOOKED_AT = 64 * 1024  # bytes: sessions up to this size are read in the loop, longer ones by the file's thread
+_MICROSECONDS = "CAST(used * 1e6 AS INTEGER)"  # as `described` has it: a page ends exactly where the next begins
 T = TypeVar("T")
 
 
@@ -205,8 +207,10 @@ class SqliteSessionStore:
 
         self._stored[session.owner] += await asyncio.shield(self.change((session.owner, session.session_id), job))
 
-    async def sessions_of(self, *, owner: Owner, limit: int = 100) -> Sequence[ServerSession]:
-        return [found for found in await self._listed(owner, limit) if found is not None]
+    async def sessions_of(
+        self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
+    ) -> Sequence[ServerSession]:
+        return await self._listed(owner, limit, after)
 
     async def all_sessions(self, limit: int = 1000) -> Sequence[ServerSession]:
         """Of every owner, the one used last first: for the operator."""
@@ -378,14 +382,17 @@ class SqliteSessionStore:
             connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
         return [(Owner(tenant, user), size) for _, tenant, user, _, size in unused]
 
-    async def _listed(self, owner: Owner | None, limit: int) -> list[ServerSession]:
+    async def _listed(self, owner: Owner | None, limit: int, after: ServerSession | None = None) -> list[ServerSession]:
         now = self.now()
+        place = () if after is None else (microseconds_of(after.last_activity), after.session_id)
 
         def job(connection: sqlite3.Connection) -> list[ServerSession]:
             whose, names = ("", ()) if owner is None else ("AND tenant = ? AND user = ?", (owner.tenant, owner.user))
+            later = f"AND ({_MICROSECONDS}, id) < (?, ?)" if place else ""
             found = connection.execute(
-                f"SELECT tenant, user, id, {COLUMNS} FROM sessions WHERE agent = ? {whose} ORDER BY used DESC LIMIT ?",
-                (self.agent, *names, limit),
+                f"SELECT tenant, user, id, {COLUMNS} FROM sessions WHERE agent = ? {whose} {later}"
+                f" ORDER BY {_MICROSECONDS} DESC, id DESC LIMIT ?",
+                (self.agent, *names, *place, limit),
             )
             rows = [(Owner(tenant, user), name, SessionRow(*row)) for tenant, user, name, *row in found]
             alive = (each for each in rows if each[2].used + self._ttl > now or self._in_use.get(each[:2], 0))

@@ -56,14 +56,15 @@ def position_after(last_event_id: str, run_id: str) -> int | None:
 
     HTTP takes spaces from the front of a header, so they do not count.
     """
-    run, _, number = last_event_id.rpartition(":")
-    if (
-        run.lstrip(" ") != run_id.lstrip(" ")
-        or not (number.isascii() and number.isdigit())
-        or len(number) > _MAX_DIGITS
-    ):
-        return None
-    return int(number)
+    found = event_of(last_event_id)
+    return found[1] if found is not None and found[0].lstrip(" ") == run_id.lstrip(" ") else None
+
+
+def event_of(last_event_id: str) -> tuple[str, int] | None:
+    """The run and the number in a `Last-Event-ID`, if it has both."""
+    run_id, _, number = last_event_id.rpartition(":")
+    is_number = number.isascii() and number.isdigit() and len(number) <= _MAX_DIGITS
+    return (run_id, int(number)) if run_id and is_number else None
 
 
 def _line(name: str, value: str) -> bytes:

@@ -26,7 +26,7 @@ from holodeck.models.anthropic.message_events import Value
 from holodeck.models.assembly import is_object
 from holodeck.models.chunks import cleaned
 from holodeck.models.port import Prompt
-from holodeck.models.settings import EndpointSettings, Reasoning
+from holodeck.models.settings import EndpointSettings, Reasoning, lower_of
 
 ANSWER_TOKENS = 16_000  # max_tokens, which the API wants, when the file does not set it
 ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model chooses
@@ -61,9 +61,10 @@ def encode(
     thinks: bool = True,
 ) -> bytes:
     """The request's bytes. `unsigned` are ids of messages whose thinking the endpoint refused."""
+    most = max_tokens(settings, learned, prompt.max_output_tokens)
     body: Value = {
         "model": settings.model,
-        "max_tokens": max_tokens(settings, learned),
+        "max_tokens": most,
         "messages": messages_of(prompt.messages, unsigned),
         "stream": True,
     }
@@ -75,7 +76,7 @@ def encode(
         body["container"] = container
     if settings.cache != "off" and "cache" not in learned.without:
         _set_breakpoints(body, settings.cache)
-    options = _options(settings, prompt, learned) | (_thinking(settings, learned) if thinks else {})
+    options = _options(settings, prompt, learned) | (_thinking(settings, learned, most) if thinks else {})
     body |= {name: value for name, value in options.items() if value is not None and name not in learned.without}
     body |= settings.extra
     try:
@@ -84,8 +85,8 @@ def encode(
         return msgspec.json.encode(cleaned(body))
 
 
-def max_tokens(settings: EndpointSettings, learned: Learned = NOTHING) -> int:
-    """The file's, or enough for an answer after the thinking; never more than the endpoint allows."""
+def max_tokens(settings: EndpointSettings, learned: Learned = NOTHING, asked: int | None = None) -> int:
+    """The file's, or enough for an answer after the thinking; never more than the endpoint allows, or the client asked."""
     reasoning = settings.reasoning or Reasoning(effort="none")
     wanted = settings.max_tokens
     if wanted is None and reasoning.budget_tokens is not None:
@@ -94,7 +95,7 @@ def max_tokens(settings: EndpointSettings, learned: Learned = NOTHING) -> int:
         wanted = ANSWER_TOKENS
     elif wanted is None:
         wanted = LONG_ADAPTIVE_TOKENS if reasoning.effort in _LONG_EFFORTS else ADAPTIVE_TOKENS
-    return wanted if learned.most_tokens is None else min(wanted, learned.most_tokens)
+    return lower_of(lower_of(learned.most_tokens, asked), wanted) or wanted
 
 
 # messages
@@ -273,7 +274,7 @@ def _tool_choice(settings: EndpointSettings, prompt: Prompt, learned: Learned) -
     return value
 
 
-def _thinking(settings: EndpointSettings, learned: Learned) -> Value:
+def _thinking(settings: EndpointSettings, learned: Learned, most: int) -> Value:
     """Models differ: the older ones take a budget, the newer ones an effort. An endpoint's refusals show which."""
     reasoning = settings.reasoning
     if reasoning is None:
@@ -283,7 +284,7 @@ def _thinking(settings: EndpointSettings, learned: Learned) -> Value:
     effort = _EFFORTS.get(reasoning.effort or "")
     wants_budget = reasoning.budget_tokens is not None and "budget" not in learned.without
     if wants_budget or "adaptive" in learned.without:
-        budget = _budget(reasoning, max_tokens(settings, learned))
+        budget = _budget(reasoning, most)
         thinking: Value | None = None if budget is None else {"type": "enabled", "budget_tokens": budget}
     else:
         thinking = {"type": "adaptive"}

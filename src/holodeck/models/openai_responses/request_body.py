@@ -94,7 +94,7 @@ def _options(settings: EndpointSettings, prompt: Prompt, *, summary: bool) -> di
         "include": ["reasoning.encrypted_content"],
         "temperature": settings.temperature if settings.temperature != _DEFAULT_TEMPERATURE else None,
         "top_p": settings.top_p,
-        "max_output_tokens": settings.max_tokens,
+        "max_output_tokens": settings.most_tokens(prompt),
         "reasoning.effort": reasoning.effort,
         "reasoning.summary": None if wanted == "none" else wanted,
         "text.verbosity": settings.verbosity,

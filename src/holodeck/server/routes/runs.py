@@ -14,7 +14,7 @@ from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin
 from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import EVENT_STREAM, PROBLEMS, RunResponse, StopResponse
+from holodeck.server.schemas import EVENT_STREAM, LAST_EVENT_ID, PROBLEMS, RunResponse, StopResponse
 from holodeck.server.slots import slot_of
 from holodeck.server.stream import follow
 from holodeck.server.wires import WIRES
@@ -30,12 +30,6 @@ AFTER = {
     "in": "query",
     "description": "The last event that is known",
     "schema": {"type": "integer", "minimum": NUMBERS[0], "maximum": NUMBERS[-1]},
-}
-LAST_EVENT_ID = {
-    "name": "last-event-id",
-    "in": "header",
-    "description": "`<run>:<number>`",
-    "schema": {"type": "string", "maxLength": 200},
 }
 
 

@@ -1,27 +1,46 @@
-"""Sessions by their id: read, forget all or the end of one (SRV-11)."""
+"""Sessions: the list of one's own; by their id: read, follow, forget all or the end of one (SRV-11)."""
 
+from base64 import urlsafe_b64decode, urlsafe_b64encode
 from collections.abc import Sequence
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
-from holodeck.access.principal import SESSIONS_DELETE, SESSIONS_READ
+from holodeck.access.principal import RUNS_READ, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.events import HistoryCompacted, MessagesReplaced, StateReplaced
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
-from holodeck.errors import SessionBusy, SessionNotFound
+from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holodeck.runs.middleware import Chain
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
-from holodeck.server.routes.request_input import json_answer, server_of, session_id
+from holodeck.server.routes.request_input import json_answer, server_of, session_id, text_header, whole_number
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import PROBLEMS, PendingResponse, Question, SessionResponse, SummaryResponse
+from holodeck.server.schemas import (
+    LAST_EVENT_ID,
+    PROBLEMS,
+    SSE_STREAM,
+    PendingResponse,
+    Question,
+    SessionEntry,
+    SessionList,
+    SessionResponse,
+    SummaryResponse,
+)
+from holodeck.server.session_feed import SessionFeed
+from holodeck.server.slots import slot_of
+from holodeck.sessions.port import ServerSession
+from holodeck.wires.sse import event_of
 
-# Ids are the client's own and may hold a slash, hence `:path`.
+LISTED, MAX_LISTED = 50, 200
+_EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
+
+# Ids are the client's own and may hold a slash, hence `:path`; the bare id comes last, since it matches all.
 routes = Routes("/sessions", tag="Sessions", responses=PROBLEMS)
 
 FROM = {
@@ -30,6 +49,80 @@ FROM = {
     "description": "Only this message of the user, and what followed it",
     "schema": {"type": "string"},
 }
+
+
+LIMIT = {
+    "name": "limit",
+    "in": "query",
+    "description": f"How many, at most {MAX_LISTED}",
+    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LISTED, "default": LISTED},
+}
+AFTER = {
+    "name": "after",
+    "in": "query",
+    "description": "The `next` of the page before",
+    "schema": {"type": "string"},
+}
+
+
+@routes.get(
+    "",
+    "Your conversations, the one used last first",
+    access=needs(SESSIONS_READ),
+    parameters=(LIMIT, AFTER),
+    responses={200: SessionList},
+)
+async def listed(request: Request) -> Response:
+    """Without their messages. `next` is there if there may be more."""
+    server, owner = server_of(request), owner_of(request)
+    limit = whole_number(request, "limit", range(1, MAX_LISTED + 1)) or LISTED
+    given = request.query_params.get("after")
+    after = None if given is None else _session_at(given, owner)
+    found = await server.store.sessions_of(owner=owner, limit=limit, after=after)
+    entries = [
+        SessionEntry(
+            session_id=each.session_id,
+            created_at=each.created_at,
+            last_activity=each.last_activity,
+            message_count=each.message_count,
+            active_runs=_active_runs(server, each.session_id, owner),
+        )
+        for each in found
+    ]
+    return json_answer(SessionList(sessions=entries, next=_cursor(found[-1]) if len(found) == limit else None))
+
+
+def _cursor(session: ServerSession) -> str:
+    """Where a page ends, as the next one is asked for: opaque to clients."""
+    microseconds = (session.last_activity - _EPOCH) // _MICROSECOND
+    return urlsafe_b64encode(f"{microseconds} {session.session_id}".encode()).rstrip(b"=").decode()
+
+
+def _session_at(cursor: str, owner: Owner) -> ServerSession:
+    try:
+        given = urlsafe_b64decode(cursor.encode("ascii") + b"=" * (-len(cursor) % 4)).decode()
+        microseconds, _, session_id = given.partition(" ")
+        used = _EPOCH + int(microseconds) * _MICROSECOND
+    except (ValueError, OverflowError) as error:
+        raise InvalidRequest("after has to be the `next` of another page.", field="after") from error
+    return ServerSession(session_id=session_id, owner=owner, created_at=used, last_activity=used)
+
+
+@routes.get(
+    "/{id:path}/events",
+    "Follow a conversation: every run, as it starts",
+    access=needs(RUNS_READ),
+    parameters=(LAST_EVENT_ID,),
+    responses={200: SSE_STREAM},
+)
+async def events(request: Request) -> Response:
+    """On whatever wire a run is started. The stream has no end of its own; a comment is sent in silence."""
+    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    if not _active_runs(server, key, owner) and await server.store.get(key, owner=owner) is None:
+        raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
+    slot_of(request).take()
+    after = event_of(text_header(request, "last-event-id") or "")
+    return SessionFeed(server, (owner, key), after)
 
 
 @routes.get("/{id:path}", "A conversation", access=needs(SESSIONS_READ), responses={200: SessionResponse})

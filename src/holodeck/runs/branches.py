@@ -1,0 +1,63 @@
+"""Continuing a conversation after one of its runs: where it ends with that run it goes on, else it branches.
+
+A client that names the run it continues (`previous_response_id`, a regenerated answer) means a position in a tree. A
+session is one path of it; every other path is a session of its own, a copy up to that position.
+"""
+
+from collections.abc import Collection, Sequence
+from typing import NamedTuple
+
+from holodeck.core.messages import Message, UserMessage
+from holodeck.core.owner import Owner
+from holodeck.errors import RunNotFound, SessionBusy
+from holodeck.sessions.port import Conversation, SessionStore, StoredSession
+
+
+class Branch(NamedTuple):
+    """The session to go on with. `follows` is for the `RunRequest`: the run that has to be the session's last one."""
+
+    session_id: str
+    follows: str | None = None
+
+
+async def branch_after(
+    run_id: str, session_id: str, store: SessionStore, *, owner: Owner, in_progress: Sequence[str] = ()
+) -> Branch:
+    """The session in which the conversation goes on after this run: its own, or a copy that ends with it.
+
+    `in_progress` are the runs that the session has now, in their order: the next one comes after all of them. RunNotFound
+    if the session, or what the run wrote into it, is gone.
+    """
+    if in_progress and in_progress[-1] == run_id:
+        return Branch(session_id, run_id)
+    stored = await store.read(session_id, owner=owner)
+    if stored is None or not is_in(run_id, stored):
+        raise RunNotFound(f"What run {run_id!r} wrote is no longer stored.")
+    if not in_progress and head_of(stored) == run_id:
+        return Branch(session_id, run_id)
+    return Branch(await store.fork(session_id, next_question(stored.messages, {run_id}), owner=owner))
+
+
+def is_in(run_id: str, stored: StoredSession) -> bool:
+    """Whether a session has messages of this run."""
+    waits = stored.pending is not None and stored.pending.run_id == run_id
+    return waits or any(message.run_id == run_id for message in stored.messages)
+
+
+def head_of(stored: StoredSession | Conversation) -> str:
+    """The run that a conversation ends with."""
+    if stored.pending is not None and stored.pending.run_id:
+        return stored.pending.run_id
+    return stored.messages[-1].run_id if stored.messages else ""
+
+
+def next_question(messages: Sequence[Message], runs: Collection[str]) -> str | None:
+    """The id of the user's first message after all messages of these runs; None if there is none."""
+    last = max((place for place, message in enumerate(messages) if message.run_id in runs), default=len(messages))
+    return next((message.id for message in messages[last + 1 :] if isinstance(message, UserMessage)), None)
+
+
+def check_head(follows: str | None, conversation: Conversation) -> None:
+    """Refuses to add to a conversation that has gone on since its client was given a branch."""
+    if follows is not None and head_of(conversation) != follows:
+        raise SessionBusy("The conversation has gone on with another request meanwhile; ask again.")

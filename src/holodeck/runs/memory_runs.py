@@ -1,0 +1,137 @@
+"""Records of runs in memory: gone with the process, or with their session. There is no copy of their logs.
+
+What a run showed can be rebuilt from its session's messages, so a record is small: ids, times, the ending.
+"""
+
+from collections.abc import Sequence
+from itertools import islice
+from typing import TypeVar
+
+import msgspec
+
+from holodeck.core.events import Ending, Event
+from holodeck.core.messages import now
+from holodeck.core.owner import OwnedId, Owner
+from holodeck.core.request import RunRequest
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import RunKey, RunRecord, state_after
+
+MAX_RUNS = 100_000
+
+Key = TypeVar("Key")
+
+
+class MemoryRunStore:
+    def __init__(self, max_runs: int = MAX_RUNS) -> None:
+        self._max = max_runs
+        self._noted: dict[OwnedId, RunRecord] = {}  # nothing of them is stored yet
+        self._records: dict[OwnedId, RunRecord] = {}  # of all owners, oldest first
+        self._of_owner: dict[Owner, dict[str, None]] = {}
+        self._of_session: dict[OwnedId, dict[str, None]] = {}
+        self._by_key: dict[RunKey, str] = {}
+        self._logs: dict[OwnedId, RunLog] = {}
+
+    # the port
+
+    def register(self, record: RunRecord) -> None:
+        where = self._records if (record.owner, record.run_id) in self._records else self._noted
+        where[record.owner, record.run_id] = record
+
+    async def begin(self, record: RunRecord) -> None:
+        self._store(record)
+
+    def release(self, record: RunRecord) -> None:
+        """Keeps the ending that the run's log has; without one, nothing of the run was stored."""
+        name = record.owner, record.run_id
+        log = self._logs.pop(name, None)
+        noted = self._noted.pop(name, None) or self._records.get(name)
+        last = log.since(max(0, len(log) - 1)) if log is not None and log.ended else ()
+        if noted is not None and noted.ending is None:
+            if last and isinstance(last[0], Ending):
+                self._store(_ended(noted, last[0]))
+            else:
+                self._drop(name)
+
+    async def take_up(self, record: RunRecord) -> None:
+        """Nothing is left of another process."""
+
+    async def end(self, record: RunRecord, ending: Ending) -> None:
+        noted = self._noted.pop((record.owner, record.run_id), record)
+        self._store(_ended(noted, ending))
+
+    async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
+        return self._records.get((owner, run_id))
+
+    async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
+        run_id = self._by_key.get(RunKey(wire, owner, key))
+        return None if run_id is None else self._records.get((owner, run_id))
+
+    async def runs_of(
+        self,
+        *,
+        owner: Owner,
+        session_id: str | None = None,
+        root: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunRecord]:
+        ids = self._of_owner.get(owner, {}) if session_id is None else self._of_session.get((owner, session_id), {})
+        newest_first = map(self._records.__getitem__, ((owner, run_id) for run_id in reversed(ids)))
+        if before is not None:
+            any(each.run_id == before for each in newest_first)  # reads on to it
+        wanted = (each for each in newest_first if root is None or root in (each.run_id, each.root))
+        return list(islice(wanted, limit))
+
+    async def remove(self, run_id: str, *, owner: Owner) -> bool:
+        return self._drop((owner, run_id))
+
+    async def unfinished(self) -> Sequence[RunRecord]:
+        return ()
+
+    async def events(self, record: RunRecord) -> list[Event]:  # noqa: ARG002  there is no copy
+        return []
+
+    def follow(self, record: RunRecord, log: RunLog) -> None:
+        self._logs[record.owner, record.run_id] = log
+
+    # for the session store
+
+    def forget_session(self, owner: Owner, session_id: str) -> None:
+        """Drops the records of a session that was deleted or has expired."""
+        for run_id in list(self._of_session.get((owner, session_id), ())):
+            self._drop((owner, run_id))
+
+    def _store(self, record: RunRecord) -> None:
+        name = record.owner, record.run_id
+        self._noted.pop(name, None)
+        self._records[name] = record
+        self._of_owner.setdefault(record.owner, {})[record.run_id] = None
+        self._of_session.setdefault((record.owner, record.session_id), {})[record.run_id] = None
+        if record.key is not None:
+            self._by_key[RunKey(record.wire, record.owner, record.key)] = record.run_id
+        while len(self._records) > self._max:
+            self._drop(next(iter(self._records)))
+
+    def _drop(self, name: OwnedId) -> bool:
+        record = self._records.pop(name, None)
+        if record is None:
+            return False
+        _remove(self._of_owner, record.owner, record.run_id)
+        _remove(self._of_session, (record.owner, record.session_id), record.run_id)
+        if record.key is not None:
+            self._by_key.pop(RunKey(record.wire, record.owner, record.key), None)
+        return True
+
+
+def _ended(record: RunRecord, ending: Ending) -> RunRecord:
+    """Without the request: a run that has ended does not go on."""
+    request = RunRequest(
+        run_id=record.run_id, parent_run_id=record.request.parent_run_id, owner=record.owner, wire=record.request.wire
+    )
+    return msgspec.structs.replace(record, request=request, ending=ending, state=state_after(ending), finished_at=now())
+
+
+def _remove(ids: "dict[Key, dict[str, None]]", key: Key, run_id: str) -> None:
+    ids[key].pop(run_id, None)
+    if not ids[key]:
+        del ids[key]

@@ -1,0 +1,139 @@
+"""What every run store promises, beside a session store. A new one joins by one more line in `session_stores`."""
+
+import pytest
+
+from holodeck.core.events import Outcome, RunFinished
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.request import RunRequest
+from holodeck.core.usage import TokenUsage
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import RunRecord, RunState
+from tests.contracts.session_stores import ADA, EVE, RUN_STORES, SAME_NAME_ELSEWHERE, Clock
+
+USAGE = TokenUsage(prompt_tokens=3, completion_tokens=4)
+
+
+@pytest.fixture(params=RUN_STORES)
+async def stores(request, tmp_path):
+    async with RUN_STORES[request.param](tmp_path, Clock()) as opened:
+        yield opened
+
+
+async def a_run(stores, run_id, *, owner=ADA, session="s", ending=None, **fields):
+    """One run as `Runs` stores it: noted, committed with its messages, ended, released."""
+    store, runs = stores
+    record = RunRecord(
+        run_id=run_id, owner=owner, session_id=session, request=RunRequest(run_id=run_id, wire="rest"), **fields
+    )
+    log = RunLog()
+    runs.register(record)
+    runs.follow(record, log)
+    conversation = await store.open(session, owner=owner, run_id=run_id, create=True)
+    await conversation.commit([UserMessage(content="hi", run_id=run_id)])
+    ending = ending or RunFinished(run_id, session, usage=USAGE)
+    await conversation.commit([AssistantMessage(content="ho", run_id=run_id)], ending=ending)
+    conversation.close()
+    log.append(ending)
+    runs.release(record)
+    return record
+
+
+async def ids(runs, **wanted):
+    return [each.run_id for each in await runs.runs_of(**{"owner": ADA, **wanted})]
+
+
+async def test_a_run_that_ended_is_found_with_its_session_its_wire_its_times_and_its_usage(stores):
+    await a_run(stores, "r", wire="rest")
+    found = await stores[1].find("r", owner=ADA)
+    assert (found.run_id, found.owner, found.session_id, found.wire) == ("r", ADA, "s", "rest")
+    assert found.state is RunState.FINISHED
+    assert found.ending.usage == USAGE
+    assert found.finished_at is not None
+    assert found.created_at.tzinfo is not None
+
+
+async def test_another_owner_finds_nothing(stores):
+    await a_run(stores, "r")
+    for owner in (EVE, SAME_NAME_ELSEWHERE):
+        assert await stores[1].find("r", owner=owner) is None
+        assert await ids(stores[1], owner=owner) == []
+        assert not await stores[1].remove("r", owner=owner)
+    assert await stores[1].find("r", owner=ADA) is not None
+
+
+async def test_the_same_id_of_two_owners_is_two_runs(stores):
+    await a_run(stores, "r", session="of ada")
+    await a_run(stores, "r", owner=EVE, session="of eve")
+    found = [(await stores[1].find("r", owner=owner)).session_id for owner in (ADA, EVE)]
+    assert found == ["of ada", "of eve"]
+
+
+async def test_a_run_of_which_nothing_was_stored_leaves_no_record(stores):
+    record = RunRecord(run_id="r", owner=ADA, session_id="s")
+    stores[1].register(record)
+    stores[1].release(record)
+    assert await stores[1].find("r", owner=ADA) is None
+    assert await ids(stores[1]) == []
+
+
+async def test_a_run_that_waits_for_its_turn_is_there_before_it_ends(stores):
+    record = RunRecord(run_id="r", owner=ADA, session_id="s")
+    await stores[1].begin(record)
+    found = await stores[1].find("r", owner=ADA)
+    assert (found.ending, found.finished_at) == (None, None)
+    await stores[1].end(record, RunFinished("r", "s", outcome=Outcome.CANCELLED))
+    assert (await stores[1].find("r", owner=ADA)).state is RunState.CANCELLED
+
+
+async def test_runs_are_listed_newest_first_in_pages(stores):
+    for number in range(5):
+        await a_run(stores, f"r{number}", session=f"s{number % 2}")
+    assert await ids(stores[1]) == ["r4", "r3", "r2", "r1", "r0"]
+    assert await ids(stores[1], limit=2) == ["r4", "r3"]
+    assert await ids(stores[1], before="r3", limit=2) == ["r2", "r1"]
+    assert await ids(stores[1], before="r0") == []
+    assert await ids(stores[1], session_id="s0") == ["r4", "r2", "r0"]
+    assert await ids(stores[1], session_id="s0", before="r4") == ["r2", "r0"]
+
+
+async def test_the_runs_of_a_chain_are_found_by_its_root(stores):
+    await a_run(stores, "first")
+    await a_run(stores, "second", root="first")
+    await a_run(stores, "other")
+    await a_run(stores, "third", root="first")
+    assert await ids(stores[1], root="first") == ["third", "second", "first"]
+    assert (await stores[1].find("third", owner=ADA)).root == "first"
+    assert (await stores[1].find("first", owner=ADA)).root == ""
+
+
+async def test_a_root_that_is_known_only_later_is_stored(stores):
+    record = RunRecord(run_id="r", owner=ADA, session_id="s")
+    await stores[1].begin(record)
+    await a_run(stores, "r", root="first")
+    assert (await stores[1].find("r", owner=ADA)).root == "first"
+
+
+async def test_a_key_finds_its_run(stores):
+    await a_run(stores, "r", wire="rest", key="k", fingerprint=b"f")
+    found = await stores[1].by_key("rest", "k", owner=ADA)
+    assert (found.run_id, found.fingerprint) == ("r", b"f")
+    assert await stores[1].by_key("ag-ui", "k", owner=ADA) is None
+    assert await stores[1].by_key("rest", "k", owner=EVE) is None
+
+
+async def test_one_record_can_be_removed_and_the_session_stays(stores):
+    await a_run(stores, "r1")
+    await a_run(stores, "r2")
+    assert await stores[1].remove("r1", owner=ADA)
+    assert not await stores[1].remove("r1", owner=ADA)
+    assert await ids(stores[1]) == ["r2"]
+    assert (await stores[0].get("s", owner=ADA)).message_count == 4
+
+
+@pytest.mark.req("SRV-11")
+async def test_deleting_a_session_deletes_the_records_of_its_runs(stores):
+    await a_run(stores, "r1")
+    await a_run(stores, "r2", session="t")
+    await stores[0].delete("s", owner=ADA)
+    assert await stores[1].find("r1", owner=ADA) is None
+    assert await ids(stores[1]) == ["r2"]

@@ -1,0 +1,141 @@
+"""Chains of runs, branches of conversations, and what a client may decide about a run."""
+
+import pytest
+
+from holodeck.agent.definition import AgentDefinition
+from holodeck.core.messages import ToolMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.owner import Owner
+from holodeck.core.request import RunOptions, RunRequest
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import RunNotFound
+from holodeck.models.scripted import ScriptedModel, calls, says
+from holodeck.runs.branches import branch_after
+from holodeck.runs.memory_runs import MemoryRunStore
+from holodeck.runs.runs import Runs
+from holodeck.runs.stored_runs import StoredRuns
+from holodeck.sessions.memory import MemorySessionStore
+from tests.agent.parts import PlainTools
+
+THEIRS = ToolSchema(name="theirs", description="", on_client=True)
+
+
+class House:
+    def __init__(self, *turns):
+        self.records = MemoryRunStore()
+        self.store = MemorySessionStore(on_drop=self.records.forget_session)
+        self.model = ScriptedModel(turns or [says("answer")])
+        agent = AgentDefinition(name="tester", model=self.model, tools=PlainTools())
+        self.runs = Runs(agent, self.store, records=self.records)
+        self.stored = StoredRuns(self.runs, self.store, self.records)
+
+    async def ask(self, text="go", session="s", **fields):
+        messages = fields.pop("messages", None) or (UserMessage(content=text),)
+        run = await self.runs.start(RunRequest(session_id=session, messages=messages, **fields))
+        await run.done()
+        return run
+
+    async def branch(self, run, *, owner=ME):
+        going = [each.run_id for each in self.runs.of_session(run.session_id, owner=owner) if not each.log.ended]
+        return await branch_after(run.run_id, run.session_id, self.store, owner=owner, in_progress=going)
+
+    async def texts(self, session):
+        return [message.content for message in (await self.store.read(session, owner=ME)).messages]
+
+
+async def test_a_run_that_answers_what_another_waits_for_joins_its_chain():
+    house = House(calls(("theirs", "{}")), calls(("theirs", "{}")), says("done"), says("something else"))
+    first = await house.ask(client_tools=(THEIRS,))
+    runs = [first]
+    for _ in range(2):
+        (call,) = (await house.store.read("s", owner=ME)).pending.client_calls
+        result = ToolMessage(call_id=call, name="theirs", content="ok")
+        runs.append(await house.ask(messages=(result,), client_tools=(THEIRS,)))
+    apart = await house.ask("another question")
+    assert [run.root for run in (*runs, apart)] == [first.run_id] * 3 + [apart.run_id]
+    assert [run.request.parent_run_id for run in runs] == [None, runs[0].run_id, runs[1].run_id]
+    chain = await house.records.runs_of(owner=ME, root=first.run_id)
+    assert [each.run_id for each in chain] == [run.run_id for run in reversed(runs)]
+    started = runs[1].log.since(0)[0]
+    assert started.parent_run_id == first.run_id
+
+
+async def test_a_run_can_be_read_again_by_its_record_when_its_log_is_gone():
+    house = House(says("the answer"))
+    run = await house.ask()
+    house.runs._forget(run)
+    found = await house.stored.find(run.run_id, owner=ME)
+    assert found is not run
+    assert found.response.final_response == "the answer"
+    assert (found.session_id, found.state) == ("s", run.state)
+    with pytest.raises(RunNotFound):
+        await house.stored.find(run.run_id, owner=Owner("default", "eve"))
+
+
+async def test_a_waiting_run_that_is_rebuilt_shows_its_calls():
+    house = House(calls(("theirs", '{"a":1}')))
+    run = await house.ask(client_tools=(THEIRS,))
+    house.runs._forget(run)
+    found = await house.stored.find(run.run_id, owner=ME)
+    shown = [event for part in found.parts for event in part.log.since(0)]
+    assert [event.arguments for event in shown if type(event).__name__ == "ToolCallEnded"] == ['{"a":1}']
+
+
+async def test_a_removed_run_is_gone_and_its_messages_stay():
+    house = House()
+    run = await house.ask()
+    await house.runs.remove(run)
+    with pytest.raises(RunNotFound):
+        await house.stored.find(run.run_id, owner=ME)
+    assert await house.texts("s") == ["go", "answer"]
+
+
+async def test_the_last_run_is_continued_and_an_earlier_one_branches():
+    house = House(says("one"), says("two"), says("three"))
+    first, second = await house.ask("1"), await house.ask("2")
+    head = await house.branch(second)
+    assert head == ("s", second.run_id)
+    branch = await house.branch(first)
+    assert branch.session_id != "s"
+    assert await house.texts(branch.session_id) == ["1", "one"]
+    await house.ask("3", branch.session_id, follows=branch.follows)
+    assert await house.texts(branch.session_id) == ["1", "one", "3", "three"]
+    assert await house.texts("s") == ["1", "one", "2", "two"]
+
+
+async def test_what_was_continued_meanwhile_is_not_continued_again():
+    house = House(says("one"), says("two"), says("never"))
+    first = await house.ask("1")
+    branch = await house.branch(first)
+    await house.ask("2", follows=branch.follows)
+    late = await house.ask("3", follows=branch.follows)
+    assert late.log.since(0)[-1].code == "session-busy"
+    assert await house.texts("s") == ["1", "one", "2", "two"]
+
+
+async def test_there_is_no_branch_after_a_run_whose_words_are_gone():
+    house = House()
+    run = await house.ask()
+    await house.store.delete("s", owner=ME)
+    with pytest.raises(RunNotFound):
+        await house.branch(run)
+
+
+@pytest.mark.parametrize(
+    ("choice", "answers_now", "chosen"), [(None, False, None), ("none", True, "none"), ("theirs", False, "theirs")]
+)
+async def test_options_reach_the_model(choice, answers_now, chosen):
+    house = House()
+    await house.ask(client_tools=(THEIRS,), options=RunOptions(tool_choice=choice, max_output_tokens=7))
+    (prompt,) = house.model.prompts
+    assert (prompt.answers_now, prompt.tool_choice, prompt.max_output_tokens) == (answers_now, chosen, 7)
+
+
+async def test_a_detached_run_goes_on_without_readers():
+    house = House()
+    run = await house.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="go"),), detached=True))
+    with house.runs.attached(run):
+        pass
+    assert run.grace is None
+    await run.done()
+    assert house.runs._finished[run].when() - house.runs._finished[run]._loop.time() > 500

@@ -1,0 +1,111 @@
+"""`GET /sessions` and `GET /sessions/{id}/events`: one's own conversations, and every run of one as it starts."""
+
+import asyncio
+
+import pytest
+
+from holodeck.core.owner import ANONYMOUS_OWNER
+from holodeck.models.scripted import says
+from holodeck.server.options import ServerSettings
+from tests.runs.test_runs import Gate
+from tests.server.serving import ask, served, types, until
+
+SESSION, OTHER = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G", "01K9ZQ4W3V8N2R5T7Y9A1C3E5H"
+ALL = ServerSettings(protocols=("ag-ui", "rest", "openai"))
+
+
+async def sessions(s, query=""):
+    async with s.get(f"/sessions{query}") as answer:
+        assert answer.status == 200, await answer.text()
+        return await answer.json()
+
+
+async def frames(stream, endings):
+    """Reads the feed until so many runs have ended."""
+    body = b""
+    while body.count(b"RUN_FINISHED") < endings or not body.endswith(b"\n\n"):
+        body += await asyncio.wait_for(stream.content.readany(), 30)
+    return body
+
+
+@pytest.mark.req("SRV-11")
+async def test_the_list_has_one_s_own_sessions_in_pages():
+    async with served(says("hello"), settings=ALL) as s:
+        for name in "abcde":
+            async with s.post(ask(thread=name, run=name)) as answer:
+                await answer.read()
+        first = await sessions(s, "?limit=2")
+        assert [each["session_id"] for each in first["sessions"]] == ["e", "d"]
+        assert first["sessions"][0]["message_count"] == 2
+        second = await sessions(s, f"?limit=2&after={first['next']}")
+        assert [each["session_id"] for each in second["sessions"]] == ["c", "b"]
+        last = await sessions(s, f"?limit=2&after={second['next']}")
+        assert ([each["session_id"] for each in last["sessions"]], last["next"]) == (["a"], None)
+
+
+@pytest.mark.parametrize("query", ["?limit=0", "?limit=201", "?limit=x", "?after=%C3%A9", "?after=AAAA", "?after="])
+async def test_a_page_that_cannot_be_is_refused(query):
+    async with served(settings=ALL) as s, s.get(f"/sessions{query}") as answer:
+        assert answer.status == 422, await answer.text()
+
+
+async def test_the_feed_shows_runs_of_every_wire_as_they_start():
+    async with served(says("one"), says("two"), settings=ALL) as s:
+        await s.server.store.create(SESSION, owner=ANONYMOUS_OWNER)
+        feed = await s.get(f"/sessions/{SESSION}/events")
+        assert feed.status == 200, "before anything is said"
+        async with s.post({"message": "hi", "session_id": SESSION}, "/agent/tester/chat") as answer:
+            await answer.read()
+        question = {"messages": [{"role": "user", "content": "and now?"}]}
+        async with s.post(question, "/v1/chat/completions", **{"X-Session-Id": SESSION}) as answer:
+            await answer.read()
+        async with s.post({"message": "hi", "session_id": OTHER}, "/agent/tester/chat") as answer:
+            await answer.read()
+        body = await frames(feed, 2)
+        assert types(body).count("RUN_STARTED") == 2
+        assert b'"delta":"one"' in body
+        assert b'"delta":"two"' in body
+        feed.close()
+
+
+async def test_a_reader_that_comes_late_gets_the_run_in_progress_from_its_beginning():
+    gate = Gate()
+    async with served(says("one two", pause=gate), settings=ALL) as s:
+        run = await s.post(ask(thread="s", run="r"))
+        await until(lambda: len(s.run("r").log) > 3)
+        feed = await s.get("/sessions/s/events")
+        gate.open.set()
+        body = await frames(feed, 1)
+        assert types(body)[0] == "RUN_STARTED"
+        await run.read()
+        feed.close()
+
+
+async def test_a_reader_that_comes_back_misses_nothing():
+    async with served(says("one"), says("two"), settings=ALL) as s:
+        for run in ("r1", "r2"):
+            async with s.post(ask(thread="s", run=run)) as answer:
+                await answer.read()
+        feed = await s.get("/sessions/s/events", **{"Last-Event-ID": "r1:2"})
+        body = await frames(feed, 2)
+        assert types(body).count("RUN_STARTED") == 1, "the second one's"
+        assert b"id: r1:3" in body
+        assert b"id: r1:2\n" not in body
+        feed.close()
+
+
+async def test_there_is_no_feed_of_a_session_that_is_not_there():
+    async with served(settings=ALL) as s, s.get("/sessions/nothing/events") as answer:
+        assert answer.status == 404
+
+
+async def test_the_feed_ends_with_its_session_and_with_the_server():
+    async with served(settings=ALL) as s:
+        for name in ("gone", "other"):
+            await s.server.store.create(name, owner=ANONYMOUS_OWNER)
+        gone, other = await s.get("/sessions/gone/events"), await s.get("/sessions/other/events")
+        async with s.client.delete(f"{s.url}/sessions/gone") as answer:
+            assert answer.status == 204
+        await asyncio.wait_for(gone.read(), 30)
+        await s.server.drain(0)
+        await asyncio.wait_for(other.read(), 30)
