@@ -12,7 +12,7 @@ from holodeck.core.messages import PendingStep, ToolMessage, UserMessage
 from holodeck.core.request import Resume
 from holodeck.core.tools import ToolResult
 from holodeck.errors import StoreUnavailable
-from holodeck.models.scripted import calls, says
+from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.transcript import Transcript
 from tests.agent.parts import PlainTools, Scene, echo
 
@@ -38,6 +38,12 @@ class Journal(Transcript):
         self.endings += [ending] if ending else []
         await super().commit(messages, pending, ending=ending, **more)
 
+    def accept(self, messages, **more: Any) -> None:
+        if self.broken:
+            raise StoreUnavailable("The disk is full.")
+        self.writes.append(("commit", len(self.scene.story)))
+        super().accept(messages, **more)
+
     async def begin_calls(self, step: PendingStep) -> None:
         self.writes.append(("begin", len(self.scene.story)))
         await super().begin_calls(step)
@@ -54,6 +60,78 @@ async def test_the_users_message_is_stored_before_anything_is_shown():
     await scene.play("hi")
     assert journal.writes[0] == ("commit", 0)
     assert journal.messages[0].run_id == journal.messages[1].run_id != ""
+
+
+class SlowJournal(Journal):
+    """Its first commit is stored when `stored` is set."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.stored = asyncio.get_running_loop().create_future()
+
+    def accept(self, messages, **more: Any) -> asyncio.Future[None]:
+        super().accept(messages, **more)
+        return self.stored
+
+
+def played_slowly(*turns, **settings) -> tuple[Scene, SlowJournal, asyncio.Task]:
+    scene = Scene(*turns, **settings)
+    scene.conversation = SlowJournal(scene)
+    return scene, scene.conversation, asyncio.create_task(scene.play("hi"))
+
+
+def for_ever() -> asyncio.Future[None]:
+    return asyncio.get_running_loop().create_future()
+
+
+async def passes(times: int = 50) -> None:
+    for _ in range(times):
+        await asyncio.sleep(0)
+
+
+async def test_the_model_is_asked_while_the_message_is_stored_and_nothing_is_shown_or_done_before():
+    scene, journal, playing = played_slowly(calls(("echo", "{}")), says("done"))
+    await passes()
+    assert [message.content for message in scene.model.prompts[0].messages] == ["hi"]
+    assert (scene.story, scene.tools.called, len(scene.model.prompts)) == ([], [], 1)
+    journal.stored.set_result(None)
+    await playing
+    assert isinstance(scene.ending, e.RunFinished)
+    assert len(scene.tools.called) == 1
+    assert [what for what, _ in journal.writes] == ["commit", "begin", "commit", "ending"]
+
+
+async def test_what_the_model_says_after_the_message_is_stored_is_shown_at_once():
+    scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
+    await passes()
+    assert scene.story == []
+    journal.stored.set_result(None)
+    await passes()
+    assert [event.delta for event in scene.told(e.TextAdded)] == ["one"]
+    playing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+
+
+async def test_a_message_that_cannot_be_stored_ends_the_run_in_the_middle_of_the_models_reply():
+    scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
+    await passes()
+    journal.stored.set_exception(StoreUnavailable("The disk is full."))
+    response = await playing
+    assert response.error_code == "store-unavailable"
+    assert [type(event) for event in scene.story] == [e.RunStarted, e.RunFailed]
+    assert [what for what, _ in journal.writes] == ["commit", "ending"], "nothing of the reply is stored"
+
+
+async def test_a_stop_while_the_message_is_stored_ends_the_run_as_stopped():
+    scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
+    await passes()
+    playing.cancel()
+    await passes()
+    journal.stored.set_result(None)
+    with pytest.raises(asyncio.CancelledError):
+        await playing
+    assert scene.ending.outcome is e.Outcome.CANCELLED
 
 
 @pytest.mark.parametrize("how", ["completed", "failed", "cancelled", "iterations", "approval"])

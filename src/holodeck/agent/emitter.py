@@ -20,20 +20,44 @@ class RunEmitter:
     """The model's listener during a step; all events of the run pass through it."""
 
     def __init__(self, emit: e.Emit, *, run_id: str, session_id: str, used_call_ids: Iterable[str] = ()) -> None:
-        self.emit = emit
+        self.emit = self._show = emit
+        self._held: list[e.Event] | None = None
+        self._run_id = run_id
+        self._session_id = session_id
+        self._names: dict[str, str] = {}
+        self._renamed: dict[str, str] = {}
+        self._used_call_ids = set(used_call_ids)
+        self._begin()
+
+    def _begin(self) -> None:
         self.started = False
         self.message_id = ""  # of the current step
         self.silent = True  # the model has sent nothing yet in this step
-        self._run_id = run_id
-        self._session_id = session_id
         self._step: int | None = None
         self._text_open = False
         self._deltas: list[str] = []
         self._reasoning_id: str | None = None
         self._open_calls: dict[str, list[str]] = {}  # call id → pieces of its arguments
-        self._names: dict[str, str] = {}
-        self._renamed: dict[str, str] = {}
-        self._used_call_ids = set(used_call_ids)
+
+    # what may not be shown yet
+
+    def hold(self) -> None:
+        """Keeps all events back until `release`."""
+        self._held, self._show = [], self.emit
+        self.emit = self._held.append
+
+    def release(self) -> None:
+        """Emits what was kept back. Idempotent."""
+        if self._held is not None:
+            held, self._held, self.emit = self._held, None, self._show
+            for event in held:
+                self.emit(event)
+
+    def discard(self) -> None:
+        """Drops what was kept back: the run has shown nothing."""
+        if self._held is not None:
+            self._held, self.emit = None, self._show
+            self._begin()
 
     # the run
 

@@ -19,6 +19,7 @@ from holodeck.agent.compaction import Compaction
 from holodeck.agent.context import AgentContext
 from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.emitter import RunEmitter, reason_for_cut
+from holodeck.agent.first_commit import FirstCommit
 from holodeck.agent.kept_results import READ_RESULT, KeptResults
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
@@ -32,6 +33,7 @@ from holodeck.core.events import (
     CustomSent,
     Emit,
     Ending,
+    Event,
     Interrupt,
     MessagesReplaced,
     Outcome,
@@ -78,6 +80,8 @@ async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> Agen
     try:
         return await one.go_in_time()
     except asyncio.CancelledError:
+        if (failed := one.first_commit.cancelled_by()) is not None:
+            return await one.end_failed(failed)
         await one.end_cancelled()
         raise
     except HoloDeckError as error:
@@ -114,7 +118,8 @@ class _Run:
             session_id=context.session_id,
             used_call_ids=_call_ids(conversation.messages, conversation.pending),
         )
-        self.state = StateToolset(initial_state(self.agent.state, context), self.emit) if self.agent.state else None
+        self.first_commit = FirstCommit(self.emitter)
+        self.state = StateToolset(initial_state(self.agent.state, context), self._show) if self.agent.state else None
         self.spending = Spending(self.agent.loop.budget)
         self.compaction = Compaction(self.agent, conversation, self.emitter, self.spending)
         kept = KeptResults(self.agent.max_result_characters)
@@ -150,18 +155,23 @@ class _Run:
             raise RunTimeout(f"The run took longer than {seconds:g} s (loop.run_timeout).", "run_timeout") from None
 
     async def go(self) -> AgentResponse:
-        """Stores the user's message before it emits RunStarted, unless a pending step comes first."""
+        """Stores the user's message before it shows RunStarted, unless a pending step comes first.
+
+        The model is asked while the message is being stored; until it is, the emitter keeps all events back.
+        """
         steps_before = self.context.steps_before
         if steps_before is not None:
             self.emitter.started = True
         elif self.context.conversation.pending is None:
             decide(None, self.context.resume, ())  # refuses a resume of nothing
-            await self._accept()
+            if new := self._new_messages():
+                self.first_commit.begin(self.context.conversation.accept(self._own(new), state=self._state_now()))
             self._emit_beginning()
         else:
             self._emit_beginning()
             await self._settle()
-            await self._accept()
+            if new := self._new_messages():
+                await self._commit(new)
         await self._emit_history(if_client_lacks_some=True)
         for number in range(1 + (steps_before or 0), self.agent.loop.max_iterations + 1):
             self.iterations = number
@@ -201,6 +211,7 @@ class _Run:
             is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
             await self._keep_partial(reason_for_cut(error), is_refused=is_refused)
             raise
+        await self.first_commit.wait()
         self.model = reply.model or self.agent.model.name
         self.emitter.reply_ended()
         self.spending.model_call(prompt, reply)
@@ -280,12 +291,11 @@ class _Run:
 
     # before the first step
 
-    async def _accept(self) -> None:
+    def _new_messages(self) -> Sequence[Message]:
         new = self.context.input
         if not can_be_answered(new or self.context.conversation.messages):
             raise InvalidRequest("There is no message to answer.", field="messages")
-        if new:
-            await self._commit(new)
+        return new
 
     async def _settle(self) -> None:
         """Completes a step that waited for a person or the client, or that a crash cut."""
@@ -353,12 +363,20 @@ class _Run:
         self, messages: Sequence[Message], pending: PendingStep | Keep | None = None, ending: Ending | None = None
     ) -> None:
         """Stores a step whole, with the state as it is now, also if the run is cancelled meanwhile: stores promise it."""
+        await self.context.conversation.commit(self._own(messages), pending, state=self._state_now(), ending=ending)
+
+    def _own(self, messages: Sequence[Message]) -> list[Message]:
+        """The messages with the id of this run, where they have none."""
         run_id = self.context.run_id
-        own = [each if each.run_id else msgspec.structs.replace(each, run_id=run_id) for each in messages]
-        state = KEEP if self.state is None else self.state.value
-        await self.context.conversation.commit(own, pending, state=state, ending=ending)
+        return [each if each.run_id else msgspec.structs.replace(each, run_id=run_id) for each in messages]
+
+    def _state_now(self) -> Any:
+        return KEEP if self.state is None else self.state.value
 
     # showing
+
+    def _show(self, event: Event) -> None:
+        self.emitter.emit(event)
 
     def _emit_beginning(self) -> None:
         self.emitter.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
@@ -368,9 +386,9 @@ class _Run:
 
     def _emit_files(self) -> None:
         if self.context.files:
-            self.emit(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
+            self._show(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
         if self.context.history_note:
-            self.emit(CustomSent(HISTORY, dict(self.context.history_note)))
+            self._show(CustomSent(HISTORY, dict(self.context.history_note)))
         for unused in self.context.warnings:
             self._warn(PART_NOT_USED, unused)
 
@@ -379,7 +397,7 @@ class _Run:
             return
         self.state.emit_snapshot()
         if self.agent.state is not None and self.agent.state.predictions:
-            self.emit(announcement(self.agent.state.predictions))
+            self._show(announcement(self.agent.state.predictions))
 
     async def _emit_history(self, *, if_client_lacks_some: bool) -> None:
         """Shows the client our history, unless that would take messages from it that we do not have."""
@@ -389,7 +407,7 @@ class _Run:
         history = tuple(await self.context.conversation.history())
         ours = {message.id for message in history}
         if theirs <= ours and not (if_client_lacks_some and ours == theirs):
-            self.emit(MessagesReplaced(history))
+            self._show(MessagesReplaced(history))
 
     # limits and warnings
 
@@ -486,6 +504,7 @@ class _Run:
         except Exception:  # a store's defect; the log has it, the readers have their ending
             log.exception("the ending of run %s is not stored", self.context.run_id)
         finally:
+            self.emitter.release()  # a second cancellation does not wait for the store
             if not self.emitter.started:
                 self._emit_beginning()
             self.emitter.run_ended(ending)

@@ -1,12 +1,14 @@
 """The head of an answer and what follows it at once, in one system call.
 
 uvicorn writes them one after the other, and each write to a socket costs more than all that we do for a token. The head
-waits for the next write, but no longer than until the event loop comes round: an answer that has nothing to say yet is
-announced all the same.
+waits for the next write, but not long: the first event of a run comes when its message is stored, which a disk does in a
+millisecond, and an answer that has nothing to say yet is announced all the same.
 """
 
 import asyncio
 from collections.abc import Callable
+
+HELD_SECONDS = 0.01
 
 
 class JoinedHead:
@@ -31,7 +33,7 @@ class JoinedHead:
             self._transport.write(data)
         else:
             self._wrote, self._held = True, data
-            self._loop.call_soon(self._flush)
+            self._loop.call_later(HELD_SECONDS, self._flush)
 
     def close(self) -> None:
         self._flush()

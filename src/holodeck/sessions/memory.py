@@ -375,6 +375,18 @@ class _MemoryConversation:
         summary: Summary | Keep | None = KEEP,
         ending: Ending | None = None,  # noqa: ARG002  nothing here outlives the process
     ) -> None:
+        self._add(messages, pending, state, summary)
+
+    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
+        self._add(messages, None, state, KEEP)
+
+    def _add(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        state: Any,
+        summary: Summary | Keep | None,
+    ) -> None:
         kept, encoded = self._kept, _encode(list(messages)) if messages else b""
         added = size_of(encoded, len(messages))
         size = (

@@ -3,6 +3,7 @@
 Neither knows models, wires or who is connected. A session is data: whatever runs on it lives elsewhere.
 """
 
+import asyncio
 from collections.abc import Sequence
 from datetime import datetime
 from enum import Enum
@@ -50,6 +51,13 @@ class Conversation(Protocol):
 
     async def history(self) -> Sequence[Message]:
         """All messages, oldest first."""
+
+    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[Any] | None":
+        """Begins to store what a run answers: its first commit. The messages are part of the conversation at once.
+
+        They are durable when the future is done, or, if it is None, already. Until then the run may ask its model, but
+        shows nothing. Raises as `commit` does, at once or in the future.
+        """
 
     async def commit(
         self,

@@ -47,6 +47,9 @@ class Transcript:
     async def history(self) -> Sequence[Message]:
         return self._messages
 
+    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
+        self._add(messages, None, state, KEEP)
+
     async def commit(
         self,
         messages: Sequence[Message],
@@ -55,6 +58,15 @@ class Transcript:
         state: Any = KEEP,
         summary: Summary | Keep | None = KEEP,
         ending: Ending | None = None,  # noqa: ARG002  nothing here outlives the process
+    ) -> None:
+        self._add(messages, pending, state, summary)
+
+    def _add(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        state: Any,
+        summary: Summary | Keep | None,
     ) -> None:
         self._messages.extend(messages)
         if pending is not KEEP:

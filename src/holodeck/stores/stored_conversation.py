@@ -93,13 +93,7 @@ class StoredConversation(ABC):
         summary: Summary | Keep | None = KEEP,
         ending: Ending | None = None,
     ) -> None:
-        steps = steps_of(messages)
-        check_room(messages, size_of_steps(steps), self._size, self._max_bytes)
-        parts: dict[str, Any] = {"pending": pending, "state": state, "summary": summary}
-        if self._row.v < records.VERSION:  # all parts of a row have one version
-            kept = {"pending": self._pending, "state": self._state, "summary": self._summary}
-            parts = {name: kept[name] if part is KEEP else part for name, part in parts.items()}
-        changed = {name: records.optional(part) for name, part in parts.items() if part is not KEEP}
+        steps, changed = self._encoded(messages, pending, state, summary)
 
         def apply() -> None:
             self._messages.extend(messages)
@@ -108,6 +102,28 @@ class StoredConversation(ABC):
             self._summary = self._summary if summary is KEEP else summary
 
         await self._write(steps, changed, ending, apply)
+
+    def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[SessionRow | None]":
+        steps, changed = self._encoded(messages, None, state, KEEP)
+        self._messages.extend(messages)
+        self._pending, self._state = None, self._state if state is KEEP else state
+        return self._start_writing(steps, changed, None, lambda: None)
+
+    def _encoded(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        state: Any,
+        summary: Summary | Keep | None,
+    ) -> tuple[list[Step], dict[str, bytes | None]]:
+        """What is written: steps, and those parts of the session that change. SessionFull if it does not fit."""
+        steps = steps_of(messages)
+        check_room(messages, size_of_steps(steps), self._size, self._max_bytes)
+        parts: dict[str, Any] = {"pending": pending, "state": state, "summary": summary}
+        if self._row.v < records.VERSION:  # all parts of a row have one version
+            kept = {"pending": self._pending, "state": self._state, "summary": self._summary}
+            parts = {name: kept[name] if part is KEEP else part for name, part in parts.items()}
+        return steps, {name: records.optional(part) for name, part in parts.items() if part is not KEEP}
 
     async def begin_calls(self, step: PendingStep) -> None:
         def apply() -> None:
@@ -128,12 +144,21 @@ class StoredConversation(ABC):
         apply: Callable[[], None],
     ) -> None:
         """One transaction, carried out also if the caller is cancelled meanwhile; `apply` is called when it is done."""
-        if self._writing is not None and not self._writing.done():  # its caller was cancelled; it goes on
+        if self._writing is not None and not self._writing.done():  # it does not wait for its caller
             await asyncio.wait({self._writing})
+        await asyncio.shield(self._start_writing(steps, parts, ending, apply))
+
+    def _start_writing(
+        self,
+        steps: Sequence[Step],
+        parts: Mapping[str, bytes | None],
+        ending: Ending | None,
+        apply: Callable[[], None],
+    ) -> "asyncio.Future[SessionRow | None]":
         cut = self._cut if steps or parts.get("pending") is not None else None  # an ending alone cuts nothing
         self._writing = future = self._begin_write(steps, parts, ending, cut)
         future.add_done_callback(partial(self._written, apply, cut))
-        await asyncio.shield(future)
+        return future
 
     def _written(self, apply: Callable[[], None], cut: str | None, done: "asyncio.Future[SessionRow | None]") -> None:
         if done.cancelled() or done.exception() is not None:
