@@ -54,7 +54,7 @@ MUTANTS = (
     Mutant("agent/loop.py", "        await self._commit(_worth_keeping(batch), ending=ending)\n", "        await self._commit(_worth_keeping(batch))\n", DURABLE, "an ending is shown that is not stored"),
     Mutant("agent/first_commit.py", "            self._emitter.hold()\n", "", DURABLE, "a run shows that it began before its message is stored"),
     Mutant("agent/loop.py", "        await self.first_commit.wait()\n", "", DURABLE, "a tool is called before the message that asked for it is stored"),
-    Mutant("agent/first_commit.py", "            self._has_cancelled = self._task.cancel()\n", "            pass\n", DURABLE, "a run goes on whose message could not be stored"),
+    Mutant("agent/first_commit.py", "            self._task.cancel()\n", "            pass\n", DURABLE, "a run goes on whose message could not be stored"),
     Mutant("stores/sqlite_sessions.py", "WHERE key = ? AND epoch = ?", "WHERE key = ? AND epoch >= 0 * ?", STORES, "a late process writes into a session that another has taken over"),
     Mutant("stores/sqlite_sessions.py", "                store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)", "                pass", STORES, "the ending of a run is not stored with its messages"),
     Mutant("stores/sqlite_file.py", '        connection.execute("ROLLBACK TO task")\n', "        pass\n", STORES, "half of a failed job is kept"),

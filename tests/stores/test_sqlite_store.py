@@ -296,6 +296,25 @@ async def test_a_small_session_is_opened_while_the_thread_is_busy_and_a_large_on
     assert len((await large).messages) == 1
 
 
+async def test_of_two_that_begin_a_session_the_first_to_write_wins(opened):
+    one, other = await opened(), await opened()
+    first, second = [await each.open("s", owner=ME, create=True) for each in (one, other)]
+    await second.commit([UserMessage(content="second")])
+    with pytest.raises(LostClaim):
+        await first.commit([UserMessage(content="first")])
+    assert await texts(one) == ["second"]
+
+
+async def test_an_accepted_message_is_kept_if_the_next_commit_comes_before_the_loop_has_seen_it_stored(opened):
+    store = await opened()
+    conversation = await store.open("s", owner=ME, create=True)
+    accepted = conversation.accept([UserMessage(content="question")])
+    while not accepted.done():  # not awaited: the callbacks of the future have not run
+        await asyncio.sleep(0)
+    await conversation.commit([AssistantMessage(content="answer")])
+    assert await texts(store) == ["question", "answer"]
+
+
 async def test_a_new_session_takes_nothing_from_an_expired_one_of_its_name(opened, path):
     now = [1000.0]
     store = SqliteSessionStore(SqliteFile(path), "tester", 10, clock=lambda: now[0])

@@ -12,38 +12,42 @@ class FirstCommit:
 
     def __init__(self, emitter: RunEmitter) -> None:
         self._emitter = emitter
-        self._stored: asyncio.Future[Any] | None = None
+        self._under_way = False
         self._task: asyncio.Task[Any] | None = None
-        self._has_cancelled = False
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: BaseException | None = None
 
     def begin(self, stored: "asyncio.Future[Any] | None") -> None:
         """`stored` is done when the commit is; None if it is done already."""
         if stored is not None:
-            self._stored, self._task = stored, asyncio.current_task()
+            self._under_way, self._task = True, asyncio.current_task()
             self._emitter.hold()
             stored.add_done_callback(self._settled)
 
     async def wait(self) -> None:
-        """Returns when it is stored; raises why it cannot be."""
-        if self._stored is not None:
-            stored, self._task = self._stored, None
-            await asyncio.shield(stored)
-            self._stored = None
+        """Returns when it is stored, and all that was kept back is shown; raises why it cannot be stored."""
+        if self._under_way:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
 
     def cancelled_by(self) -> HoloDeckError | None:
         """Why the commit failed, if that is what cancelled the task; it is cancelled no more."""
-        if not self._has_cancelled or self._stored is None:
-            return None
-        task = asyncio.current_task()
-        if task is None or task.uncancel() > 0:
-            return None  # the run was stopped as well
-        error = None if self._stored.cancelled() else self._stored.exception()
+        if self._failure is None or self._task is None or self._task.uncancel() > 0:
+            return None  # the run was stopped, by its own or as well
+        error = self._failure
         return error if isinstance(error, HoloDeckError) else InternalError("The run's messages could not be stored.")
 
     def _settled(self, stored: "asyncio.Future[Any]") -> None:
-        if not stored.cancelled() and stored.exception() is None:
+        self._under_way = False
+        failure = asyncio.CancelledError() if stored.cancelled() else stored.exception()
+        if failure is None:
             self._emitter.release()
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
             return
         self._emitter.discard()
-        if self._task is not None:
-            self._has_cancelled = self._task.cancel()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(failure)
+        elif self._waiter is None and self._task is not None:
+            self._failure = failure
+            self._task.cancel()

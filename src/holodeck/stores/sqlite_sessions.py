@@ -274,24 +274,27 @@ class SqliteSessionStore:
         steps: Sequence[Step] = (),
         parts: Mapping[str, bytes | None] = MappingProxyType({}),
     ) -> SessionRow:
-        """A new session. The row of one that has expired makes way; so does, at `max_per_user`, the longest unused."""
+        """A new session. The row of one that has expired makes way; so does, at `max_per_user`, the longest unused.
+
+        LostClaim if there is one that has not expired: another process began it meanwhile.
+        """
         self._make_room(connection, owner)
         row = new_row(now).grown(steps, epoch=0, used=now)
         columns = "".join(f", {name}" for name in parts)
-        cursor = connection.execute(  # the row that it replaces takes its steps with it
-            f"INSERT OR REPLACE INTO sessions (agent, tenant, user, id, created, used, messages, steps, size, v{columns})"
-            f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?{', ?' * len(parts)})",
-            (
-                *self._name(owner, session_id),
-                now,
-                now,
-                row.messages,
-                row.steps,
-                row.size,
-                records.VERSION,
-                *parts.values(),
-            ),
+        statement = (
+            f"INSERT INTO sessions (agent, tenant, user, id, created, used, messages, steps, size, v{columns})"
+            f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?{', ?' * len(parts)})"
         )
+        name, counts = self._name(owner, session_id), (row.messages, row.steps, row.size)
+        values = (*name, now, now, *counts, records.VERSION, *parts.values())
+        try:
+            cursor = connection.execute(statement, values)
+        except sqlite3.IntegrityError:
+            if self._find(connection, owner, session_id, now, own_use=1) is not None:
+                raise LostClaim("Another process has begun this conversation; this run may not store it.") from None
+            delete = "DELETE FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
+            connection.execute(delete, name)
+            cursor = connection.execute(statement, values)
         row = replace(row, key=cursor.lastrowid)
         _add_steps(connection, row.key, 0, steps)
         return row

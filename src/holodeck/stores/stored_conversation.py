@@ -144,7 +144,7 @@ class StoredConversation(ABC):
         apply: Callable[[], None],
     ) -> None:
         """One transaction, carried out also if the caller is cancelled meanwhile; `apply` is called when it is done."""
-        if self._writing is not None and not self._writing.done():  # it does not wait for its caller
+        while self._writing is not None:  # it does not wait for its caller
             await asyncio.wait({self._writing})
         await asyncio.shield(self._start_writing(steps, parts, ending, apply))
 
@@ -161,6 +161,7 @@ class StoredConversation(ABC):
         return future
 
     def _written(self, apply: Callable[[], None], cut: str | None, done: "asyncio.Future[SessionRow | None]") -> None:
+        self._writing = None
         if done.cancelled() or done.exception() is not None:
             return
         before, self._row, self._claimed = self._row, done.result() or self._row, True
