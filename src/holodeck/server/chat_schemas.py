@@ -24,7 +24,10 @@ CHAT_FORM: dict[str, Any] = {
     "anyOf": [{"required": ["message"]}, {"required": ["resume"]}],
     "properties": {
         "message": CHAT_SCHEMAS["ChatRequest"]["properties"]["message"]["anyOf"][0],
-        "session_id": {"type": "string", "description": "A ULID, from an earlier answer"},
+        "session_id": {
+            "type": "string",
+            "description": "A ULID, from an earlier answer; or the id of a session that another protocol began",
+        },
         "resume": {"type": "string", "description": "The same list as in JSON, as JSON text"},
         "files": {"type": "array", "maxItems": 10, "items": {"type": "string", "format": "binary"}},
     },

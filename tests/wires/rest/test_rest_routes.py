@@ -69,6 +69,27 @@ async def test_an_answer_has_all_that_is_promised():
     }
 
 
+@pytest.mark.req("SRV-12")
+async def test_a_session_of_another_protocol_continues_under_its_id_and_a_new_one_needs_a_ulid():
+    settings = ServerSettings(protocols=("ag-ui", "rest"))
+    async with served(says("one"), says("two"), settings=settings) as s:
+        for unknown in ("my thread", "8ZZZZZZZZZZZZZZZZZZZZZZZZZ"):
+            async with s.post({"message": "hi", "session_id": unknown}, CHAT) as answer:
+                assert (answer.status, (await answer.json())["field"]) == (422, "session_id")
+        started = {
+            "threadId": "my thread",
+            "runId": "r1",
+            "messages": [{"id": "m1", "role": "user", "content": "first"}],
+        }
+        async with s.post(started, "/awp") as answer:
+            await answer.read()
+        async with s.post({"message": "second", "session_id": "my thread"}, CHAT) as answer:
+            assert (await answer.json())["session_id"] == "my thread"
+        async with s.get("/sessions/my%20thread") as answer:
+            texts = [each["content"] for each in (await answer.json())["messages"]]
+    assert texts == ["first", "one", "second", "two"]
+
+
 @pytest.mark.req("SRV-08", "SRV-11", "SRV-15")
 async def test_a_session_is_gone_on_with_shown_and_forgotten():
     async with served(says("one"), says("two"), settings=REST) as s:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holodeck.core.ids import is_ulid
+from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
@@ -45,8 +45,11 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="May be left out where `resume` is given", examples=["What is due tomorrow?"]),
     ] = None
     session_id: Annotated[
-        Annotated[str, Meta(pattern="^[0-7][0-9A-HJKMNP-TV-Za-hjkmnp-tv-z]{25}$")] | None,
-        Meta(description="A ULID, from an earlier answer", examples=["01K9ZQ4W3V8N2R5T7Y9A1C3E5G"]),
+        Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)] | None,
+        Meta(
+            description="A ULID, from an earlier answer; or the id of a session that another protocol began",
+            examples=["01K9ZQ4W3V8N2R5T7Y9A1C3E5G"],
+        ),
     ] = None
     files: Annotated[tuple[FileContent, ...], Meta(max_length=MAX_FILES)] = ()
     resume: Annotated[tuple[ApprovalAnswer, ...], Meta(max_length=MAX_DECISIONS)] = ()
@@ -81,8 +84,8 @@ def _session(value: Any) -> str | None:
     if value is None:
         return None
     session_id = text(value, "session_id")
-    if not is_ulid(session_id):
-        raise InvalidRequest("session_id has to be a ULID, as answers give it", field="session_id")
+    if not is_foreign_id(session_id):
+        raise InvalidRequest(f"session_id has 1 to {MAX_FOREIGN_ID} printable characters", field="session_id")
     return session_id
 
 
