@@ -68,6 +68,7 @@ class Room:
     keeps: bool = False
     sessions: str = ""  # of the agent file
     said: list[str] = field(default_factory=list)
+    copied: list[str] = field(default_factory=list)
     out: Any = None
 
     async def hear(self, *lines: str | Exception | Awaitable[object], **options: Any) -> int:
@@ -98,6 +99,7 @@ class Room:
             say=self.said.append,
             complain=self.said.append,
             paint=Paint(enabled=False),
+            clipboard=self.copied.append,
         )
         self.talk.session.become(SessionState.ACTIVE)
         async with agent:

@@ -49,8 +49,8 @@ async def test_text_streams_as_markdown_and_no_word_is_written_twice(tmp_path, p
             "pears",
             " • kiwi",
             " • lemon",
-            " 1 one",
-            " 2 two",
+            " 1. one",
+            " 2. two",
             "print('mango')",
             "The end.",
             next(line for line in shown if "tokens" in line),
@@ -152,7 +152,7 @@ async def test_an_approval_is_asked_inline(tmp_path, puppet, keys, wiped):
         puppet.call("wipe", {"what": "all"})
         puppet.end("tool_calls")
         await terminal.wait_for('? wipe(what="all")')
-        for key, question in zip(keys, ("allow? [y/n/e = edit]", "arguments:"), strict=False):
+        for key, question in zip(keys, ("allow? [y/n/e = edit/a = always]", "arguments:"), strict=False):
             await terminal.wait_for(question)
             terminal.enter(key)
         puppet.say("As you like.")
@@ -273,3 +273,73 @@ async def test_a_start_that_fails_while_the_user_types_ends_the_chat(tmp_path, p
         assert await terminal.exit_code() == 2
         await terminal.wait_for("no-such-server")
         assert terminal.echoes()
+
+
+async def test_long_code_is_left_to_the_terminal_to_wrap(tmp_path, puppet):
+    """Selected with the mouse, it is one line: the program writes no line break of its own."""
+    code = "value = compute(" + ", ".join(f"argument_{number}" for number in range(12)) + ")"
+    async with chat(tmp_path, columns=40) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say(f"Look:\n\n```python\n{code[:100]}")
+        await terminal.wait_for("argument_3")
+        puppet.say(f"{code[100:]}\n```\n\nThe end.")
+        puppet.end()
+        await terminal.wait_for("messages")
+        last = terminal.raw.rindex(b"argument_11")
+        written = re.sub(rb"\x1b\[[\d;]*m", b"", terminal.raw[: last + 20])
+        assert code.encode() in written
+        assert "The end." in terminal.lines
+
+
+async def test_words_in_narrow_tables_are_not_cut_off(tmp_path, puppet):
+    async with chat(tmp_path, columns=24) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say("| Region | Responsible |\n| --- | --- |\n| Northumberland | Schwarzenegger-Smith |\n")
+        puppet.end()
+        await terminal.wait_for("messages")
+        assert "…" not in terminal.text
+
+
+@pytest.mark.req("CHT-05")
+async def test_a_resumed_chat_shows_where_it_stands(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("What is a lantern?")
+        puppet.say("A **lamp** with a case.")
+        puppet.end()
+        await terminal.wait_for("2/50 messages")
+        terminal.type("\x04")
+        assert await terminal.exit_code() == 0
+    async with chat(tmp_path, "--resume", "last") as terminal:
+        await terminal.prompt()
+        shown = [line for line in terminal.lines if line]
+        assert shown[2:] == ["> What is a lantern?", "A lamp with a case.", ">"]
+
+
+async def test_the_editor_opens_what_is_typed(tmp_path, puppet):
+    editor = tmp_path / "editor.sh"
+    editor.write_text('#!/bin/sh\nprintf "from the editor" > "$1"\n')
+    editor.chmod(0o755)
+    async with chat(tmp_path, VISUAL=str(editor)) as terminal:
+        await terminal.prompt()
+        terminal.type("half\x18\x05")
+        await terminal.wait_for("> from the editor")
+        terminal.type("\r")
+        puppet.say("Read.")
+        puppet.end()
+        await terminal.wait_for("Read.")
+    assert puppet.prompts[0][-1]["content"] == "from the editor"
+
+
+async def test_copy_writes_to_the_clipboard_of_the_terminal(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.say("Run it:\n\n```sh\nmake demo\n```\n")
+        puppet.end()
+        await terminal.wait_for("messages")
+        terminal.enter("/copy code")
+        await terminal.wait_for("Copied 10 characters")
+        assert b"\x1b]52;c;bWFrZSBkZW1vCg==\x07" in terminal.raw

@@ -58,6 +58,26 @@ async def test_ctrl_c_twice_at_the_prompt_leaves_with_130(tmp_path, puppet):
         assert terminal.echoes()
 
 
+@pytest.mark.req("CHT-10")
+async def test_ctrl_c_clears_a_half_typed_line_and_never_leaves_from_one(tmp_path, puppet):
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.interrupt()
+        await terminal.wait_for("again leaves")
+        for text in ("half a line", "another half"):
+            await terminal.prompt()
+            terminal.type(text)
+            await terminal.wait_for(f"> {text}")
+            terminal.interrupt()
+            await terminal.prompt()
+        terminal.interrupt()  # the line is empty, but something was typed since the last time
+        await terminal.wait_for(lambda: terminal.text.count("again leaves") == 2)
+        await terminal.prompt()
+        terminal.interrupt()
+        assert await terminal.exit_code() == 130
+    assert puppet.prompts == []
+
+
 @pytest.mark.req("CHT-10", "D02")
 @pytest.mark.parametrize(("way", "code"), [("Ctrl+C", 130), ("SIGTERM", 143)])
 async def test_a_tool_that_will_not_stop_keeps_nobody(tmp_path, puppet, way, code):

@@ -154,7 +154,7 @@ async def test_help_names_every_command(room):
 
 async def test_a_command_that_there_is_not(room):
     await room.hear("/hlep \x1b[31m")
-    assert room.said == ["✗ There is no /hlep; /help lists what there is."]
+    assert room.said == ["✗ There is no /hlep; did you mean /help?"]
 
 
 async def test_a_path_is_no_command(room):
@@ -177,8 +177,8 @@ async def test_save_and_load(room):
     assert [each.content for each in room.model.prompts[-1].messages] == ["remember me", "Yes.", "go on"]
     saved = next(line.removeprefix("Saved as ") for line in room.said if line.startswith("Saved as "))
     await room.hear("/load")
-    assert room.said[-1].startswith(saved)
-    assert room.said[-1].endswith("remember me")
+    assert room.said[-2].startswith(f"1  {saved}")
+    assert room.said[-2].endswith("remember me")
 
 
 async def test_a_copy_in_a_file_is_loaded_as_it_was(room, tmp_path):
@@ -319,7 +319,7 @@ async def test_a_dropped_file_is_named_and_attached_once(room, tmp_path):
     note = tmp_path / "my notes.txt"
     note.write_text("eggs")
     await room.hear(f"'{note}'", f"/attach {note}", f"file://{quote(str(note))}")
-    assert room.said == ["With the next message: my notes.txt"] * 3
+    assert room.said == ["With the next message: my notes.txt (/detach takes them out)"] * 3
     assert room.talk.attachments.paths == [note]
 
 
@@ -413,3 +413,89 @@ async def test_a_tool_result_belongs_to_its_call_after_trimming(tmp_path):
         assert len(prompt.messages) <= 5
         assert unanswered(prompt.messages) == []
         assert isinstance(prompt.messages[0], UserMessage)
+
+
+# comfort
+
+
+async def test_a_tool_may_be_allowed_for_the_whole_chat(tmp_path):
+    done: list[str] = []
+    model = ScriptedModel(
+        [turn for letter in "abc" for turn in (calls(("wipe", f'{{"what": "{letter}"}}')), says(letter))]
+    )
+    room = Room(tmp_path, model, wiping(done))
+    await room.hear("one", "always", "two", "/clear", "three", "n")
+    assert done == ["a", "b"]
+    assert '? wipe(what="b") (always allowed in this chat)' in room.said
+    assert '? wipe(what="c")' in room.said
+
+
+async def test_beyond_the_limit_the_chat_says_what_the_model_sees(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(max_messages=4))
+    await room.hear("one", "two", "three")
+    lengths = [line.partition(" · ")[0] for line in room.said if " messages" in line and line[0].isdigit()]
+    assert lengths == ["2/4 messages", "4/4 messages", "6 messages, the model sees the last 4"]
+    assert len(room.model.prompts[-1].messages) == 3  # the last question is among the four; its answer came after
+
+
+async def test_a_stopped_answer_leaves_what_is_known_of_the_tokens(tmp_path):
+    known = says("Yes.", usage=TokenUsage(prompt_tokens=1000, completion_tokens=200))
+    room = Room(tmp_path, ScriptedModel([known, says("Half"), known]))
+    await room.hear("one", "two", "three")
+    facts = [line.split(" · ")[1] for line in room.said if "messages ·" in line]
+    assert facts == ["1,200 tokens", "≥ 1,200 tokens", "≥ 2,400 tokens"]
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("/zzz", "There is no /zzz; /help lists what there is."),
+        ("/tools wip", "There is no tool wip; did you mean wipe?"),
+        ("/load 7", "There is no chat number 7"),
+        ("/copy", "There is no answer to copy."),
+        ("/detach x", "x is not attached."),
+    ],
+)
+async def test_mistakes_get_a_way_out(tmp_path, line, told):
+    room = Room(tmp_path, ScriptedModel([says("Yes.")]), wiping([]))
+    await room.hear(line)
+    assert told in room.told
+
+
+async def test_one_tool_is_shown_with_its_schema(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("Yes.")]), wiping([]))
+    await room.hear("/tools wipe")
+    assert room.said[0] == "wipe (asks first)"
+    assert "Deletes." in room.said
+    assert any('"what": {' in line for line in room.said)
+
+
+async def test_files_can_be_taken_out_again(tmp_path):
+    for name in ("a.txt", "b.txt", "c.txt"):
+        (tmp_path / name).write_text(name)
+    room = Room(tmp_path, ScriptedModel([says("Yes.")]))
+    attach = [f"/attach {tmp_path / name}" for name in ("a.txt", "b.txt", "c.txt")]
+    await room.hear(*attach, "/detach 2", "/detach a.txt", "now")
+    assert "b.txt is not attached any more." in room.said
+    assert "c.txt" in str(room.model.prompts[0].messages[-1].content)
+    assert "a.txt" not in str(room.model.prompts[0].messages[-1].content)
+    await room.hear(*attach, "/detach", "now")
+    assert str(room.model.prompts[-1].messages[-1].content) == "now"
+
+
+async def test_saved_chats_have_numbers(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("Yes.")]), keeps=True)
+    await room.hear("first question")
+    await room.hear("second question")
+    await room.hear("/load", "/load 2", "go on")
+    assert any(line.startswith("1  ") and "second question" in line for line in room.said)
+    assert "2 messages: first question" in room.said
+    assert "> first question" in room.said
+    assert [str(message.content) for message in room.model.prompts[-1].messages] == ["first question", "Yes.", "go on"]
+
+
+async def test_copy(tmp_path):
+    room = Room(tmp_path, ScriptedModel([says("Run:\n\n```sh\nmake demo\n```\nor\n~~~\nx = 1\n~~~\nDone.")]))
+    await room.hear("how?", "/copy code", "/copy", "/copy all")
+    assert room.copied == ["x = 1\n", "Run:\n\n```sh\nmake demo\n```\nor\n~~~\nx = 1\n~~~\nDone."]
+    assert "/copy code the last code block" in room.told

@@ -1,6 +1,7 @@
 """`holodeck chat`: a conversation in the terminal, or through a pipe. Reads the options and puts the pieces together."""
 
 import asyncio
+import base64
 import contextlib
 import io
 import os
@@ -222,6 +223,7 @@ async def _conversation(
         say=_say_aside if asked.as_json else _say,
         complain=_complain,
         paint=paint,
+        clipboard=_to_clipboard,
     )
     session.become(SessionState.ACTIVE)
     if session.agent_name != config.agent.name:
@@ -248,6 +250,7 @@ def _greet(shared: ChatContext, config: LoadedConfig) -> None:
     shared.say(f"{shared.paint.bold(one_line(config.agent.name))} {shared.paint.dim(f'({one_line(about)}); /help')}")
     if shared.session.message_count:
         shared.say(shared.paint.dim(f"{shared.session.message_count} messages: {shared.session.title}"))
+        shared.show_last_exchange()
 
 
 async def _lines(
@@ -302,6 +305,12 @@ def _fitting(text: str) -> str:
     from holodeck.cli.terminal.wrapping import wrapped  # noqa: PLC0415
 
     return wrapped(text, terminal_size(sys.stdout).columns - 1)
+
+
+def _to_clipboard(text: str) -> None:
+    """OSC 52: the terminal puts it on the clipboard of the machine that the user sits at."""
+    sys.stdout.write(f"\x1b]52;c;{base64.b64encode(text.encode('utf-8', 'replace')).decode()}\x07")
+    sys.stdout.flush()
 
 
 def _say_aside(text: str) -> None:

@@ -11,7 +11,14 @@ from typing import Protocol
 
 
 class Interrupted(Exception):
-    """Ctrl+C at a prompt. KeyboardInterrupt would tear the event loop down when it leaves a task."""
+    """Ctrl+C at a prompt. KeyboardInterrupt would tear the event loop down when it leaves a task.
+
+    `typed`: the user had typed something since the prompt appeared, so this is not the second of two presses.
+    """
+
+    def __init__(self, *, typed: bool = False) -> None:
+        super().__init__()
+        self.typed = typed
 
 
 class Lines(Protocol):

@@ -1,4 +1,4 @@
-"""Asks a person about a tool call that needs their agreement: yes, no, or yes with other arguments."""
+"""Asks a person about a tool call that needs their agreement: yes, no, yes with other arguments, or always in this chat."""
 
 import json
 from collections.abc import Callable
@@ -9,19 +9,30 @@ from holodeck.cli.plain_display import call_text
 from holodeck.core.events import Interrupt
 from holodeck.core.request import Resume
 
-QUESTION = "  allow? [y/n/e = edit] "
+QUESTION = "  allow? [y/n/e = edit/a = always] "
 YES, NO, EDIT = frozenset({"y", "yes"}), frozenset({"", "n", "no"}), frozenset({"e", "edit"})
+ALWAYS = frozenset({"a", "always"})
 
 
-async def decide(interrupt: Interrupt, lines: Lines, say: Callable[[str], None]) -> Resume | None:
-    """None if the person left the question open: Ctrl+C, Ctrl+D, the end of a pipe."""
-    say(f"? {call_text(interrupt.tool, interrupt.arguments, short=False)}")
+async def decide(interrupt: Interrupt, lines: Lines, say: Callable[[str], None], allowed: set[str]) -> Resume | None:
+    """None if the person left the question open: Ctrl+C, Ctrl+D, the end of a pipe.
+
+    `allowed` has the tools that run without a question; the answer "always" adds this one.
+    """
+    shown = call_text(interrupt.tool, interrupt.arguments, short=False)
+    if interrupt.tool in allowed:
+        say(f"? {shown} (always allowed in this chat)")
+        return Resume(interrupt_id=interrupt.id, approved=True)
+    say(f"? {shown}")
     while True:
         answer = await _answer(lines, QUESTION)
         if answer is None:
             return None
         word = answer.strip().lower()
         if word in YES:
+            return Resume(interrupt_id=interrupt.id, approved=True)
+        if word in ALWAYS:
+            allowed.add(interrupt.tool)
             return Resume(interrupt_id=interrupt.id, approved=True)
         if word in NO:
             return Resume(interrupt_id=interrupt.id, approved=False)

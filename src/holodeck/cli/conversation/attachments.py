@@ -7,7 +7,7 @@ import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from importlib import import_module
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Protocol
 from urllib.parse import unquote, urlsplit
 
 from holodeck.cli.conversation.archive import typed_path
@@ -39,7 +39,7 @@ class Attachments:
         self.piped: bytes = b""  # standard input, which goes with the first message
         self.settings = config.agent.files
         self._config = config
-        self._read: Callable[[list[Any]], Awaitable[Sequence[ReadAttachment]]] | None = None
+        self._read: Callable[..., Awaitable[Sequence[ReadAttachment]]] | None = None
 
     def add(self, text: str) -> Path:
         """Raises InvalidRequest with a sentence for the user."""
@@ -55,6 +55,22 @@ class Attachments:
         self.paths.append(path)
         return path
 
+    def remove(self, name: str) -> list[Path]:
+        """Takes out a file by its name, path or number, or all without one. Raises InvalidRequest if there is no such file."""
+        chosen = [
+            path
+            for number, path in enumerate(self.paths, 1)
+            if not name or name in {str(number), path.name, str(path), str(_path(name).absolute())}
+        ]
+        if name and not chosen:
+            raise InvalidRequest(f"{one_line(name, LONGEST_SHOWN)} is not attached.")
+        self.paths = [path for path in self.paths if path not in chosen]
+        return chosen
+
+    @property
+    def any(self) -> bool:
+        return bool(self.paths or self.piped)
+
     def take_input(self, data: bytes) -> None:
         """Attaches what was piped into the command."""
         if len(data) > self.settings.max_file_mb * MB:
@@ -63,22 +79,23 @@ class Attachments:
             )
         self.piped = data if data.strip() else b""
 
-    async def with_text(self, text: str) -> tuple[Content, Sequence[FileNote]]:
-        """The message with its files, which are not attached any more then; they still are if one cannot be read."""
-        if not self.paths and not self.piped:
-            return text, ()
+    async def with_text(self, text: str, progress: Callable[[str], None]) -> tuple[Content, Sequence[FileNote]]:
+        """The message with its files, which are not attached any more then; they still are if one cannot be read.
+
+        `progress` is called while a scan is read, page by page.
+        """
         if self._read is None:
             self._read = self._reader()
         upload = import_module("holodeck.files.upload").Upload
         uploads = [upload(data=_bytes(path), name=path.name) for path in self.paths]
         if self.piped:
             uploads.append(upload(data=self.piped, name=STDIN))
-        read = await self._read(uploads)
+        read = await self._read(uploads, progress=progress)
         self.paths.clear()
         self.piped = b""
         return (TextPart(text), *(each.part for each in read)), [each.note for each in read]
 
-    def _reader(self) -> Callable[[list[Any]], Awaitable[Sequence[ReadAttachment]]]:
+    def _reader(self) -> Callable[..., Awaitable[Sequence[ReadAttachment]]]:
         limits = import_module("holodeck.files.limits").FileLimits(
             max_files=self.settings.max_files,
             max_file_bytes=round(self.settings.max_file_mb * MB),

@@ -12,6 +12,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Protocol
 
+from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.approvals import decide
 from holodeck.cli.conversation.attachments import dropped_files
 from holodeck.cli.conversation.chat_context import ChatContext
@@ -69,8 +70,8 @@ class Chat:
         while not self._leaving:
             try:
                 line = await self._line()
-            except Interrupted:
-                if interrupted:
+            except Interrupted as press:
+                if interrupted and not press.typed:
                     return INTERRUPTED
                 interrupted = True
                 self._context.say(self._context.paint.dim("(Ctrl+C again leaves)"))
@@ -132,7 +133,7 @@ class Chat:
 
     async def _message(self, line: str) -> None:
         if (text := self._checked(line)) is not None:
-            content, notes = await self._context.attachments.with_text(text)
+            content, notes = await self._context.with_attachments(text)
             await self._answer([UserMessage(content=content)], notes)
 
     def _checked(self, line: str) -> str | None:
@@ -163,13 +164,14 @@ class Chat:
         self._failed = isinstance(ending, RunFailed)
         if ending is None:
             talk.say(talk.paint.dim("(stopped)"))
-        self._status(time.monotonic() - begun)
-        talk.warn_of_limits((await talk.starting.get()).max_tokens if talk.starting.task.done() else None)
+        agent = await talk.starting.get() if talk.starting.task.done() else None
+        self._status(time.monotonic() - begun, agent)
+        talk.warn_of_limits(agent.max_tokens if agent else None)
 
     async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
         answers = []
         for interrupt in interrupts:
-            answer = await decide(interrupt, self._lines, self._context.say)
+            answer = await decide(interrupt, self._lines, self._context.say, self._context.allowed)
             if answer is None:
                 break
             answers.append(answer)
@@ -278,14 +280,14 @@ class Chat:
             if self._interactive and not enough.is_set():
                 self._leaving = False  # one Ctrl+C only stops the answer
 
-    def _status(self, seconds: float) -> None:
+    def _status(self, seconds: float, agent: AgentDefinition | None) -> None:
         talk = self._context
         if not self._interactive or talk.config.quiet or self._leaving:
             return
-        usage = talk.session.usage
-        facts = [f"{talk.session.message_count}/{talk.config.max_messages} messages"]
-        facts += [f"{usage.total_tokens:,} tokens"] if usage else []
-        facts += [cost_text(usage.cost)] if usage and usage.cost is not None else []
+        usage, is_complete = talk.session.known_usage
+        facts = [talk.length(agent)]
+        facts += [f"{'' if is_complete else '≥ '}{usage.total_tokens:,} tokens"] if usage else []
+        facts += [cost_text(usage.cost)] if usage and is_complete and usage.cost is not None else []
         talk.say(talk.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
 
 

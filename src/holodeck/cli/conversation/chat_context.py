@@ -1,19 +1,24 @@
 """What a chat and its commands share: the session, the agent behind it, where things are kept and shown."""
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol
 
+from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.estimate import tokens_in
+from holodeck.agent.prompting import latest, unsummarized
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.paint import Paint
-from holodeck.core.events import Event
+from holodeck.core.events import Event, TextAdded, TextEnded
+from holodeck.core.messages import Content, text_of
+from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
 
+LONG_QUESTION = 300
 NEARLY = 0.8  # of a limit: from here on the user is warned
 
 
@@ -43,7 +48,9 @@ class ChatContext:
     say: Callable[[str], None]  # a line to the user; its text is safe
     complain: Callable[[str], None]  # the same about something that is not as it should be
     paint: Paint
+    clipboard: Callable[[str], None]
     warned: bool = False
+    allowed: set[str] = field(default_factory=set)  # tools that run without a question in this conversation
 
     def change_session(self, session: ChatSession) -> None:
         """Ends the session and goes on with another."""
@@ -51,10 +58,45 @@ class ChatContext:
             self.session.become(SessionState.TERMINATED)
         session.become(SessionState.ACTIVE)
         self.session, self.warned = session, False
+        self.allowed.clear()
+
+    async def with_attachments(self, text: str) -> tuple[Content, Sequence[FileNote]]:
+        """The message with what is read of its files; the display shows which page of a scan is being read."""
+        if not self.attachments.any:
+            return text, ()
+        self.display.wait_for("reading files")
+        try:
+            return await self.attachments.with_text(text, self.display.wait_for)
+        finally:
+            self.display.close()
+
+    def show_last_exchange(self) -> None:
+        """The last question and its answer, so that the user sees where a resumed chat stands."""
+        question, answer = self.session.last_question, self.session.last_answer
+        if question is not None:
+            self.say(self.paint.dim(f"> {one_line(text_of(question.content), LONG_QUESTION)}"))
+        if answer:
+            self.display.emit(TextAdded(message_id="", delta=answer))
+            self.display.emit(TextEnded(message_id=""))
+            self.display.close()
+
+    def length(self, agent: AgentDefinition | None) -> str:
+        """How long the conversation is, and what of it the model no longer sees."""
+        count, limit = self.session.message_count, self.config.max_messages
+        if agent is None:
+            return f"{count} messages"
+        summary, rest, max_tokens = unsummarized(agent, self.session.transcript)
+        seen = len(latest(rest, agent.max_messages, max_tokens))
+        if seen == count:
+            return f"{count}/{limit} messages" if count <= limit else f"{count} messages"
+        return f"{count} messages, the model sees the last {seen}{' and a summary of the rest' if summary else ''}"
 
     def tell_attachments(self) -> None:
         names = ", ".join(one_line(path.name) for path in self.attachments.paths)
-        self.say(f"With the next message: {names}" if names else "No file is attached; /attach PATH adds one.")
+        if names:
+            self.say(f"With the next message: {names} {self.paint.dim('(/detach takes them out)')}")
+        else:
+            self.say("No file is attached; /attach PATH adds one.")
 
     def warn_of_limits(self, max_tokens: int | None) -> None:
         """Once, when the model will soon not be shown the whole conversation any more (CHT-09)."""

@@ -1,5 +1,7 @@
 """What a user can ask of the chat itself, with a slash in front. One table: help, completion and dispatch read it."""
 
+import json
+import re
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
@@ -13,7 +15,7 @@ from holodeck.cli.plain_display import call_text
 from holodeck.config.model_schema import PriceSettings, Provider
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.text import one_line, terminal_safe
-from holodeck.core.tools import Approval
+from holodeck.core.tools import Approval, ToolSchema
 from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.tools.names import suggestion
 
@@ -22,6 +24,9 @@ SHORT_LINE = 100
 LONG_LINE = 300
 SHORT_DESCRIPTION = 60
 SHORT_LIST = 20
+LONGEST_NUMBER = 3  # digits; what is longer is part of an id
+COPY_LIMIT = 75_000  # characters: terminals ignore longer clipboard sequences
+_FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 
 
 class Exit(NamedTuple):
@@ -49,14 +54,16 @@ async def dispatch(talk: ChatContext, line: str) -> Outcome:
     name = ALIASES.get(name.lower(), name.lower())
     command = COMMANDS.get(name)
     if command is None:
-        raise InvalidRequest(f"There is no {one_line(name, 30)}; /help lists what there is.")
+        near = suggestion(name, [*COMMANDS, *ALIASES]) or "; /help lists what there is."
+        raise InvalidRequest(f"There is no {one_line(name, 30)}{near}")
     return await command.run(talk, argument.strip())
 
 
 async def _help(talk: ChatContext, _argument: str) -> Outcome:
     for name, command in COMMANDS.items():
         talk.say(f"{talk.paint.bold(f'{name} {command.argument}'.ljust(16))} {command.help}")
-    talk.say(talk.paint.dim("Alt+Enter begins a new line, Ctrl+C stops an answer, Ctrl+D leaves."))
+    talk.say(talk.paint.dim("Alt+Enter begins a new line, Ctrl+X Ctrl+E opens $EDITOR."))
+    talk.say(talk.paint.dim("Ctrl+C stops an answer or clears the line, Ctrl+D leaves."))
     return None
 
 
@@ -103,13 +110,28 @@ async def _save(talk: ChatContext, argument: str) -> Outcome:
 
 async def _load(talk: ChatContext, argument: str) -> Outcome:
     if not argument:
-        for line in listed(await talk.store.entries())[:SHORT_LIST]:
-            talk.say(line)
+        entries = (await talk.store.entries())[:SHORT_LIST]
+        width = len(str(len(entries)))
+        for number, line in enumerate(listed(entries), 1):
+            talk.say(f"{number:>{width}}  {line}" if entries else line)
+        if entries:
+            talk.say(talk.paint.dim("/load NUMBER goes on with one."))
         return None
-    session = await talk.store.find(argument)
+    session = await talk.store.find(await _numbered(talk, argument))
     talk.change_session(session)
     talk.say(f"{session.message_count} messages: {session.title}")
+    talk.show_last_exchange()
     return None
+
+
+async def _numbered(talk: ChatContext, argument: str) -> str:
+    """The id of a chat that is named by its number in the list."""
+    if not argument.isdecimal() or len(argument) > LONGEST_NUMBER:
+        return argument
+    entries = (await talk.store.entries())[:SHORT_LIST]
+    if not 0 < int(argument) <= len(entries):
+        raise InvalidRequest(f"There is no chat number {argument}; /load lists them.")
+    return entries[int(argument) - 1].session_id
 
 
 def listed(entries: Sequence[ChatEntry]) -> list[str]:
@@ -123,8 +145,11 @@ def _entry_line(entry: ChatEntry) -> str:
     return f"{one_line(entry.session_id)}  {when:%Y-%m-%d %H:%M}  {one_line(entry.agent_name, 20)}  {title}"
 
 
-async def _tools(talk: ChatContext, _argument: str) -> Outcome:
+async def _tools(talk: ChatContext, argument: str) -> Outcome:
     agent = await talk.starting.get()
+    if argument:
+        _one_tool(talk, argument, agent.tools.schemas())
+        return None
     tools, missing = agent.tools.schemas(), [each for each in agent.tools.health() if not each.ready]
     if not (tools or missing):
         talk.say(talk.paint.dim("The agent has no tools."))
@@ -135,6 +160,20 @@ async def _tools(talk: ChatContext, _argument: str) -> Outcome:
     for health in missing:
         talk.say(talk.paint.yellow(f"! {one_line(health.name)} is not there: {one_line(health.detail or '')}"))
     return None
+
+
+def _one_tool(talk: ChatContext, name: str, tools: Sequence[ToolSchema]) -> None:
+    """What the model is shown of a tool."""
+    tool = next((each for each in tools if each.name == name), None)
+    if tool is None:
+        near = suggestion(name, [each.name for each in tools]) or "; /tools lists them."
+        raise InvalidRequest(f"There is no tool {one_line(name, SHORT_DESCRIPTION)}{near}")
+    asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
+    talk.say(f"{talk.paint.bold(one_line(tool.name))}{asks}")
+    for line in terminal_safe(tool.description or "It has no description.").splitlines():
+        talk.say(line)
+    for line in terminal_safe(json.dumps(tool.parameters, indent=2, ensure_ascii=False)).splitlines():
+        talk.say(talk.paint.dim(line))
 
 
 async def _model(talk: ChatContext, argument: str) -> Outcome:
@@ -211,6 +250,37 @@ async def _attach(talk: ChatContext, argument: str) -> Outcome:
     return None
 
 
+async def _detach(talk: ChatContext, argument: str) -> Outcome:
+    for path in talk.attachments.remove(argument):
+        talk.say(f"{one_line(path.name)} is not attached any more.")
+    talk.tell_attachments()
+    return None
+
+
+async def _copy(talk: ChatContext, argument: str) -> Outcome:
+    """Puts the last answer, or the last code in it, on the clipboard: OSC 52, which also works over SSH."""
+    text = talk.session.last_answer
+    if argument not in {"", "code"}:
+        raise InvalidRequest("/copy copies the last answer, /copy code the last code block in it.")
+    if argument == "code":
+        text = last_code(text)
+    if not text:
+        raise InvalidRequest("There is no code to copy." if argument else "There is no answer to copy.")
+    if len(text) > COPY_LIMIT:
+        raise InvalidRequest(
+            f"{len(text):,} characters are too many for the terminal's clipboard; /export writes a file."
+        )
+    talk.clipboard(text)
+    talk.say(talk.paint.dim(f"Copied {len(text):,} characters, if the terminal allows programs to set its clipboard."))
+    return None
+
+
+def last_code(markdown: str) -> str:
+    """The text of the last fenced code block."""
+    found = _FENCE.findall(markdown)
+    return str(found[-1][1]) if found else ""
+
+
 async def _reasoning(talk: ChatContext, _argument: str) -> Outcome:
     replies = [each for each in talk.session.transcript.messages if isinstance(each, AssistantMessage)]
     thoughts = terminal_safe(next((each.reasoning for each in reversed(replies) if each.reasoning), ""))
@@ -234,11 +304,13 @@ COMMANDS = {
     "/clear": Command("a new conversation", _clear),
     "/history": Command("show the conversation so far", _history),
     "/save": Command("keep this chat, or a copy of it in a file", _save, "[FILE]"),
-    "/load": Command("go on with a saved chat; without an id, list them", _load, "[ID|FILE]"),
-    "/tools": Command("what the agent can do", _tools),
+    "/load": Command("go on with a saved chat; without a number, list them", _load, "[N|ID|FILE]"),
+    "/tools": Command("what the agent can do, or all about one tool", _tools, "[NAME]"),
     "/model": Command("which model answers and which others there are, or another one", _model, "[NAME]"),
     "/retry": Command("another answer to the last message", _retry),
     "/attach": Command("send a file with the next message", _attach, "PATH"),
+    "/detach": Command("take files out again", _detach, "[NAME]"),
+    "/copy": Command("copy the last answer, or the last code in it", _copy, "[code]"),
     "/export": Command("write the conversation as Markdown", _export, "[FILE]"),
     "/reasoning": Command("what the model thought before its last answer", _reasoning),
     "/verbose": Command("show or hide arguments, results and tokens", _verbose),

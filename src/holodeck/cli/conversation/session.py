@@ -86,6 +86,19 @@ class ChatSession:
         return total([each.tokens_used for each in self.transcript.messages if isinstance(each, AssistantMessage)])
 
     @property
+    def known_usage(self) -> tuple[TokenUsage | None, bool]:
+        """The usage as far as it was reported, and whether that is all of it: a stopped answer has none."""
+        reported = [each.tokens_used for each in self.transcript.messages if isinstance(each, AssistantMessage)]
+        known = [usage for usage in reported if usage is not None]
+        return total([*known]), len(known) == len(reported)
+
+    @property
+    def last_answer(self) -> str:
+        """What the model wrote last."""
+        said = (each.content for each in reversed(self.transcript.messages) if isinstance(each, AssistantMessage))
+        return next(filter(None, said), "")
+
+    @property
     def title(self) -> str:
         """The start of the user's first message."""
         said = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))

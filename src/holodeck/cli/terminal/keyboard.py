@@ -1,7 +1,7 @@
 """The user's keyboard: a line editor at the prompt.
 
-Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Tab completes commands, paths and models; the history is kept over
-sessions in a file for its owner alone.
+Enter sends, Alt+Enter (or Ctrl+J) begins a new line, Ctrl+C clears what is typed, Ctrl+X Ctrl+E opens it in $EDITOR, Tab completes
+commands, paths and models; the history is kept over sessions in a file for its owner alone.
 """
 
 import asyncio
@@ -11,6 +11,7 @@ from typing import TypeAlias
 
 from prompt_toolkit import PromptSession
 from prompt_toolkit.application import Application
+from prompt_toolkit.buffer import Buffer
 from prompt_toolkit.completion import CompleteEvent, Completer, Completion, PathCompleter
 from prompt_toolkit.document import Document
 from prompt_toolkit.formatted_text import ANSI
@@ -26,7 +27,7 @@ Names: TypeAlias = Callable[[], Awaitable[Sequence[str]]]
 
 
 class Keyboard:
-    """Lines that a person types. Ctrl+C raises Interrupted, Ctrl+D is the end."""
+    """Lines that a person types. Ctrl+C on an empty line raises Interrupted, Ctrl+D is the end."""
 
     def __init__(self, history: Path, commands: Mapping[str, str], models: Names) -> None:
         """`commands`: name → help, for completion; `models`: asked for the names that complete /model."""
@@ -39,28 +40,40 @@ class Keyboard:
             key_bindings=_keys(),
             prompt_continuation="  ",
             reserve_space_for_menu=4,
+            enable_open_in_editor=True,
+            tempfile_suffix=".md",
         )
+        self._typed = False
+        self._session.default_buffer.on_text_changed += self._notice_typing
         self._session.app.after_render += self._shown
         self._plain: PromptSession[str] = PromptSession(history=InMemoryHistory())
 
     async def read(self, prompt: str) -> str | None:
-        return await _typed(self._session, prompt)
+        self._typed = False
+        try:
+            return await _line(self._session, prompt)
+        except KeyboardInterrupt:
+            raise Interrupted(typed=self._typed) from None
 
     async def ask(self, question: str, default: str = "") -> str | None:
         """A short answer, which does not enter the history."""
-        return await _typed(self._plain, question, default)
+        try:
+            return await _line(self._plain, question, default)
+        except KeyboardInterrupt:
+            raise Interrupted from None
+
+    def _notice_typing(self, buffer: Buffer) -> None:
+        self._typed = self._typed or bool(buffer.text)
 
     def _shown(self, _app: "Application[str]") -> None:
         self.ready.set()
 
 
-async def _typed(session: "PromptSession[str]", prompt: str, default: str = "") -> str | None:
+async def _line(session: "PromptSession[str]", prompt: str, default: str = "") -> str | None:
     try:
         return await session.prompt_async(ANSI(prompt), default=default)
     except EOFError:
         return None
-    except KeyboardInterrupt:
-        raise Interrupted from None
 
 
 class Commands(Completer):
@@ -103,6 +116,13 @@ def _keys() -> KeyBindings:
     @keys.add("enter")
     def _send(event: KeyPressEvent) -> None:
         event.current_buffer.validate_and_handle()
+
+    @keys.add("c-c")
+    def _clear_or_leave(event: KeyPressEvent) -> None:
+        if event.current_buffer.text:
+            event.current_buffer.reset()
+        else:
+            event.app.exit(exception=KeyboardInterrupt, style="class:aborting")
 
     @keys.add("escape", "enter")
     @keys.add("c-j")

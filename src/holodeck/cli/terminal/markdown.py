@@ -15,8 +15,10 @@ from typing import ClassVar
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
-from rich.markdown import CodeBlock, Heading, Markdown, MarkdownElement
+from rich.markdown import CodeBlock, Heading, ListItem, Markdown, MarkdownElement, TableElement
+from rich.segment import Segment
 from rich.syntax import Syntax
+from rich.table import Table
 from rich.text import Text
 from rich.theme import Theme
 
@@ -44,24 +46,73 @@ class _LeftHeading(Heading):
 
 
 class _PlainCode(CodeBlock):
-    """Without padding, so that what is copied from the screen is the code."""
+    """Without padding, so that what is copied from the screen is the code.
+
+    In a finished block (`whole`) long lines are left to the terminal to wrap: copied, they are one line. While the block grows
+    they are wrapped here, because what is repainted has to fit; so are lines in a list or quote, which rich would cut.
+    """
+
+    whole = False
+
+    @classmethod
+    def create(cls, markdown: Markdown, token: Token) -> "_PlainCode":
+        code = cls((token.info or "").partition(" ")[0] or "text", markdown.code_theme)
+        code.whole = token.level == 0 and isinstance(markdown, Reply) and markdown.is_finished
+        return code
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
+        code = Syntax(str(self.text).rstrip(), self.lexer_name, theme=self.theme, word_wrap=True)
+        if not self.whole:
+            yield code
+            return
+        text = code.highlight(code.code)
+        text.rstrip()
+        text.no_wrap, text.overflow = True, "ignore"
+        yield text
+
+
+class _DottedItem(ListItem):
+    """A numbered item with the dot that Markdown has."""
+
+    def render_number(self, console: Console, options: ConsoleOptions, number: int, last_number: int) -> RenderResult:
+        width = len(str(last_number)) + 3
+        lines = console.render_lines(self.elements, options.update(width=options.max_width - width), style=self.style)
+        style = console.get_style("markdown.item.number", default="none")
+        for index, line in enumerate(lines):
+            yield Segment(" " * width if index else f"{number}. ".rjust(width), style)
+            yield from line
+            yield Segment("\n")
+
+
+class _FoldedTable(TableElement):
+    """Long words are broken over lines; rich would cut them off."""
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        for table in super().__rich_console__(console, options):
+            if isinstance(table, Table):
+                for column in table.columns:
+                    column.overflow = "fold"
+            yield table
 
 
 class Reply(Markdown):
-    """What a model wrote, made safe before. A line break stays one: models mean them."""
+    """What a model wrote, made safe before. A line break stays one: models mean them.
+
+    `is_finished`: no more text follows in this block, and nothing will repaint it.
+    """
 
     elements: ClassVar[dict[str, type[MarkdownElement]]] = {
         **Markdown.elements,
         "heading_open": _LeftHeading,
         "fence": _PlainCode,
         "code_block": _PlainCode,
+        "list_item_open": _DottedItem,
+        "table_open": _FoldedTable,
     }
 
-    def __init__(self, markup: str) -> None:
+    def __init__(self, markup: str, *, is_finished: bool = False) -> None:
         super().__init__("", code_theme=CODE_THEME, hyperlinks=False)
+        self.is_finished = is_finished
         self.markup = markup
         self.parsed = _with_line_breaks(_PARSER.parse(markup))
 
@@ -75,7 +126,7 @@ def _with_line_breaks(tokens: list[Token]) -> list[Token]:
 
 
 class Renderer:
-    """Anything rich can show → lines with colours, each at most `width` cells."""
+    """Anything rich can show → lines with colours, each at most `width` cells, except code of a finished reply."""
 
     def __init__(self, *, colours: bool) -> None:
         self._colours = colours
@@ -95,7 +146,7 @@ class Renderer:
 
     def lines(self, what: RenderableType, width: int) -> list[str]:
         self._console.width = max(width, MIN_WIDTH)
-        self._console.print(what)
+        self._console.print(what, crop=not (isinstance(what, Reply) and what.is_finished))
         text = self._out.getvalue()
         self._out.seek(0)
         self._out.truncate()

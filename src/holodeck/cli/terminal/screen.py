@@ -218,16 +218,17 @@ class Screen:
         """Lines that will not change any more."""
         if not source.strip():
             return []
-        lines = self._of(flow, source)
+        lines = self._of(flow, source, is_finished=True)
         flow.begun, self._seen = True, ""
         return lines
 
-    def _of(self, flow: _Flow, source: str) -> list[str]:
+    def _of(self, flow: _Flow, source: str, *, is_finished: bool = False) -> list[str]:
         """The lines of a part of the flow; a blank one sets it off from what stands above."""
         markdown = flow.render is Reply
         lines: list[str] = []
         for part in blocks(source) if markdown else [source]:
-            rendered = self._renderer.lines(flow.render(part), self._columns()) if part.strip() else []
+            what = Reply(part, is_finished=is_finished) if markdown else flow.render(part)
+            rendered = self._renderer.lines(what, self._columns()) if part.strip() else []
             lines += ["", *rendered] if rendered and markdown and (lines or flow.begun) else rendered
         return unseen(lines, self._seen) if self._seen else lines
 
