@@ -177,8 +177,6 @@ def problems(_name: str) -> str:
 
 
 def _status(kind: type[errors.HoloDeckError]) -> str:
-    if issubclass(kind, errors.Cancelled):
-        return ""
     return "400, 408, 422" if kind is errors.InvalidRequest else str(kind.status)
 
 

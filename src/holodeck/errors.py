@@ -279,6 +279,12 @@ class BadToolArguments(ModelError):
     reason = "bad_tool_arguments"
 
 
+class EmptyReply(ModelError):
+    """The model answered with nothing, and no tool ran: there is nothing to show."""
+
+    reason = "empty_reply"
+
+
 class InvalidOutput(ModelError):
     """The final answer did not have the form of `response_format`, also when the model was asked again."""
 

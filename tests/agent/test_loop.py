@@ -238,9 +238,16 @@ async def test_a_filtered_reply_ends_as_a_failure_with_its_reason():
 async def test_an_empty_reply_is_never_a_silent_success():
     scene = Scene(Turn())
     response = await scene.play("go")
-    assert response.final_response == ""
-    assert response.warning == "The model answered with nothing."
+    assert (response.status, response.final_response, response.error_code) == ("error", None, "model-error")
+    assert (scene.ending.code, scene.ending.reason) == ("model-error", "empty_reply")
     assert isinstance(scene.conversation.messages[-1], UserMessage), "an empty message would break the next turn"
+
+
+async def test_an_empty_reply_after_tools_ran_is_a_success_with_a_warning():
+    scene = Scene(calls(("echo", "{}")), Turn(), tools=PlainTools(echo=echo))
+    response = await scene.play("go")
+    assert (response.status, response.final_response) == ("completed", "")
+    assert response.warning == scene.ending.warning == "The model answered with nothing."
 
 
 async def test_a_defect_of_ours_becomes_an_ending_and_not_a_dead_stream(caplog):

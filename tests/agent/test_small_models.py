@@ -151,9 +151,9 @@ async def test_a_refusal_that_is_not_about_the_request_hides_nothing():
 async def test_a_reply_of_thoughts_alone_says_what_to_raise(thoughts):
     scene = Scene(Turn(**thoughts))
     response = await scene.play("hi")
-    assert "Raise model.max_tokens, or lower model.reasoning.effort" in response.warning
-    assert response.warning == scene.ending.warning
+    assert "Raise model.max_tokens, or lower model.reasoning.effort" in response.error
+    assert (scene.ending.message, scene.ending.reason) == (response.error, "empty_reply")
 
 
 async def test_an_empty_reply_without_thoughts_is_just_empty():
-    assert (await Scene(Turn()).play("hi")).warning == "The model answered with nothing."
+    assert (await Scene(Turn()).play("hi")).error == "The model answered with nothing."

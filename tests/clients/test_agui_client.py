@@ -216,10 +216,11 @@ def test_multimodal_input_reaches_the_model(played: Played) -> None:
     assert [file["read_as"] for file in files] == ["image", "text"]
 
 
-def test_empty_reply_is_an_end_without_a_message(played: Played) -> None:
+def test_an_empty_reply_is_an_error_without_a_message(played: Played) -> None:
     (run,) = played["empty reply"]
     assert conversation(run["messages"]) == [("user", "say nothing")]
-    assert run["finished"]["result"]["warning"] == "The model answered with nothing."
+    (error,) = events(run, "RUN_ERROR")
+    assert error["message"] == "The model answered with nothing."
 
 
 def test_long_reply_arrives_whole(played: Played) -> None:

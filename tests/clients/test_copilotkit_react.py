@@ -70,7 +70,7 @@ class Page:
         await self.browser.until(f"document.querySelector('{INPUT}')", seconds=SECONDS)
 
     async def say(self, text: str) -> None:
-        await self.browser.until("globalThis.running === false", seconds=SECONDS)
+        await self.browser.until("globalThis.connected && globalThis.running === false", seconds=SECONDS)
         await self.browser.type(INPUT, text + ENTER)
 
     async def shows(self, *answers: str) -> None:

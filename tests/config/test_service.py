@@ -53,6 +53,23 @@ async def test_it_answers_and_returns_the_whole_conversation():
     assert "'ada'" in sent["messages"][0]["content"]
 
 
+@pytest.mark.req("AGT-03")
+@pytest.mark.parametrize(
+    ("refusal", "advice"),
+    [
+        (status(401), "Check api_key of AgentConfiguration."),
+        (status(302, headers={"Location": "http://elsewhere"}), "set api_base_url of AgentConfiguration"),
+    ],
+)
+async def test_advice_names_what_a_caller_can_set(refusal, advice):
+    """A program has neither an agent file nor an OPENAI_API_KEY."""
+    async with ModelEndpoint(refusal) as endpoint:
+        response = await run_agent(HELLO, "ada", configured(endpoint))
+    assert advice in response.error
+    assert "model." not in response.error
+    assert "OPENAI_API_KEY" not in response.error
+
+
 @pytest.mark.req("AGT-05", "AGT-07")
 @pytest.mark.parametrize(
     "arguments",

@@ -78,7 +78,7 @@ TOOL_KINDS = (
     tool("B04", "A tool's answer is no UTF-8", "That call fails, the server stays usable"),
     tool("B05", "A tool server crashes in a call", "The result says that the outcome is unknown; the server is restarted, the call is not repeated"),
     tool("B06", "A tool call hangs", "After the tool's `timeout` it is cancelled; the result says so"),
-    alone("B07", "A tool server ignores the end of its input and SIGTERM", "It is killed with its children within five seconds", houses.tool_server_is_stubborn),
+    alone("B07", "A tool server ignores the end of its input and SIGTERM", "It is killed with its process group within five seconds", houses.tool_server_is_stubborn),
     alone("B08", "HoloDeck is killed with -9", "Its tool servers die with it", houses.killed),
     tool("B09", "An answer of 50 MB", "The call fails with `too_large`; memory stays flat"),
     inside("B10", "A line without end", "The call meets its timeout, or the server is killed and restarted; memory stays flat", houses.endless_line, setting(journal=[])),

@@ -177,5 +177,13 @@ MUTANTS = (
     Mutant("wires/body.py", "        if len(body) > MAX_PLAIN_BODY:\n            raise", "        if False:\n            raise", SIZES, "a body without files may have any size"),
     Mutant("server/quota.py", '        if not self.authenticated and self.network is not None:\n            yield "user"', '        if self.owner.is_anonymous and self.network is not None:\n            yield "user"', "tests/server/test_server_quota.py", "a name in a body frees a client from its address"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if False:", PASSING_ON, "a reader that is slow is cut off like a dead one"),
+    Mutant("config/known_secrets.py", "for choice in (config.agent.model, *config.agent.model.fallback):", "for choice in (config.agent.model,):", "tests/server/test_server_secrets.py", "keys of fallback models are in the log"),
+    Mutant("stores/stored_conversation.py", "self._begin_write(steps, parts, ending, cut)", "self._begin_write(steps, parts, ending, None)", "tests/contracts/test_session_store.py", "an edited message leaves what it replaces"),
+    Mutant("stores/stored_conversation.py", 'cut = self._cut if steps or parts.get("pending") is not None else None', "cut = self._cut", "tests/contracts/test_session_store.py", "an edit that failed takes the old turn with it"),
+    Mutant("models/streamed.py", "            lessons, mode = learned, other_mode or mode\n", "            lessons, mode = learned, other_mode or mode\n            self._keep(lessons, mode)\n", "tests/models/test_model_exchange.py", "a refusal that quotes one user changes what all others are asked with"),
+    Mutant("agent/loop.py", "            raise EmptyReply(", "            self.warnings.append(", LOOP, "an empty answer is a success on some wires"),
+    Mutant("server/agent_server.py", "self.runs.busy + self.arriving >= ", "self.runs.busy >= ", "tests/server/test_server_routes.py", "many uploads at a time become too many runs"),
+    Mutant("runs/stored_runs.py", " and refusal is None", "", RECOVERY, "a run goes on after a crash though its key was revoked"),
+    Mutant("tools/catalogue.py", "source.guarded, source.names_checked = bool(found), all_known and not found", "source.guarded, source.names_checked = bool(found) and all_known, all_known and not found", RULES, "a rule with a typing mistake guards nothing while another server is down"),
     Mutant("telemetry/logs.py", 'start = self._redact(_json(line["details"]))[:', 'start = _json(line["details"])[:', "tests/telemetry/test_logs.py", "a long line is cut before its secrets are masked"),
 )  # fmt: skip

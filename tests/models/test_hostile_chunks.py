@@ -86,7 +86,7 @@ def _all_of(stream: AnswerStream, body: bytes) -> None:
 @pytest.mark.req("A17", "A20")
 @given(JSON, st.integers(300, 599), st.booleans())
 def test_every_error_becomes_a_typed_one(value, status, started):
-    diagnosis = Diagnosis(where="host", model="m", key_variable="KEY", has_key=True, redact=Redactor(["secret"]))
+    diagnosis = Diagnosis(where="host", model="m", key_advice="KEY", has_key=True, redact=Redactor(["secret"]))
     errors = [
         diagnosis.of_error(value, started=started),
         diagnosis.of_response(EndpointRefusal(status=status, body=json.dumps(value).encode())),

@@ -6,6 +6,7 @@ import json
 import pytest
 
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
+from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelAuthFailed, ModelProtocolError, ModelRejected, ModelTimeout, ModelUnreachable
 from holodeck.models import payload
@@ -104,7 +105,7 @@ async def test_what_an_endpoint_does_not_know_is_left_out_and_remembered(complai
 
 @pytest.mark.parametrize("name", payload.OPTIONAL)
 async def test_an_option_that_an_endpoint_refuses_is_left_out_from_then_on(name, caplog):
-    caplog.set_level("INFO", logger="holodeck.models.openai_chat")
+    caplog.set_level("INFO", logger="holodeck.models.streamed")
     complaint = {"error": {"message": f"Unsupported parameter: '{name}' is not supported with this model."}}
     prompt = Prompt(messages=PROMPT.messages, tools=(ToolSchema(name="f", description="Does f."),))
     options = {
@@ -128,6 +129,32 @@ async def test_an_option_that_an_endpoint_refuses_is_left_out_from_then_on(name,
     assert [record.getMessage() for record in caplog.records if name in record.getMessage()] == [
         f"openai_compatible/m does not take {name}; it is left out from now on"
     ]
+
+
+@pytest.mark.parametrize("words", ["temperature is not supported", "stream_options", "max_completion_tokens"])
+async def test_a_refusal_that_quotes_a_user_changes_nothing_for_other_users(words):
+    """The endpoint refuses the request whatever is left out, so it was not about an option."""
+    quoting = status(400, {"error": {"message": f"Blocked input: 'they say {words}'"}})
+    async with (
+        ModelEndpoint(quoting, quoting, OK) as endpoint,
+        asking(endpoint.url, temperature=0.5, max_tokens=5) as model,
+    ):
+        with pytest.raises(ModelRejected):
+            await model.reply(PROMPT, Heard())
+        await model.reply(PROMPT, Heard())
+    first, again, other = (request.json for request in endpoint.requests)
+    assert again != first, "the request is tried without what the refusal seems to be about"
+    assert other == first
+
+
+async def test_a_refusal_that_quotes_a_user_does_not_change_how_answers_by_a_schema_are_asked_for():
+    quoting = status(400, {"error": {"message": "Blocked input: 'response_format and tools'"}})
+    prompt = Prompt(messages=PROMPT.messages, output=OutputSchema(name="o", schema={"type": "object"}))
+    async with ModelEndpoint(quoting, quoting, quoting, OK) as endpoint, asking(endpoint.url) as model:
+        with pytest.raises(ModelRejected):
+            await model.reply(prompt, Heard())
+        await model.reply(prompt, Heard())
+    assert "response_format" in endpoint.requests[-1].json
 
 
 def test_a_forced_tool_is_forced_once_a_turn():

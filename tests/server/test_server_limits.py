@@ -11,11 +11,12 @@ import psutil
 import pytest
 
 from holodeck.config.limit_schema import RequestLimits
+from holodeck.core.sizes import MB
 from holodeck.models.scripted import says
 from tests.server.serving import PATIENCE, Gate, ask, served, until
 
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
-MB = 1024 * 1024
+
 QUICK = RequestLimits(
     head_seconds=0.2, body_seconds=0.2, body_rate=1e6, idle_seconds=0.2, linger_seconds=0.2, max_body_mb=2
 )
@@ -254,7 +255,7 @@ async def test_a_refusal_reaches_a_client_that_is_still_sending():
 @pytest.mark.req("T15")
 @pytest.mark.parametrize("closing", [b"", b"Connection: close\r\n"], ids=["kept", "closed"])
 async def test_a_client_that_writes_all_of_a_large_body_before_it_reads_gets_its_413(closing):
-    size = 40 * MB
+    size = 40 * 1024 * 1024  # in whole pieces
     async with served(limits=RequestLimits(max_body_mb=1)) as s:
         reader, writer = await s.connect()
         reader._transport.pause_reading()  # Python's http.client and many others look only when all is sent

@@ -9,6 +9,8 @@ from yarl import URL
 
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
+from holodeck.resilience.breaker import CircuitBreakerConfig
+from holodeck.resilience.breakers import Dependency
 from holodeck.runs.runs import WhenBusy
 from holodeck.server.options import ServerSettings, StreamSettings
 from holodeck.server.wires import WIRES
@@ -356,6 +358,20 @@ async def test_more_runs_than_allowed_are_refused_with_the_time_to_wait():
             await two.read()
 
 
+@pytest.mark.req("SRV-10")
+async def test_a_server_without_its_model_says_when_the_model_is_tried_again():
+    async with served(says("hi")) as s:
+        breaker = s.server.agent.breakers.of(
+            Dependency.MODEL, "m", CircuitBreakerConfig(failure_threshold=1, recovery_timeout=3600)
+        )
+        admission = breaker.admit()
+        admission.failed("down")
+        for path in ("/health", "/ready", "/health/agent"):
+            async with s.get(path) as answer:
+                assert answer.status == 503
+                assert 3000 < int(answer.headers["Retry-After"]) <= 3600
+
+
 async def test_runs_whose_files_are_still_being_read_count_as_runs():
     settings = ServerSettings(protocols=tuple(WIRES), max_concurrent_runs=2)
     async with served(settings=settings) as s:
@@ -414,4 +430,4 @@ async def test_silence_is_filled_with_comments():
 
 async def test_an_empty_reply_still_has_its_ending():
     async with served(Turn()) as s, s.post() as answer:
-        assert types(await answer.read())[-1] == "RUN_FINISHED"
+        assert types(await answer.read())[-1] == "RUN_ERROR"

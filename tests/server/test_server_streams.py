@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import time
 
 import aiohttp
@@ -11,6 +12,7 @@ import pytest
 from holodeck.config.limit_schema import RequestLimits
 from holodeck.core.events import Outcome, RunFinished
 from holodeck.models.scripted import Turn, calls, says
+from holodeck.runs.port import RunState
 from holodeck.server.connection import unsent_bytes
 from holodeck.server.options import StreamSettings
 from tests.agent.parts import PlainTools, echo
@@ -60,6 +62,24 @@ async def test_a_stream_that_is_cut_while_the_run_goes_on_is_joined_without_gap(
             joined = first + await resumed.read()
             async with s.get(f"/runs/{run}/events".replace(" ", "%20")) as again:
                 assert joined == await again.read(), cut
+
+
+async def test_a_client_that_half_closes_its_connection_has_left():
+    """The end of what it sends is all that is seen of a client that leaves, too."""
+    gate = Gate()
+    async with served(says("a b", pause=gate)) as s:
+        reader, writer = await s.connect()
+        body = json.dumps(ask(run="r")).encode()
+        head = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n"
+        writer.write(head % len(body) + body)
+        await reader.readuntil(b"TEXT_MESSAGE_CONTENT")
+        assert s.run("r").readers == 1
+        writer.write_eof()
+        await until(lambda: s.run("r").readers == 0)
+        gate.open.set()
+        await s.run("r").done()
+        assert s.run("r").state is RunState.FINISHED, "the run has its time to be read again"
+        writer.close()
 
 
 async def test_a_client_that_leaves_is_noticed_within_a_second():

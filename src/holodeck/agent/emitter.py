@@ -33,6 +33,7 @@ class RunEmitter:
         self.started = False
         self.message_id = ""  # of the current step
         self.silent = True  # the model has sent nothing yet in this step
+        self.tools_ran = False  # a tool of the agent, the client or the provider has a result
         self._step: int | None = None
         self._text_open = False
         self._deltas: list[str] = []
@@ -133,6 +134,7 @@ class RunEmitter:
 
     def call_answered(self, call_id: str, content: Content, *, failed: bool = False) -> None:
         own_id = self._renamed.get(call_id, call_id)
+        self.tools_ran = True
         self.emit(e.ToolFinished(own_id, self._names[own_id], new_message_id(), content, failed))
 
     def warning(self, code: str, message: str) -> None:
@@ -149,6 +151,7 @@ class RunEmitter:
         return call if own_id == call.id else msgspec.structs.replace(call, id=own_id)
 
     def tool_finished(self, message: ToolMessage, seconds: float, *, cached: bool = False) -> None:
+        self.tools_ran = True
         self.emit(
             e.ToolFinished(
                 message.call_id, message.name, message.id, message.content, message.failed, round(seconds, 6), cached

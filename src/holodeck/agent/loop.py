@@ -42,12 +42,22 @@ from holodeck.core.events import (
     failure,
 )
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolCall, can_be_answered, now, text_of
+from holodeck.core.messages import (
+    AssistantMessage,
+    Message,
+    PendingStep,
+    ToolCall,
+    ToolMessage,
+    can_be_answered,
+    now,
+    text_of,
+)
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import (
     BadToolArguments,
     ContentFiltered,
     ContextOverflow,
+    EmptyReply,
     HoloDeckError,
     InternalError,
     InvalidOutput,
@@ -449,13 +459,21 @@ class _Run:
     async def _complete(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         self.text = reply.text
         if not reply.text.strip():
-            self.warnings.append(ONLY_THOUGHTS if _has_thoughts(reply) else "The model answered with nothing.")
+            self._judge_empty(reply)
         ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
         await self._commit(_worth_keeping(batch), ending=ending)
         if self.tools.executions:
             await self._emit_history(if_client_lacks_some=False)
         self.emitter.run_ended(ending)
         return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
+
+    def _judge_empty(self, reply: ModelReply) -> None:
+        """Raises EmptyReply unless tools ran: their work is done, and a client that retries would do it twice."""
+        why = ONLY_THOUGHTS if _has_thoughts(reply) else "The model answered with nothing."
+        stored = self.context.conversation.messages
+        if not (self.emitter.tools_ran or (stored and isinstance(stored[-1], ToolMessage))):
+            raise EmptyReply(" ".join([*self.warnings, why]))
+        self.warnings.append(why)
 
     async def _wait_for_input(self, batch: Batch, reply: ModelReply) -> AgentResponse:
         expires = now() + timedelta(seconds=self.agent.approval_seconds)

@@ -16,7 +16,7 @@ import click
 
 from holodeck.cli.agent_choice import chosen
 from holodeck.cli.conversation.archive import Archive, data_folder
-from holodeck.cli.conversation.attachments import MB, Attachments
+from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import LEAVE_SECONDS, Chat, Watch
 from holodeck.cli.conversation.chat_context import ChatContext, Display
 from holodeck.cli.conversation.chat_store import ChatStore
@@ -32,6 +32,7 @@ from holodeck.cli.plain_display import PlainDisplay
 from holodeck.cli.terminal.silence import silence
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, with_model
 from holodeck.core.owner import ANONYMOUS
+from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 
 ENDED = 128  # and the signal's number, as shells count

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from holodeck.config.load import LoadedConfig
 from holodeck.core.owner import Owner
+from holodeck.core.sizes import MB
 from holodeck.runs.port import RunStore
-from holodeck.sessions.history import MB
 from holodeck.sessions.port import SessionStore
 
 FOLDER = ".holodeck"

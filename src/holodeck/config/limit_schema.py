@@ -11,9 +11,7 @@ from pydantic import Field
 
 from holodeck.config.model_schema import Secret
 from holodeck.config.tool_schema import Block, Identifier
-
-KB = 1024
-MB = 1024 * KB
+from holodeck.core.sizes import KIB, MB
 
 Requests = Annotated[int, Field(ge=1, le=10_000_000)]
 Tokens = Annotated[int, Field(ge=1, le=10**12)]
@@ -53,7 +51,7 @@ class RequestLimits(Block):
 
     @cached_property
     def max_head(self) -> int:
-        return round(self.max_head_kb * KB)
+        return round(self.max_head_kb * KIB)
 
     @cached_property
     def max_linger(self) -> int:

@@ -56,9 +56,12 @@ class AgentConfiguration(BaseModel):
         return key
 
     def model(self) -> Model:
+        is_gemini = self.api_base_url == GEMINI
         return OpenAIChatModel(
             EndpointSettings(
-                provider="gemini" if self.api_base_url == GEMINI else "openai_compatible",
+                provider="gemini" if is_gemini else "openai_compatible",
+                key_advice=f"{'GEMINI_API_KEY or ' if is_gemini else ''}api_key of AgentConfiguration",
+                endpoint_option="api_base_url of AgentConfiguration",
                 endpoint=self.api_base_url,
                 model=self.model_name,
                 api_key=self.api_key.get_secret_value(),

@@ -2,7 +2,7 @@
 
 import msgspec
 
-MB = 1_000_000
+from holodeck.core.sizes import MB
 
 
 class WorkerLimits(msgspec.Struct, frozen=True, kw_only=True):

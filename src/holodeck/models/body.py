@@ -48,6 +48,7 @@ class AnswerStream:
         self.answer = answer
         self.content_type = content_type
         self.request_id = ""  # by which the provider knows the request
+        self.endpoint_option = "model.endpoint"
         self._limit = limit
         self._hint = hint
         self._reader: SseReader | None = None
@@ -109,5 +110,5 @@ class AnswerStream:
     def _no_stream(self) -> ModelProtocolError:
         return ModelProtocolError(
             f"The model endpoint answered with {self.content_type or 'something'} that is no answer of a model. "
-            f"Probably model.endpoint is not the URL of a model API ({self._hint})."
+            f"Probably {self.endpoint_option} is not the URL of a model API ({self._hint})."
         )

@@ -66,7 +66,7 @@ _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([\d.]{1,10})s"')  # google.rpc.
 _NO_CONNECTION = {
     NoTrust: "No secure connection to {where}: {error}.",
     NoProxy: "No way to {where}: {error}. Check HTTPS_PROXY, HTTP_PROXY and NO_PROXY.",
-    NoHost: "There is no host {where}, or no name server to ask. Check model.endpoint.",
+    NoHost: "There is no host {where}, or no name server to ask. Check {option}.",
     NoConnection: "No connection to {where}. Is the model endpoint running?",
 }
 _CLOSED = "{where} closed the connection before it answered."
@@ -91,23 +91,25 @@ class EndpointRefusal(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Diagnosis:
-    """Speaks about one endpoint: `where` is its host, `key_variable` what the user sets when the key is wrong."""
+    """Speaks about one endpoint: `where` is its host, `key_advice` what the user sets when the key is wrong."""
 
     def __init__(
         self,
         *,
         where: str,
         model: str,
-        key_variable: str,
+        key_advice: str,
         has_key: bool,
         redact: Redactor,
         hint: str = "it usually ends in /v1",
+        endpoint_option: str = "model.endpoint",
     ) -> None:
-        """`hint` says what the URL of an endpoint usually looks like."""
+        """`hint` says what the URL of an endpoint usually looks like, `endpoint_option` where the user sets it."""
+        self._endpoint_option = endpoint_option
         self.redact = redact
         self._where = where
         self._model = model
-        self._key_variable = key_variable
+        self._key_advice = key_advice
         self._has_key = has_key
         self._hint = hint
 
@@ -166,7 +168,7 @@ class Diagnosis:
         if started:
             return ModelInterrupted(f"The connection to {self._where} broke in the middle of the model's answer.")
         why = next((text for kind, text in _NO_CONNECTION.items() if isinstance(error, kind)), _CLOSED)
-        return ModelUnreachable(why.format(where=self._where, error=error))
+        return ModelUnreachable(why.format(where=self._where, error=error, option=self._endpoint_option))
 
     def malformed(self) -> ModelError:
         return ModelProtocolError(f"{self._where} sent an event that is no JSON object, so its answer cannot be read.")
@@ -180,7 +182,7 @@ class Diagnosis:
         to = f" to {one_line(self.redact(refusal.location), 120)}" if refusal.location else ""
         return ModelRejected(
             f"{self._where} redirects ({refusal.status}){to}. Redirects are not followed, because the key would go "
-            "along; set model.endpoint to the right URL."
+            f"along; set {self._endpoint_option} to the right URL."
         )
 
     def _of_words(self, text: str, quote: str, status: int | None) -> ModelError | None:
@@ -201,8 +203,8 @@ class Diagnosis:
 
     def _about_key(self, quote: str) -> str:
         if self._has_key:
-            return f"{self._where} did not accept the API key. Check {self._key_variable} or model.api_key.{quote}"
-        return f"{self._where} wants an API key. Set {self._key_variable} or model.api_key.{quote}"
+            return f"{self._where} did not accept the API key. Check {self._key_advice}.{quote}"
+        return f"{self._where} wants an API key. Set {self._key_advice}.{quote}"
 
     def _quote(self, body: str) -> str:
         quoted = one_line(self.redact(_message_in(body)), _LONGEST_QUOTE)

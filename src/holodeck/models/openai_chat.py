@@ -3,7 +3,6 @@
 `streamed` does the talking, `payload` writes the request, `answer` reads the events.
 """
 
-import logging
 from typing import Any
 
 from holodeck.errors import ModelError, ModelRejected
@@ -11,12 +10,11 @@ from holodeck.models import payload
 from holodeck.models.answer import Answer
 from holodeck.models.body import AnswerStream
 from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.lessons import Lessons
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, models_url
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
-
-log = logging.getLogger(__name__)
 
 
 class OpenAIChatModel(StreamedModel):
@@ -31,21 +29,16 @@ class OpenAIChatModel(StreamedModel):
             models_url=models_url(settings.provider, settings.endpoint),
             **timing,
         )
-        self._without: frozenset[str] = frozenset()  # members of the request that this endpoint does not take
 
-    def _body(self, prompt: Prompt) -> bytes:
-        return payload.encode(self._settings, prompt, self._without)
+    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
+        return payload.encode(self._settings, prompt, lessons.without)
 
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         return AnswerStream(Answer(listener, taken_ids=lambda: call_ids(prompt), debug=self._settings.debug))
 
-    def _learns_from(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:  # noqa: ARG002  other APIs look at it
-        refused_option = payload.refused_option(refusal.status, refusal.text, self._without)
-        if refused_option is None:
-            return False
-        log.info("%s does not take %s; it is left out from now on", self.name, refused_option)
-        self._without |= {refused_option}
-        return True
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:  # noqa: ARG002  other APIs look at the prompt
+        option = payload.refused_option(refusal.status, refusal.text, lessons.without)
+        return None if option is None else lessons.and_without(option)
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
         failure = super()._failure_of(refusal)

@@ -64,6 +64,8 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
     extra: dict[str, Any] = {}
     deadlines: Deadlines = Deadlines()
     backoff: Backoff = Backoff()
+    key_advice: str | None = None  # what a user sets who has no key, or a wrong one; None: as agent files have it
+    endpoint_option: str = "model.endpoint"  # what a user sets to reach another endpoint
     debug: bool = False  # the listener gets the endpoint's own events too
 
     def __repr__(self) -> str:

@@ -32,6 +32,7 @@ from holodeck.http.failures import HttpError
 from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
+from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
@@ -50,6 +51,7 @@ _SUCCESS = range(200, 300)
 _COMPLAINTS = frozenset({400, 404, 422, 500, 501})  # llama.cpp answers 500 for a schema that it cannot follow
 _MAX_REFUSAL = 65_536
 _LONGEST_LOGGED = 200
+_LOOKED_AT = 16_384  # bytes
 _LOST = (HttpError, OSError)  # TimeoutError is an OSError
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
 _SECRET_NAME = re.compile(r"token$|key$|secret|password|authorization", re.IGNORECASE)
@@ -87,11 +89,13 @@ class StreamedModel(ABC):
         self._url, self._models_url = url, models_url
         self._http = Client({**provider.headers(api_key), **(headers or {}), **settings.headers}, self._limits.connect)
         self._output_mode = OutputMode.NATIVE if self.native_output else OutputMode.TOOL
+        self._lessons = NOTHING  # that the endpoint has confirmed
         self._where = urlsplit(url).netloc
         self._diagnosis = Diagnosis(
             where=self._where,
             model=settings.model,
-            key_variable=provider.key_variable,
+            key_advice=settings.key_advice or f"{provider.key_variable} or model.api_key",
+            endpoint_option=settings.endpoint_option,
             has_key=bool(api_key or auth_token),
             redact=Redactor(
                 [api_key, auth_token, *settings.headers.values(), *_query_values(url), *_secrets_in(settings)],
@@ -103,7 +107,7 @@ class StreamedModel(ABC):
     # what an API adds
 
     @abstractmethod
-    def _body(self, prompt: Prompt) -> bytes:
+    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
         """The request, without what the endpoint is known to refuse."""
 
     @abstractmethod
@@ -111,8 +115,8 @@ class StreamedModel(ABC):
         """Reads the response to one request."""
 
     @abstractmethod
-    def _learns_from(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        """Whether the refusal teaches to ask differently; then `_body` gives another request."""
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
+        """The lessons to ask again with, for another request than the refused one; None if there is none."""
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
         return self._diagnosis.of_response(refusal)
@@ -208,6 +212,7 @@ class StreamedModel(ABC):
     async def _attempt(self, prompt: Prompt, listener: Listener, remaining: float) -> ModelReply:
         """One attempt. Every failure leaves it as a ModelError."""
         stream = self._answer_stream(prompt, listener if prompt.output is None else AnswerListener(listener))
+        stream.endpoint_option = self._settings.endpoint_option
         try:
             await self._exchange_in_time(prompt, stream, remaining)
             return stream.end() if prompt.output is None else with_answer_as_text(stream.end())
@@ -242,26 +247,31 @@ class StreamedModel(ABC):
 
     async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: IdleTimeout) -> None:
         """Asks, and asks again without what the endpoint refuses; then reads the answer."""
+        lessons, mode = self._lessons, self._output_mode
         while True:
-            async with self._http.post(self._url, self._body(shown_by(self._output_mode, prompt))) as response:
+            async with self._http.post(self._url, self._body(shown_by(mode, prompt), lessons)) as response:
                 stream.request_id = _request_id(response.headers)
                 if response.status in _SUCCESS:
+                    self._keep(lessons, mode)
                     stream.content_type = response.content_type
                     return await self._read(response, stream, silence)
                 refusal = await _read_refusal(response)
-            if not (self._changes_mode(refusal, prompt) or self._learns_from(refusal, prompt)):
+            asked_for_output = prompt.output is not None and refusal.status in _COMPLAINTS
+            other_mode = after_refusal(mode, refusal.text) if asked_for_output else None
+            learned = lessons if other_mode is not None else self._after(refusal, prompt, lessons)
+            if learned is None:
                 raise self._failure_of(refusal)
+            lessons, mode = learned, other_mode or mode
 
-    def _changes_mode(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        """Whether the endpoint refuses the way in which it was asked for an answer by a schema."""
-        if prompt.output is None or refusal.status not in _COMPLAINTS:
-            return False
-        mode = after_refusal(self._output_mode, refusal.text)
-        if mode is None:
-            return False
-        log.warning("%s: the endpoint refuses %s; %s is used", self.name, self._output_mode.value, mode.value)
-        self._output_mode = mode
-        return True
+    def _keep(self, lessons: Lessons, mode: OutputMode) -> None:
+        """Keeps what the accepted request was asked without, for all further ones."""
+        if lessons is not self._lessons:
+            for what in lessons.beyond(self._lessons):
+                log.info("%s does not take %s; it is left out from now on", self.name, what)
+            self._lessons |= lessons
+        if mode is not self._output_mode:
+            log.warning("%s: the endpoint refuses %s; %s is used", self.name, self._output_mode.value, mode.value)
+            self._output_mode = mode
 
     async def _read(self, response: Response, stream: AnswerStream, silence: IdleTimeout) -> None:
         await response.pour(_TimedStream(stream, silence, self._limits.idle).take)
@@ -269,7 +279,9 @@ class StreamedModel(ABC):
             await _drain(response)
 
     def _loggable(self, data: bytes) -> str:
-        return self._diagnosis.redact(ascii(data.decode(errors="replace")))[:_LONGEST_LOGGED]
+        """Its beginning without secrets. Far less than all is looked at, but any secret that begins in it is whole."""
+        beginning = ascii(data[:_LOOKED_AT].decode(errors="replace"))
+        return self._diagnosis.redact(beginning)[:_LONGEST_LOGGED]
 
 
 def call_ids(prompt: Prompt) -> set[str]:

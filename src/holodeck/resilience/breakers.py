@@ -60,3 +60,12 @@ class Breakers:
         """Whether no service of this kind may be asked at the moment: there are some, and all their breakers are open."""
         phases = [breaker.phase for (made_for, _), breaker in list(self._made.items()) if made_for is kind]
         return bool(phases) and all(phase is Phase.OPEN for phase in phases)
+
+    def retry_after(self, kind: Dependency) -> float:
+        """Seconds until the first service of this kind that is cut off is asked again; 0 if none is."""
+        open_ones = [
+            breaker.retry_after
+            for (made_for, _), breaker in list(self._made.items())
+            if made_for is kind and breaker.phase is Phase.OPEN
+        ]
+        return min(open_ones, default=0.0)

@@ -1,6 +1,7 @@
 """One agent being served: its runs, its sessions, its limits, its state. Knows no route and no wire."""
 
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -196,6 +197,12 @@ class AgentServer:
         alive = self.state in (ServerState.READY, ServerState.RUNNING)
         has_model = not self.agent.breakers.cut_off(Dependency.MODEL)
         return alive and has_model and all(each.ready for each in self.tool_servers() if each.required)
+
+    @property
+    def retry_after(self) -> int:
+        """Whole seconds after which a server that cannot serve may be asked again."""
+        model = self.agent.breakers.retry_after(Dependency.MODEL)
+        return max(1, math.ceil(model)) if self.agent.breakers.cut_off(Dependency.MODEL) else 1
 
     def _refusal(self, request: RunRequest) -> HoloDeckError | None:
         """Why a run that a crash cut may not go on: its key was revoked meanwhile."""

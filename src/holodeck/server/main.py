@@ -29,13 +29,12 @@ from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings
 from holodeck.config.build_stores import build_stores
 from holodeck.config.known_secrets import secrets_of
-from holodeck.config.limit_schema import MB
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
 from holodeck.core.events import Emit
+from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 from holodeck.errors import StartError
-from holodeck.files.limits import MB as FILE_MB
 from holodeck.files.limits import FileLimits
 from holodeck.runs.runs import Run
 from holodeck.server.agent_server import AgentServer
@@ -196,11 +195,11 @@ def _settings(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
         limits=file.server.limits,
         spending=spending_of(options.config, has_keys=keys),
         max_connections=room_for(file.server.max_connections),
-        max_upload=round(file.files.max_request_mb * MB),
+        max_upload=round((file.files.max_request_mb + 1) * MB),
         files=FileLimits(
             max_files=file.files.max_files,
-            max_file_bytes=round(file.files.max_file_mb * FILE_MB),
-            max_request_bytes=round(file.files.max_request_mb * FILE_MB),
+            max_file_bytes=round(file.files.max_file_mb * MB),
+            max_request_bytes=round(file.files.max_request_mb * MB),
         ),
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=options.protocols,

@@ -3,7 +3,8 @@
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from holodeck.config.limit_schema import MB, ServerLimits
+from holodeck.config.limit_schema import ServerLimits
+from holodeck.core.sizes import MB
 from holodeck.core.usage import Price
 from holodeck.files.limits import FileLimits
 
@@ -52,7 +53,7 @@ class ServerSettings:
     limits: ServerLimits = field(default_factory=ServerLimits)
     spending: Spending = field(default_factory=Spending)
     max_connections: int = 10_000
-    max_upload: int = 100 * MB  # a body on routes that accept files
+    max_upload: int = 101 * MB  # a body on routes that accept files: the files, and the form around them
     files: FileLimits = field(default_factory=FileLimits)
     streams: StreamSettings = field(default_factory=StreamSettings)
     protocols: tuple[ProtocolType, ...] = ("ag-ui",)

@@ -5,10 +5,9 @@ from collections.abc import Sequence
 import msgspec
 
 from holodeck.core.messages import Message, Summary, UserMessage
+from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, SessionFull
 from holodeck.sessions.port import StoredSession
-
-MB = 1024 * 1024
 
 
 def place_of(message_id: str, messages: Sequence[Message]) -> int:

@@ -20,8 +20,9 @@ from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import Owner
+from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionNotFound
-from holodeck.sessions.history import MB, check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
+from holodeck.sessions.history import check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
 
 TTL_SECONDS = 1800

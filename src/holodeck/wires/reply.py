@@ -47,19 +47,17 @@ def error_of(ending: RunFailed) -> HoloDeckError:
     return by_code(ending.code, ending.message, reason=ending.reason, retry_after=ending.retry_after)
 
 
-def failure_of(ending: Ending, answer: str, *, tools_ran: bool) -> HoloDeckError | None:
+def failure_of(ending: Ending, answer: str) -> HoloDeckError | None:
     """The error that a client gets instead of an answer; None if there is one, or a question to a person.
 
-    An empty answer after tools ran is no failure: the work is done, and a client that retries would do it twice. The
-    ending's warning says that the model answered with nothing.
+    A run that completed has an answer, though it may be empty: then tools ran, and the ending has a warning.
     """
     if isinstance(ending, RunFailed):
         return error_of(ending)
     if ending.outcome is Outcome.CANCELLED:
         return Cancelled("The run was stopped before it had answered.")
-    worked = tools_ran and ending.outcome is Outcome.COMPLETED
-    if ending.outcome in WAITING or answer.strip() or worked:
+    if ending.outcome is not Outcome.MAX_ITERATIONS or answer.strip():
         return None
-    error = ModelError(ending.warning or "The model answered with nothing.")
-    error.reason = "max_iterations" if ending.outcome is Outcome.MAX_ITERATIONS else "empty_reply"
+    error = ModelError(ending.warning or "The model did not come to an answer.")
+    error.reason = "max_iterations"
     return error

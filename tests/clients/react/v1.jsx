@@ -5,6 +5,17 @@ import { createRoot } from "react-dom/client";
 
 const { server, thread } = Object.fromEntries(new URLSearchParams(location.search));
 
+// A page asks the server for the thread's history when it opens, and replaces its messages by the answer: a message that is
+// typed before that may be lost. The tests wait for it.
+const plainFetch = globalThis.fetch;
+globalThis.connected = false;
+globalThis.fetch = async (resource, options) => {
+  const connects = /\/connect\b/.test(String(resource?.url ?? resource)) || /"agent\/connect"/.test(String(options?.body ?? ""));
+  const response = await plainFetch(resource, options);
+  if (connects) response.clone().text().finally(() => setTimeout(() => { globalThis.connected = true; }));
+  return response;
+};
+
 function Tools() {
   useFrontendTool({
     name: "change_background",

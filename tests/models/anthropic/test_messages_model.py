@@ -204,7 +204,7 @@ LESSONS = {
 
 @pytest.mark.parametrize(("words", "settings", "member", "then"), LESSONS.values(), ids=LESSONS)
 async def test_what_an_endpoint_refuses_is_left_out_from_then_on(words, settings, member, then, caplog):
-    caplog.set_level(logging.INFO, logger="holodeck.models.anthropic.messages_model")
+    caplog.set_level(logging.INFO, logger="holodeck.models.streamed")
     async with ModelEndpoint(refusal(words), OK) as endpoint, asking(endpoint, **settings) as model:
         await model.reply(PROMPT, Heard())
         await model.reply(PROMPT, Heard())

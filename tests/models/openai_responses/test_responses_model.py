@@ -265,7 +265,7 @@ LESSONS = {
 @pytest.mark.parametrize("member", LESSONS)
 async def test_a_member_that_the_endpoint_refuses_is_left_out_from_then_on(member, caplog):
     changed, refusal = LESSONS[member]
-    with caplog.at_level(logging.WARNING):
+    with caplog.at_level(logging.INFO, logger="holodeck.models.streamed"):
         async with asking(refusal, HI, **changed) as (model, endpoint):
             await model.reply(PROMPT, Heard())
             await model.reply(PROMPT, Heard())

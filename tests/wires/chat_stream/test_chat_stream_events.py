@@ -105,7 +105,6 @@ ENDINGS = {
     "failed": ("model-unavailable", "The model is not available at the moment. Please try again."),
     "failed_at_once": ("internal-error", "Something went wrong on our side"),
     "stopped": ("cancelled", "The run was stopped before it had answered."),
-    "notes": ("model-error", "The model answered with nothing."),
     "approval": ("approval-needed", "A person has to approve delete_todo first, and this wire cannot ask; REST and AG-UI can."),
 }  # fmt: skip
 
@@ -117,6 +116,20 @@ def test_what_ended_a_run_is_told_before_done(name: str) -> None:
     assert (kind, last) == ("error", "done")
     assert (error["error_type"], error["message"]) == ENDINGS[name]
     assert (error["recoverable"], done["success"]) == (False, False)
+
+
+@pytest.mark.parametrize(
+    ("message", "shown"),
+    [
+        ("It failed.", "It failed. Please try again."),
+        ("It failed (500). Try again later. Its message: x", "It failed (500). Try again later. Its message: x"),
+        ("The server is full; try again in a moment.", "The server is full; try again in a moment."),
+    ],
+)
+def test_to_try_again_is_advised_once(message: str, shown: str) -> None:
+    failed = e.RunFailed(RUN, SESSION, "model-error", message, retryable=True)
+    (_, error), _ = told([e.RunStarted(RUN, SESSION), failed])
+    assert error["message"] == shown
 
 
 def test_the_final_output_is_what_was_said_last() -> None:

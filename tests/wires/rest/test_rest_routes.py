@@ -9,9 +9,10 @@ import aiohttp
 import msgspec
 import pytest
 
-from holodeck.config.limit_schema import MB, RequestLimits, ServerLimits
+from holodeck.config.limit_schema import RequestLimits, ServerLimits
 from holodeck.core.ids import is_ulid
 from holodeck.core.messages import AssistantMessage, ToolMessage, UserMessage
+from holodeck.core.sizes import MB
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import (
     ContextOverflow,

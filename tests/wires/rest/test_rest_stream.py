@@ -95,7 +95,7 @@ ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
     "stopped": ("error", {"type": "https://holodeck.dev/errors/cancelled", "status": 409}),
     "failed": ("error", {"type": "https://holodeck.dev/errors/model-unavailable", "status": 503, "reason": "upstream_overloaded", "retry_after": 2.5}),
     "failed_at_once": ("error", {"type": "https://holodeck.dev/errors/internal-error", "status": 500, "detail": "Something went wrong on our side"}),
-    "notes": ("error", {"type": "https://holodeck.dev/errors/model-error", "status": 502, "detail": "The model answered with nothing.", "reason": "empty_reply"}),
+    "notes": ("stream_end", {"status": "completed"}),
 }  # fmt: skip
 
 

@@ -15,10 +15,10 @@ from holodeck.config.build import build_files
 from holodeck.config.load import LoadedConfig
 from holodeck.core.messages import Content, Part, TextPart
 from holodeck.core.request import FileNote
+from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest
 
-MB = 1_000_000
 LONGEST_SHOWN = 200
 STDIN = "stdin.txt"  # what the model is shown as the name of piped input
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 
 from msgspec.structs import replace
 
-from holodeck.models.anthropic.message_request import Learned
+from holodeck.models.lessons import Lessons
 
 _COMPLAINTS = frozenset({400, 422})
 _TOO_MANY = re.compile(
@@ -39,18 +39,20 @@ LESSONS: Mapping[str, re.Pattern[str]] = {  # the member to leave out → the wo
 _SIGNATURE = re.compile(
     r"signature|(?:redacted_)?thinking`? blocks|messages\.\d+\.content\.\d+.{0,40}thinking", re.IGNORECASE
 )
+_BESIDE_PROMPT = re.compile(r"context|prompt|input", re.IGNORECASE)
 _WANTS_THINKING = re.compile(r"Expected `?thinking|must start with a thinking block", re.IGNORECASE)
 
 
-def lesson(status: int, text: str, learned: Learned) -> tuple[Learned, str] | None:
-    """What is known from now on, and in words; None when the refusal is about something else."""
+def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
+    """What to ask with next; None when the refusal is about something else."""
     if status not in _COMPLAINTS:
         return None
-    if (most := _most_tokens(text)) is not None and most != learned.most_tokens:
-        return replace(learned, most_tokens=most), f"more than {most} max_tokens"
+    if (most := _most_tokens(text)) is not None and most not in (known.most_tokens, known.most_tokens_now):
+        is_of_prompt = _BESIDE_PROMPT.search(text) is not None
+        return replace(known, most_tokens_now=most) if is_of_prompt else replace(known, most_tokens=most)
     for name, words in LESSONS.items():
-        if name not in learned.without and words.search(text):
-            return replace(learned, without=learned.without | {name}), name
+        if name not in known.without and words.search(text):
+            return known.and_without(name)
     return None
 
 

@@ -1,4 +1,4 @@
-"""The body of a Messages request, from the prompt and the settings. Pure; what an endpoint refused is in `learned`."""
+"""The body of a Messages request, from the prompt and the settings. Pure; what an endpoint refused is in `lessons`."""
 
 import re
 from base64 import b64decode
@@ -25,8 +25,9 @@ from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_
 from holodeck.models.anthropic.message_events import Value
 from holodeck.models.assembly import is_object
 from holodeck.models.chunks import cleaned
+from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.port import Prompt
-from holodeck.models.settings import EndpointSettings, Reasoning, lower_of
+from holodeck.models.settings import EndpointSettings, Reasoning
 
 ANSWER_TOKENS = 16_000  # max_tokens, which the API wants, when the file does not set it
 ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model chooses
@@ -42,26 +43,16 @@ _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-class Learned(msgspec.Struct, frozen=True, kw_only=True):
-    """What refusals of one endpoint taught: members to leave out, and the largest max_tokens."""
-
-    without: frozenset[str] = frozenset()
-    most_tokens: int | None = None
-
-
-NOTHING = Learned()
-
-
 def encode(
     settings: EndpointSettings,
     prompt: Prompt,
-    learned: Learned = NOTHING,
+    lessons: Lessons = NOTHING,
     *,
     unsigned: Container[str] = (),
     thinks: bool = True,
 ) -> bytes:
     """The request's bytes. `unsigned` are ids of messages whose thinking the endpoint refused."""
-    most = max_tokens(settings, learned, prompt.max_output_tokens)
+    most = max_tokens(settings, lessons, prompt.max_output_tokens)
     body: Value = {
         "model": settings.model,
         "max_tokens": most,
@@ -74,10 +65,10 @@ def encode(
         body["tools"] = tools
     if container := _container(prompt.messages):
         body["container"] = container
-    if settings.cache != "off" and "cache" not in learned.without:
+    if settings.cache != "off" and "cache" not in lessons.without:
         _set_breakpoints(body, settings.cache)
-    options = _options(settings, prompt, learned) | (_thinking(settings, learned, most) if thinks else {})
-    body |= {name: value for name, value in options.items() if value is not None and name not in learned.without}
+    options = _options(settings, prompt, lessons) | (_thinking(settings, lessons, most) if thinks else {})
+    body |= {name: value for name, value in options.items() if value is not None and name not in lessons.without}
     body |= settings.extra
     try:
         return msgspec.json.encode(body)
@@ -85,7 +76,7 @@ def encode(
         return msgspec.json.encode(cleaned(body))
 
 
-def max_tokens(settings: EndpointSettings, learned: Learned = NOTHING, asked: int | None = None) -> int:
+def max_tokens(settings: EndpointSettings, lessons: Lessons = NOTHING, asked: int | None = None) -> int:
     """The file's, or enough for an answer after the thinking; never more than the endpoint allows, or the client asked."""
     reasoning = settings.reasoning or Reasoning(effort="none")
     wanted = settings.max_tokens
@@ -95,7 +86,8 @@ def max_tokens(settings: EndpointSettings, learned: Learned = NOTHING, asked: in
         wanted = ANSWER_TOKENS
     elif wanted is None:
         wanted = LONG_ADAPTIVE_TOKENS if reasoning.effort in _LONG_EFFORTS else ADAPTIVE_TOKENS
-    return lower_of(lower_of(learned.most_tokens, asked), wanted) or wanted
+    allowed = [most for most in (lessons.most_tokens, lessons.most_tokens_now, asked) if most is not None]
+    return min([wanted, *allowed])
 
 
 # messages
@@ -251,19 +243,19 @@ def _tools(tools: Sequence[ToolSchema], provider_tools: Sequence[Value]) -> list
     return ours + [dict(tool) for tool in provider_tools]
 
 
-def _options(settings: EndpointSettings, prompt: Prompt, learned: Learned) -> Value:
+def _options(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -> Value:
     return {
         "temperature": settings.temperature,
         "top_p": settings.top_p,
         "stop_sequences": list(settings.stop) or None,
         "service_tier": settings.service_tier,
-        "tool_choice": _tool_choice(settings, prompt, learned),
+        "tool_choice": _tool_choice(settings, prompt, lessons),
     }
 
 
-def _tool_choice(settings: EndpointSettings, prompt: Prompt, learned: Learned) -> Value | None:
+def _tool_choice(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -> Value | None:
     choice = settings.choice_of_tools(prompt)
-    serial = settings.parallel_tool_calls is False and "disable_parallel_tool_use" not in learned.without
+    serial = settings.parallel_tool_calls is False and "disable_parallel_tool_use" not in lessons.without
     if choice is None and not (serial and prompt.tools):
         return None
     choice = choice or "auto"
@@ -274,7 +266,7 @@ def _tool_choice(settings: EndpointSettings, prompt: Prompt, learned: Learned) -
     return value
 
 
-def _thinking(settings: EndpointSettings, learned: Learned, most: int) -> Value:
+def _thinking(settings: EndpointSettings, lessons: Lessons, most: int) -> Value:
     """Models differ: the older ones take a budget, the newer ones an effort. An endpoint's refusals show which."""
     reasoning = settings.reasoning
     if reasoning is None:
@@ -282,13 +274,13 @@ def _thinking(settings: EndpointSettings, learned: Learned, most: int) -> Value:
     if reasoning.effort == "none" and reasoning.budget_tokens is None:
         return {"thinking": {"type": "disabled"}}
     effort = _EFFORTS.get(reasoning.effort or "")
-    wants_budget = reasoning.budget_tokens is not None and "budget" not in learned.without
-    if wants_budget or "adaptive" in learned.without:
+    wants_budget = reasoning.budget_tokens is not None and "budget" not in lessons.without
+    if wants_budget or "adaptive" in lessons.without:
         budget = _budget(reasoning, most)
         thinking: Value | None = None if budget is None else {"type": "enabled", "budget_tokens": budget}
     else:
         thinking = {"type": "adaptive"}
-    if thinking is not None and "display" not in learned.without:
+    if thinking is not None and "display" not in lessons.without:
         shown = reasoning.summary or ("auto" if thinking["type"] == "adaptive" else None)
         if shown is not None:
             thinking["display"] = "omitted" if shown == "none" else "summarized"

@@ -16,9 +16,9 @@ from holodeck.errors import ModelError
 from holodeck.models.anthropic import message_lessons, message_request
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks, open_provider_calls
 from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
-from holodeck.models.anthropic.message_request import NOTHING
 from holodeck.models.body import AnswerStream
 from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.lessons import Lessons
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import PROVIDERS, messages_models_url, messages_url
 from holodeck.models.settings import EndpointSettings
@@ -44,7 +44,6 @@ class AnthropicModel(StreamedModel):
             headers=_headers(settings),
             **timing,
         )
-        self._learned = NOTHING
         self._unsigned: dict[str, None] = {}  # ids of messages whose thinking the endpoint refused; the oldest first
         self._thoughtless: dict[str, None] = {}  # ids of user messages whose turn goes on without thinking
 
@@ -62,11 +61,11 @@ class AnthropicModel(StreamedModel):
             so_far = AssistantMessage(content=parts[-1].text, extra=parts[-1].extra)
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, so_far))
 
-    def _body(self, prompt: Prompt) -> bytes:
+    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
         return message_request.encode(
             self._settings,
             prompt,
-            self._learned,
+            lessons,
             unsigned=self._unsigned,
             thinks=_turn(prompt) not in self._thoughtless,
         )
@@ -81,8 +80,10 @@ class AnthropicModel(StreamedModel):
         )
         return AnswerStream(answer, limit=MAX_EVENT, hint=PROVIDERS["anthropic"].hint)
 
-    def _learns_from(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        return self._drops_thinking(refusal, prompt) or self._learns_options(refusal)
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
+        if self._drops_thinking(refusal, prompt):
+            return lessons
+        return message_lessons.lesson(refusal.status, refusal.text, lessons)
 
     def _drops_thinking(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
         if message_lessons.wants_thinking(refusal.status, refusal.text) and _turn(prompt) not in self._thoughtless:
@@ -96,14 +97,6 @@ class AnthropicModel(StreamedModel):
             "%s refused the thinking of earlier replies (another model may have signed it); it is dropped", self.name
         )
         _remember(self._unsigned, signed)
-        return True
-
-    def _learns_options(self, refusal: EndpointRefusal) -> bool:
-        lesson = message_lessons.lesson(refusal.status, refusal.text, self._learned)
-        if lesson is None:
-            return False
-        self._learned, what = lesson
-        log.info("%s does not take %s; it is left out from now on", self.name, what)
         return True
 
 

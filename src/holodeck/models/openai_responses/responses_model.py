@@ -10,6 +10,7 @@ from typing import Any
 from holodeck.errors import ModelError, ModelRejected
 from holodeck.models.body import AnswerStream
 from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.lessons import Lessons
 from holodeck.models.openai_responses.growing_response import LARGEST_EVENT, GrowingResponse
 from holodeck.models.openai_responses.input_items import messages_with_items
 from holodeck.models.openai_responses.request_body import REFUSED, encode_request, refused_member
@@ -46,30 +47,25 @@ class ResponsesModel(StreamedModel):
             **timing,
         )
         self._summary = summary
-        self._without: frozenset[str] = frozenset()  # members of the request that this endpoint refuses
         self._plain: dict[str, None] = {}  # messages whose items it refuses, the oldest first
         self._unsent = [name for name in ("seed", "stop") if getattr(settings, name)]
 
-    def _body(self, prompt: Prompt) -> bytes:
+    def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
         while self._unsent:
             log.warning("%s: the Responses API has no %s; it is not sent", self.name, self._unsent.pop())
-        return encode_request(self._settings, prompt, without=self._without, plain=self._plain, summary=self._summary)
+        return encode_request(self._settings, prompt, without=lessons.without, plain=self._plain, summary=self._summary)
 
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         answer = GrowingResponse(listener, taken_ids=lambda: call_ids(prompt), debug=self._settings.debug)
         return AnswerStream(answer, limit=LARGEST_EVENT)
 
-    def _learns_from(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        if self._learns_about_items(refusal, prompt):
-            return True
-        member = refused_member(refusal.text, self._without) if refusal.status in REFUSED else None
-        if member is None:
-            return False
-        log.warning("%s does not take %s; it is left out from now on", self.name, member)
-        self._without |= {member}
-        return True
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
+        if self._drops_items(refusal, prompt):
+            return lessons
+        member = refused_member(refusal.text, lessons.without) if refusal.status in REFUSED else None
+        return None if member is None else lessons.and_without(member)
 
-    def _learns_about_items(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
+    def _drops_items(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
         """Encrypted reasoning of another model or account cannot be read; the conversation goes on without it."""
         if refusal.status not in REFUSED | {404} or not _REFUSED_ITEMS.search(refusal.text):
             return False

@@ -68,7 +68,7 @@ async def agent_health(request: Request) -> Response:
         ],
         breakers=[BreakerHealth(**msgspec.structs.asdict(state)) for state in server.agent.breakers.states()],
     )
-    return _answer(health)
+    return _answer(server, health)
 
 
 async def _health(server: AgentServer) -> HealthResponse:
@@ -86,10 +86,14 @@ def _shown(request: Request, health: HealthResponse) -> Response:
     """The status for everyone, the rest for principals with the scope `metrics`."""
     principal = request.scope[PRINCIPAL]
     if principal is not None and principal.may(METRICS):
-        return _answer(health)
-    headers = None if health.agent_ready else {"Retry-After": "1"}
+        return _answer(server_of(request), health)
+    headers = None if health.agent_ready else _later(server_of(request))
     return JSONResponse({"status": health.status}, 200 if health.agent_ready else 503, headers)
 
 
-def _answer(health: HealthResponse) -> Response:
-    return json_answer(health) if health.agent_ready else json_answer(health, status=503, headers={"Retry-After": "1"})
+def _answer(server: AgentServer, health: HealthResponse) -> Response:
+    return json_answer(health) if health.agent_ready else json_answer(health, status=503, headers=_later(server))
+
+
+def _later(server: AgentServer) -> dict[str, str]:
+    return {"Retry-After": str(server.retry_after)}

@@ -111,8 +111,7 @@ async def _check_session(server: AgentServer, session_id: str, owner: Owner) -> 
 def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:
     """The answer. A failure names the session that it left behind, so that the client can go on with it or delete it."""
     content, executions = answer_of(run, ending, server.chain())
-    tools_ran = run.response is not None and bool(run.response.executions)
-    error = failure_of(ending, content, tools_ran=tools_ran)
+    error = failure_of(ending, content)
     if error is not None or not isinstance(ending, RunFinished):
         error = error or InternalError("The run has no answer.")
         error.session_id = run.session_id

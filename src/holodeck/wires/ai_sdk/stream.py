@@ -61,7 +61,7 @@ class UiMessageEncoder:
         self._client_tools, self._denied, self._settled = client_tools, denied, settled
         self._open_calls = open_calls or {}
         self._shown_calls: set[str] = set()
-        self._started = self._has_text = self._tools_ran = False
+        self._started = self._has_text = False
         self._state: Any = None
         self._patch: list[dict[str, Any]] = []  # what has changed since the client was sent the whole state
         self._activities: dict[str, tuple[str, dict[str, Any]]] = {}
@@ -139,7 +139,6 @@ class UiMessageEncoder:
 
     def tool_finished(self, event: e.ToolFinished) -> Iterable[Chunk]:
         """A client that gave the output itself has it, unless it builds the message anew."""
-        self._tools_ran = True
         if event.call_id in self._settled and not event.failed and not self.before:
             return ()
         call = self._missing_call(event.call_id, event.name)
@@ -217,7 +216,7 @@ class UiMessageEncoder:
         if ending.output is not None:
             metadata["output"] = ending.output
         stopped = ending.outcome is e.Outcome.CANCELLED
-        error = None if stopped else failure_of(ending, "text" if self._has_text else "", tools_ran=self._tools_ran)
+        error = None if stopped else failure_of(ending, "text" if self._has_text else "")
         if error is not None:  # nothing to show: a page would seem to wait
             chunks += _error(error.code, error.message, error.reason, retryable=error.retryable)
         finish = {"type": "finish", "finishReason": _finish_reason(ending) if error is None else "error"}

@@ -104,7 +104,7 @@ class ChatStreamEventMapper:
 
     def finished(self, ending: e.RunFinished) -> Sequence[bytes]:
         answer = self._reply.answer(ending)
-        error = failure_of(ending, answer, tools_ran=bool(self._called))
+        error = failure_of(ending, answer)
         if error is not None:
             return self._broken_off(answer, self._error(error))
         if ending.interrupts:
@@ -119,8 +119,9 @@ class ChatStreamEventMapper:
 
     def failed(self, ending: e.RunFailed) -> Sequence[bytes]:
         error = error_of(ending)
-        why = self._error(error, f"{error.message.rstrip('.')}. Please try again." if ending.retryable else None)
-        return self._broken_off(self._reply.answer(ending), why)
+        advises = "try again" in error.message.lower()
+        advice = f"{error.message.rstrip('.')}. Please try again." if ending.retryable and not advises else None
+        return self._broken_off(self._reply.answer(ending), self._error(error, advice))
 
     def _broken_off(self, answer: str, why: bytes) -> Sequence[bytes]:
         """Reports unanswered calls as failed, so that each `in_progress` gets its end."""

@@ -81,7 +81,7 @@ class CompletionReader:
     def __init__(self, *, client_tools: Collection[str] = (), throw_away: bool = False) -> None:
         self._client_tools, self._throw_away = client_tools, throw_away
         self._reply = ReplyText()
-        self._said = self._tools_ran = self._in_line = False
+        self._said = self._in_line = False
         self._calls: dict[str, FunctionCall] = {}
 
     def read(self, event: e.Event) -> Sequence[Piece]:
@@ -114,7 +114,6 @@ class CompletionReader:
         return () if event.name in self._client_tools else self._line(f"→ {event.name} {_shown(event.arguments)}")
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[Piece]:
-        self._tools_ran = True
         if event.name in self._client_tools:
             return ()
         failed = "failed: " if event.failed else ""
@@ -126,7 +125,7 @@ class CompletionReader:
         return (Delta(reasoning_content=f"{before}{line.rstrip()}\n"),)
 
     def finished(self, ending: e.RunFinished) -> Sequence[Piece]:
-        error = failure_of(ending, self._reply.answer(ending), tools_ran=self._tools_ran)
+        error = failure_of(ending, self._reply.answer(ending))
         if error is not None:
             return (Failure(error),)
         if ending.outcome is e.Outcome.INTERRUPTED:

@@ -35,7 +35,6 @@ class RestEventMapper:
         self._message_id, self._elapsed, self._instance, self._files = run_id, elapsed, instance, files
         self._reply = ReplyText()
         self._open_calls: dict[str, None] = {}
-        self._tools_ran = False
         own_id = sse.json_bytes(run_id)
         self._after_delta = b',"message_id":%b}\n\n' % own_id
 
@@ -77,7 +76,6 @@ class RestEventMapper:
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[bytes]:
         """A result may answer a call of the run before, which this stream has not shown yet."""
-        self._tools_ran = True
         known = event.call_id in self._open_calls
         start = () if known else (self._call_start(event.call_id, event.name),)
         status = "error" if event.failed else "success"
@@ -89,7 +87,7 @@ class RestEventMapper:
 
     def finished(self, ending: e.RunFinished) -> Sequence[bytes]:
         left = self._ends("pending" if ending.outcome in WAITING else "error")
-        error = failure_of(ending, self._reply.answer(ending), tools_ran=self._tools_ran)
+        error = failure_of(ending, self._reply.answer(ending))
         if error is not None:
             return (*left, self._error(error))
         data = {

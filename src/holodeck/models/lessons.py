@@ -1,0 +1,33 @@
+"""What an endpoint's refusals teach: which members of a request to leave out, and how many tokens it allows.
+
+A refusal may quote the user's words, so its text alone proves nothing about the endpoint. A lesson holds for the request that
+was refused; it is kept for all others only after the endpoint has accepted that request without what it refused.
+"""
+
+import msgspec
+
+
+class Lessons(msgspec.Struct, frozen=True, kw_only=True):
+    """Members to leave out, and the largest max_tokens. Pure values: `|` joins two."""
+
+    without: frozenset[str] = frozenset()
+    most_tokens: int | None = None
+    most_tokens_now: int | None = None  # beside this prompt: another one may have more
+
+    def __or__(self, other: "Lessons") -> "Lessons":
+        """What is known from both, without what holds for one request only."""
+        most = self.most_tokens if other.most_tokens is None else other.most_tokens
+        return Lessons(without=self.without | other.without, most_tokens=most)
+
+    def and_without(self, member: str) -> "Lessons":
+        return msgspec.structs.replace(self, without=self.without | {member})
+
+    def beyond(self, known: "Lessons") -> list[str]:
+        """What is new in it, in words for the log."""
+        words = sorted(self.without - known.without)
+        if self.most_tokens is not None and self.most_tokens != known.most_tokens:
+            words.append(f"more than {self.most_tokens} max_tokens")
+        return words
+
+
+NOTHING = Lessons()
