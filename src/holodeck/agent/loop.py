@@ -216,7 +216,7 @@ class _Run:
     async def _ask(self, prompt: Prompt) -> tuple[Batch, ModelReply]:
         """The model's reply as a batch of calls. If the model fails, keeps the text so far, marked as cut."""
         try:
-            prompt, reply = await self._reply()
+            prompt, reply = await self._reply(prompt)
         except (asyncio.CancelledError, HoloDeckError) as error:
             is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
             await self._keep_partial(reason_for_cut(error), is_refused=is_refused)
@@ -242,10 +242,9 @@ class _Run:
         )
         return Batch(message), reply
 
-    async def _reply(self) -> tuple[Prompt, ModelReply]:
+    async def _reply(self, prompt: Prompt) -> tuple[Prompt, ModelReply]:
         """Asks the model; again with fewer messages, when the conversation is too long for it."""
         while True:
-            prompt = self._prompt()
             try:
                 return prompt, await self.agent.model.reply(prompt, self._listener())
             except ModelRejected as error:
@@ -260,6 +259,7 @@ class _Run:
                         "history-shortened", f"The conversation {what}; its oldest messages are not shown to it."
                     )
                 self.most_tokens = shorter
+                prompt = self._prompt()
 
     def _shorter_after(self, error: ModelRejected) -> int | None:
         """How many tokens of the conversation to show next: half of it, or only the last turn; None to give up."""
@@ -549,7 +549,7 @@ class _Run:
         return " ".join(self.warnings) or None
 
     def _response(self, status: Status, **fields: Any) -> AgentResponse:
-        return AgentResponse(
+        return AgentResponse.model_construct(  # nothing of it comes from outside
             status=status,
             final_response=self.text,
             iterations=self.iterations,

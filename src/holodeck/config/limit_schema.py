@@ -3,7 +3,7 @@
 The server works with these values as they are; there is no second form of them.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -124,11 +124,19 @@ class ServerLimits(Block):
         return {"address": self.address, "key": self.key, "user": user, "tenant": self.tenant}
 
     @property
+    def counts_anything(self) -> bool:
+        """Whether a run uses up any limit."""
+        return self.counts_spending or any(each.requests_per_minute or each.runs for each in self._known)
+
+    @property
     def counts_spending(self) -> bool:
         """Whether any limit is about tokens or money."""
-        known = (*self.by_kind.values(), *self.overrides.values())
-        return any(each.tokens_per_day or each.money_per_day for each in known)
+        return self.counts_money or any(each.tokens_per_day for each in self._known)
 
     @property
     def counts_money(self) -> bool:
-        return any(each.money_per_day for each in (*self.by_kind.values(), *self.overrides.values()))
+        return any(each.money_per_day for each in self._known)
+
+    @property
+    def _known(self) -> Iterable[SubjectLimits]:
+        return (*self.by_kind.values(), *self.overrides.values())

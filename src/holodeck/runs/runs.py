@@ -7,8 +7,8 @@ run can be read again for `replay_window` seconds. Nothing here knows a wire: re
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -398,7 +398,7 @@ class Runs:
 
     async def _execute(self, run: Run, slot: QueueSlot) -> None:
         """The task of a run. Whatever happens in it, the log gets its ending."""
-        async with self.ending_for_certain(run):
+        async with CertainEnding(self, run):
             if not slot.is_free:
                 await self._store_record(run)
             async with slot:
@@ -408,19 +408,6 @@ class Runs:
                     await self._run(run, change, run.conversation)
                 finally:
                     run.conversation.close()
-
-    @asynccontextmanager
-    async def ending_for_certain(self, run: Run) -> AsyncIterator[None]:
-        """Whatever the block raises becomes the run's ending."""
-        try:
-            yield
-        except asyncio.CancelledError:
-            await self.end(run, run.stopped_by)
-        except HoloDeckError as error:
-            await self.end(run, error)
-        except Exception:  # a store that breaks must not leave readers waiting for ever
-            log.exception("run %s broke", run.run_id)
-            await self.end(run, InternalError("The run failed because of an internal error; the server's log has it."))
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
         """The conversation, rewound to where the client is if it went back, and what is new.
@@ -571,6 +558,29 @@ class Runs:
             self._by_session[session] = remaining
         else:
             self._by_session.pop(session, None)
+
+
+class CertainEnding:
+    """Whatever the block raises becomes the run's ending."""
+
+    __slots__ = ("_run", "_runs")
+
+    def __init__(self, runs: Runs, run: Run) -> None:
+        self._runs, self._run = runs, run
+
+    async def __aenter__(self) -> None:
+        return None
+
+    async def __aexit__(self, _kind: object, error: BaseException | None, _trace: object) -> bool:
+        runs, run = self._runs, self._run
+        if isinstance(error, asyncio.CancelledError):
+            await runs.end(run, run.stopped_by)
+        elif isinstance(error, HoloDeckError):
+            await runs.end(run, error)
+        elif isinstance(error, Exception):  # a store that breaks must not leave readers waiting for ever
+            log.error("run %s broke", run.run_id, exc_info=error)
+            await runs.end(run, InternalError("The run failed because of an internal error; the server's log has it."))
+        return error is None or isinstance(error, Exception | asyncio.CancelledError)
 
 
 def _size_of(request: RunRequest) -> int:

@@ -21,7 +21,7 @@ from holodeck.runs.client_history import Change, context_of
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore
 from holodeck.runs.recovery import HOLE, log_of, remains_of, response_of
-from holodeck.runs.runs import Run, Runs
+from holodeck.runs.runs import CertainEnding, Run, Runs
 from holodeck.sessions.port import KEEP, SessionStore
 
 log = logging.getLogger(__name__)
@@ -161,7 +161,7 @@ class StoredRuns:
 
     async def _go_on(self, run: Run, wanted: asyncio.Event, steps: int) -> None:
         """Waits for a reader, then goes on where the run was cut."""
-        async with self._runs.ending_for_certain(run):
+        async with CertainEnding(self._runs, run):
             try:
                 async with asyncio.timeout(self._runs.settings.detach_grace):
                     await wanted.wait()

@@ -90,6 +90,7 @@ class Quotas:
         self._store = store or MemoryWindows()
         self._leases = leases or MemoryLeases()
         self._key_limits, self._refused = key_limits, refused
+        self.counts = spending.has_keys or limits.counts_anything  # else there is nothing to ask before a run
         self._noted: dict[Window, float] = {}  # full windows that were logged, and until when
 
     async def admit(self, spender: Spender) -> "Meter | None":

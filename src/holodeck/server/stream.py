@@ -44,6 +44,7 @@ class Cursor:
     encoder: Encoder
     place: int = 0
     chain: Chain | None = None
+    has_more: bool = True  # whether `take` left something behind
 
     def __post_init__(self) -> None:
         """Refuses, before the first byte is sent, events that are no longer kept. Feeds what has state the events before."""
@@ -59,6 +60,7 @@ class Cursor:
         """The new events, encoded; empty if a chain hides them all. Raises ReplayGone."""
         place, events = self.place, self.run.log.since(self.place, MAX_BATCH)
         self.place += len(events)
+        self.has_more = len(events) == MAX_BATCH
         if self.chain is None:  # the way of nearly all tokens
             return self.encoder.encode_many(enumerate(events, self.run.first_number + place))
         return self._encode(place, events)
@@ -168,10 +170,10 @@ class EventStream(Response):
                 if body:
                     self._silent, self._since = False, self._loop.time()
                     connection.write(body)
-            if cursor.has_pending or cursor.run.log.ended:
-                waiter.set_result(None)
-            else:
-                self._again()
+                if not cursor.has_more:
+                    self._again()
+                    return
+            waiter.set_result(None)
         except Exception as error:  # noqa: BLE001  whatever it is, it belongs to the task of the stream
             waiter.set_exception(RuntimeError("no more events") if isinstance(error, StopIteration) else error)
 

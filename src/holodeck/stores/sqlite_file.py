@@ -129,13 +129,22 @@ class SqliteFile:
     def _serve(self, connection: sqlite3.Connection) -> None:
         while True:
             batch = self._next_batch()
-            tasks = [task for task in batch if task is not None]
-            for group in ([task for task in tasks if not task.alone], *([task] for task in tasks if task.alone)):
-                if group:
-                    _carry_out(connection, group)
-                    self._call(_deliver, group)
-            if None in batch:
-                return
+            together: list[_Task] = []
+            for task in batch:
+                if task is not None and not task.alone:
+                    together.append(task)
+                    continue
+                self._carry_out(connection, together)
+                together = []
+                if task is None:
+                    return
+                self._carry_out(connection, [task])
+            self._carry_out(connection, together)
+
+    def _carry_out(self, connection: sqlite3.Connection, tasks: list[_Task]) -> None:
+        if tasks:
+            _carry_out(connection, tasks)
+            self._call(_deliver, tasks)
 
     def _next_batch(self) -> list[_Task | None]:
         batch = [self._queue.get()]

@@ -33,7 +33,6 @@ from holodeck.stores.session_rows import (
     described,
     microseconds_of,
     new_row,
-    size_of_steps,
     steps_of,
 )
 from holodeck.stores.sqlite_file import Job, SqliteFile
@@ -479,19 +478,20 @@ def _add(
     claim: bool,
 ) -> SessionRow | None:
     """Adds to a session that nothing else has claimed since it was read. None if it was deleted: it does not come back."""
-    messages, added, epoch = sum(step[0] for step in steps), size_of_steps(steps), row.epoch + claim
+    grown = row.grown(steps, epoch=row.epoch + claim, used=now)
     columns = "".join(f", {name} = ?" for name in parts)
+    counts = (grown.messages, grown.steps, grown.size)
     cursor = connection.execute(
-        "UPDATE sessions SET epoch = ?, used = ?, messages = messages + ?, steps = steps + ?, size = size + ?, v = ?"
+        "UPDATE sessions SET epoch = ?, used = ?, messages = ?, steps = ?, size = ?, v = ?"
         f"{columns} WHERE key = ? AND epoch = ?",
-        (epoch, now, messages, len(steps), added, records.VERSION, *parts.values(), row.key, row.epoch),
+        (grown.epoch, now, *counts, records.VERSION, *parts.values(), row.key, row.epoch),
     )
     if cursor.rowcount == 0:
         if connection.execute("SELECT 1 FROM sessions WHERE key = ?", (row.key,)).fetchone():
             raise LostClaim("Another process works on this conversation; this run may not store any more of it.")
         return None
     _add_steps(connection, row.key, row.steps, steps)
-    return row.grown(steps, epoch=epoch, used=now)
+    return grown
 
 
 def _add_steps(connection: sqlite3.Connection, session: int | None, first: int, steps: Sequence[Step]) -> None:

@@ -80,6 +80,12 @@ class LineFormat:
         return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
 
     def _encoded(self, members: dict[str, Any]) -> str:
+        try:
+            data = _encode_fast(members)
+            if data.isascii():
+                return data.decode("ascii")
+        except _NOT_FAST:
+            pass  # the slow way can do more
         return _ascii(members)
 
     def dropped(self, count: int) -> bytes:
@@ -127,7 +133,7 @@ def _unprintable(line: Line, error: Exception) -> Line:
 
 def _ascii(line: dict[str, Any]) -> str:
     try:
-        return _json(line)
+        return _encode(line)
     except (ValueError, RecursionError):  # a value that holds itself; one without end
         line["details"] = {"unprintable": _shown(line["details"])}
         return _encode(line)

@@ -94,8 +94,10 @@ class LineWriter(Generic[T]):
         It lets some more gather first: a thread that woke for each line would take the interpreter from the requests.
         """
         with self._filled:
-            self._filled.wait_for(lambda: self._waiting or self._closing)
-            self._filled.wait_for(lambda: self._closing, GATHER_SECONDS)
+            while not self._waiting and not self._closing:
+                self._filled.wait()
+            if not self._closing:  # only `close` notifies now
+                self._filled.wait(GATHER_SECONDS)
             waiting, self._waiting = self._waiting, []
             lines, self._lines = self._lines, []
             self._size = 0
