@@ -8,6 +8,7 @@ import atexit
 import fcntl
 import gc
 import importlib
+import io
 import json
 import os
 import pkgutil
@@ -137,7 +138,9 @@ def _become(order: dict) -> None:
 def _reopened(stream: TextIO) -> TextIO:
     """The same descriptor, which may be a terminal now."""
     by_line = 1 if stream.line_buffering else -1
-    return open(stream.fileno(), stream.mode, by_line, stream.encoding, stream.errors, closefd=False)
+    same = open(stream.fileno(), stream.mode, by_line, stream.encoding, stream.errors, closefd=False)  # noqa: SIM115
+    assert isinstance(same, io.TextIOWrapper)
+    return same
 
 
 if __name__ == "__main__":

@@ -15,13 +15,23 @@ import time
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 BEHAVIOURS = ("well", "slow", "huge", "html", "error", "redirect-away", "redirect-here", "hangs-up")
 
 
+class Quiet(ThreadingHTTPServer):
+    daemon_threads = True
+    state: ClassVar[dict[str, Any]] = {"document": b'{"keys": []}', "behaviour": "well", "fetches": 0}
+
+    def handle_error(self, *_):
+        """Clients that hang up are what some tests are about."""
+
+
 class Answers(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    server: Quiet
 
     def do_GET(self):
         state = self.server.state
@@ -85,16 +95,8 @@ class Answers(BaseHTTPRequestHandler):
         pass
 
 
-class Quiet(ThreadingHTTPServer):
-    daemon_threads = True
-
-    def handle_error(self, *_):
-        """Clients that hang up are what some tests are about."""
-
-
 def main():
     server = Quiet(("127.0.0.1", 0), Answers)
-    server.state = {"document": b'{"keys": []}', "behaviour": "well", "fetches": 0}
     sys.stdout.write(f"{server.server_port}\n")
     sys.stdout.flush()
     threading.Thread(target=lambda: (sys.stdin.read(), server.shutdown()), daemon=True).start()
@@ -111,7 +113,10 @@ class Issuer:
             stdout=subprocess.PIPE,
             cwd=Path(__file__).parents[2],
         )
-        self.port = int(self._process.stdout.readline())
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._stdin, self._stdout = self._process.stdin, self._process.stdout
+        self.port = int(self._stdout.readline())
         self.url = f"http://127.0.0.1:{self.port}"
         self.certs = f"{self.url}/certs"
 
@@ -131,9 +136,9 @@ class Issuer:
         return self._ask("GET", "/state")["fetches"]
 
     def stop(self):
-        self._process.stdin.close()
+        self._stdin.close()
         self._process.wait(30)
-        self._process.stdout.close()
+        self._stdout.close()
 
     def _ask(self, method, path, body=None):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)

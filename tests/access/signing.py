@@ -1,7 +1,6 @@
 """Makes tokens, good and hostile ones. It signs with `cryptography` directly: no JWT library would write most of these."""
 
 import base64
-import hashlib
 import hmac
 import json
 from functools import cache
@@ -86,10 +85,11 @@ def header(**more):
 
 def signature(signed: bytes, alg: str, key) -> bytes:
     if isinstance(key, bytes):
-        digest = {"HS256": hashlib.sha256, "HS384": hashlib.sha384, "HS512": hashlib.sha512}[alg]
-        return hmac.new(key, signed, digest).digest()
+        return hmac.new(key, signed, alg.replace("HS", "sha")).digest()
     if isinstance(key, rsa.RSAPrivateKey):
-        digest = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}[alg[2:]]
+        digests: dict[str, hashes.HashAlgorithm]
+        digests = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
+        digest = digests[alg[2:]]
         if alg.startswith("PS"):
             return key.sign(signed, padding.PSS(padding.MGF1(digest), digest.digest_size), digest)
         return key.sign(signed, padding.PKCS1v15(), digest)
@@ -103,7 +103,7 @@ def token(payload=None, head=None, *, key=None, sign_as=None) -> str:
     """`payload` and `head` may be raw text. `sign_as` signs with another algorithm than the header says."""
     head = header() if head is None else head
     payload = claims() if payload is None else payload
-    alg = sign_as or (head.get("alg") if isinstance(head, dict) else "RS256")
+    alg = str(sign_as or (head.get("alg") if isinstance(head, dict) else "RS256"))
     first = b64(head if isinstance(head, str | bytes) else json.dumps(head))
     second = b64(payload if isinstance(payload, str | bytes) else json.dumps(payload))
     signed = f"{first}.{second}".encode()

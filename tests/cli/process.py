@@ -30,9 +30,9 @@ class Piped(Warm):
 
     def __init__(self, *arguments: str, folder: Path, **extra: str) -> None:
         (stdin, its_stdin), (its_stdout, stdout), (its_stderr, stderr) = os.pipe(), os.pipe(), os.pipe()
-        streams = {"stdin": stdin, "stdout": stdout, "stderr": stderr}
-        super().__init__(*arguments, folder=folder, environment=environment(folder, **extra), **streams)
-        for descriptor in streams.values():
+        its = environment(folder, **extra)
+        super().__init__(*arguments, folder=folder, environment=its, stdin=stdin, stdout=stdout, stderr=stderr)
+        for descriptor in (stdin, stdout, stderr):
             os.close(descriptor)
         self.stdin = os.fdopen(its_stdin, "wb", buffering=0)
         self.stdout = os.fdopen(its_stdout, "rb")

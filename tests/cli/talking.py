@@ -1,8 +1,10 @@
 """A chat without a terminal: lines that a test wrote down, an agent that is ready, and what was said to the user."""
 
 import asyncio
+import io
 from collections.abc import Awaitable
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,7 @@ from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
+from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.paint import Paint
 from holodeck.config.load import LoadedConfig, load_config
@@ -40,18 +43,15 @@ class FixedLines:
         return line
 
 
-class ReadyAgent:
-    """In the place of `StartingAgent`."""
-
-    failed = False
+class ReadyAgent(StartingAgent):
+    """An agent that has started."""
 
     def __init__(self, agent: AgentDefinition, config: LoadedConfig) -> None:
-        self.agent = agent
-        self.choice = config.agent.model
-        self.task = asyncio.ensure_future(asyncio.sleep(0))
+        super().__init__(config, max_messages=agent.max_messages, after=partial(asyncio.sleep, 0))
+        self._agent = agent
 
-    async def get(self) -> AgentDefinition:
-        return self.agent
+    async def _start(self) -> None:
+        await self._after()
 
 
 @dataclass
@@ -95,7 +95,7 @@ class Room:
                 complain=self.said.append,
             ),
             attachments=Attachments(config),
-            display=self.out or JsonDisplay(_Nowhere()),
+            display=self.out or JsonDisplay(io.StringIO()),
             say=self.said.append,
             complain=self.said.append,
             paint=Paint(enabled=False),
@@ -123,9 +123,3 @@ class Room:
     def heard(self) -> list[str]:
         """The last thing that the model was told, each time."""
         return [str(prompt.messages[-1].content) for prompt in self.model.prompts]
-
-
-class _Nowhere:
-    def write(self, text: str) -> None: ...
-
-    def flush(self) -> None: ...

@@ -175,6 +175,7 @@ class InPieces:
         self.reasoning = self.listener.reasoning
         self.call_started = self.listener.call_started
         self.call_ended = self.listener.call_ended
+        self.call_answered = self.listener.call_answered
         self.warning = self.listener.warning
         self.raw = self.listener.raw
 

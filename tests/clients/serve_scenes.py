@@ -13,8 +13,9 @@ from holodeck.files.reader import FileReader
 from holodeck.runs.runs import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import HttpServer, http_server
+from holodeck.server.main import http_server
 from holodeck.server.options import ServerSettings
+from holodeck.server.protocol import HttpServer
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.telemetry import logs

@@ -30,11 +30,11 @@ class Authority:
         """What a server needs: a certificate for the names and addresses that was made so many days ago, for two."""
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "Test Server")])
-        said = [*(x509.DNSName(name) for name in names or NAMES)]
+        alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in names or NAMES]
         if not names:
-            said += [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
+            alternatives += [x509.IPAddress(ipaddress.ip_address(address)) for address in ("127.0.0.1", "::1")]
         built = self._built(subject, key.public_key(), days_ago).add_extension(
-            x509.SubjectAlternativeName(said), critical=False
+            x509.SubjectAlternativeName(alternatives), critical=False
         )
         plain = serialization.NoEncryption()
         form = serialization.PrivateFormat.PKCS8

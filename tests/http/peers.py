@@ -9,7 +9,7 @@ import socket
 import ssl
 import struct
 from collections.abc import Awaitable, Callable
-from typing import Self
+from typing import Self, cast
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nHi"
 
@@ -49,6 +49,7 @@ class Peer(asyncio.StreamReaderProtocol):
         self.writer.transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self.transport = cast("asyncio.Transport", transport)
         self._peers.came(self)
         super().connection_made(transport)
 
@@ -101,7 +102,7 @@ class Peers:
     async def __aexit__(self, *_: object) -> None:
         self._server.close()
         for peer in list(self.open):
-            peer._transport.abort()
+            peer.transport.abort()
         await self.all_gone()
         await self._server.wait_closed()
 

@@ -140,7 +140,9 @@ class ModelEndpoint:
         self.requests.append(request)
         async with self._changed:
             self._changed.notify_all()
-        wire = Wire(request, writer, writer.transport.get_protocol().gone)
+        connection = writer.transport.get_protocol()
+        assert isinstance(connection, _Connection)
+        wire = Wire(request, writer, connection.gone)
         await respond(wire)
         return wire.keep_alive and not wire.gone.is_set()
 

@@ -14,7 +14,9 @@ class Forked:
     """As `asyncio.subprocess.Process`, as far as the tests need it."""
 
     def __init__(self) -> None:
-        self.stdout = self.stderr = None
+        self.stdout: asyncio.StreamReader | None = None
+        self.stderr: asyncio.StreamReader | None = None
+        self._warm: Warm
         self._open: list[Any] = []
 
     @classmethod

@@ -20,8 +20,9 @@ from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.runs import Run, RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
-from holodeck.server.main import FLUSH_SECONDS, HttpServer, http_server
+from holodeck.server.main import FLUSH_SECONDS, http_server
 from holodeck.server.options import ServerSettings, StreamSettings
+from holodeck.server.protocol import HttpServer
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 

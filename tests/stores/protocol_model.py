@@ -11,7 +11,7 @@ missing rule goes unnoticed would prove nothing.
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Any, Literal
 
 BLOCK = 10  # numbers of events after take-over n start at n * BLOCK; the real block is 10^9
 NO_CLIENT = -1
@@ -108,7 +108,7 @@ def _may_write(state: State, process: Process, rules: Rules) -> bool:
 
 
 def _process(state: State, index: int, process: Process, rules: Rules) -> Iterator[State]:  # noqa: C901  a case for each step
-    def go(at: str, *, events: int = 0, **changes: object) -> State:
+    def go(at: str, *, events: int = 0, **changes: Any) -> State:
         seen = process.base + process.events + events - 1
         if events and state.client_at == index:
             changes["client_seen"] = max(state.client_seen, seen)
@@ -124,7 +124,7 @@ def _process(state: State, index: int, process: Process, rules: Rules) -> Iterat
         case "call":
             yield go("commit", calls=state.calls + 1)
         case "commit":
-            done = {"result": "done", "begun": True, "commits": (*state.commits, process.epoch)}
+            done: dict[str, Any] = {"result": "done", "begun": True, "commits": (*state.commits, process.epoch)}
             yield go("finish", **done) if _may_write(state, process, rules) else go("over")
         case "finish" if (
             not rules.endings_are_stored_first and state.client_ending is None and state.client_at == index

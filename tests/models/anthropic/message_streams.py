@@ -47,7 +47,7 @@ def used(prompt: int, completion: int, **details: int) -> TokenUsage:
 
 def start(**usage: Any) -> dict[str, Any]:
     counts = {"input_tokens": 12, "output_tokens": 1} | usage
-    message = {
+    message: dict[str, Any] = {
         "id": "msg_1", "type": "message", "role": "assistant", "model": "claude-test", "content": [],
         "stop_reason": None, "stop_sequence": None, "usage": counts,
     }  # fmt: skip

@@ -187,7 +187,7 @@ def starts() -> int:
 
 
 def answer(message: dict) -> None:
-    method, call, params = message.get("method"), message.get("id"), message.get("params", {})
+    method, call, params = message.get("method"), message.get("id", 0), message.get("params", {})
     if method == "initialize":
         info = {"name": "rogue", "version": "1"}
         version = params["protocolVersion"]
@@ -203,9 +203,9 @@ def answer(message: dict) -> None:
 
 
 def main() -> None:
-    if mode("exit") is not None:
+    if (code := mode("exit")) is not None:
         sys.stderr.write("\x1b[31mno database here\x1b[0m\n")
-        sys.exit(int(mode("exit")))
+        sys.exit(int(code))
     if mode("exit_after_first") is not None and starts() > 0:
         sys.exit(9)
     if mode("stubborn") is not None:
