@@ -9,7 +9,7 @@ UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/a
         tests/wires/agui tests/config
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit react check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean
+.PHONY: help setup demo test unit react check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean conformance-mcp
 
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -86,6 +86,9 @@ fuzz: $(VENV)/development ## schemathesis over every operation, after a planted 
 	$(BIN)/python -m tests.fuzz
 	EXAMPLES=50 $(BIN)/python -m pytest -n auto -m hypothesis --timeout 3600
 
+conformance-mcp: $(VENV)/development ## the conformance suite of MCP, both revisions (installs it and its Node.js from npm)
+	$(BIN)/python -m tests.conformance.mcp_suite
+
 mutants: $(VENV)/development ## plant faults in our own code; each has to be caught by a test
 	$(BIN)/python -m tests.faults.mutate
 
@@ -94,5 +97,5 @@ soak: $(VENV)/development ## 500 streams for ten minutes, then 200 turns in the 
 	$(BIN)/python -m tests.cli.soak
 
 clean: ## remove what make has made: the environment, caches, node_modules, dist
-	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/clients/node_modules tests/playground/node_modules
+	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/clients/node_modules tests/playground/node_modules tests/conformance/node_modules
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

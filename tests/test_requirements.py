@@ -15,6 +15,8 @@ def named_ids() -> dict[str, list[str]]:
     """Requirement ids in `pytest.mark.req(...)` and in `req=` of parametrised tables, with where they stand."""
     found = defaultdict(list)
     for path in TESTS.rglob("*.py"):
+        if "node_modules" in path.parts:
+            continue
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "req":
                 for argument in node.args:

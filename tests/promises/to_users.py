@@ -115,6 +115,11 @@ USERS = (
         "faces.md 8",
     ),
     Requirement(
+        "SRV-26",
+        "The agent as an MCP server at POST /mcp, for clients of 2026-07-28 and of 2025-11-25 and older: ask, progress, approvals as forms or by a tool, long answers, runs as tasks; holodeck mcp over standard input for desktop clients.",
+        "faces.md 6",
+    ),
+    Requirement(
         "CHT-01",
         "holodeck chat <agent.yaml>: prompt in < 1 s of CPU; --verbose/-v, --quiet/-q, --observability/-o, --max-messages/-m 50, --resume <id>.",
         "seed 002",

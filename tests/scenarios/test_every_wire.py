@@ -121,6 +121,8 @@ def told_by(wire: str, expected: Heard) -> Heard:
     """What of it this wire tells."""
     if wire.startswith("openai"):  # tools are lines of reasoning, for people
         return expected._replace(calls=(), said=None if wire == "openai" and expected.error else expected.said)
+    if wire == "mcp":
+        return expected._replace(said=None, usage=None)
     if wire == "rest":
         return expected._replace(said=None, calls=() if expected.error else expected.calls)
     return expected._replace(usage=None) if wire == "chat-stream" else expected

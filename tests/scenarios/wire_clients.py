@@ -204,6 +204,18 @@ async def ai_sdk(s: Served, text: str, session: str) -> Heard:
     )
 
 
+async def mcp(s: Served, text: str, session: str) -> Heard:
+    params = {"name": "ask", "arguments": {"message": text, "session": session}}
+    async with s.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, "/mcp") as answer:
+        (frame,) = whatwg(await answer.read())
+    result = json.loads(frame.data)["result"]
+    about = result["structuredContent"]
+    assert about["session"] == session
+    assert result["isError"] == ("error" in about)
+    calls = [Call(each["name"], each["arguments"], each["status"]) for each in about["tool_calls"]]
+    return Heard(answer=about.get("answer"), calls=ordered(calls), error=about.get("error"))
+
+
 CLIENTS: dict[str, Client] = {
     "ag-ui sse": agui_sse,
     "ag-ui protobuf": agui_protobuf,
@@ -213,4 +225,5 @@ CLIENTS: dict[str, Client] = {
     "openai": openai_sync,
     "openai stream": openai_stream,
     "ai-sdk": ai_sdk,
+    "mcp": mcp,
 }

@@ -6,13 +6,13 @@ from holodeck.config.limit_schema import RequestLimits
 from holodeck.config.load import load_config
 from holodeck.config.serving import ServeOptions
 from holodeck.core.sizes import KIB, MB
-from holodeck.server.main import _settings
+from holodeck.server.main import settings_of
 
 
 def limits_of(tmp_path, block: str) -> RequestLimits:
     text = f"name: a\nmodel: {{provider: demo}}\nserver: {{limits: {{request: {{{block}}}}}}}\n"
     (tmp_path / "agent.yaml").write_text(text)
-    return _settings(ServeOptions(config=load_config(tmp_path / "agent.yaml"))).limits.request
+    return settings_of(ServeOptions(config=load_config(tmp_path / "agent.yaml"))).limits.request
 
 
 @pytest.mark.parametrize("key", RequestLimits.model_fields)
@@ -25,5 +25,5 @@ def test_each_key_changes_its_limit(tmp_path, key):
 def test_the_other_sizes_come_from_their_blocks(tmp_path):
     text = "name: a\nmodel: {provider: demo}\nfiles: {max_request_mb: 7}\nserver: {max_connections: 5}\n"
     (tmp_path / "agent.yaml").write_text(text)
-    settings = _settings(ServeOptions(config=load_config(tmp_path / "agent.yaml")))
+    settings = settings_of(ServeOptions(config=load_config(tmp_path / "agent.yaml")))
     assert (settings.max_upload, settings.max_connections) == (8 * MB, 5), "with the form around the files"

@@ -27,6 +27,12 @@ BODIES = {
     "/agent/{name}/chat": {"message": "hi"},
     "/agent/{name}/chat/stream": {"message": "hi"},
     "/chat/stream": {"input": "hi"},
+    "/mcp": {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "ask", "arguments": {"message": "hi"}},
+    },
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
     "/ai-sdk/chat": {
         "id": "other",
@@ -71,6 +77,12 @@ async def request(s, operation, headers, method=None):
         return answer.status, b"" if is_endless else await answer.read(), answer.headers
 
 
+def problem_of(body):
+    """The problem in an answer; in a JSON-RPC error it is the data."""
+    told = json.loads(body)
+    return told["error"]["data"] if "jsonrpc" in told else told
+
+
 @pytest.mark.req("T05")
 def test_every_operation_declares_its_access():
     """A02: a route without it does not import."""
@@ -93,7 +105,7 @@ async def test_without_a_credential_nothing_but_public_routes_answers(tmp_path):
                 if name in GUARDED:
                     assert status == 401, name
                     assert headers["WWW-Authenticate"] == 'Bearer realm="tester"'
-                    assert method == "HEAD" or json.loads(body)["type"].endswith("/unauthorized")
+                    assert method == "HEAD" or problem_of(body)["type"].endswith("/unauthorized")
                     if operation.path.startswith("/v1/") and method != "HEAD":
                         assert json.loads(body)["error"]["type"] == "authentication_error"
                 else:
@@ -132,7 +144,7 @@ async def test_each_scope_opens_exactly_its_operations(tmp_path, scope):
                 assert status in (200, 204, 404), (name, body)
             else:
                 assert status == 403, (name, body)
-                assert json.loads(body)["reason"] == "insufficient-scope"
+                assert problem_of(body)["reason"] == "insufficient-scope"
                 assert f'error="insufficient_scope", scope="{wanted}"' in answered["WWW-Authenticate"]
 
 
@@ -453,9 +465,9 @@ async def test_without_auth_everyone_may_do_everything():
 async def test_what_was_read_of_a_file_stays_in_its_tenant(tmp_path, monkeypatch, wire):
     extract, kinds = Extraction.read, []
 
-    async def counted(self, kind, data, limits):
+    async def counted(self, kind, data, limits, **part):
         kinds.append(kind)
-        return await extract(self, kind, data, limits)
+        return await extract(self, kind, data, limits, **part)
 
     def body():
         if wire == "REST":

@@ -22,6 +22,10 @@ def ui_body(**fields):
     return {"id": uuid4().hex, "messages": [message], **fields}
 
 
+def mcp_call(params):
+    return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask", **params}}
+
+
 PLACES = {  # where a request could hide something: address, and the body around it
     "AG-UI": ("/awp", lambda hidden: ask(**hidden)),
     "AG-UI, properties": ("/awp", lambda hidden: ask(forwardedProps=hidden)),
@@ -33,6 +37,8 @@ PLACES = {  # where a request could hide something: address, and the body around
     "chat-stream": ("/chat/stream", lambda hidden: {"input": "hi", **hidden}),
     "AI SDK": ("/ai-sdk/chat", lambda hidden: ui_body(**hidden)),
     "AI SDK, a message": ("/ai-sdk/chat", lambda hidden: ui_body(messages=[{**ui_body()["messages"][0], **hidden}])),
+    "MCP": ("/mcp", lambda hidden: mcp_call({"arguments": {"message": "hi", **hidden}})),
+    "MCP, beside the arguments": ("/mcp", lambda hidden: mcp_call({"arguments": {"message": "hi"}, **hidden})),
     "OpenAI": ("/v1/chat/completions", lambda hidden: {"messages": [{"role": "user", "content": "hi"}], **hidden}),
 }
 SERVER_WORDS = {

@@ -26,6 +26,7 @@ FAILED, CANNOT_START, DEFECT, INTERRUPTED = 1, 2, 70, 130
 COMMANDS = {
     "chat": "Talk to an agent in the terminal.",
     "serve": "Serve an agent over HTTP.",
+    "mcp": "Serve an agent to an MCP client that starts it.",
     "call": "Call one tool of an agent, without a model.",
     "check": "Validate an agent file and connect to everything it names.",
     "models": "List the models that an agent's endpoint offers.",

@@ -24,9 +24,12 @@ class Encoder(Protocol):
     """Events in, bytes of one stream out. Synchronous; never fails on what a model, a tool or a client wrote."""
 
     content_type: ClassVar[str]
-    keepalive: ClassVar[bytes]  # sent in silence; empty where the format has none
     needs_all_events: ClassVar[bool]  # it has state, so a reader in the middle feeds it the run from its beginning
     shows_metadata: ClassVar[bool]  # it encodes `WithMetadata`; other encoders get the bare event
+
+    @property
+    def keepalive(self) -> bytes:
+        """What is sent in silence; empty where the format has nothing for it."""
 
     def encode(self, event: Event, n: int | None = None) -> bytes: ...
 

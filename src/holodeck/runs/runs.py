@@ -314,6 +314,10 @@ class Runs:
             loop = asyncio.get_running_loop()
             run.grace = loop.call_later(self.settings.detach_grace, self.stop, run)
 
+    def keep_going(self, run: Run) -> None:
+        """From now on the run goes on without readers, to its end."""
+        run.request = msgspec.structs.replace(run.request, detached=True)
+
     def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
         """Cancels a run at once; returns whether it was active. `why` is None for a client's stop."""
         if run.log.ended or run.task is None or run.task.done():

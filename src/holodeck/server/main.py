@@ -27,7 +27,7 @@ from holodeck._version import __version__
 from holodeck.access.authenticator import Authenticator
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings
-from holodeck.config.build_stores import build_stores
+from holodeck.config.build_stores import Stores, build_stores
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import ServeOptions
@@ -69,7 +69,7 @@ def serve(options: ServeOptions) -> None:
     """Serves until a signal comes. Raises ConfigError or StartError when it cannot; a second signal ends the process."""
     access = build_access(options.config)
     refuse_exposure(options, access)
-    settings = _settings(options, keys=access.keys is not None)
+    settings = settings_of(options, keys=access.keys is not None)
     traces = _traces(options.config)
     server = build_server(options.config, settings, access, trace=traces.of_run if traces else None)
     listener = bind_unix(options.uds) if options.uds else bind(options.host, options.port)
@@ -147,8 +147,9 @@ def build_server(
     access: Authenticator | None = None,
     *,
     trace: Callable[[Run], Emit] | None = None,
+    stores: Stores | None = None,
 ) -> AgentServer:
-    metrics, stores = Metrics(), build_stores(config)
+    metrics, stores = Metrics(), stores or build_stores(config)
     windows, leases = open_store(config)
     return AgentServer(
         build_agent(
@@ -182,7 +183,7 @@ def refuse_exposure(options: ServeOptions, access: Authenticator) -> None:
     )
 
 
-def _settings(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
+def settings_of(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
     file, more_hosts = options.config.agent, options.config.environment.get(ALLOWED_HOSTS, "")
     return ServerSettings(
         access=Access(

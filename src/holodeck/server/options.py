@@ -10,6 +10,7 @@ from holodeck.files.limits import FileLimits
 
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
 CHAT_STREAM_SECONDS = 30.0  # for one answer on that wire, unless `loop.run_timeout` says otherwise (ORC-07)
+MCP_WAIT_SECONDS = 50.0  # for one answer over MCP: many clients give up after 60
 
 
 ProtocolType: TypeAlias = str
@@ -59,6 +60,7 @@ class ServerSettings:
     protocols: tuple[ProtocolType, ...] = ("ag-ui",)
     max_concurrent_runs: int = 1000
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
+    mcp_wait: float = MCP_WAIT_SECONDS
     remember_conversations: bool = False  # whether a chat-stream's conversation_id gives memory (ORC-03)
     shutdown_seconds: float = 10.0  # for runs in progress, under a foreign ASGI server
     watchdog: bool = True

@@ -27,7 +27,7 @@ async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
     if run.log.ended:
         return _last(run)
     with runs.attached(run):
-        leaving = asyncio.create_task(_left(receive))
+        leaving = asyncio.create_task(left(receive))
         try:
             await asyncio.wait({leaving, run.task or leaving}, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -59,6 +59,7 @@ def answer_of(run: Run, ending: Ending, chain: Chain | None) -> SyncAnswer:
     return SyncAnswer(text.answer(ending), [each for each in executions if each.call_id in shown])
 
 
-async def _left(receive: Receive) -> None:
+async def left(receive: Receive) -> None:
+    """Returns when the client is gone."""
     while (await receive())["type"] != "http.disconnect":
         pass

@@ -1,0 +1,293 @@
+"""What MCP clients call: the tools `ask`, `continue` and `wait`, and runs as tasks.
+
+A client that closes a request of its own cancels it, as the protocol demands (2026-07-28); runs that it takes as tasks go
+on without it. Clients of the older protocol may lose their connection: their runs get the usual grace.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from functools import partial
+from hashlib import sha256
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from holodeck._version import __version__
+from holodeck.core.encoder import Encoder, bare
+from holodeck.core.events import Event, Outcome, RunFinished
+from holodeck.core.request import Resume, RunRequest
+from holodeck.errors import InvalidRequest, RunNotFound
+from holodeck.runs.port import RunKey
+from holodeck.runs.runs import DETACHED_SECONDS, Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import owner_of
+from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.routes.request_input import repeat_key_of, server_of
+from holodeck.server.run_chain import ending_of_log, last_of_chain, open_interrupts
+from holodeck.server.stream import Cursor
+from holodeck.server.timed_stream import TimedStream, ends_within
+from holodeck.wires import sse
+from holodeck.wires.body import foreign_id, table
+from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, result_message
+from holodeck.wires.mcp import tasks
+from holodeck.wires.mcp.answer import INPUT_REQUIRED, AnswerReader, marked, still_working
+from holodeck.wires.mcp.approvals import form_answers
+from holodeck.wires.mcp.envelope import TASKS, Caller, McpCall, missing_capability
+from holodeck.wires.mcp.stream import ProgressEncoder
+from holodeck.wires.mcp.tools import ASK, CONTINUE, WAIT, ask_arguments, continue_arguments, wait_arguments
+
+NAME = "mcp"
+WITHOUT_HEADERS = "holodeck.without_headers"  # in the scope of a message that came over standard input
+QUICK_SECONDS = 1.0  # an answer that takes no longer is given at once, also to clients that take tasks
+
+_answered: WeakKeyDictionary[Run, dict[str, Resume]] = WeakKeyDictionary()
+"""Approvals of tasks that were answered one by one, until all are: a step is decided as a whole."""
+
+
+def server_info(server: AgentServer) -> dict[str, str]:
+    return {"name": server.agent.name, "version": __version__}
+
+
+def result_answer(call: McpCall, result: Mapping[str, Any]) -> Response:
+    return Response(sse.json_bytes(result_message(call.id, result)), media_type="application/json")
+
+
+# tools
+
+
+async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
+    """A new message; with `requestState`, the same call again, with a person's decisions."""
+    server, owner = server_of(request), owner_of(request)
+    if call.caller.is_modern and call.params.get("requestState") is not None:
+        return await _decided(request, call)
+    asked = ask_arguments(given, server.settings.limits.message_characters)
+
+    async def prepare() -> RunRequest:
+        wanted = RunRequest(session_id=asked.session, messages=(asked.user_message(),))
+        return await with_files(server, wanted, owner)
+
+    arrival = Arrival(
+        request=request,
+        owner=owner,
+        prepare=prepare,
+        open_encoder=open_encoder,
+        wire=NAME,
+        conversation=asked.session,
+        key=repeat_key_of(request, NAME, owner),
+        fingerprint=sha256(sse.json_bytes(given)).digest(),
+    )
+    return await _answer(request, call, await begin(server, arrival))
+
+
+async def _decided(request: Request, call: McpCall) -> Response:
+    """Goes on with the run that asked for approvals. What the run does is not read from this request again."""
+    server = server_of(request)
+    state = foreign_id(call.params["requestState"], "requestState")
+    try:
+        run = await server.stored_runs.find(state, owner=owner_of(request))
+    except RunNotFound as error:
+        raise RpcError(INVALID_PARAMS, "There is no call with this requestState.") from error
+    interrupts = open_interrupts(run)
+    answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
+    if not interrupts:
+        raise InvalidRequest("The call with this requestState waits for nothing.", field="requestState")
+    if answers.dismissed:
+        undecided = msgspec.structs.replace(call.caller, capabilities={})  # as to a client that cannot show forms
+        return result_answer(call, _result_of(server, run, msgspec.structs.replace(call, caller=undecided)))
+    if len(answers.decided) < len(interrupts):
+        return result_answer(call, _result_of(server, run, call))
+    return await _answer(request, call, await _resumed(request, run, answers.decided))
+
+
+async def _resumed(request: Request, run: Run, decisions: tuple[Resume, ...], *, detached: bool = False) -> Run:
+    """The run that goes on where this one waits. The same decisions again join it."""
+    owner = owner_of(request)
+
+    async def prepare() -> RunRequest:
+        return RunRequest(session_id=run.session_id, parent_run_id=run.run_id, resume=decisions, detached=detached)
+
+    arrival = Arrival(
+        request=request,
+        owner=owner,
+        prepare=prepare,
+        open_encoder=open_encoder,
+        wire=NAME,
+        conversation=run.session_id,
+        key=RunKey(NAME, owner, f"decided:{run.run_id}", "requestState"),
+        fingerprint=sha256(sse.json_bytes(decisions)).digest(),
+    )
+    return await begin(server_of(request), arrival)
+
+
+async def go_on(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
+    """The tool `continue`: a person's decisions, for clients that cannot show a form."""
+    wanted, owner = continue_arguments(given), owner_of(request)
+
+    async def prepare() -> RunRequest:
+        return RunRequest(session_id=wanted.session, resume=wanted.decisions)
+
+    arrival = Arrival(
+        request=request,
+        owner=owner,
+        prepare=prepare,
+        open_encoder=open_encoder,
+        wire=NAME,
+        conversation=wanted.session,
+        key=repeat_key_of(request, NAME, owner),
+        fingerprint=sha256(sse.json_bytes(given)).digest(),
+    )
+    return await _answer(request, call, await begin(server_of(request), arrival))
+
+
+async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
+    """The answer of a run that was not finished when its call ended. Closing this request stops nothing."""
+    run = await _run_named(request, wait_arguments(given))
+    return await _answer(request, call, run, owns=False)
+
+
+async def _run_named(request: Request, run_id: str) -> Run:
+    """The newest run of a chain of the caller's own."""
+    try:
+        return await last_of_chain(server_of(request), run_id, owner=owner_of(request))
+    except RunNotFound as error:
+        raise RpcError(INVALID_PARAMS, error.message) from error
+
+
+Tool = Callable[[Request, McpCall, dict[str, Any]], Awaitable[Response]]
+TOOLS: Mapping[str, Tool] = {ASK: ask, CONTINUE: go_on, WAIT: wait}
+
+
+async def call_tool(request: Request, call: McpCall, tools: Mapping[str, Tool] = TOOLS) -> Response:
+    name = call.params.get("name")
+    tool = tools.get(name) if isinstance(name, str) else None
+    if tool is None:
+        raise RpcError(INVALID_PARAMS, f"Unknown tool: {name!r}. tools/list names those that there are.")
+    given = call.params.get("arguments")
+    return await tool(request, call, {} if given is None else table(given, "arguments"))
+
+
+# answers
+
+
+async def _answer(request: Request, call: McpCall, run: Run, *, owns: bool = True) -> Response:
+    """The result of a run, as it comes: at once, as a task, or at the end of a stream.
+
+    `owns`: the request started the run, so that closing it cancels the run.
+    """
+    server, caller = server_of(request), call.caller
+    stop = partial(server.runs.stop, run) if owns and caller.is_modern else None
+    if not caller.takes_tasks and _takes_stream(request):
+        return _stream(server, call, run, stop)
+    seconds = QUICK_SECONDS if caller.takes_tasks else server.settings.mcp_wait
+    with server.runs.attached(run):
+        try:
+            ended = await ends_within(run, seconds, request.receive)
+        except ClientDisconnect:
+            if stop is not None:
+                stop()
+            raise
+        if not ended:
+            server.runs.keep_going(run)
+    if ended:
+        return result_answer(call, _result_of(server, run, call))
+    if caller.takes_tasks:
+        return result_answer(call, marked({**_task(run, run.root), "resultType": "task"}, caller, server_info(server)))
+    return result_answer(call, still_working(run.session_id, run.root, caller, server_info(server)))
+
+
+def _takes_stream(request: Request) -> bool:
+    accepted = request.headers.get("accept", "*/*").lower()
+    return any(wanted in accepted for wanted in ("text/event-stream", "text/*", "*/*"))
+
+
+def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], object] | None) -> Response:
+    def late() -> bytes:
+        server.runs.keep_going(run)
+        result = still_working(run.session_id, run.root, call.caller, server_info(server))
+        return sse.frame(result_message(call.id, result))
+
+    encoder = ProgressEncoder(call.id, AnswerReader(call.caller, server_info(server)), call.progress_token)
+    cursor = Cursor(run, encoder, 0, server.chain())
+    return TimedStream(server, cursor, seconds=server.settings.mcp_wait, late=late, on_leave=stop)
+
+
+def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
+    """The result of a run that has ended, as the caller may see it."""
+    reader = AnswerReader(call.caller, server_info(server))
+    for event in _events(server, run):
+        reader.read(event)
+    if reader.result is None:
+        raise InvalidRequest("What is left of this run has no ending.")
+    return reader.result
+
+
+def _events(server: AgentServer, run: Run) -> Iterator[Event]:
+    chain, kept = server.chain(), run.log.kept
+    return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
+
+
+def open_encoder(run: Run, _accept: str | None) -> Encoder:
+    """For readers that follow a run of this wire by its id."""
+    return ProgressEncoder(run.run_id, AnswerReader(Caller(), {}), run.run_id)
+
+
+# tasks
+
+
+async def get_task(request: Request, call: McpCall) -> Response:
+    server, run = server_of(request), await _task_run(request, call)
+    found = _task(run, call.params["taskId"])
+    if run.log.ended:
+        found |= _outcome(server, run, call)
+    return result_answer(call, marked(found, call.caller, server_info(server)))
+
+
+def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
+    """The members that a task has only when its run has ended."""
+    ending = ending_of_log(run)
+    if isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED:
+        return {"status": tasks.CANCELLED}
+    result = _result_of(server, run, call)
+    if result.get("resultType") != INPUT_REQUIRED:
+        return {"status": tasks.COMPLETED, "result": result}
+    answered = _answered.get(run, {})
+    left = {key: value for key, value in result["inputRequests"].items() if key not in answered}
+    return {"status": INPUT_REQUIRED, "inputRequests": left}
+
+
+async def update_task(request: Request, call: McpCall) -> Response:
+    """Takes decisions one by one; the run goes on when the last is there."""
+    run = await _task_run(request, call)
+    interrupts = open_interrupts(run)
+    answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
+    decided = _answered.setdefault(run, {})
+    decided.update((each.interrupt_id, each) for each in answers.decided)
+    if interrupts and len(decided) == len(interrupts):
+        started = await _resumed(request, run, tuple(decided.values()), detached=True)
+        server_of(request).runs.keep_going(started)
+    return result_answer(call, marked({}, call.caller, server_info(server_of(request))))
+
+
+async def cancel_task(request: Request, call: McpCall) -> Response:
+    """Idempotent: a task that has ended stays as it is."""
+    server = server_of(request)
+    server.runs.stop(await _task_run(request, call))
+    return result_answer(call, marked({}, call.caller, server_info(server)))
+
+
+async def _task_run(request: Request, call: McpCall) -> Run:
+    if not call.caller.takes_tasks:
+        raise missing_capability({"extensions": {TASKS: {}}}, f"This method needs the capability {TASKS}.", call.id)
+    return await _run_named(request, foreign_id(call.params.get("taskId"), "taskId"))
+
+
+def _task(run: Run, task_id: str) -> dict[str, Any]:
+    return tasks.task(
+        task_id=task_id,
+        status=tasks.WORKING,
+        created_at=run.created_at,
+        updated_at=run.finished_at or run.created_at,
+        ttl_seconds=DETACHED_SECONDS,
+    )

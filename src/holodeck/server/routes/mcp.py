@@ -1,0 +1,171 @@
+"""The agent as an MCP server: `POST /mcp`, both eras of the protocol. The wire is `holodeck.wires.mcp`.
+
+Every message is a request of its own. Nothing is kept between two of them but sessions and runs, which all wires share.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, TypeAlias
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from holodeck.access.principal import CHAT
+from holodeck.access.route_access import needs
+from holodeck.errors import HoloDeckError, InvalidRequest, RequestError
+from holodeck.server.mcp_calls import (
+    NAME,
+    WITHOUT_HEADERS,
+    call_tool,
+    cancel_task,
+    get_task,
+    open_encoder,
+    result_answer,
+    server_info,
+    update_task,
+)
+from holodeck.server.mcp_schemas import MCP_ANSWER, MCP_BODY, MCP_PARAMETERS
+from holodeck.server.problems import known
+from holodeck.server.routes.request_input import json_body, server_of
+from holodeck.server.routing import Routes
+from holodeck.server.wire import Wire
+from holodeck.telemetry.context import current
+from holodeck.wires import jsonrpc
+from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError
+from holodeck.wires.mcp.answer import marked
+from holodeck.wires.mcp.envelope import LEGACY, MODERN, TASKS, McpCall, open_envelope
+from holodeck.wires.mcp.tools import tool_list
+
+TOOLS_MILLISECONDS = 3_600_000  # for which a client may keep the list of tools
+_UNPROCESSABLE, _NOT_FOUND = 422, 404
+
+
+def answer_error(error: Exception, request_id: RequestId = None, *, is_modern: bool = True) -> Response:
+    """A JSON-RPC error. Older clients read the error of a method only where the status is 200."""
+    failure = known(error)
+    if isinstance(failure, RpcError) and request_id is None:
+        request_id = failure.request_id
+    body = jsonrpc.error_body(request_id, jsonrpc.error_object(failure, current().request_id))
+    status = 400 if failure.status == _UNPROCESSABLE else failure.status
+    if not is_modern and isinstance(failure, InvalidRequest):
+        status = 200
+    return Response(body, status, _headers(failure), media_type="application/json")
+
+
+def _headers(failure: HoloDeckError) -> dict[str, str]:
+    headers = dict(failure.headers) if isinstance(failure, RequestError) else {}
+    if failure.challenge is not None:
+        headers["WWW-Authenticate"] = failure.challenge
+    if failure.retry_after is not None:
+        headers["Retry-After"] = str(max(0, -int(-failure.retry_after // 1)))
+    return headers
+
+
+async def initialize(request: Request, call: McpCall) -> Response:
+    """The older handshake. No session comes of it: every later request stands alone, as in the newer era."""
+    wanted, server = call.params.get("protocolVersion"), server_of(request)
+    result: dict[str, Any] = {
+        "protocolVersion": wanted if wanted in LEGACY else LEGACY[0],
+        "capabilities": {"tools": {}},
+        "serverInfo": server_info(server),
+        "instructions": _instructions(server.agent.name, server.agent.description),
+    }
+    return result_answer(call, result)
+
+
+async def discover(request: Request, call: McpCall) -> Response:
+    server = server_of(request)
+    result: dict[str, Any] = {
+        "supportedVersions": [MODERN],
+        "capabilities": {"tools": {}, "extensions": {TASKS: {}}},
+        "instructions": _instructions(server.agent.name, server.agent.description),
+        **_CACHED,
+    }
+    return result_answer(call, marked(result, call.caller, server_info(server)))
+
+
+async def ping(_request: Request, call: McpCall) -> Response:
+    return result_answer(call, {})
+
+
+async def list_tools(request: Request, call: McpCall) -> Response:
+    server = server_of(request)
+    offered = {"tools": tool_list(server.agent.name, server.agent.description, call.caller)}
+    result = {**offered, **_CACHED} if call.caller.is_modern else offered
+    return result_answer(call, marked(result, call.caller, server_info(server)))
+
+
+Method: TypeAlias = Callable[[Request, McpCall], Awaitable[Response]]
+_CACHED = {"ttlMs": TOOLS_MILLISECONDS, "cacheScope": "private"}
+MODERN_METHODS: Mapping[str, Method] = {
+    "server/discover": discover,
+    "tools/list": list_tools,
+    "tools/call": call_tool,
+    "tasks/get": get_task,
+    "tasks/update": update_task,
+    "tasks/cancel": cancel_task,
+}
+LEGACY_METHODS: Mapping[str, Method] = {
+    "initialize": initialize,
+    "ping": ping,
+    "tools/list": list_tools,
+    "tools/call": call_tool,
+}
+
+
+class McpEndpoint:
+    """Answers messages by these methods, those of the newer and of the older era."""
+
+    def __init__(
+        self, modern: Mapping[str, Method] = MODERN_METHODS, legacy: Mapping[str, Method] = LEGACY_METHODS
+    ) -> None:
+        self._modern, self._legacy = modern, legacy
+
+    async def answer(self, request: Request) -> Response:
+        """One JSON-RPC message. Clients of 2026-07-28 repeat version, method and name in headers."""
+        message = jsonrpc.decode(await json_body(request))
+        is_modern = True
+        try:
+            call = open_envelope(message, None if WITHOUT_HEADERS in request.scope else request.headers.items())
+            is_modern = call.caller.is_modern
+            return Response(status_code=202) if message.is_notification else await self._method(call)(request, call)
+        except ClientDisconnect:
+            raise
+        except Exception as error:  # noqa: BLE001  whatever it is, it is answered with the id of its request
+            return answer_error(error, message.id, is_modern=is_modern)
+
+    def _method(self, call: McpCall) -> Method:
+        found = (self._modern if call.caller.is_modern else self._legacy).get(call.method)
+        if found is None:
+            raise RpcError(METHOD_NOT_FOUND, f"Method not found: {call.method}", status=_NOT_FOUND)
+        return found
+
+
+def routes_of(endpoint: McpEndpoint) -> Routes:
+    routes = Routes(tag="MCP", answer_error=answer_error)
+    described = routes.post(
+        "/mcp",
+        "Call the agent as an MCP server",
+        access=needs(CHAT),
+        parameters=MCP_PARAMETERS,
+        body=MCP_BODY,
+        responses=MCP_ANSWER,
+    )
+    described(endpoint.answer)
+    return routes
+
+
+def _instructions(agent: str, description: str) -> str:
+    about = f" {description}" if description else ""
+    return (
+        f"The agent {agent}.{about} Give `session` of an answer to the next call of `ask` to go on with a conversation."
+    )
+
+
+WIRE = Wire(
+    name=NAME,
+    title="the agent as an MCP server, for Claude, Cursor, VS Code and other agents",
+    endpoints=(("MCP", "/mcp"),),
+    example='{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"message":"Hello"}}}',
+    routes=(routes_of(McpEndpoint()),),
+    open_encoder=open_encoder,
+)

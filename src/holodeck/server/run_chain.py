@@ -1,0 +1,37 @@
+"""A task as other protocols mean it: a run, and the runs that answered what it waited for. Its id is the first run's."""
+
+from holodeck.core.events import Ending, Interrupt, RunFailed, RunFinished
+from holodeck.core.owner import Owner
+from holodeck.runs.runs import Run
+from holodeck.server.agent_server import AgentServer
+
+
+async def last_of_chain(server: AgentServer, root: str, *, owner: Owner) -> Run:
+    """The newest run of a chain. RunNotFound, also for runs of other owners."""
+    run = await server.stored_runs.find(root, owner=owner)
+    records = server.runs.records
+    if records is not None:
+        newest = await records.runs_of(owner=owner, root=root, limit=1)
+        if newest and newest[0].run_id != root:
+            run = await server.stored_runs.find(newest[0].run_id, owner=owner)
+    return _follower(server, run)
+
+
+def _follower(server: AgentServer, run: Run) -> Run:
+    """The run that answers this one, if it was started a moment ago and has not joined the chain yet."""
+    for other in reversed(server.runs.of_session(run.session_id, owner=run.owner)):
+        if other.request.parent_run_id == run.run_id and other is not run:
+            return other
+    return run
+
+
+def ending_of_log(run: Run) -> Ending | None:
+    """The last event of a run that has ended."""
+    last = run.log.since(max(0, len(run.log) - 1)) if run.log.ended else ()
+    return last[0] if last and isinstance(last[0], RunFinished | RunFailed) else None
+
+
+def open_interrupts(run: Run) -> tuple[Interrupt, ...]:
+    """What a run that has ended waits for."""
+    ending = ending_of_log(run)
+    return ending.interrupts if isinstance(ending, RunFinished) else ()

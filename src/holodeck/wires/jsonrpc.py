@@ -1,0 +1,93 @@
+"""JSON-RPC 2.0, for the wires that are made of it: one message in a body, one response to it.
+
+Methods, parameters and results are the wires' own. A batch is refused: no protocol that is served here has them.
+"""
+
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holodeck.core.text import clean, shorten
+from holodeck.errors import HoloDeckError, InvalidRequest, RequestError
+from holodeck.wires import sse
+from holodeck.wires.body import parse
+from holodeck.wires.problem import MAX_DETAIL, problem
+
+PARSE_ERROR, INVALID_REQUEST, METHOD_NOT_FOUND, INVALID_PARAMS, INTERNAL_ERROR = -32700, -32600, -32601, -32602, -32603
+REFUSED = -32000  # ours: access, limits, a busy session; `data` has the problem
+MAX_ID = 1024
+MAX_METHOD = 200
+
+RequestId: TypeAlias = str | int | None
+_BAD_JSON = 400  # the status of what is no JSON; an object of another shape is 422
+
+
+class RpcMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """A request, or a notification, which gets no response."""
+
+    method: str
+    params: dict[str, Any]
+    id: RequestId = None
+    is_notification: bool = False
+
+
+class RpcError(InvalidRequest):
+    """An error with a code and data that a protocol defines. `status` is that of the HTTP answer."""
+
+    def __init__(
+        self, rpc_code: int, message: str, *, status: int = 400, data: Any = None, request_id: RequestId = None
+    ) -> None:
+        super().__init__(message, status=status)
+        self.rpc_code, self.data, self.request_id = rpc_code, data, request_id
+
+
+class ErrorObject(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    code: int
+    message: str
+    data: Any = None
+
+
+def decode(body: bytes) -> RpcMessage:
+    """Reads one message. Raises RpcError, or PayloadTooLarge."""
+    try:
+        raw = parse(body)
+    except InvalidRequest as error:
+        code = PARSE_ERROR if error.status == _BAD_JSON else INVALID_REQUEST
+        raise RpcError(code, error.message) from error
+    request_id = raw.get("id")
+    is_id = isinstance(request_id, str | int) and not isinstance(request_id, bool) and len(str(request_id)) <= MAX_ID
+    if "id" in raw and not is_id:
+        raise RpcError(INVALID_REQUEST, "id has to be a string or a whole number.")
+    method, params = raw.get("method"), raw.get("params", {})
+    if raw.get("jsonrpc") != "2.0" or not isinstance(method, str) or not 0 < len(method) <= MAX_METHOD:
+        raise RpcError(
+            INVALID_REQUEST,
+            'A message has "jsonrpc": "2.0" and a method of 1 to 200 characters.',
+            request_id=request_id,
+        )
+    if not isinstance(params, dict | None):
+        raise RpcError(INVALID_PARAMS, "params has to be an object.", request_id=request_id)
+    return RpcMessage(method=clean(method), params=params or {}, id=request_id, is_notification="id" not in raw)
+
+
+def result_message(request_id: RequestId, result: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "result": result}
+
+
+def notification(method: str, params: Any) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "method": method, "params": params}
+
+
+def error_object(error: HoloDeckError, instance: str | None = None) -> ErrorObject:
+    """The member `error`. What is no error of the protocol itself has its problem (RFC 9457) as data."""
+    message = shorten(clean(error.message), MAX_DETAIL)
+    if isinstance(error, RpcError):
+        return ErrorObject(code=error.rpc_code, message=message, data=error.data)
+    code = INVALID_PARAMS if isinstance(error, InvalidRequest) else INTERNAL_ERROR
+    if isinstance(error, RequestError) and not isinstance(error, InvalidRequest):
+        code = REFUSED
+    return ErrorObject(code=code, message=message, data=problem(error, instance))
+
+
+def error_body(request_id: RequestId, error: ErrorObject) -> bytes:
+    return sse.json_bytes({"jsonrpc": "2.0", "id": request_id, "error": error})

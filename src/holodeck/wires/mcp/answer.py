@@ -1,0 +1,131 @@
+"""The events of a run → lines of progress, and the result of the call that asked for it."""
+
+from collections.abc import Callable
+from typing import Any
+
+from holodeck.core import events as e
+from holodeck.core.messages import text_of
+from holodeck.core.text import one_line
+from holodeck.core.tools import arguments_shown
+from holodeck.errors import HoloDeckError
+from holodeck.wires.mcp.approvals import input_requests
+from holodeck.wires.mcp.envelope import SERVER_INFO_KEY, Caller
+from holodeck.wires.mcp.tools import CONTINUE, WAIT
+from holodeck.wires.reply import PARAGRAPH, ReplyText, failure_of
+
+INPUT_REQUIRED = "input_required"
+MAX_LINE = 200  # characters of a tool's arguments or result in a line of progress
+MAX_CALLS = 200  # tool calls that a result lists
+_MAX_READ = 4_000  # characters of a result that are looked at for a line
+
+
+class AnswerReader:
+    """Reads one run from its first event on, in order. `server_info` names the agent in every result."""
+
+    def __init__(self, caller: Caller, server_info: dict[str, str]) -> None:
+        self._caller, self._server_info = caller, server_info
+        self._reply = ReplyText()
+        self._calls: dict[str, dict[str, Any]] = {}
+        self.result: dict[str, Any] | None = None  # known when the run has ended
+
+    def read(self, event: e.Event) -> str | None:
+        """The line of progress that shows this event, if one does."""
+        reader = _READERS.get(type(event))
+        return None if reader is None else reader(self, event)
+
+    def step_started(self, _event: e.StepStarted) -> None:
+        self._reply.step_started()
+
+    def text(self, event: e.TextAdded) -> None:
+        self._reply.add(event)
+
+    def call_ended(self, event: e.ToolCallEnded) -> str:
+        if len(self._calls) < MAX_CALLS:
+            call = {"name": event.name, "arguments": arguments_shown(event.arguments), "status": "pending"}
+            self._calls[event.call_id] = call
+        return f"→ {event.name} {_shown(event.arguments)}".rstrip()
+
+    def tool_finished(self, event: e.ToolFinished) -> str:
+        if event.call_id in self._calls or len(self._calls) < MAX_CALLS:
+            call = self._calls.setdefault(event.call_id, {"name": event.name})
+            call["status"] = "error" if event.failed else "success"
+        failed = "failed: " if event.failed else ""
+        return f"← {event.name} {failed}{_shown(text_of(event.content))}".rstrip()
+
+    def finished(self, ending: e.RunFinished) -> None:
+        answer = self._reply.answer(ending)
+        error = failure_of(ending, answer)
+        if error is not None:
+            self.result = self._failed(ending, error)
+        elif ending.outcome is e.Outcome.INTERRUPTED:
+            self.result = self._waiting(ending, answer)
+        else:
+            more = {} if ending.output is None else {"output": ending.output}
+            self.result = self._complete(answer, {**self._about("completed", ending), "answer": answer, **more})
+
+    def failed(self, ending: e.RunFailed) -> None:
+        error = failure_of(ending, "")
+        if error is not None:
+            self.result = self._failed(ending, error)
+
+    def _failed(self, ending: e.Ending, error: HoloDeckError) -> dict[str, Any]:
+        """A tool that failed, not an error of the protocol: the model of the client reads it and can react."""
+        about = {**self._about("failed", ending), "error": error.code}
+        return {**self._complete(error.message, about), "isError": True}
+
+    def _waiting(self, ending: e.RunFinished, answer: str) -> dict[str, Any]:
+        if self._caller.is_modern and self._caller.answers_forms:
+            forms = {"inputRequests": input_requests(ending.interrupts), "requestState": ending.run_id}
+            return marked({**forms, "resultType": INPUT_REQUIRED}, self._caller, self._server_info)
+        approvals = [
+            {"id": each.id, "tool": each.tool, "arguments": arguments_shown(each.arguments), "message": each.message}
+            for each in ending.interrupts
+        ]
+        tools = ", ".join(each.tool for each in ending.interrupts)
+        asked = (
+            f"A person has to approve {tools} first. Show them what it would do, then call `{CONTINUE}` with the session "
+            f"{ending.session_id} and their decisions on: {', '.join(each.id for each in ending.interrupts)}."
+        )
+        about = {**self._about("waiting", ending), "answer": answer, "approvals": approvals}
+        return self._complete(answer + (PARAGRAPH if answer else "") + asked, about)
+
+    def _about(self, status: str, ending: e.Ending) -> dict[str, Any]:
+        return about_run(status, ending.session_id, ending.run_id, list(self._calls.values()))
+
+    def _complete(self, text: str, structured: dict[str, Any]) -> dict[str, Any]:
+        return marked(tool_result(text, structured), self._caller, self._server_info)
+
+
+def about_run(status: str, session: str, run: str, calls: list[dict[str, Any]]) -> dict[str, Any]:
+    return {"status": status, "session": session, "run": run, "tool_calls": calls}
+
+
+def tool_result(text: str, structured: dict[str, Any]) -> dict[str, Any]:
+    return {"content": [{"type": "text", "text": text}], "structuredContent": structured, "isError": False}
+
+
+def still_working(session: str, run: str, caller: Caller, server_info: dict[str, str]) -> dict[str, Any]:
+    """The result of a call that took longer than clients wait. The run goes on."""
+    text = f"The agent is still working. Call `{WAIT}` with the run {run} to get its answer."
+    return marked(tool_result(text, about_run("working", session, run, [])), caller, server_info)
+
+
+def marked(result: dict[str, Any], caller: Caller, server_info: dict[str, str]) -> dict[str, Any]:
+    """A result with the members that every result of the caller's era has."""
+    if not caller.is_modern:
+        return result
+    return {"resultType": "complete", **result, "_meta": {SERVER_INFO_KEY: server_info}}
+
+
+def _shown(text: str) -> str:
+    return one_line(text[:_MAX_READ], MAX_LINE)
+
+
+_READERS: dict[type[e.Event], Callable[[AnswerReader, Any], str | None]] = {
+    e.StepStarted: AnswerReader.step_started,
+    e.TextAdded: AnswerReader.text,
+    e.ToolCallEnded: AnswerReader.call_ended,
+    e.ToolFinished: AnswerReader.tool_finished,
+    e.RunFinished: AnswerReader.finished,
+    e.RunFailed: AnswerReader.failed,
+}

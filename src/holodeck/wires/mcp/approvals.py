@@ -1,0 +1,94 @@
+"""Approvals as forms that the client shows to a person, and what came back.
+
+A result of the type `input_required` names the forms and a `requestState`; the client calls again with the answers and
+that state. The state is the id of the run that waits. Nothing in it is trusted: the run is looked up among those of the
+caller, and only what waits there can be decided, so a state that was changed finds nothing.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from holodeck.core.events import Interrupt
+from holodeck.core.request import Resume
+from holodeck.errors import InvalidRequest
+from holodeck.wires.body import name, opaque, table
+
+DECISION, ARGUMENTS = "decision", "arguments"
+APPROVE, REJECT = "approve", "reject"
+MAX_ANSWERS = 256
+_SCHEMA = {
+    "type": "object",
+    "properties": {
+        DECISION: {"type": "string", "title": "Decision", "enum": [APPROVE, REJECT]},
+        ARGUMENTS: {"type": "string", "title": "Other arguments, as JSON", "description": "Empty: as they are"},
+    },
+    "required": [DECISION],
+}
+_decode = msgspec.json.Decoder(dict).decode
+
+
+def input_requests(interrupts: Iterable[Interrupt]) -> dict[str, Any]:
+    """One form for each interrupt, under the interrupt's id."""
+    return {each.id: {"method": "elicitation/create", "params": _form(each)} for each in interrupts}
+
+
+def _form(interrupt: Interrupt) -> dict[str, Any]:
+    message = f"{interrupt.message}\n\n{interrupt.tool} {interrupt.arguments}"
+    return {"mode": "form", "message": message, "requestedSchema": _SCHEMA}
+
+
+class FormAnswers(msgspec.Struct, frozen=True):
+    """The decisions among a client's answers, and the ids of the forms that a person closed without one."""
+
+    decided: tuple[Resume, ...] = ()
+    dismissed: frozenset[str] = frozenset()
+
+
+def form_answers(given: Any, interrupts: Iterable[Interrupt]) -> FormAnswers:
+    """Reads `inputResponses`. Answers to other questions are ignored."""
+    answers = table(given, "inputResponses")
+    if len(answers) > MAX_ANSWERS:
+        raise InvalidRequest(f"inputResponses has more than {MAX_ANSWERS} entries", field="inputResponses")
+    known = {each.id for each in interrupts}
+    found = {
+        key: _decision(key, table(value, f"inputResponses.{key}")) for key, value in answers.items() if key in known
+    }
+    return FormAnswers(
+        tuple(each for each in found.values() if each is not None),
+        frozenset(key for key, each in found.items() if each is None),
+    )
+
+
+def _decision(key: str, answer: dict[str, Any]) -> Resume | None:
+    """None if a person closed the form without a choice. An answer that is neither yes nor no is refused (ACC-07)."""
+    path = f"inputResponses.{key}"
+    interrupt_id = name(key, "inputResponses")
+    action = answer.get("action")
+    if action == "cancel":
+        return None
+    if action == "decline":
+        return Resume(interrupt_id=interrupt_id, approved=False)
+    if action != "accept":
+        raise InvalidRequest(f"{path}.action has to be accept, decline or cancel", field=f"{path}.action")
+    content = table(answer.get("content"), f"{path}.content")
+    chosen = content.get(DECISION)
+    if chosen not in (APPROVE, REJECT):
+        what = f"{path}.content.{DECISION} has to be {APPROVE} or {REJECT}"
+        raise InvalidRequest(what, field=f"{path}.content.{DECISION}")
+    payload = _edited(content.get(ARGUMENTS), f"{path}.content.{ARGUMENTS}")
+    return Resume(interrupt_id=interrupt_id, approved=chosen == APPROVE, payload=payload)
+
+
+def _edited(given: Any, path: str) -> dict[str, Any] | None:
+    """The arguments that a person typed, if they did."""
+    if given is None or given == "":
+        return None
+    try:
+        typed = _decode(given) if isinstance(given, str) else None
+    except (msgspec.DecodeError, UnicodeError, RecursionError):
+        typed = None
+    if typed is None:
+        raise InvalidRequest(f"{path} has to be a JSON object, or empty", field=path)
+    return {"arguments": opaque(typed, path)}

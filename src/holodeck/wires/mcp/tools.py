@@ -1,0 +1,220 @@
+"""The tools that the agent is offered as: `ask`, and for clients that need them `continue` and `wait`.
+
+`ask` sends a message and returns the answer. `continue` decides approvals, for clients that cannot show a form. `wait`
+reads on where an answer took longer than clients wait, for those that do not know tasks.
+"""
+
+from typing import Any
+
+import msgspec
+
+from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
+from holodeck.core.request import Resume
+from holodeck.errors import InvalidRequest
+from holodeck.wires.body import foreign_id, name, opaque, rows, short_text, table, text
+from holodeck.wires.mcp.envelope import Caller
+
+ASK, CONTINUE, WAIT = "ask", "continue", "wait"
+MAX_FILES = 64
+MAX_DECISIONS = 64
+MAX_TYPE = 255
+UNKNOWN_TYPE = "application/octet-stream"
+
+_ID = {"type": "string", "minLength": 1, "maxLength": MAX_FOREIGN_ID}
+_SESSION = {
+    **_ID,
+    "description": "The conversation to go on with, as an earlier answer names it; without it, a new one",
+}
+_FILE = {
+    "type": "object",
+    "properties": {
+        "name": {"type": "string"},
+        "mime_type": {"type": "string"},
+        "data": {"type": "string", "description": "The content in base64"},
+        "url": {"type": "string", "description": "Where the content is, instead of data"},
+    },
+}
+_DECISION = {
+    "type": "object",
+    "properties": {
+        "id": {"type": "string", "description": "The approval's id"},
+        "approved": {"type": "boolean"},
+        "arguments": {"type": "object", "description": "Arguments in place of those that the agent chose"},
+    },
+    "required": ["id", "approved"],
+}
+ANSWER_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "status": {
+            "enum": ["completed", "waiting", "working", "failed"],
+            "description": "waiting: a person has to approve; working: not finished yet",
+        },
+        "session": {"type": "string", "description": "The conversation: give it to the next call to go on"},
+        "run": {"type": "string"},
+        "answer": {"type": "string"},
+        "output": {"description": "The answer as a JSON value, if the agent has an output type"},
+        "tool_calls": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "name": {"type": "string"},
+                    "arguments": {"type": "object"},
+                    "status": {"type": "string"},
+                },
+                "required": ["name", "status"],
+            },
+        },
+        "approvals": {
+            "type": "array",
+            "items": {
+                "type": "object",
+                "properties": {
+                    "id": {"type": "string"},
+                    "tool": {"type": "string"},
+                    "arguments": {"type": "object"},
+                    "message": {"type": "string"},
+                },
+                "required": ["id", "tool"],
+            },
+        },
+        "error": {"type": "string", "description": "Why it failed, as a code"},
+    },
+    "required": ["status", "session", "run"],
+}
+
+
+class AskArguments(msgspec.Struct, frozen=True, kw_only=True):
+    message: str
+    session: str | None = None
+    files: tuple[MediaPart, ...] = ()
+
+    def user_message(self) -> UserMessage:
+        parts: tuple[Part, ...] = (TextPart(self.message), *self.files)
+        return UserMessage(content=parts if self.files else self.message)
+
+
+class ContinueArguments(msgspec.Struct, frozen=True, kw_only=True):
+    session: str
+    decisions: tuple[Resume, ...]
+
+
+def tool_list(agent: str, description: str, caller: Caller) -> list[dict[str, Any]]:
+    """The tools for this client, always in the same order."""
+    offered = [_ask(agent, description)]
+    if not (caller.is_modern and caller.answers_forms):
+        offered.append(_continue(agent))
+    if not caller.takes_tasks:
+        offered.append(_wait(agent))
+    return offered
+
+
+def _ask(agent: str, description: str) -> dict[str, Any]:
+    about = f" {description}" if description else ""
+    return {
+        "name": ASK,
+        "title": f"Ask {agent}",
+        "description": f"Sends a message to the agent {agent} and returns its answer.{about}",
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "message": {"type": "string", "minLength": 1},
+                "session": _SESSION,
+                "files": {"type": "array", "items": _FILE, "maxItems": MAX_FILES},
+            },
+            "required": ["message"],
+        },
+        "outputSchema": ANSWER_SCHEMA,
+        "annotations": {"readOnlyHint": False, "openWorldHint": True},
+    }
+
+
+def _continue(agent: str) -> dict[str, Any]:
+    return {
+        "name": CONTINUE,
+        "title": f"Approve or refuse what {agent} wants to do",
+        "description": (
+            f"Answers approvals that {agent} waits for (status: waiting) and returns its next answer. "
+            "Only a person may decide: show them the tool and its arguments first."
+        ),
+        "inputSchema": {
+            "type": "object",
+            "properties": {
+                "session": {**_ID, "description": "The session of the answer that waits"},
+                "decisions": {"type": "array", "items": _DECISION, "minItems": 1, "maxItems": MAX_DECISIONS},
+            },
+            "required": ["session", "decisions"],
+        },
+        "outputSchema": ANSWER_SCHEMA,
+        "annotations": {"readOnlyHint": False, "destructiveHint": True, "openWorldHint": True},
+    }
+
+
+def _wait(agent: str) -> dict[str, Any]:
+    return {
+        "name": WAIT,
+        "title": f"Wait for {agent}",
+        "description": f"Returns the answer of {agent} to an earlier call that was not finished (status: working).",
+        "inputSchema": {
+            "type": "object",
+            "properties": {"run": {**_ID, "description": "The run of that call"}},
+            "required": ["run"],
+        },
+        "outputSchema": ANSWER_SCHEMA,
+        "annotations": {"readOnlyHint": True, "openWorldHint": True},
+    }
+
+
+def ask_arguments(given: dict[str, Any], max_text: int) -> AskArguments:
+    """Reads what `ask` is called with. Raises InvalidRequest with the member's path."""
+    message = short_text(given.get("message"), "message", max_text)
+    if not message.strip():
+        raise InvalidRequest("message is empty", field="message")
+    session = given.get("session")
+    files = rows(given.get("files"), "files", MAX_FILES)
+    return AskArguments(
+        message=message,
+        session=None if session is None else foreign_id(session, "session"),
+        files=tuple(_file(table(each, f"files[{i}]"), f"files[{i}]") for i, each in enumerate(files)),
+    )
+
+
+def _file(given: dict[str, Any], path: str) -> MediaPart:
+    mime_type, data, url = given.get("mime_type"), given.get("data"), given.get("url")
+    if (data is None) == (url is None):
+        raise InvalidRequest(f"{path} has to have data or url", field=path)
+    if data is not None and not (isinstance(data, str) and data.isascii()):
+        raise InvalidRequest(f"{path}.data has to be base64", field=f"{path}.data")
+    filename = given.get("name")
+    return MediaPart(
+        mime_type=UNKNOWN_TYPE if mime_type is None else short_text(mime_type, f"{path}.mime_type", MAX_TYPE),
+        data=data,
+        url=None if url is None else text(url, f"{path}.url"),
+        filename=None if filename is None else text(filename, f"{path}.name"),
+    )
+
+
+def continue_arguments(given: dict[str, Any]) -> ContinueArguments:
+    """Reads what `continue` is called with. Raises InvalidRequest with the member's path."""
+    found = rows(given.get("decisions"), "decisions", MAX_DECISIONS)
+    if not found:
+        raise InvalidRequest("decisions is empty", field="decisions")
+    decisions = tuple(_decision(table(each, f"decisions[{i}]"), f"decisions[{i}]") for i, each in enumerate(found))
+    return ContinueArguments(session=foreign_id(given.get("session"), "session"), decisions=decisions)
+
+
+def _decision(given: dict[str, Any], path: str) -> Resume:
+    approved, arguments = given.get("approved"), given.get("arguments")
+    if not isinstance(approved, bool):
+        raise InvalidRequest(f"{path}.approved has to be true or false", field=f"{path}.approved")
+    payload = None
+    if arguments is not None:
+        payload = {"arguments": opaque(table(arguments, f"{path}.arguments"), f"{path}.arguments")}
+    return Resume(interrupt_id=name(given.get("id"), f"{path}.id"), approved=approved, payload=payload)
+
+
+def wait_arguments(given: dict[str, Any]) -> str:
+    """The id of the run to wait for."""
+    return foreign_id(given.get("run"), "run")
