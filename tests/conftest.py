@@ -17,6 +17,7 @@ from tests.scheduling import InOurOrder, urgency
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    os.environ["HOLODECK_BANNER"] = "1"  # by it tests know that a server is ready; on its own it is for terminals
     config.addinivalue_line("markers", "req(*ids): the requirements that this test shows (tests/requirements.py)")
     settings.register_profile("ours", examples(50))
     settings.load_profile("ours")

@@ -117,3 +117,71 @@ def test_call_says_what_is_wrong(project, arguments, code, sentence):
 
 def test_call_with_a_yes(project):
     assert holodeck("call", "wipe", "--yes", folder=project).out == "gone\n"
+
+
+# conversations of scripts
+
+
+def test_a_script_goes_on_with_its_session(project):
+    first = holodeck("chat", "-q", "--session", "nightly-7", "hello", folder=project)
+    assert (first.code, first.err) == (0, "")
+    second = holodeck("chat", "-q", "--session", "nightly-7", "hello again", folder=project)
+    assert second.code == 0
+    shown = json.loads(holodeck("sessions", "export", "nightly-7", folder=project).out)
+    said = [message["content"] for message in shown["messages"] if message["role"] == "user"]
+    assert said == ["hello", "hello again"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--session", "a b", "hello"], "session_id must have 1 to 128 letters"),
+        (["--session", "a", "--resume", "last", "hello"], "leave out --resume"),
+        (["--session", "a", "--no-save", "hello"], "leave out --resume and --no-save"),
+    ],
+)
+def test_a_session_that_cannot_be_meant(project, arguments, sentence):
+    result = holodeck("chat", *arguments, folder=project)
+    assert result.code == 2
+    assert sentence in " ".join(result.err.split())
+
+
+# check
+
+
+def test_check_shows_what_the_model_sees(project):
+    (project / "agent.yaml").write_text(ECHO + "instructions: You count miles.\n")
+    result = holodeck("check", "-v", folder=project)
+    assert (result.code, result.err) == (0, "")
+    assert "System prompt\nYou count miles." in result.out
+    assert "Tool convert\nConverts miles to kilometres.\n{" in result.out
+    assert '"miles": {' in result.out
+    assert "System prompt" not in holodeck("check", folder=project).out
+
+
+def test_check_warns_of_a_function_without_a_docstring(project):
+    (project / "units.py").write_text(UNITS.replace('"""Converts miles to kilometres."""', ""))
+    result = holodeck("check", folder=project)
+    assert result.code == 0
+    assert "warning: convert has no description" in result.err
+    assert "wipe" not in result.err
+
+
+# completion
+
+
+@pytest.mark.parametrize(("shell", "words"), [("bash", "complete -o"), ("zsh", "compdef"), ("fish", "complete ")])
+def test_completion_prints_the_script_of_a_shell(tmp_path, shell, words):
+    result = holodeck("completion", shell, folder=tmp_path)
+    assert result.code == 0
+    assert words in result.out
+    assert "_HOLODECK_COMPLETE" in result.out
+
+
+@pytest.mark.parametrize(
+    ("typed", "expected"), [("holodeck che", "plain,check"), ("holodeck serve --rel", "plain,--reload")]
+)
+def test_the_shell_completes_commands_and_options(tmp_path, typed, expected):
+    asked = {"_HOLODECK_COMPLETE": "bash_complete", "COMP_WORDS": typed, "COMP_CWORD": str(len(typed.split()) - 1)}
+    result = holodeck(folder=tmp_path, **asked)
+    assert expected in result.out.splitlines()

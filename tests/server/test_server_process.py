@@ -294,6 +294,17 @@ async def test_what_is_asked_for_is_served_and_nothing_else(tmp_path, protocols,
         assert any(word in told for word in (b"RUN_FINISHED", b'"content":', b"event: done"))
 
 
+@pytest.mark.parametrize("banner", ["", "0"])
+async def test_without_a_terminal_there_are_only_log_lines(tmp_path, banner):
+    async with holodeck(tmp_path, stdout=PIPE, HOLODECK_BANNER=banner) as server:
+        started = json.loads(await asyncio.wait_for(server.process.stdout.readline(), PATIENCE))
+        assert started["event"] == "server_started"
+        assert started["details"]["address"].endswith(server.url.rpartition(":")[2])
+        server.process.send_signal(signal.SIGTERM)
+        assert await server.exit_code() == 0
+        assert await server.process.stderr.read() == b""
+
+
 async def test_a_required_tool_server_that_cannot_start_is_exit_code_2(tmp_path):
     agent = AGENT + "tools: [{name: gone, type: mcp, command: no-such-program-anywhere, required: true}]\n"
     async with holodeck(tmp_path, agent=agent) as server:

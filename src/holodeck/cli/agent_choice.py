@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, TypeVar
 
 import click
+from click.shell_completion import CompletionItem
 
 from holodeck.cli.paint import Paint
 from holodeck.config.bundled import load_demo
@@ -16,7 +17,12 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 def agent_arguments(command: Command) -> Command:
     """PATH and --demo, the same for every command that takes an agent."""
     command = click.option("--demo", is_flag=True, help="The bundled todo agent on the offline demo model.")(command)
-    return click.argument("path", required=False, metavar="[PATH]")(command)
+    return click.argument("path", required=False, metavar="[PATH]", shell_complete=_files)(command)
+
+
+def _files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """The shell completes paths by itself."""
+    return [CompletionItem(incomplete, type="file")]
 
 
 def chosen(path: str | None, *, demo: bool) -> LoadedConfig:

@@ -59,6 +59,7 @@ ENDED = 128  # and the signal's number, as shells count
     help="How many messages the model is shown.",
 )
 @click.option("--resume", metavar="ID", help="Go on with a saved chat: its id, `last`, or a file.")
+@click.option("--session", "session_id", metavar="ID", help="Go on with the conversation of this id, or begin it.")
 @click.option("--list", "list_chats", is_flag=True, help="List saved chats.")
 @click.option("--no-save", is_flag=True, help="Do not save this chat.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each event, for scripts.")
@@ -77,6 +78,7 @@ def command(
     observability: bool,
     max_messages: int,
     resume: str | None,
+    session_id: str | None,
     list_chats: bool,
     no_save: bool,
     as_json: bool,
@@ -97,21 +99,27 @@ def command(
         is_here = path or demo or Path(DEFAULT_NAME).exists()
         click.echo("\n".join(asyncio.run(_listed(chosen(path, demo=demo) if is_here else None, user_id))))
         return 0
+    if session_id is not None and (resume is not None or no_save):
+        raise click.UsageError("--session saves what it goes on with: leave out --resume and --no-save")
     config = _changed(chosen(path, demo=demo), model, system)
-    asked = ChatConfig(
-        agent_config_path=None if demo else Path(path or "."),
-        verbose=verbose,
-        quiet=quiet,
-        enable_observability=observability,
-        max_messages=max_messages,
-        as_json=as_json,
-        resume=resume,
-        save=not no_save,
-        question=question,
-        each_line=each_line,
-        attach=attach,
-        user_id=user_id,
-    )
+    try:
+        asked = ChatConfig(
+            agent_config_path=None if demo else Path(path or "."),
+            verbose=verbose,
+            quiet=quiet,
+            enable_observability=observability,
+            max_messages=max_messages,
+            as_json=as_json,
+            resume=resume,
+            session_id=session_id,
+            save=not no_save,
+            question=question,
+            each_line=each_line,
+            attach=attach,
+            user_id=user_id,
+        )
+    except ValueError as error:
+        raise click.UsageError(str(error)) from error
     return asyncio.run(talk(config, asked))
 
 
@@ -166,10 +174,10 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
         attachments.add(name)
     models = ModelMenu(config)
     lines, ready = await _lines(asked, attachments, models, interactive=interactive)
-    keeps = asked.save and (interactive or asked.resume is not None)
+    keeps = asked.save and (interactive or asked.resume is not None or asked.session_id is not None)
     store = ChatStore(config, _archive(), user_id=asked.user_id, keeps=keeps, complain=_complain)
     try:
-        session = await store.find(asked.resume) if asked.resume else ChatSession(agent_name=config.agent.name)
+        session = await _session(store, asked, config)
     except BaseException:
         await store.close()
         raise
@@ -194,6 +202,12 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
         finally:
             await starting.close()
             await store.close()
+
+
+async def _session(store: ChatStore, asked: ChatConfig, config: LoadedConfig) -> ChatSession:
+    if asked.session_id is not None:
+        return await store.begun(asked.session_id)
+    return await store.find(asked.resume) if asked.resume else ChatSession(agent_name=config.agent.name)
 
 
 def _is_interactive(asked: ChatConfig) -> bool:

@@ -4,6 +4,7 @@ Starts exactly what `serve` and `chat` would start, the model endpoint and all t
 """
 
 import asyncio
+import json
 import sys
 from collections.abc import Awaitable
 
@@ -15,14 +16,17 @@ from holodeck.cli.paint import Paint
 from holodeck.config.build import build_agent
 from holodeck.config.load import LoadedConfig
 from holodeck.config.tool_schema import McpToolSettings
-from holodeck.core.text import one_line
+from holodeck.core.owner import ANONYMOUS
+from holodeck.core.text import one_line, terminal_safe
 from holodeck.core.tools import Approval
+from holodeck.core.zones import local_zone
 from holodeck.errors import HoloDeckError, StartError
 
 
 @click.command("check")
 @agent_arguments
-def command(*, path: str | None, demo: bool) -> int:
+@click.option("-v", "--verbose", is_flag=True, help="Show the system prompt and the tools as the model sees them.")
+def command(*, path: str | None, demo: bool, verbose: bool) -> int:
     """Validate an agent file and connect to everything it names.
 
     Exit code 1: the file is wrong; 2: something that it needs cannot be reached.
@@ -33,7 +37,7 @@ def command(*, path: str | None, demo: bool) -> int:
     report.good(f"{config.document.file} is valid")
     for line in commands_of(config):
         report.note(f"runs {line}")
-    return asyncio.run(connect(agent, report))
+    return asyncio.run(connect(agent, report, verbose=verbose))
 
 
 def commands_of(config: LoadedConfig) -> list[str]:
@@ -51,7 +55,7 @@ def _arguments(config: LoadedConfig, number: int, tool: McpToolSettings) -> list
     return ["${…}" if ("tools", number, "args", i) in hidden else each for i, each in enumerate(tool.args)]
 
 
-async def connect(agent: AgentDefinition, report: "Report") -> int:
+async def connect(agent: AgentDefinition, report: "Report", *, verbose: bool = False) -> int:
     report.note(f"connecting to {agent.model.name} and the tools …")
     try:
         reached = await asyncio.gather(
@@ -59,6 +63,8 @@ async def connect(agent: AgentDefinition, report: "Report") -> int:
             report.attempt_tools(agent),
         )
         report.tools(agent)
+        if verbose:
+            report.what_the_model_sees(agent)
     finally:
         await agent.close()
     return 0 if all(reached) else StartError.exit_code
@@ -104,3 +110,22 @@ class Report:
         for tool in agent.tools.schemas():
             asks = " (asks first)" if tool.approval is Approval.ALWAYS else ""
             click.echo(f"  {self._paint.bold(tool.name)}{asks}  {self._paint.dim(one_line(tool.description, 70))}")
+        for tool in agent.tools.schemas():
+            if not tool.description.strip():
+                self.warn(f"{tool.name} has no description: the model has to guess from its name. Write a docstring.")
+
+    def warn(self, text: str) -> None:
+        click.echo(f"{Paint.of(sys.stderr).yellow('warning')}: {one_line(text, 300)}", err=True)
+
+    def what_the_model_sees(self, agent: AgentDefinition) -> None:
+        """The system prompt of a first message and every schema, in full."""
+        prompt = agent.instructions.render(user_id=ANONYMOUS, timezone=local_zone())
+        self._title("System prompt")
+        click.echo(terminal_safe(prompt) or self._paint.dim("(none)"))
+        for tool in agent.tools.schemas():
+            self._title(f"Tool {tool.name}")
+            click.echo(terminal_safe(tool.description) or self._paint.dim("(no description)"))
+            click.echo(terminal_safe(json.dumps(tool.parameters, indent=2, ensure_ascii=False)))
+
+    def _title(self, text: str) -> None:
+        click.echo(f"\n{self._paint.bold(one_line(text))}")

@@ -34,6 +34,7 @@ COMMANDS = {
     "keys": "Make, list, revoke and rotate API keys.",
     "init": "Write a project that runs at once.",
     "schema": "Print the JSON Schema of agent files, for editors.",
+    "completion": "Print the completion script of a shell.",
 }
 
 

@@ -1,6 +1,7 @@
 """`holodeck serve`: reads the options, checks the agent file, hands over to `holodeck.server`."""
 
 import gc
+import sys
 from importlib import import_module
 
 import click
@@ -64,6 +65,13 @@ from holodeck.server.wires import WIRES
     help="JSON lines for machines, text lines for development.",
 )
 @click.option("--debug", is_flag=True, help="Log requests and answers in full; show tracebacks.")
+@click.option(
+    "--banner/--no-banner",
+    default=None,
+    envvar="HOLODECK_BANNER",
+    help="Print the addresses when the server is ready; default: only on a terminal.",
+)
+@click.option("--reload", is_flag=True, help="Start again when the agent file or a file beside it changes.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the playground in the browser.")
 def command(
     *,
@@ -79,13 +87,18 @@ def command(
     log_level: LogLevel,
     log_format: LogFormat,
     debug: bool,
+    banner: bool | None,
+    reload: bool,
     open_browser: bool,
-) -> None:
+) -> int | None:
     """Serve an agent over HTTP.
 
     PATH is an agent file or its folder; without it, agent.yaml of this folder. Options can also be set in the environment:
-    HOLODECK_HOST, HOLODECK_PORT, HOLODECK_PROTOCOL, HOLODECK_CORS_ORIGINS, HOLODECK_LOG_LEVEL, HOLODECK_LOG_FORMAT.
+    HOLODECK_HOST, HOLODECK_PORT, HOLODECK_PROTOCOL, HOLODECK_CORS_ORIGINS, HOLODECK_LOG_LEVEL, HOLODECK_LOG_FORMAT, HOLODECK_BANNER.
     """
+    if reload:
+        code: int = import_module("holodeck.cli.reload").serve_again(sys.argv[1:], lambda: chosen(path, demo=demo))
+        return code
     options = ServeOptions(
         config=chosen(path, demo=demo),
         host=host,
@@ -97,8 +110,10 @@ def command(
         log_format=log_format,
         debug=debug,
         open_browser=open_browser,
+        banner=banner,
         uds=uds,
         insecure_no_auth=insecure_no_auth,
     )
     gc.disable()  # imports make only what stays; the server turns it on again when it is ready
     import_module("holodeck.server.main").serve(options)  # uvicorn and all, only when everything above is right
+    return None

@@ -21,5 +21,6 @@ class ServeOptions:
     log_format: LogFormat = "json"
     debug: bool = False
     open_browser: bool = False
+    banner: bool | None = None  # whether to print it; None: if standard error is a terminal
     uds: str | None = None  # a unix socket to listen on instead of host and port
     insecure_no_auth: bool = False  # whether other machines may come without a credential

@@ -280,7 +280,8 @@ class Service:
             uds=uds,
             colours=sys.stderr.isatty() and "NO_COLOR" not in os.environ,
         )
-        self._say(text)
+        if sys.stderr.isatty() if self._options.banner is None else self._options.banner:
+            self._say(text)
         if self._options.open_browser and not uds:
             asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
 

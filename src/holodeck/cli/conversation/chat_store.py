@@ -97,6 +97,12 @@ class ChatStore:
             await self._put(store, session)
         return session
 
+    async def begun(self, session_id: str) -> ChatSession:
+        """The conversation with exactly this id, or a new one under it."""
+        session = ChatSession(agent_name=self._config.agent.name, session_id=session_id)
+        await self.refresh(session)
+        return session
+
     async def entries(self) -> list[ChatEntry]:
         """The user's chats, the newest first. A file whose chat is in the store by now is left out."""
         found = []

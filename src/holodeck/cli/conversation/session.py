@@ -3,6 +3,7 @@
 Knows neither screen nor files; `chat_store` keeps it, `chat` holds it.
 """
 
+import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -20,6 +21,7 @@ from holodeck.sessions.transcript import Transcript
 
 MAX_MESSAGES = 50
 TITLE = 60
+_SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class SessionState(StrEnum):
@@ -45,6 +47,7 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
     max_messages: int = MAX_MESSAGES
     as_json: bool = False
     resume: str | None = None
+    session_id: str | None = None  # go on with this conversation, or begin it
     save: bool = True
     question: str | None = None  # answer this and leave
     each_line: bool = False  # of a pipe is a message
@@ -54,6 +57,8 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_messages < 1:
             raise ValueError("max_messages must be positive")
+        if self.session_id is not None and not _SESSION_ID.fullmatch(self.session_id):
+            raise ValueError("session_id must have 1 to 128 letters, digits, '.', '-' and '_'")
 
 
 @dataclass(kw_only=True)

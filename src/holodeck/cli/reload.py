@@ -1,0 +1,111 @@
+"""`holodeck serve --reload`: a process that starts the server again whenever a file of the agent changes.
+
+For editing. It looks at the times of files a few times a second: a library that asks the kernel would have to be installed with
+every server. A file that is wrong does not end the server that runs: the mistake is printed, and the next change is tried.
+"""
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from types import FrameType
+
+import click
+
+from holodeck.cli.paint import Paint
+from holodeck.config.load import LoadedConfig
+from holodeck.errors import HoloDeckError
+
+PAUSE = 0.3  # seconds between two looks
+END_SECONDS = 5.0  # that running answers get before the server is killed
+MAX_FILES = 5_000
+SUFFIXES = (".yaml", ".yml", ".py", ".md", ".txt", ".json", ".env")
+SKIPPED = {"__pycache__", "node_modules", "venv"}
+
+Stamps = dict[str, tuple[int, int]]
+
+
+def serve_again(words: Sequence[str], load: Callable[[], LoadedConfig]) -> int:
+    """Runs `holodeck` with these words, without --reload, until a signal ends it. Returns an exit code."""
+    folder = load().folder
+    return _Supervisor([word for word in words if word != "--reload"], folder, load).run()
+
+
+class _Supervisor:
+    def __init__(self, words: Sequence[str], folder: Path, load: Callable[[], LoadedConfig]) -> None:
+        self._command = [sys.executable, "-m", "holodeck", *words]
+        self._folder = folder
+        self._load = load
+        self._child: subprocess.Popen[bytes] | None = None
+        self._ended_by: int | None = None
+
+    def run(self) -> int:
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(number, self._end)
+        seen = stamps(self._folder)
+        self._start()
+        while self._ended_by is None:
+            time.sleep(PAUSE)
+            now = stamps(self._folder)
+            if now == seen:
+                continue
+            changed = sorted(name for name in now.keys() | seen.keys() if now.get(name) != seen.get(name))
+            seen = now
+            if self._is_valid():
+                _say(f"{', '.join(changed[:3])} changed; starting again")
+                self._stop()
+                self._start()
+        return self._stop() if self._child is not None else 0
+
+    def _is_valid(self) -> bool:
+        try:
+            self._load()
+        except HoloDeckError as error:
+            _say(f"{error.message}; the server goes on with the old file")
+            return False
+        return True
+
+    def _start(self) -> None:
+        if self._ended_by is None:
+            self._child = subprocess.Popen(self._command, process_group=0)  # noqa: S603  our own command; Ctrl+C reaches only us
+
+    def _stop(self) -> int:
+        """Ends the server as a signal does. The second signal, if it needs longer, ends it at once."""
+        child, self._child = self._child, None
+        if child is None:
+            return 0
+        for _ in range(2):
+            if child.poll() is None:
+                child.send_signal(signal.SIGTERM)
+            try:
+                return child.wait(END_SECONDS)
+            except subprocess.TimeoutExpired:
+                continue
+        child.kill()
+        return child.wait()
+
+    def _end(self, number: int, _frame: FrameType | None) -> None:
+        self._ended_by = number
+
+
+def stamps(folder: Path) -> Stamps:
+    """Path → time and size of every file that an agent may consist of."""
+    found: Stamps = {}
+    for here, folders, files in os.walk(folder):
+        folders[:] = [name for name in folders if name not in SKIPPED and not name.startswith(".")]
+        for name in files:
+            if name.endswith(SUFFIXES) and len(found) < MAX_FILES:
+                path = Path(here, name)
+                try:
+                    status = path.stat()
+                except OSError:  # removed meanwhile
+                    continue
+                found[str(path.relative_to(folder))] = (status.st_mtime_ns, status.st_size)
+    return found
+
+
+def _say(text: str) -> None:
+    click.echo(Paint.of(sys.stderr).yellow(text), err=True)
