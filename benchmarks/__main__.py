@@ -15,7 +15,22 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from benchmarks import access, apis, install, instructions, peers, rest, server, start, tokens, uploads, walk
+from benchmarks import (
+    access,
+    added,
+    apis,
+    conversation,
+    install,
+    instructions,
+    peers,
+    pipelining,
+    rest,
+    server,
+    start,
+    tokens,
+    uploads,
+    walk,
+)
 from benchmarks.options import Options
 from benchmarks.report import CannotMeasureError, Row, keep, table
 
@@ -26,7 +41,16 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "start": (start.run, "CPU and memory of `holodeck --help`, `holodeck serve --demo` and the todo server"),
     "server": (server.run, "`holodeck serve` under load: CPU per token and request, memory per stream and session"),
     "uploads": (uploads.run, "how long others wait while a 50 MB form and 10 MB of base64 arrive"),
-    "access": (access.run, "what an API key and a token cost"),
+    "access": (access.run, "what checking an API key and a token costs"),
+    "added": (added.run, "what an API key and TLS to the model add to a one-token request"),
+    "conversation": (
+        conversation.run,
+        "500 turns of one conversation: memory, and CPU of late turns beside early ones",
+    ),
+    "pipelining": (
+        pipelining.run,
+        "1,000 connections that pipeline 8,000 requests each: memory, and how late /health is",
+    ),
     "walk": (walk.run, "calls inside holodeck that one request makes, and the files they are in"),
     "instructions": (
         instructions.run,

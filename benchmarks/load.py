@@ -68,6 +68,7 @@ class Load:
     path: str = "/awp"
     body: str = ""  # default: an AG-UI request
     words: str = ""
+    header: str = "x-load: 1"
     ramp: float = 0.0
     sessions: int = 0
     max_seconds: float = 60.0
@@ -79,6 +80,7 @@ class Load:
             "--path": self.path,
             "--body": body,
             "--accept": self.wire.accept,
+            "--header": self.header,
             self.wire.count[0]: self.wire.count[1],
             "-c": self.streams,
             "-n": self.requests,

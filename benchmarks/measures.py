@@ -31,10 +31,10 @@ class Subject:
     server: Server
     scratch: Path
 
-    def warm_up(self) -> None:
+    def warm_up(self, **load: Any) -> None:
         """Connections, caches and lazy imports are not what is measured."""
         for wire in self.system.wires:
-            self._run("fake-20", streams=8, requests=80, expect=20, wire=wire)
+            self._run("fake-20", streams=8, requests=80, expect=20, wire=wire, **load)
 
     def burst(self, wire: Wire) -> float:
         """CPU µs per token: 64 streams, each 200 tokens as fast as they come."""
@@ -45,7 +45,7 @@ class Subject:
             expect=BURST_TOKENS,
             wire=wire,
         )
-        cpu, result = self._cpu_of(load)
+        cpu, result = self.cpu_of(load)
         return cpu * 1e6 / result.tokens
 
     def paced(self, wire: Wire) -> float:
@@ -64,7 +64,7 @@ class Subject:
     def tool_turn_ms(self, turns: int) -> float:
         """CPU ms of a turn with one tool call: two model calls and a function in between. The first ones load code."""
         self._run("fake-tool-1", streams=1, requests=5, expect=1)
-        cpu, result = self._cpu_of(self._load("fake-tool-1", streams=1, requests=turns, expect=1))
+        cpu, result = self.cpu_of(self._load("fake-tool-1", streams=1, requests=turns, expect=1))
         return cpu * 1e3 / result.ok
 
     def mib_per_stream(self) -> float:
@@ -114,7 +114,7 @@ class Subject:
             result = under_way.result(must_complete=must_complete)
         return cpu * 1e6 / max(1, result.tokens_between(start, stop)), result
 
-    def _cpu_of(self, load: Load) -> tuple[float, LoadResult]:
+    def cpu_of(self, load: Load) -> tuple[float, LoadResult]:
         before = cpu_seconds(self.server.pid)
         result = run_load(load, self.server.port, self.scratch)
         return cpu_seconds(self.server.pid) - before, result
@@ -131,11 +131,13 @@ class Subject:
 
 
 @contextmanager
-def subject(system: System, model_port: int, scratch: Path, **env: str) -> Iterator[Subject]:
-    """Starts a system and warms it up."""
+def subject(
+    system: System, model_port: int, scratch: Path, *, header: str = "x-load: 1", **env: str
+) -> Iterator[Subject]:
+    """Starts a system and warms it up; `header` is a line that each of those requests carries."""
     with system.start(model_port, scratch / "server.log", **env) as server:
         started = Subject(system=system, server=server, scratch=scratch)
-        started.warm_up()
+        started.warm_up(header=header)
         yield started
 
 

@@ -58,6 +58,12 @@ def fake_apis() -> contextlib.AbstractContextManager[int]:
     return _endpoint([sys.executable, str(HERE / "fake_apis.py")])
 
 
+def relay(model_port: int, certificate: Path | None = None) -> contextlib.AbstractContextManager[int]:
+    """The port of a relay in front of a fake model, with TLS if it gets a certificate."""
+    command = [sys.executable, str(HERE / "servers" / "relay.py"), str(model_port)]
+    return _endpoint([*command, str(certificate)] if certificate else command)
+
+
 @contextlib.contextmanager
 def _endpoint(command: list[str]) -> Iterator[int]:
     """Runs an endpoint that prints its port."""

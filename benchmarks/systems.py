@@ -41,7 +41,7 @@ class System:
 
     def start(self, model_port: int, log: Path, **env: str) -> AbstractContextManager[Server]:
         model_url = f"http://127.0.0.1:{model_port}/v1"
-        full = environment(BENCH_MODEL_URL=model_url, **{**self.env, **env})
+        full = environment(**{"BENCH_MODEL_URL": model_url, **self.env, **env})
         return serving(self.argv, ready=self.ready, env=full, cwd=self.cwd, log=log, cpus=cores()[1])
 
 

@@ -1,6 +1,6 @@
 /* load: opens concurrent HTTP/1.1 streams against a server and measures what comes back.
  *
- *   load --port P --path /run --body FILE -c CONCURRENCY -n REQUESTS [--accept TYPE] [--match TEXT | --arm NUMBER]
+ *   load --port P --path /run --body FILE -c CONCURRENCY -n REQUESTS [--accept TYPE] [--header LINE] [--match TEXT | --arm NUMBER]
  *        [--ramp SECONDS] [--max-seconds S] [--expect TOKENS] [--sessions S] [--prefix TEXT]
  *
  * The body FILE is a template: {{id}} becomes a unique request id, {{session}} one of S session names (the number of the
@@ -51,10 +51,10 @@ static struct {
     int port, concurrency, arm, expect, sessions;
     long requests;
     double ramp, max_seconds;
-    const char *path, *accept, *match, *prefix;
+    const char *path, *accept, *header, *match, *prefix;
     Buffer body;
 } options = {.concurrency = 1, .arm = -1, .expect = -1, .requests = 1, .max_seconds = 120, .path = "/",
-             .accept = "text/event-stream", .match = "", .prefix = "r"};
+             .accept = "text/event-stream", .header = "x-load: 1", .match = "", .prefix = "r"};
 
 static struct {
     long started, finished, ok, failed, short_streams;
@@ -210,7 +210,8 @@ static void begin(Connection *c) {
     fill(&body, options.body.bytes, options.body.length, id);
     int n = snprintf(head, sizeof head,
                      "POST %s HTTP/1.1\r\nhost: 127.0.0.1:%d\r\ncontent-type: application/json\r\naccept: %s\r\n"
-                     "content-length: %zu\r\n\r\n", options.path, options.port, options.accept, body.length);
+                     "%s\r\ncontent-length: %zu\r\n\r\n",
+                     options.path, options.port, options.accept, options.header, body.length);
     c->out.length = c->in.length = c->event.length = c->sent = 0;
     put(&c->out, head, n);
     put(&c->out, body.bytes, body.length);
@@ -344,6 +345,7 @@ static int read_option(const char *name, const char *value) {
     else if (!strcmp(name, "--path")) options.path = value;
     else if (!strcmp(name, "--body")) read_file(&options.body, value);
     else if (!strcmp(name, "--accept")) options.accept = value;
+    else if (!strcmp(name, "--header")) options.header = value;
     else if (!strcmp(name, "--match")) options.match = value;
     else if (!strcmp(name, "--arm")) options.arm = atoi(value);
     else if (!strcmp(name, "-c")) options.concurrency = atoi(value);
