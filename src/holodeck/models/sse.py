@@ -93,7 +93,9 @@ class SseReader:
         events: list[Event] = []
         small = len(chunk) <= self._max
         for frame in frames:
-            if small and (plain := _plain_event(frame)) is not None:
+            if small and frame.startswith(b"data: ") and _LF not in frame:  # nearly all tokens: without a call
+                events.append((b"", frame[6:]))
+            elif small and (plain := _plain_event(frame)) is not None:
                 events.append(plain)
             else:
                 events.extend(self._read_lines(frame + b"\n\n"))

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from typing import TypeAlias
 
 from holodeck.core.events import ENDINGS, Ending, Event, MessagesReplaced
 from holodeck.core.owner import Owner
@@ -227,33 +228,37 @@ class SqliteRunStore:
             self._timer = asyncio.get_running_loop().call_later(COPY_SECONDS, self._copy_now)
 
     def _copy_now(self) -> None:
+        """All copies that are due, in one job."""
         self._timer, due, self._due = None, self._due, set()
-        for copy in due:
-            try:
-                events = copy.log.since(copy.place)
-            except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
-                self._copies.discard(copy)
-                continue
-            first, copy.place = copy.place, copy.place + len(events)
-            if events and type(events[-1]) in ENDINGS:
-                self._copies.discard(copy)
-            else:
-                self._wait_for_more(copy)
-            self._store_piece(copy, first, events)
-
-    def _store_piece(self, copy: "_Copy", first: int, events: Sequence[Event]) -> None:
-        def job(connection: sqlite3.Connection) -> None:
-            key = self._key(connection, copy.owner, copy.run_id)
-            if key is not None:  # else its session was deleted
-                body = records.encode([_without_history(event) for event in events])
-                connection.execute(
-                    "INSERT OR REPLACE INTO pieces (run, first, body) VALUES (?, ?, ?)", (key, first, body)
-                )
-
+        pieces = [piece for copy in due if (piece := self._piece_of(copy)) is not None]
         try:
-            self._file.write(job).add_done_callback(_ignore)
+            self._file.write(lambda connection: self._store_pieces(connection, pieces)).add_done_callback(_ignore)
         except HoloDeckError:  # the store is closed
+            self._copies.difference_update(due)
+
+    def _piece_of(self, copy: "_Copy") -> "_Piece | None":
+        try:
+            events = copy.log.since(copy.place)
+        except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
             self._copies.discard(copy)
+            return None
+        first, copy.place = copy.place, copy.place + len(events)
+        if events and type(events[-1]) in ENDINGS:
+            self._copies.discard(copy)
+        else:
+            self._wait_for_more(copy)
+        return copy, first, events
+
+    def _store_pieces(self, connection: sqlite3.Connection, pieces: "Sequence[_Piece]") -> None:
+        """Nothing of a run whose session was deleted: it has no row any more."""
+        connection.executemany(
+            "INSERT OR REPLACE INTO pieces (run, first, body)"
+            " SELECT key, ?, ? FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
+            (
+                (first, records.encode(_without_histories(events)), *self._name(copy.owner, copy.run_id))
+                for copy, first, events in pieces
+            ),
+        )
 
 
 @dataclass(eq=False, slots=True)
@@ -264,9 +269,15 @@ class _Copy:
     place: int
 
 
-def _without_history(event: Event) -> Event:
-    """Copies a snapshot without its messages: a reader of the copy fills in the session's messages."""
-    return MessagesReplaced(()) if isinstance(event, MessagesReplaced) else event
+_Piece: TypeAlias = tuple[_Copy, int, Sequence[Event]]
+"""What is new in a log, and the number of its first event."""
+
+
+def _without_histories(events: Sequence[Event]) -> Sequence[Event]:
+    """Copies snapshots without their messages: a reader of the copy fills in the session's messages."""
+    if MessagesReplaced not in map(type, events):
+        return events
+    return [MessagesReplaced(()) if isinstance(event, MessagesReplaced) else event for event in events]
 
 
 def _ignore(done: "asyncio.Future[None]") -> None:
