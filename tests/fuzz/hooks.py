@@ -14,7 +14,7 @@ EVENT = {
     "required": ["data"],
     "properties": {
         "data": {"type": "string", "contentMediaType": "application/json", "minLength": 2},
-        "event": {"type": "string", "pattern": "^[a-z_]+$"},
+        "event": {"type": "string", "pattern": "^[a-z_.]+$"},
         "id": {"type": "string", "pattern": ".:[0-9]+$"},
     },
 }

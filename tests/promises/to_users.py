@@ -110,6 +110,11 @@ USERS = (
         "seeds 000, 001",
     ),
     Requirement(
+        "SRV-24",
+        "OpenAI's Responses: whole, streamed, in the background; server tools as mcp_call, approvals, tools of the client; previous_response_id continues or branches; read again, resumed after any event, cancelled and deleted by id.",
+        "faces.md 4.2",
+    ),
+    Requirement(
         "SRV-25",
         "useChat of Vercel's AI SDK (6 and 7): send, resume, regenerate, edit, approvals, tools of the client, data parts; the chat id is the session on every wire.",
         "faces.md 8",

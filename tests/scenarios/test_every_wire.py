@@ -123,6 +123,8 @@ def told_by(wire: str, expected: Heard) -> Heard:
         return expected._replace(calls=(), said=None if wire == "openai" and expected.error else expected.said)
     if wire == "mcp":
         return expected._replace(said=None, usage=None)
+    if wire == "responses" and expected.error:
+        return Heard(error=expected.error)
     if wire == "rest":
         return expected._replace(said=None, calls=() if expected.error else expected.calls)
     return expected._replace(usage=None) if wire == "chat-stream" else expected

@@ -216,6 +216,41 @@ async def mcp(s: Served, text: str, session: str) -> Heard:
     return Heard(answer=about.get("answer"), calls=ordered(calls), error=about.get("error"))
 
 
+async def responses_sync(s: Served, text: str, session: str) -> Heard:
+    async with s.post({"input": text, "conversation": session}, "/v1/responses") as answer:
+        told = await answer.json(content_type=None)
+        if answer.status != 200:
+            assert (told["status"], answer.headers["x-should-retry"]) == (answer.status, "false")
+            return Heard(error=told["type"].rpartition("/")[2])
+    return _of_response(told)
+
+
+async def responses_stream(s: Served, text: str, session: str) -> Heard:
+    async with s.post({"input": text, "conversation": session, "stream": True}, "/v1/responses") as answer:
+        *frames, done = [frame.data for frame in whatwg(await answer.read())]
+    assert done == "[DONE]"
+    return _of_response(json.loads(frames[-1])["response"])
+
+
+def _of_response(told: dict[str, Any]) -> Heard:
+    items, ended = told["output"], {"completed": "success", "failed": "error"}
+    said = "".join(item["content"][0]["text"] for item in items if item["type"] == "message")
+    calls = [item for item in items if item["type"] in ("mcp_call", "mcp_approval_request")]
+    error, usage = told["error"], told["usage"]
+    return Heard(
+        answer=None if error else said.rpartition("\n\n")[2],
+        said=said,
+        calls=ordered(
+            [
+                Call(each["name"], arguments(each["arguments"]), ended.get(each.get("status", ""), "pending"))
+                for each in calls
+            ]
+        ),
+        usage=(usage["input_tokens"], usage["output_tokens"]) if usage else None,
+        error=error and error["type"],
+    )
+
+
 CLIENTS: dict[str, Client] = {
     "ag-ui sse": agui_sse,
     "ag-ui protobuf": agui_protobuf,
@@ -224,6 +259,8 @@ CLIENTS: dict[str, Client] = {
     "chat-stream": chat_stream,
     "openai": openai_sync,
     "openai stream": openai_stream,
+    "responses": responses_sync,
+    "responses stream": responses_stream,
     "ai-sdk": ai_sdk,
     "mcp": mcp,
 }

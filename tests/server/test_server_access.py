@@ -34,6 +34,7 @@ BODIES = {
         "params": {"name": "ask", "arguments": {"message": "hi"}},
     },
     "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/responses": {"input": "hi"},
     "/ai-sdk/chat": {
         "id": "other",
         "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}],
@@ -180,7 +181,7 @@ async def test_only_the_owner_gets_at_what_is_there(tmp_path, client):
                 found[name] = (
                     404 if follows and status == 204 else status
                 )  # 204: nothing to follow, on the AI SDK's wire
-                shows = "sessions" in name or name.endswith("/messages")
+                shows = "sessions" in name or "responses" in name or name.endswith("/messages")
                 assert (canary.encode() in body) is (client == "the owner" and shows), name
         assert set(found.values()) == ({200} if client == "the owner" else {404}), found
         for operation in GUARDED.values():

@@ -39,6 +39,11 @@ PLACES = {  # where a request could hide something: address, and the body around
     "AI SDK, a message": ("/ai-sdk/chat", lambda hidden: ui_body(messages=[{**ui_body()["messages"][0], **hidden}])),
     "MCP": ("/mcp", lambda hidden: mcp_call({"arguments": {"message": "hi", **hidden}})),
     "MCP, beside the arguments": ("/mcp", lambda hidden: mcp_call({"arguments": {"message": "hi"}, **hidden})),
+    "OpenAI Responses": ("/v1/responses", lambda hidden: {"input": "hi", **hidden}),
+    "OpenAI Responses, an item": (
+        "/v1/responses",
+        lambda hidden: {"input": [{"type": "message", "role": "user", "content": "hi", **hidden}]},
+    ),
     "OpenAI": ("/v1/chat/completions", lambda hidden: {"messages": [{"role": "user", "content": "hi"}], **hidden}),
 }
 SERVER_WORDS = {

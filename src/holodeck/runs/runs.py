@@ -119,6 +119,7 @@ class Run:
     slot: QueueSlot | None = None
     behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it came
     record: RunRecord | None = None  # as it is stored, if it is
+    is_rebuilt: bool = False  # from its messages, since its log is gone: it has not the events that clients have seen
     root: str = ""  # the first run of its chain: each run answers what the one before waited for
     wanted: asyncio.Event | None = None  # set by a reader: a run that a crash cut waits for one before it goes on
 

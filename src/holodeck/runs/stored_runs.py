@@ -12,7 +12,7 @@ from dataclasses import replace
 import msgspec
 
 from holodeck.agent.loop import run as run_loop
-from holodeck.core.events import ENDINGS, Event, MessagesReplaced, RunStarted, WarningRaised, failure
+from holodeck.core.events import ENDINGS, Ending, Event, MessagesReplaced, RunStarted, WarningRaised, failure
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
@@ -50,6 +50,22 @@ class StoredRuns:
         record = await self._records.find(run_id, owner=owner) if found is None and self._records is not None else None
         return self._runs.get(run_id, owner=owner) if record is None else await self._restored(record)
 
+    async def session_of(self, run_id: str, *, owner: Owner) -> str | None:
+        """The session of a run, also if its log is gone."""
+        found: Run | RunRecord | None = self._runs.find(run_id, owner=owner)
+        if found is None and self._records is not None:
+            found = await self._records.find(run_id, owner=owner)
+        return None if found is None else found.session_id
+
+    async def ending_of(self, run_id: str, *, owner: Owner) -> Ending | None:
+        """How a run ended, also if its log is gone."""
+        found = self._runs.find(run_id, owner=owner)
+        if found is not None:
+            last = found.log.since(max(0, len(found.log) - 1)) if found.log.ended else ()
+            return next((event for event in last if isinstance(event, Ending)), None)
+        record = None if self._records is None else await self._records.find(run_id, owner=owner)
+        return None if record is None else record.ending
+
     async def with_key(self, key: RunKey) -> Run | None:
         """The run that was started for this idempotency key, and the fingerprint of its request in its record."""
         if self._records is None or key.part:  # a resume under a run's own id is not the request that began the run
@@ -67,6 +83,7 @@ class StoredRuns:
             run = self._log_again(record, events, history)
         else:
             run = self._behind(record, events, history)
+            run.is_rebuilt = not events
             closings = remains_of(record, events, None).closings if events else log_of(record, (*history, *waiting))
             _emit(run, (*closings, MessagesReplaced(tuple(history)), record.ending))
         run.state, run.finished_at = record.state, record.finished_at

@@ -153,7 +153,9 @@ def _limit_headers() -> list[tuple[bytes, bytes]]:
 
 
 def operations_of(server: AgentServer) -> list[Operation]:
+    """Each once: wires of one family share operations."""
     wires = [operation for wire in wires_of(server.settings.protocols) for operation in wire.operations]
+    wires = list({(operation.method, operation.path): operation for operation in wires}.values())
     return [*wires, *(operation for module in ON_EVERY_SERVER for operation in module.routes.operations)]
 
 

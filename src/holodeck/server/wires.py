@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from holodeck.errors import StartError
-from holodeck.server.routes import agui, ai_sdk, chat_stream, mcp, openai_chat, rest
+from holodeck.server.routes import agui, ai_sdk, chat_stream, mcp, openai_chat, openai_responses, rest
 from holodeck.server.wire import Wire
 
 WIRES: Mapping[str, Wire] = {
@@ -13,6 +13,7 @@ WIRES: Mapping[str, Wire] = {
         rest.WIRE,
         chat_stream.WIRE,
         openai_chat.WIRE,
+        openai_responses.WIRE,
         ai_sdk.WIRE,
         mcp.WIRE,
     )

@@ -1,6 +1,5 @@
 """OpenAI's Chat Completions: `POST /v1/chat/completions` and the list of models. The wire is `holodeck.wires.openai_chat`."""
 
-import logging
 from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
@@ -21,12 +20,11 @@ from holodeck.server.openai_schemas import (
     COMPLETION,
     COMPLETION_BODY,
     CONVERSATION_HEADER,
-    MODEL,
-    MODELS,
     SESSION_HEADER,
     SESSION_PARAMETERS,
 )
-from holodeck.server.problems import known, problem_response
+from holodeck.server.routes import openai_models
+from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
 from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, text_header
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
@@ -34,24 +32,12 @@ from holodeck.server.stream import follow
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.wires.body import foreign_id
-from holodeck.wires.openai_chat.error_form import chat_problem, model_not_found, retry_headers
 from holodeck.wires.openai_chat.pieces import CompletionReader
-from holodeck.wires.openai_chat.request import ChatCompletionRequest, decode, run_request
-from holodeck.wires.openai_chat.response import PREFIX, CompletionHead, Model, ModelList, completion
+from holodeck.wires.openai_chat.request import decode, run_request
+from holodeck.wires.openai_chat.response import PREFIX, CompletionHead, completion
 from holodeck.wires.openai_chat.stream import ChunkEncoder
 
-log = logging.getLogger(__name__)
-
 NAME = "openai"
-OWN_PREFIX = "holodeck/"  # some clients want a provider before a model's name
-
-
-def answer_error(error: Exception, *, begun: bool = False) -> Response:
-    """The answer to an error. `begun`: a run was started, so the client must not ask again by itself."""
-    failure = known(error)
-    answer = problem_response(failure, chat_problem)
-    answer.headers.update(retry_headers(failure, begun=begun))
-    return answer
 
 
 routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_error)
@@ -69,9 +55,11 @@ async def chat_completions(request: Request) -> Response:
     """Without a session, `messages` is the whole conversation, and nothing of it is kept."""
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
     chat = decode(body, server.settings.limits.message_characters)
-    _check_model(server, chat.model)
+    check_model(server, chat.model)
     named = _session_of(request) or chat.session_id
-    new_reader = partial(CompletionReader, client_tools=_own_tools(server, chat), throw_away=named is None)
+    new_reader = partial(
+        CompletionReader, client_tools=own_tools(server, chat.tool_names, chat.options), throw_away=named is None
+    )
     open_encoder = partial(_encoder, model=server.agent.name, new_reader=new_reader, include_usage=chat.include_usage)
 
     wanted = run_request(chat, session_id=named or new_ulid(), throw_away=named is None)
@@ -97,45 +85,12 @@ async def chat_completions(request: Request) -> Response:
     return answer
 
 
-@routes.get("/models", "The agent, as a list of models", access=needs(CHAT), responses=MODELS)
-async def models(request: Request) -> Response:
-    return json_answer(ModelList(data=(_model(server_of(request)),)))
-
-
-@routes.get("/models/{model:path}", "The agent, as a model", access=needs(CHAT), responses=MODEL)
-async def model(request: Request) -> Response:
-    server = server_of(request)
-    _check_model(server, request.path_params["model"])
-    return json_answer(_model(server))
-
-
-def _check_model(server: AgentServer, wanted: str | None) -> None:
-    """A request without a model means the agent that is served; there is no other."""
-    name = server.agent.name
-    if wanted is not None and wanted not in {name, OWN_PREFIX + name}:
-        raise model_not_found(f"There is no model {wanted!r} here, only the agent {name!r}.")
-
-
-def _model(server: AgentServer) -> Model:
-    return Model(id=server.agent.name, created=0)
-
-
 def _session_of(request: Request) -> str | None:
     for header in (SESSION_HEADER, CONVERSATION_HEADER):
         given = text_header(request, header)
         if given:
             return foreign_id(given, header)
     return None
-
-
-def _own_tools(server: AgentServer, chat: ChatCompletionRequest) -> frozenset[str]:
-    """The names of the tools that the client carries out. Where the agent has one of the same name, the agent's is used."""
-    if not chat.tools:
-        return frozenset()
-    ours = {schema.name for schema in server.agent.tools.schemas()}
-    for name in sorted(ours & chat.tool_names):
-        log.warning("a client's tool %r is not used: the agent has one of this name", name)
-    return chat.tool_names - ours
 
 
 async def _whole(request: Request, run: Run, reader: CompletionReader) -> Response:
@@ -172,6 +127,6 @@ WIRE = Wire(
     title="OpenAI's Chat Completions, whole or streamed; the agent as a model",
     endpoints=(("OpenAI", "/v1/chat/completions"), ("OpenAI, models", "/v1/models")),
     example='{"messages":[{"role":"user","content":"Hello"}]}',
-    routes=(routes,),
+    routes=(routes, openai_models.routes),
     open_encoder=partial(_encoder, model=OWN_PREFIX.rstrip("/"), new_reader=CompletionReader, include_usage=False),
 )

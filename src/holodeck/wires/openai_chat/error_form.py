@@ -8,10 +8,14 @@ from collections.abc import Mapping
 import msgspec
 
 from holodeck.core.text import clean, shorten
-from holodeck.errors import AgentNotFound, HoloDeckError, InvalidRequest, SessionBusy
+from holodeck.errors import AgentNotFound, HoloDeckError, InvalidRequest, RunNotFound, SessionBusy
 from holodeck.wires.problem import MAX_DETAIL, ProblemDetail, problem
 
-MODEL_NOT_FOUND, UNSUPPORTED = OWN_CODES = ("model_not_found", "unsupported_parameter")
+MODEL_NOT_FOUND, UNSUPPORTED, NO_PREVIOUS = OWN_CODES = (
+    "model_not_found",
+    "unsupported_parameter",
+    "previous_response_not_found",
+)
 """Codes that clients of OpenAI look for. All other errors have the code that they have on every wire."""
 DO_NOT_RETRY: Mapping[str, str] = {"x-should-retry": "false"}
 """Keeps the SDKs from sending a request again. They would, at 409 and from 500 on, and the tools would act twice."""
@@ -40,6 +44,12 @@ def model_not_found(message: str) -> AgentNotFound:
     return error
 
 
+def previous_not_found(message: str) -> RunNotFound:
+    error = RunNotFound(message)
+    error.reason = NO_PREVIOUS
+    return error
+
+
 def unsupported(path: str, message: str) -> InvalidRequest:
     error = InvalidRequest(message, status=400, field=path)
     error.reason = UNSUPPORTED
@@ -56,6 +66,8 @@ def error_member(error: HoloDeckError) -> ErrorMember:
         param = None if error.field is None else clean(error.field)
     elif isinstance(error, AgentNotFound):
         param = "model"
+    elif error.reason == NO_PREVIOUS:
+        param = "previous_response_id"
     kind = "server_error" if status >= _SERVER_ERROR else _TYPES.get(status, "invalid_request_error")
     message = shorten(clean(error.message), MAX_DETAIL)
     code = error.reason if error.reason in OWN_CODES else error.code

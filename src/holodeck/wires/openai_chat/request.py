@@ -5,7 +5,7 @@ word. Those that only tune the sampling are ignored: the agent file decides them
 to the model as a note of the application; they never replace the agent's own instructions.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -22,19 +22,26 @@ from holodeck.core.messages import (
     UserMessage,
     text_of,
 )
-from holodeck.core.request import RunRequest
+from holodeck.core.request import RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, rows, short_text, table, text
 from holodeck.wires.client_tool import client_tool
 from holodeck.wires.data_url import UNKNOWN_TYPE, base64_text, media_of_data_url
 from holodeck.wires.openai_chat.error_form import unsupported
+from holodeck.wires.openai_chat.parameters import (
+    INSTRUCTIONS,
+    check_supported,
+    flag,
+    places,
+    token_limit,
+    tool_choice,
+)
 
 MAX_MESSAGES = 10_000
 MAX_PARTS = 256  # in one message
 MAX_CALLS = 256  # in one assistant message
 MAX_TOOLS = 128
-INSTRUCTIONS = "Instructions of the application"
 
 HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
@@ -45,7 +52,6 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "n": (1,),
     "parallel_tool_calls": (True,),
     "response_format": ({"type": "text"},),
-    "tool_choice": ("auto",),
     "top_logprobs": (0,),
     "web_search_options": (),
 }
@@ -62,6 +68,7 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     include_usage: bool = False
     session_id: str | None = None  # from `metadata`
+    options: RunOptions = RunOptions()
 
     @property
     def tool_names(self) -> frozenset[str]:
@@ -72,7 +79,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
     """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""
     raw = parse(body)
     for parameter, harmless in HARMLESS.items():
-        _check_supported(raw.get(parameter), parameter, harmless)
+        check_supported(raw.get(parameter), parameter, harmless)
     options = {} if raw.get("stream_options") is None else table(raw["stream_options"], "stream_options")
     messages, instructions = _messages(raw.get("messages"), max_text)
     return ChatCompletionRequest(
@@ -80,9 +87,10 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
         model=None if raw.get("model") is None else name(raw["model"], "model"),
         instructions=instructions,
         tools=_tools(raw.get("tools")),
-        stream=_flag(raw.get("stream"), "stream"),
-        include_usage=_flag(options.get("include_usage"), "stream_options.include_usage"),
+        stream=flag(raw.get("stream"), "stream"),
+        include_usage=flag(options.get("include_usage"), "stream_options.include_usage"),
         session_id=_session(raw.get("metadata")),
+        options=RunOptions(tool_choice=_choice(raw.get("tool_choice")), max_output_tokens=_limit(raw)),
     )
 
 
@@ -93,21 +101,25 @@ def run_request(chat: ChatCompletionRequest, *, session_id: str, throw_away: boo
         messages=chat.messages,
         client_tools=chat.tools,
         context=tuple((INSTRUCTIONS, given) for given in chat.instructions),
+        options=chat.options,
         throw_away=throw_away,
     )
 
 
-def _check_supported(value: Any, parameter: str, harmless: Sequence[Any]) -> None:
-    if value is None or value in harmless:
-        return
-    allowed = "".join(f" or send {each!r}" for each in harmless)
-    raise unsupported(parameter, f"{parameter} is not supported with this value: leave it out{allowed}.")
+def _choice(value: Any) -> str | None:
+    return tool_choice(value, value.get("function") if isinstance(value, dict) else None)
 
 
-def _flag(value: Any, path: str) -> bool:
-    if not isinstance(value, bool | None):
-        raise InvalidRequest(f"{path} has to be true or false", field=path)
-    return bool(value)
+def _limit(raw: dict[str, Any]) -> int | None:
+    """The lower one of two names for the same limit."""
+    return min(
+        (
+            limit
+            for member in ("max_tokens", "max_completion_tokens")
+            if (limit := token_limit(raw.get(member), member)) is not None
+        ),
+        default=None,
+    )
 
 
 def _session(metadata: Any) -> str | None:
@@ -120,7 +132,7 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str
     read: list[Message] = []
     instructions: list[str] = []
     tool_names: dict[str, str] = {}
-    for path, item in _places("messages", rows(value, "messages", MAX_MESSAGES)):
+    for path, item in places("messages", rows(value, "messages", MAX_MESSAGES)):
         raw = table(item, path)
         role = text(raw.get("role"), f"{path}.role")
         if role == "user":
@@ -143,8 +155,7 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str
 def _assistant(raw: dict[str, Any], path: str, max_text: int) -> AssistantMessage:
     content, where = raw.get("content"), f"{path}.tool_calls"
     calls = [
-        _call(table(item, place), place)
-        for place, item in _places(where, rows(raw.get("tool_calls"), where, MAX_CALLS))
+        _call(table(item, place), place) for place, item in places(where, rows(raw.get("tool_calls"), where, MAX_CALLS))
     ]
     return AssistantMessage(
         content="" if content is None else _texts(content, f"{path}.content", max_text), tool_calls=tuple(calls)
@@ -187,7 +198,7 @@ def _content(value: Any, path: str, max_text: int) -> Content:
     if not isinstance(value, list):
         return short_text(value, path, max_text)
     return tuple(
-        _part(table(item, place), place, max_text) for place, item in _places(path, rows(value, path, MAX_PARTS))
+        _part(table(item, place), place, max_text) for place, item in places(path, rows(value, path, MAX_PARTS))
     )
 
 
@@ -219,7 +230,7 @@ def _file(raw: dict[str, Any], path: str) -> MediaPart:
 
 def _tools(value: Any) -> tuple[ToolSchema, ...]:
     read: dict[str, ToolSchema] = {}
-    for path, item in _places("tools", rows(value, "tools", MAX_TOOLS)):
+    for path, item in places("tools", rows(value, "tools", MAX_TOOLS)):
         raw = table(item, path)
         if raw.get("type") != "function":
             raise unsupported(f"{path}.type", f"{path}.type has to be function.")
@@ -228,7 +239,3 @@ def _tools(value: Any) -> tuple[ToolSchema, ...]:
             raise InvalidRequest(f"{path} has the name of another tool", field=f"{path}.function.name")
         read[tool.name] = tool
     return tuple(read.values())
-
-
-def _places(path: str, items: Sequence[Any]) -> list[tuple[str, Any]]:
-    return [(f"{path}[{i}]", item) for i, item in enumerate(items)]

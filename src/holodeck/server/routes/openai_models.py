@@ -1,0 +1,75 @@
+"""The agent as a model, and what both OpenAI wires share: the form of errors, the names of models and tools."""
+
+import logging
+from collections.abc import Collection
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holodeck.access.principal import CHAT
+from holodeck.access.route_access import needs
+from holodeck.core.request import RunOptions
+from holodeck.errors import InvalidRequest
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.openai_schemas import MODEL, MODELS
+from holodeck.server.problems import known, problem_response
+from holodeck.server.routes.request_input import json_answer, server_of
+from holodeck.server.routing import Routes
+from holodeck.server.schemas import PROBLEMS
+from holodeck.wires.openai_chat.error_form import chat_problem, model_not_found, retry_headers
+from holodeck.wires.openai_chat.parameters import CHOICES
+from holodeck.wires.openai_chat.response import Model, ModelList
+
+log = logging.getLogger(__name__)
+
+OWN_PREFIX = "holodeck/"  # some clients want a provider before a model's name
+
+
+def answer_error(error: Exception, *, begun: bool = False) -> Response:
+    """The answer to an error. `begun`: a run was started, so the client must not ask again by itself."""
+    failure = known(error)
+    answer = problem_response(failure, chat_problem)
+    answer.headers.update(retry_headers(failure, begun=begun))
+    return answer
+
+
+routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_error)
+
+
+@routes.get("/models", "The agent, as a list of models", access=needs(CHAT), responses=MODELS)
+async def models(request: Request) -> Response:
+    return json_answer(ModelList(data=(_model(server_of(request)),)))
+
+
+@routes.get("/models/{model:path}", "The agent, as a model", access=needs(CHAT), responses=MODEL)
+async def model(request: Request) -> Response:
+    server = server_of(request)
+    check_model(server, request.path_params["model"])
+    return json_answer(_model(server))
+
+
+def check_model(server: AgentServer, wanted: str | None) -> None:
+    """A request without a model means the agent that is served; there is no other."""
+    name = server.agent.name
+    if wanted is not None and wanted not in {name, OWN_PREFIX + name}:
+        raise model_not_found(f"There is no model {wanted!r} here, only the agent {name!r}.")
+
+
+def _model(server: AgentServer) -> Model:
+    return Model(id=server.agent.name, created=0)
+
+
+def own_tools(server: AgentServer, given: Collection[str], options: RunOptions) -> frozenset[str]:
+    """The names of the tools that the client carries out. Where the agent has one of the same name, the agent's is used.
+
+    Refuses a `tool_choice` that names neither one of them nor one of the agent's.
+    """
+    choice = options.tool_choice
+    if not given and (choice is None or choice in CHOICES):
+        return frozenset()
+    ours = {schema.name for schema in server.agent.tools.schemas()}
+    if choice is not None and choice not in CHOICES and choice not in ours and choice not in given:
+        raise InvalidRequest(f"tool_choice names the tool {choice!r}, which is not there.", field="tool_choice")
+    for name in sorted(ours.intersection(given)):
+        log.warning("a client's tool %r is not used: the agent has one of this name", name)
+    return frozenset(given) - ours

@@ -1,0 +1,333 @@
+"""OpenAI's Responses: `/v1/responses`. The wire is `holodeck.wires.openai_responses`.
+
+A response is a run, `conversation` is the session of every other wire. `previous_response_id` is a position in a tree: the
+session's last run is continued, after an earlier one the conversation branches into a session of its own.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from hashlib import sha256
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_DELETE
+from holodeck.access.route_access import needs
+from holodeck.agent.definition import AgentDefinition
+from holodeck.core.encoder import Encoder, bare
+from holodeck.core.events import ENDINGS, Event, Interrupt, RunFinished
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolMessage
+from holodeck.core.owner import Owner
+from holodeck.core.request import RunRequest
+from holodeck.core.tools import Approval
+from holodeck.errors import InvalidRequest, RunNotFound
+from holodeck.runs.branches import Branch, branch_after
+from holodeck.runs.log import ReplayGone
+from holodeck.runs.middleware import Chain
+from holodeck.runs.port import RunState
+from holodeck.runs.runs import Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.audit import decided
+from holodeck.server.identity import owner_of
+from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.responses_schemas import (
+    DELETED,
+    INPUT_ITEMS,
+    INPUT_PARAMETERS,
+    READ_PARAMETERS,
+    RESPONSE,
+    RESPONSE_BODY,
+)
+from holodeck.server.routes import openai_models
+from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
+from holodeck.server.routes.request_input import json_body, repeat_key_of, server_of, whole_number
+from holodeck.server.routes.sessions import shown_messages
+from holodeck.server.routing import Routes
+from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
+from holodeck.server.slots import slot_of
+from holodeck.server.stream import Cursor, EventStream
+from holodeck.server.sync_answer import ending_of
+from holodeck.server.wire import Wire
+from holodeck.tools.names import label_of
+from holodeck.wires import sse
+from holodeck.wires.openai_chat.error_form import previous_not_found
+from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseHead, ToolsSeen
+from holodeck.wires.openai_responses.echo import RequestEcho
+from holodeck.wires.openai_responses.input_list import input_items
+from holodeck.wires.openai_responses.request import PREFIX, ResponsesRequest, decode, run_request
+from holodeck.wires.openai_responses.stream import ResponseEncoder
+
+NAME = "responses"
+NUMBERS = range(10**15)
+LISTED, MAX_LISTED = 20, 100
+
+# Ids of runs are clients' own on other wires and may hold a slash, hence `:path`; the bare id comes last.
+routes = Routes("/v1/responses", tag="OpenAI Responses", responses=PROBLEMS, answer_error=answer_error)
+
+
+@dataclass(frozen=True, kw_only=True)
+class OpenResponse:
+    """How a run is encoded for readers of a response: `Run.open_encoder` of this wire's own runs."""
+
+    agent: AgentDefinition | None = None
+    echo: RequestEcho = field(default_factory=RequestEcho)
+    client_tools: frozenset[str] = frozenset()
+    client_calls: frozenset[str] = frozenset()
+    asked: dict[str, Interrupt] = field(default_factory=dict)  # of the run before, by call; filled when it is known
+
+    def __call__(self, run: Run, _accept: str | None) -> Encoder:
+        return ResponseEncoder(self.builder(run))
+
+    def builder(self, run: Run) -> ResponseBuilder:
+        head = ResponseHead(
+            id=PREFIX + run.run_id,
+            created_at=int(run.created_at.timestamp()),
+            model=OWN_PREFIX.rstrip("/") if self.agent is None else self.agent.name,
+            conversation=None if run.request.throw_away else run.session_id,
+            echo=self.echo,
+        )
+        tools = ToolsSeen(
+            client_tools=self.client_tools,
+            client_calls=self.client_calls,
+            asked=self.asked,
+            needs_approval=self._needs_approval,
+            label_of=self._label_of,
+        )
+        return ResponseBuilder(head, tools, completed_at=partial(_completed_at, run))
+
+    def _needs_approval(self, name: str) -> bool:
+        entry = None if self.agent is None else self.agent.catalogue.rows().get(name)
+        return entry is not None and entry.schema.approval is Approval.ALWAYS
+
+    def _label_of(self, name: str) -> str:
+        entry = None if self.agent is None else self.agent.catalogue.rows().get(name)
+        return "holodeck" if entry is None else label_of(entry.toolset)
+
+
+def _completed_at(run: Run) -> int | None:
+    return None if run.finished_at is None else int(run.finished_at.timestamp())
+
+
+@routes.post(
+    "",
+    "Ask, and get a response or its events",
+    access=needs(CHAT),
+    parameters=(REPEAT_KEY,),
+    body=RESPONSE_BODY,
+    responses=RESPONSE,
+)
+async def create(request: Request) -> Response:
+    """With `background`, the answer comes at once and the run goes on without readers; ask for it by its id."""
+    server, owner, body = server_of(request), owner_of(request), await json_body(request)
+    asked = decode(body, server.settings.limits.message_characters)
+    check_model(server, asked.model)
+    client_tools = own_tools(server, asked.tool_names, asked.options)
+    opened = OpenResponse(agent=server.agent, echo=asked.echo, client_tools=client_tools)
+    arrival = Arrival(
+        request=request,
+        wire=NAME,
+        owner=owner,
+        conversation=asked.conversation,
+        key=repeat_key_of(request, NAME, owner),
+        fingerprint=sha256(body).digest(),
+        prepare=partial(_prepare, server, owner, asked, opened),
+        open_encoder=opened,
+    )
+    run = await begin(server, arrival)
+    try:
+        if asked.stream:
+            return _follow(server, run, opened.builder(run))
+        if not asked.background:
+            await ending_of(server.runs, run, request.receive)
+        return _whole(server, run, opened.builder(run), raises=not asked.background)
+    except ClientDisconnect:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, the client must not start a second run by itself
+        return answer_error(error, begun=True)
+
+
+async def _prepare(server: AgentServer, owner: Owner, asked: ResponsesRequest, opened: OpenResponse) -> RunRequest:
+    branch = await _branch(server, owner, asked)
+    if asked.resume:
+        stored = await server.store.read(branch.session_id, owner=owner)
+        if stored is not None and stored.pending is not None:
+            opened.asked.update(_questions(stored.pending))
+    wanted = run_request(asked, session_id=branch.session_id, follows=branch.follows)
+    return await with_files(server, wanted, owner)
+
+
+async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) -> Branch:
+    """The session that the client means."""
+    if asked.previous is None:
+        return Branch(asked.conversation or new_ulid())
+    session_id = await server.stored_runs.session_of(asked.previous, owner=owner)
+    message = f"There is no response {PREFIX}{asked.previous}, or it is no longer stored: send the whole input."
+    if session_id is None:
+        raise previous_not_found(message)
+    going = [run.run_id for run in server.runs.of_session(session_id, owner=owner) if not run.log.ended]
+    try:
+        return await branch_after(asked.previous, session_id, server.store, owner=owner, in_progress=going)
+    except RunNotFound:
+        raise previous_not_found(message) from None
+
+
+def _questions(pending: PendingStep) -> dict[str, Interrupt]:
+    calls = {call.id: call for call in pending.assistant.tool_calls}
+    return {
+        call_id: Interrupt(
+            id=interrupt_id, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments, message=""
+        )
+        for interrupt_id, call_id in pending.approvals.items()
+        if call_id in calls
+    }
+
+
+@routes.post("/{run_id:path}/cancel", "Stop a response", access=needs(RUNS_STOP), responses=RESPONSE)
+async def cancel(request: Request) -> Response:
+    """Idempotent: a response that has ended stays as it is."""
+    server, run = server_of(request), await _run_of(request)
+    if server.runs.stop(run):
+        decided("run_stopped", run.owner, run_id=run.run_id)
+        await run.done()
+    return _whole(server, run, (await _opened(server, run)).builder(run))
+
+
+@routes.get(
+    "/{run_id:path}/input_items",
+    "What a response was asked",
+    access=needs(RUNS_READ),
+    parameters=INPUT_PARAMETERS,
+    responses=INPUT_ITEMS,
+)
+async def listed(request: Request) -> Response:
+    server, run = server_of(request), await _run_of(request)
+    limit = whole_number(request, "limit", range(1, MAX_LISTED + 1)) or LISTED
+    order, after = request.query_params.get("order", "desc"), request.query_params.get("after")
+    if order not in ("asc", "desc"):
+        raise InvalidRequest("order has to be asc or desc.", field="order")
+    items = input_items(_asked_of(server, run, await server.history(run.session_id, owner=run.owner)))
+    items = items if order == "asc" else items[::-1]
+    if after is not None:
+        place = next((place for place, item in enumerate(items) if item["id"] == after), len(items))
+        items = items[place + 1 :]
+    page = items[:limit]
+    body = {
+        "object": "list",
+        "data": page,
+        "first_id": page[0]["id"] if page else None,
+        "last_id": page[-1]["id"] if page else None,
+        "has_more": len(items) > limit,
+    }
+    return _json(body)
+
+
+@routes.get(
+    "/{run_id:path}",
+    "A response, or its events again",
+    access=needs(RUNS_READ),
+    parameters=READ_PARAMETERS,
+    responses=RESPONSE,
+)
+async def show(request: Request) -> Response:
+    """With `stream=true`, its events from the first on, or after `starting_after`; the same frames each time."""
+    streams, after = request.query_params.get("stream") == "true", whole_number(request, "starting_after", NUMBERS)
+    server, run = server_of(request), await _run_of(request)
+    opened = await _opened(server, run)
+    if not streams:
+        return _whole(server, run, opened.builder(run))
+    if run.is_rebuilt:
+        raise ReplayGone("The events of this response are no longer stored; ask for it without stream.")
+    slot_of(request).take()
+    return _follow(server, run, opened.builder(run), after=-1 if after is None else after)
+
+
+@routes.delete("/{run_id:path}", "Delete a response", access=needs(SESSIONS_DELETE), responses=DELETED)
+async def delete(request: Request) -> Response:
+    """It stops first, if it goes on. Its conversation keeps its messages; `DELETE /sessions/{id}` deletes those."""
+    server, run = server_of(request), await _run_of(request)
+    if server.runs.stop(run):
+        await run.done()
+    await server.runs.remove(run)
+    decided("response_deleted", run.owner, run_id=run.run_id)
+    return _json({"id": PREFIX + run.run_id, "object": "response", "deleted": True})
+
+
+async def _run_of(request: Request) -> Run:
+    run_id = request.path_params["run_id"].removeprefix(PREFIX)
+    return await server_of(request).stored_runs.find(run_id, owner=owner_of(request))
+
+
+async def _opened(server: AgentServer, run: Run) -> OpenResponse:
+    """As the request that started the run has it; for a run of another wire or another process, as far as it is known."""
+    if isinstance(run.open_encoder, OpenResponse):
+        return run.open_encoder
+    parent, asked = run.request.parent_run_id, dict[str, Interrupt]()
+    before = None if parent is None else await server.stored_runs.ending_of(parent, owner=run.owner)
+    if isinstance(before, RunFinished):
+        asked = {each.call_id: each for each in before.interrupts}
+    ending = await server.stored_runs.ending_of(run.run_id, owner=run.owner)
+    return OpenResponse(
+        agent=server.agent,
+        echo=RequestEcho(previous_response_id=None if parent is None else PREFIX + parent),
+        client_tools=frozenset(tool.name for tool in run.request.client_tools),
+        client_calls=frozenset(ending.pending_calls if isinstance(ending, RunFinished) else ()),
+        asked=asked,
+    )
+
+
+def _parts_of(run: Run) -> Sequence[Run]:
+    """The parts of a run that make its response: of one that was resumed under its own id, those after its last ending."""
+    parts = run.parts
+    ends = [place for place, part in enumerate(parts[:-1]) if part.log.kept and type(part.log.kept[-1]) in ENDINGS]
+    return parts[ends[-1] + 1 :] if ends else parts
+
+
+def _follow(server: AgentServer, run: Run, builder: ResponseBuilder, *, after: int = -1) -> EventStream:
+    encoder = ResponseEncoder(builder, after=after)
+    cursors = [Cursor(part, encoder, 0, server.chain()) for part in _parts_of(run)]
+    return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)
+
+
+def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: bool = False) -> Response:
+    """The response object as it is now. `raises`: the error of a run that failed answers the request."""
+    for part in _parts_of(run):
+        for event in _events(server, part):
+            builder.read(event)
+    if builder.status == "queued" and run.state is not RunState.QUEUED:
+        builder.status = "in_progress"
+    if raises and builder.error is not None:
+        raise builder.error
+    return _json(builder.response())
+
+
+def _events(server: AgentServer, run: Run) -> Iterator[Event]:
+    """What this client may see of a run. Of one with more events than are kept, the oldest are missing."""
+    chain, kept = server.chain(), run.log.kept
+    return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
+
+
+def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list[Message]:
+    ours = server.agent.catalogue.rows()
+    own = [message for message in history if message.run_id == run.run_id] or run.request.messages
+    shown = shown_messages(tuple(own), server.chain() or Chain())
+    return [
+        message
+        for message in shown
+        if not isinstance(message, AssistantMessage) and not (isinstance(message, ToolMessage) and message.name in ours)
+    ]
+
+
+def _json(body: dict[str, object]) -> Response:
+    return Response(sse.json_bytes(body), media_type="application/json")
+
+
+WIRE = Wire(
+    name=NAME,
+    title="OpenAI's Responses: whole, streamed, in the background; approvals; read again by id",
+    endpoints=(("OpenAI Responses", "/v1/responses"),),
+    example='{"input":"Hello"}',
+    routes=(routes, openai_models.routes),
+    open_encoder=OpenResponse(),
+)

@@ -1,0 +1,103 @@
+"""What a response repeats of its request. Every response object has all of these members, whatever was asked."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import InvalidRequest
+from holodeck.wires.body import opaque, table
+
+MAX_METADATA = 16  # pairs
+_EFFORTS = frozenset({"none", "minimal", "low", "medium", "high", "xhigh"})
+_SUMMARIES = frozenset({"auto", "concise", "detailed"})
+_VERBOSITIES = frozenset({"low", "medium", "high"})
+
+
+class RequestEcho(msgspec.Struct, frozen=True, kw_only=True):
+    """The members, in OpenAI's order. The agent file decides those that tune the sampling; they are repeated only."""
+
+    previous_response_id: str | None = None
+    instructions: str | None = None
+    tools: tuple[dict[str, Any], ...] = ()
+    tool_choice: Any = "auto"
+    truncation: str = "disabled"
+    parallel_tool_calls: bool = True
+    text: dict[str, Any] = msgspec.field(default_factory=lambda: {"format": {"type": "text"}})
+    top_p: float = 1.0
+    presence_penalty: float = 0.0
+    frequency_penalty: float = 0.0
+    top_logprobs: int = 0
+    temperature: float = 1.0
+    reasoning: dict[str, Any] | None = None
+    user: str | None = None
+    max_output_tokens: int | None = None
+    max_tool_calls: int | None = None
+    store: bool = True
+    background: bool = False
+    service_tier: str = "default"
+    metadata: dict[str, Any] = {}
+    safety_identifier: str | None = None
+    prompt_cache_key: str | None = None
+
+
+def echoed(raw: dict[str, Any], tools: Sequence[ToolSchema]) -> RequestEcho:
+    """The echo of a request whose other members have been read. What does not fit its type is replaced by the default."""
+    texts = ("previous_response_id", "instructions", "user", "safety_identifier", "prompt_cache_key")
+    numbers = ("top_p", "presence_penalty", "frequency_penalty", "temperature")
+    given: dict[str, Any] = {member: raw[member] for member in texts if isinstance(raw.get(member), str)}
+    given |= {member: float(raw[member]) for member in numbers if _is_number(raw.get(member))}
+    flags = ("parallel_tool_calls", "store", "background")
+    given |= {member: raw[member] for member in flags if isinstance(raw.get(member), bool)}
+    if isinstance(raw.get("max_output_tokens"), int):
+        given["max_output_tokens"] = raw["max_output_tokens"]
+    if raw.get("truncation") in ("auto", "disabled"):
+        given["truncation"] = raw["truncation"]
+    choice = raw.get("tool_choice")
+    if isinstance(choice, dict):
+        given["tool_choice"] = {"type": "function", "name": choice.get("name")}
+    elif choice is not None:
+        given["tool_choice"] = choice
+    echo = RequestEcho(tools=tuple(map(_tool, tools)), metadata=_metadata(raw.get("metadata")), **given)
+    return msgspec.structs.replace(echo, text=_text(raw.get("text")), reasoning=_reasoning(raw.get("reasoning")))
+
+
+def _tool(tool: ToolSchema) -> dict[str, Any]:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": False,
+    }
+
+
+def _metadata(value: Any) -> dict[str, Any]:
+    if value is None:
+        return {}
+    pairs = table(value, "metadata")
+    if len(pairs) > MAX_METADATA:
+        raise InvalidRequest(f"metadata has {len(pairs)} pairs; at most {MAX_METADATA} are allowed", field="metadata")
+    cleaned: dict[str, Any] = opaque(pairs, "metadata")
+    return cleaned
+
+
+def _text(value: Any) -> dict[str, Any]:
+    verbosity = value.get("verbosity") if isinstance(value, dict) else None
+    known = {"verbosity": verbosity} if isinstance(verbosity, str) and verbosity in _VERBOSITIES else {}
+    return {"format": {"type": "text"}, **known}
+
+
+def _reasoning(value: Any) -> dict[str, Any] | None:
+    if not isinstance(value, dict):
+        return None
+    effort, summary = value.get("effort"), value.get("summary")
+    return {
+        "effort": effort if isinstance(effort, str) and effort in _EFFORTS else None,
+        "summary": summary if isinstance(summary, str) and summary in _SUMMARIES else None,
+    }
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 1e6  # noqa: PLR2004

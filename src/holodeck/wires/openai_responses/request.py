@@ -1,0 +1,271 @@
+"""The body of `POST /v1/responses` → RunRequest.
+
+As in Chat Completions, parameters that would change what the answer means are refused by name, and those that only tune the
+sampling are ignored. Items that repeat what the server itself answered (`mcp_call`, `reasoning`, …) are ignored: the session
+has them.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from holodeck.core.messages import (
+    AssistantMessage,
+    Content,
+    MediaPart,
+    Message,
+    Part,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
+from holodeck.core.request import Resume, RunOptions, RunRequest
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import InvalidRequest
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, rows, short_text, table, text
+from holodeck.wires.client_tool import client_tool
+from holodeck.wires.data_url import UNKNOWN_TYPE, base64_text, media_of_data_url
+from holodeck.wires.openai_chat.error_form import unsupported
+from holodeck.wires.openai_chat.parameters import (
+    INSTRUCTIONS,
+    check_supported,
+    flag,
+    places,
+    token_limit,
+    tool_choice,
+)
+from holodeck.wires.openai_responses.echo import RequestEcho, echoed
+
+MAX_ITEMS = 10_000
+MAX_PARTS = 256  # in one message
+MAX_TOOLS = 128
+PREFIX = "resp_"
+
+HARMLESS: Mapping[str, tuple[Any, ...]] = {
+    "max_tool_calls": (),
+    "prompt": (),
+    "top_logprobs": (0,),
+}
+"""Parameters that are refused, and the values with which they are harmless. `null` always is."""
+
+
+class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """What a client asks for. `messages` is what its input says, newest last."""
+
+    messages: tuple[Message, ...] = ()
+    resume: tuple[Resume, ...] = ()
+    instructions: tuple[str, ...] = ()
+    tools: tuple[ToolSchema, ...] = ()
+    options: RunOptions = RunOptions()
+    model: str | None = None
+    stream: bool = False
+    store: bool = True
+    background: bool = False
+    previous: str | None = None  # the run id in `previous_response_id`
+    conversation: str | None = None
+    echo: RequestEcho = RequestEcho()
+
+    @property
+    def tool_names(self) -> frozenset[str]:
+        return frozenset(tool.name for tool in self.tools)
+
+
+def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
+    """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""
+    raw = parse(body)
+    for parameter, harmless in HARMLESS.items():
+        check_supported(raw.get(parameter), parameter, harmless)
+    wanted = raw.get("text")
+    if wanted is not None:
+        check_supported(table(wanted, "text").get("format"), "text.format", ({"type": "text"},))
+    given = _Input(max_text)
+    given.read(raw.get("input"))
+    if raw.get("instructions") is not None:
+        given.instructions.insert(0, short_text(raw["instructions"], "instructions", max_text))
+    tools = _tools(raw.get("tools"))
+    request = ResponsesRequest(
+        messages=tuple(given.messages),
+        resume=tuple(given.resume),
+        instructions=tuple(each for each in given.instructions if each.strip()),
+        tools=tools,
+        options=RunOptions(
+            tool_choice=tool_choice(raw.get("tool_choice"), raw.get("tool_choice")),
+            max_output_tokens=token_limit(raw.get("max_output_tokens"), "max_output_tokens"),
+        ),
+        model=None if raw.get("model") is None else name(raw["model"], "model"),
+        stream=flag(raw.get("stream"), "stream"),
+        store=raw.get("store") is None or flag(raw["store"], "store"),
+        background=flag(raw.get("background"), "background"),
+        previous=_previous(raw.get("previous_response_id")),
+        conversation=_conversation(raw.get("conversation")),
+        echo=echoed(raw, tools),
+    )
+    _check_state(request)
+    return request
+
+
+def run_request(asked: ResponsesRequest, *, session_id: str, follows: str | None = None) -> RunRequest:
+    """The run that this request asks for. Files in its messages are not read yet."""
+    return RunRequest(
+        session_id=session_id,
+        parent_run_id=asked.previous,
+        messages=asked.messages,
+        resume=asked.resume,
+        client_tools=asked.tools,
+        context=tuple((INSTRUCTIONS, given) for given in asked.instructions),
+        options=asked.options,
+        detached=asked.background,
+        throw_away=not asked.store,
+        follows=follows,
+        only_adds=True,
+    )
+
+
+def _check_state(request: ResponsesRequest) -> None:
+    if request.previous is not None and request.conversation is not None:
+        raise InvalidRequest(
+            "previous_response_id and conversation exclude each other: send one.", field="previous_response_id"
+        )
+    if request.store:
+        return
+    if request.background:
+        raise InvalidRequest("A response in the background is stored: leave out store: false.", field="background")
+    for field, value in (("previous_response_id", request.previous), ("conversation", request.conversation)):
+        if value is not None:
+            raise unsupported(field, f"{field} is a stored conversation: leave out store: false, or send all input.")
+
+
+def _previous(value: Any) -> str | None:
+    if value is None:
+        return None
+    return foreign_id(value, "previous_response_id").removeprefix(PREFIX)
+
+
+def _conversation(value: Any) -> str | None:
+    if isinstance(value, dict):
+        return foreign_id(value.get("id"), "conversation.id")
+    return None if value is None else foreign_id(value, "conversation")
+
+
+def _tools(value: Any) -> tuple[ToolSchema, ...]:
+    read: dict[str, ToolSchema] = {}
+    for path, item in places("tools", rows(value, "tools", MAX_TOOLS)):
+        raw = table(item, path)
+        if raw.get("type") != "function":
+            raise unsupported(
+                f"{path}.type", f"{path}.type has to be function: the agent brings its other tools itself."
+            )
+        tool = client_tool(raw, path)
+        if tool.name in read:
+            raise InvalidRequest(f"{path} has the name of another tool", field=f"{path}.name")
+        read[tool.name] = tool
+    return tuple(read.values())
+
+
+class _Input:
+    """Collects what the items of an input mean."""
+
+    def __init__(self, max_text: int) -> None:
+        self._max_text = max_text
+        self.messages: list[Message] = []
+        self.resume: list[Resume] = []
+        self.instructions: list[str] = []
+        self._names: dict[str, str] = {}  # of calls
+
+    def read(self, value: Any) -> None:
+        if isinstance(value, str):
+            self.messages.append(UserMessage(content=short_text(value, "input", self._max_text)))
+        else:
+            for path, item in places("input", rows(value, "input", MAX_ITEMS)):
+                self._item(table(item, path), path)
+        last = self.messages[-1] if self.messages else None
+        if isinstance(last, AssistantMessage) or (last is None and not self.resume):
+            raise InvalidRequest("input has to end with a message of the user or the result of a tool", field="input")
+
+    def _item(self, raw: dict[str, Any], path: str) -> None:
+        kind = raw.get("type", "message" if "role" in raw else None)
+        if kind == "message":
+            self._message(raw, path)
+        elif kind == "function_call":
+            self._call(raw, path)
+        elif kind == "function_call_output":
+            call_id = name(raw.get("call_id"), f"{path}.call_id")
+            content = self._content(raw.get("output"), f"{path}.output")
+            self.messages.append(ToolMessage(call_id=call_id, name=self._names.get(call_id, ""), content=content))
+        elif kind == "mcp_approval_response":
+            self._approval(raw, path)
+        elif not isinstance(kind, str):
+            raise InvalidRequest(f"{path}.type has to be a string", field=f"{path}.type")
+
+    def _message(self, raw: dict[str, Any], path: str) -> None:
+        role, where = text(raw.get("role"), f"{path}.role"), f"{path}.content"
+        content = self._content(raw.get("content"), where)
+        if role == "user":
+            self.messages.append(UserMessage(content=content))
+        elif role == "assistant":
+            self.messages.append(AssistantMessage(content=text_of(content)))
+        elif role in {"system", "developer"}:
+            self.instructions.append(text_of(content))
+        else:
+            raise unsupported(f"{path}.role", f"{path}.role has to be user, assistant, system or developer.")
+
+    def _call(self, raw: dict[str, Any], path: str) -> None:
+        """A call of a client's tool. Those that follow each other are one message, as the model made them."""
+        call = ToolCall(
+            id=name(raw.get("call_id"), f"{path}.call_id"),
+            name=name(raw.get("name"), f"{path}.name"),
+            arguments=text(raw.get("arguments"), f"{path}.arguments"),
+        )
+        self._names[call.id] = call.name
+        last = self.messages[-1] if self.messages else None
+        if isinstance(last, AssistantMessage):
+            self.messages[-1] = msgspec.structs.replace(last, tool_calls=(*last.tool_calls, call))
+        else:
+            self.messages.append(AssistantMessage(tool_calls=(call,)))
+
+    def _approval(self, raw: dict[str, Any], path: str) -> None:
+        approved = raw.get("approve")
+        if not isinstance(approved, bool):  # approvals fail closed: nothing else is a yes or a no
+            raise InvalidRequest(f"{path}.approve has to be true or false", field=f"{path}.approve")
+        asked = name(raw.get("approval_request_id"), f"{path}.approval_request_id")
+        self.resume.append(Resume(interrupt_id=asked, approved=approved))
+
+    def _content(self, value: Any, path: str) -> Content:
+        if not isinstance(value, list):
+            return short_text(value, path, self._max_text)
+        parts = places(path, rows(value, path, MAX_PARTS))
+        return tuple(self._part(table(item, place), place) for place, item in parts)
+
+    def _part(self, raw: dict[str, Any], path: str) -> Part:
+        kind = raw.get("type")
+        if kind in {"input_text", "output_text", "text", "refusal"}:
+            member = "refusal" if kind == "refusal" else "text"
+            return TextPart(short_text(raw.get(member), f"{path}.{member}", self._max_text))
+        if kind == "input_image":
+            return _media(raw.get("image_url"), f"{path}.image_url", "image/*")
+        if kind == "input_file":
+            return _file(raw, path)
+        raise unsupported(f"{path}.type", f"{path}.type has to be input_text, input_image or input_file.")
+
+
+def _file(raw: dict[str, Any], path: str) -> MediaPart:
+    filename = None if raw.get("filename") is None else name(raw["filename"], f"{path}.filename")
+    data = raw.get("file_data")
+    if data is None:
+        return _media(raw.get("file_url"), f"{path}.file_url", UNKNOWN_TYPE, filename)
+    if isinstance(data, str) and not data.startswith("data:"):
+        return MediaPart(mime_type=UNKNOWN_TYPE, data=base64_text(data, f"{path}.file_data"), filename=filename)
+    return _media(data, f"{path}.file_data", UNKNOWN_TYPE, filename)
+
+
+def _media(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
+    if url is None:
+        raise unsupported(path, f"{path} has to hold the file or its address: this server keeps no uploaded files.")
+    if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
+        raise InvalidRequest(f"{path} has to be an address or a data: URL", field=path)
+    if url.startswith("data:"):
+        return media_of_data_url(url, path, filename)
+    return MediaPart(mime_type=mime_type, url=url, filename=filename)

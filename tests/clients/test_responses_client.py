@@ -1,0 +1,262 @@
+"""The official SDK of OpenAI against a real server: Responses, plain and streamed, in the background, resumed, branched."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import openai
+import pytest
+from openai import AsyncOpenAI
+
+from holodeck.core.owner import ANONYMOUS_OWNER
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import ModelUnreachable
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
+from tests.agent.parts import PlainTools, echo
+from tests.runs.test_runs import Gate
+from tests.server.serving import Served, served
+
+ALL = ServerSettings(protocols=tuple(WIRES))
+PAINT: Any = {"type": "function", "name": "paint", "parameters": {"type": "object"}, "strict": False}
+
+
+@asynccontextmanager
+async def client_of(*turns: Turn, **options: Any) -> AsyncIterator[tuple[AsyncOpenAI, Served]]:
+    async with (
+        served(*turns, settings=ALL, **options) as s,
+        AsyncOpenAI(base_url=f"{s.url}/v1", api_key="none", max_retries=2, timeout=60) as client,
+    ):
+        yield client, s
+
+
+async def ask(client: AsyncOpenAI, text: Any = "Hello", **options: Any) -> Any:
+    return await client.responses.create(model="tester", input=text, **options)
+
+
+async def texts(s: Served, session: str) -> list[str]:
+    stored = await s.server.store.read(session, owner=ANONYMOUS_OWNER)
+    assert stored is not None
+    return [str(message.content) for message in stored.messages]
+
+
+@pytest.mark.req("SRV-24")
+async def test_a_plain_answer() -> None:
+    usage = TokenUsage(prompt_tokens=3, completion_tokens=2)
+    async with client_of(says("Good morning", usage=usage)) as (client, s):
+        answer = await ask(client, metadata={"a": "b"})
+        assert (answer.output_text, answer.status, answer.model) == ("Good morning", "completed", "tester")
+        assert (answer.usage.input_tokens, answer.usage.output_tokens, answer.metadata) == (3, 2, {"a": "b"})
+        assert await texts(s, answer.conversation.id) == ["Hello", "Good morning"]
+        assert await client.responses.retrieve(answer.id) == answer
+
+
+async def test_a_stream_by_the_sdks_helper_and_raw() -> None:
+    async with client_of(says("Good morning")) as (client, _):
+        async with client.responses.stream(model="tester", input="Hello") as stream:
+            kinds = [event.type async for event in stream]
+            final = await stream.get_final_response()
+        assert (final.output_text, kinds[0], kinds[-1]) == ("Good morning", "response.created", "response.completed")
+        raw = [event async for event in await ask(client, stream=True)]
+        assert [event.sequence_number for event in raw] == list(range(len(raw)))
+
+
+async def test_server_tools_are_shown_and_not_the_clients_to_run() -> None:
+    turns = calls(("echo", '{"text": "hi"}')), says("done")
+    async with client_of(*turns, tools=PlainTools(echo=echo)) as (client, _):
+        answer = await ask(client)
+    assert [(item.type, item.status) for item in answer.output] == [("mcp_call", "completed"), ("message", "completed")]
+
+
+async def test_tools_of_the_client() -> None:
+    async with client_of(calls(("paint", '{"colour":"blue"}')), says("It is blue.")) as (client, s):
+        first = await ask(client, tools=[PAINT], tool_choice="required")
+        (call,) = first.output
+        assert (call.type, call.name, call.arguments) == ("function_call", "paint", '{"colour":"blue"}')
+        assert s.model.prompts[0].tool_choice == "required"
+        result = {"type": "function_call_output", "call_id": call.call_id, "output": "painted"}
+        second = await ask(client, [result], previous_response_id=first.id, tools=[PAINT])
+        assert second.output_text == "It is blue."
+        assert second.previous_response_id == first.id
+        assert await texts(s, first.conversation.id) == ["Hello", "", "painted", "It is blue."]
+        items = await client.responses.input_items.list(second.id)
+        assert [item.type for item in items.data] == ["function_call_output"]
+
+
+@pytest.mark.parametrize(("approve", "made"), [(True, "completed"), (False, "failed")])
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_an_approval(*, approve: bool, made: str, streamed: bool) -> None:
+    turns = calls(("echo", '{"text": "hi"}')), says("done")
+    async with client_of(*turns, tools=PlainTools(echo=echo, approval=frozenset({"echo"}))) as (client, _):
+        first = await ask(client)
+        (question,) = first.output
+        assert (question.type, question.name, question.arguments) == ("mcp_approval_request", "echo", '{"text": "hi"}')
+        reply: Any = [{"type": "mcp_approval_response", "approval_request_id": question.id, "approve": approve}]
+        second = await ask(client, reply, previous_response_id=first.id, stream=streamed)
+        if streamed:
+            second = [event async for event in second][-1].response
+        call, message = second.output
+        assert (call.type, call.status, call.approval_request_id, call.arguments) == ("mcp_call", made, question.id, '{"text": "hi"}')  # fmt: skip
+        assert message.content[0].text == "done"
+        assert (await client.responses.retrieve(second.id)).output == second.output
+        with pytest.raises(openai.BadRequestError):
+            await ask(client, reply, conversation=first.conversation.id)
+
+
+async def test_the_last_response_is_continued_and_an_earlier_one_branches() -> None:
+    async with client_of(says("one"), says("two"), says("three"), says("four")) as (client, s):
+        first = await ask(client, "1")
+        second = await ask(client, "2", previous_response_id=first.id)
+        other = await ask(client, "3", previous_response_id=first.id)
+        assert second.conversation == first.conversation
+        assert other.conversation != first.conversation
+        assert await texts(s, other.conversation.id) == ["1", "one", "3", "three"]
+        assert await texts(s, first.conversation.id) == ["1", "one", "2", "two"]
+        last = await ask(client, "4", conversation=first.conversation.id)
+        assert await texts(s, last.conversation.id) == ["1", "one", "2", "two", "4", "four"]
+
+
+async def test_two_that_continue_the_same_response_together_do_not_mix() -> None:
+    gate = Gate()
+    async with client_of(says("one"), says("two", pause=gate), says("three")) as (client, s):
+        first = await ask(client, "1")
+        held = asyncio.create_task(ask(client, "2", previous_response_id=first.id))
+        while not s.server.runs.queue.busy((ANONYMOUS_OWNER, first.conversation.id)):
+            await asyncio.sleep(0.01)
+        other = await ask(client, "3", previous_response_id=first.id)
+        gate.open.set()
+        second = await held
+        assert await texts(s, second.conversation.id) == ["1", "one", "2", "two"]
+        assert await texts(s, other.conversation.id) == ["1", "one", "3", "three"]
+
+
+async def test_in_the_background() -> None:
+    gate = Gate()
+    async with client_of(says("Good morning", pause=gate)) as (client, _):
+        begun = await ask(client, background=True)
+        assert begun.status in ("queued", "in_progress")
+        assert (await client.responses.retrieve(begun.id)).status in ("queued", "in_progress")
+        gate.open.set()
+        stream = await client.responses.retrieve(begun.id, stream=True)
+        events = [event async for event in stream]
+        assert events[-1].type == "response.completed"
+        done = await client.responses.retrieve(begun.id)
+        assert (done.status, done.output_text) == ("completed", "Good morning")
+
+
+async def test_a_stream_is_resumed_after_any_event() -> None:
+    async with client_of(says("one two three")) as (client, _):
+        events = [event async for event in await ask(client, stream=True)]
+        response_id: str = events[0].response.id
+        for seen in range(len(events)):
+            again = await client.responses.retrieve(response_id, stream=True, starting_after=seen)
+            assert [event async for event in again] == events[seen + 1 :]
+        async with client.responses.stream(response_id=response_id, starting_after=3) as stream:
+            assert [event.sequence_number async for event in stream] == [n for n in range(len(events)) if n > 3]
+
+
+async def test_a_client_that_leaves_comes_back_to_its_stream() -> None:
+    gate = Gate()
+    async with client_of(says("one two", pause=gate)) as (client, _):
+        stream = await ask(client, stream=True)
+        first = await anext(aiter(stream))
+        await stream.close()
+        gate.open.set()
+        rest = await client.responses.retrieve(first.response.id, stream=True, starting_after=0)
+        assert [event async for event in rest][-1].response.output_text == "one two"
+
+
+async def test_cancelling_is_idempotent() -> None:
+    async with client_of(says("one two", pause=Gate())) as (client, _):
+        begun = await ask(client, background=True)
+        for _ in range(2):
+            assert (await client.responses.cancel(begun.id)).status == "cancelled"
+        assert (await client.responses.retrieve(begun.id)).status == "cancelled"
+
+
+async def test_a_deleted_response_is_gone_and_its_conversation_stays() -> None:
+    async with client_of(says("one")) as (client, s):
+        answer = await ask(client)
+        await client.responses.delete(answer.id)
+        with pytest.raises(openai.NotFoundError):
+            await client.responses.retrieve(answer.id)
+        assert await texts(s, answer.conversation.id) == ["Hello", "one"]
+
+
+async def test_a_response_whose_log_is_gone_can_be_read_and_not_streamed() -> None:
+    async with client_of(calls(("echo", '{"text": "hi"}')), says("done"), tools=PlainTools(echo=echo)) as (client, s):
+        answer = await ask(client)
+        s.server.runs._forget(s.run(answer.id.removeprefix("resp_")))
+        again = await client.responses.retrieve(answer.id)
+        assert (again.output_text, again.status, [item.type for item in again.output]) == ("done", "completed", ["mcp_call", "message"])  # fmt: skip
+        with pytest.raises(openai.APIStatusError) as gone:
+            await client.responses.retrieve(answer.id, stream=True)
+        assert gone.value.status_code == 410
+        assert (await ask(client, "2", previous_response_id=answer.id)).conversation == answer.conversation
+
+
+async def test_input_items() -> None:
+    async with client_of(says("one")) as (client, _):
+        answer = await ask(client, [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}])
+        items = await client.responses.input_items.list(answer.id)
+        assert [item.content[0].text for item in items.data] == ["b", "a"]  # type: ignore[union-attr]
+        page = await client.responses.input_items.list(answer.id, order="asc", limit=1)
+        rest = await client.responses.input_items.list(answer.id, order="asc", after=page.data[0].id)
+        assert (page.has_more, [item.content[0].text for item in rest.data]) == (True, ["b"])  # type: ignore[attr-defined, union-attr]
+
+
+async def test_nothing_is_kept_with_store_false() -> None:
+    async with client_of(says("one")) as (client, s):
+        history = [
+            {"role": "user", "content": "a"},
+            {"role": "assistant", "content": "b"},
+            {"role": "user", "content": "c"},
+        ]
+        answer = await ask(client, history, store=False)
+        assert (answer.output_text, answer.conversation) == ("one", None)
+        assert [message.content for message in s.model.prompts[0].messages] == ["a", "b", "c"]
+        assert await s.server.store.count() == 0
+
+
+async def test_a_run_of_another_wire_is_a_response_too() -> None:
+    async with client_of(says("one"), says("two")) as (client, s):
+        async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
+            told = await answer.json()
+        found = await client.responses.retrieve(f"resp_{told['message_id']}")
+        assert (found.output_text, found.conversation.id) == ("one", told["session_id"])  # type: ignore[union-attr]
+        going_on = await ask(client, "and?", previous_response_id=found.id)
+        assert await texts(s, told["session_id"]) == ["hi", "one", "and?", "two"]
+        assert going_on.conversation.id == told["session_id"]
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_a_model_that_fails_is_asked_once(*, streamed: bool) -> None:
+    async with client_of(Turn(error=ModelUnreachable("no"))) as (client, s):
+        if streamed:
+            events = [event async for event in await ask(client, stream=True)]
+            assert (events[-1].type, events[-1].response.status) == ("response.failed", "failed")
+        else:
+            with pytest.raises(openai.APIStatusError, match="no"):
+                await ask(client)
+        assert len(s.model.prompts) == 1, "the SDK repeats a request that fails with 5xx, unless the server forbids it"
+
+
+async def test_unknown_and_foreign_things_are_named_in_the_sdks_own_errors() -> None:
+    async with client_of() as (client, s):
+        for wrong, kind, param in (
+            ({"previous_response_id": "resp_nothing"}, openai.NotFoundError, "previous_response_id"),
+            ({"tools": [{"type": "web_search"}]}, openai.BadRequestError, "tools[0].type"),
+            ({"tool_choice": {"type": "function", "name": "x"}}, openai.BadRequestError, "tool_choice"),
+        ):
+            with pytest.raises(kind) as refused:
+                await ask(client, **wrong)
+            assert refused.value.param == param
+        with pytest.raises(openai.NotFoundError) as refused:
+            await client.responses.create(model="gpt-9", input="x")
+        assert refused.value.param == "model"
+        for call in (client.responses.retrieve, client.responses.cancel, client.responses.delete):
+            with pytest.raises(openai.NotFoundError):
+                await call("resp_nothing")
+        assert s.model.prompts == []
