@@ -343,3 +343,42 @@ async def test_copy_writes_to_the_clipboard_of_the_terminal(tmp_path, puppet):
         terminal.enter("/copy code")
         await terminal.wait_for("Copied 10 characters")
         assert b"\x1b]52;c;bWFrZSBkZW1vCg==\x07" in terminal.raw
+
+
+REPORTING = '''
+import asyncio, pathlib
+from holodeck.core.events import ActivityPatched, ActivityShown
+from holodeck.tools.port import ToolContext
+
+
+async def copy(context: ToolContext) -> str:
+    """Copies pages."""
+    content = {"tool": "copy", "progress": 3, "total": 12, "message": "pages"}
+    context.emit(ActivityShown(message_id="m1", kind="tool_progress", content=content))
+    while not pathlib.Path("more").exists():
+        await asyncio.sleep(0.01)
+    patch = [{"op": "replace", "path": "/progress", "value": 9}]
+    context.emit(ActivityPatched(message_id="m1", kind="tool_progress", patch=patch))
+    while not pathlib.Path("go").exists():
+        await asyncio.sleep(0.01)
+    return "done"
+'''
+
+
+async def test_progress_of_a_tool_is_shown_while_it_runs(tmp_path, puppet):
+    (tmp_path / "tools.py").write_text(REPORTING)
+    puppet.agent(tmp_path, "tools: [{name: copy, type: function, file: tools.py}]\n")
+    async with chat(tmp_path) as terminal:
+        await terminal.prompt()
+        terminal.enter("go")
+        puppet.call("copy", {})
+        puppet.end("tool_calls")
+        await terminal.wait_for("copy() · 3/12 pages")
+        (tmp_path / "more").touch()
+        await terminal.wait_for("copy() · 9/12 pages")
+        (tmp_path / "go").touch()
+        puppet.say("Copied.")
+        puppet.end()
+        await terminal.wait_for("messages")
+        assert "✓ copy() " in terminal.text
+        assert "/12 pages" not in terminal.text

@@ -4,8 +4,8 @@ All text of models and tools passes the sanitiser before it is written. This mod
 """
 
 import json
-from collections.abc import Callable
-from typing import IO
+from collections.abc import Callable, Mapping
+from typing import IO, Any
 
 from holodeck.cli.paint import Paint
 from holodeck.cli.safe_stream import SafeStream
@@ -133,6 +133,21 @@ def call_text(name: str, arguments: str, *, short: bool) -> str:
         f"{one_line(key)}={one_line(json.dumps(value, ensure_ascii=False), limit)}" for key, value in values.items()
     )
     return f"{one_line(name)}({', '.join(shown)})"
+
+
+def progress_text(content: Mapping[str, Any]) -> str:
+    """`3/10 pages read`, from what a tool reports; a share in percent where the server counts to 1 or 100."""
+    done, total, message = (
+        content.get("progress"),
+        content.get("total"),
+        one_line(str(content.get("message") or ""), 60),
+    )
+    amount = ""
+    if isinstance(done, int | float):
+        amount = f"{done:g}"
+        if isinstance(total, int | float) and total > 0:
+            amount = f"{done / total:.0%}" if total in {1, 100} else f"{done:g}/{total:g}"
+    return " ".join(filter(None, (amount, message)))
 
 
 def usage_text(usage: TokenUsage) -> str:

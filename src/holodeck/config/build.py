@@ -202,6 +202,7 @@ def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Sour
         env=tool.env,
         cwd=config.folder / (tool.cwd or "."),
         url=tool.url,
+        sse=tool.transport == "sse",
         headers=tool.headers,
         timeout=tool.timeout,
         start_timeout=tool.start_timeout or config.agent.mcp.start_timeout,

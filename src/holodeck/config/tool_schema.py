@@ -70,7 +70,9 @@ class McpToolSettings(ToolBlock):
     """The tools of an MCP server: a command that speaks it on stdin and stdout, or a URL."""
 
     type: Literal["mcp"]
-    transport: Literal["stdio", "http"] | None = Field(None, description="Follows from command or url")
+    transport: Literal["stdio", "http", "sse"] | None = Field(
+        None, description="Follows from command or url; sse: the older HTTP transport of MCP"
+    )
     command: FilePath | None = Field(None, description="The program to run; no shell is involved")
     args: list[Text] = Field(default=[], max_length=100, description="Its arguments")
     env: dict[Identifier, Text] = Field(
@@ -79,7 +81,7 @@ class McpToolSettings(ToolBlock):
     cwd: FilePath | None = Field(
         None, description="Its working folder, relative to agent.yaml; default: the agent's folder"
     )
-    url: Url | None = Field(None, description="A streamable HTTP endpoint")
+    url: Url | None = Field(None, description="A streamable HTTP endpoint, or with transport sse the older kind")
     headers: dict[Identifier, Text] = Field(default={}, max_length=50, description="Sent with every request to url")
     prefix: Annotated[str, StringConstraints(max_length=32, pattern=r"^[A-Za-z0-9_-]*$")] = Field(
         "", description="Put before the name of each tool, so that two servers may have tools of the same name"

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from importlib import import_module
 from itertools import islice
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -30,6 +30,9 @@ from holodeck.tools.port import ToolContext, Toolset, ToolsetHealth
 from holodeck.tools.result_cache import ResultCache, ToolCache
 from holodeck.tools.rules import ToolRules
 from holodeck.tools.tool_breakers import ToolBreakers
+
+if TYPE_CHECKING:
+    from holodeck.tools.mcp_library import McpLibrary
 
 logger = logging.getLogger(__name__)
 
@@ -200,6 +203,12 @@ class Catalogue:
             await _cancel(starts)
             await self.close()
             raise
+
+    @property
+    def libraries(self) -> "list[McpLibrary]":
+        """Prompts and resources of the servers among the toolsets."""
+        found = (getattr(source.toolset, "library", None) for source in self._sources)
+        return [library for library in found if library is not None]
 
     async def start_each(self) -> list[str]:
         """Starts all toolsets and waits for every one: what is wrong, in sentences. The others stay started."""

@@ -17,6 +17,7 @@ from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import ToolUnavailable
+from holodeck.tools.mcp_library import McpLibrary
 from holodeck.tools.mcp_link import Link, McpRefusal
 from holodeck.tools.mcp_pins import PinnedTools
 from holodeck.tools.mcp_server import McpServer, McpState
@@ -51,6 +52,7 @@ class McpToolset:
         self._pinned = PinnedTools(settings.name)
         self._server = McpServer(settings, _open_link, self._pinned.update)
         self._slots = asyncio.Semaphore(IN_FLIGHT)  # first come, first served
+        self.library = McpLibrary(settings, self._server)
 
     async def start(self) -> None:
         await self._server.start()
@@ -178,4 +180,8 @@ def _open_link(settings: McpSettings) -> AbstractAsyncContextManager[Link]:
         return open_stdio(settings)
     from holodeck.tools.mcp_http import open_http  # noqa: PLC0415  an HTTP library that local tools do not need
 
-    return open_http(settings)
+    if not settings.sse:
+        return open_http(settings)
+    from holodeck.tools.mcp_sse import open_sse  # noqa: PLC0415  as above
+
+    return open_sse(settings)

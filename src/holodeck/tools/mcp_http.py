@@ -47,7 +47,7 @@ _log = logging.getLogger(__name__)
 async def open_http(settings: McpSettings) -> AsyncGenerator[Link]:
     """Raises CannotConnect for a URL that we do not talk to."""
     url = settings.url or ""
-    _check_scheme(url)
+    check_scheme(url)
     async with (
         httpx2.AsyncClient(
             headers={**settings.headers, "accept-encoding": "identity"},
@@ -58,7 +58,7 @@ async def open_http(settings: McpSettings) -> AsyncGenerator[Link]:
         streamable_http_client(url, http_client=client, max_sse_event_size=settings.max_line_bytes) as (read, write),
         anyio.create_task_group() as tasks,
     ):
-        link = HttpLink(settings.name, "Check its `url`.")
+        link = HttpLink(settings.name, "Check its `url`; one of the older kind needs `transport: sse`.")
         tasks.start_soon(link.pass_on, write)
         tasks.start_soon(link.listen, read)
         yield link
@@ -107,7 +107,7 @@ class HttpLink(Link):
             self.receive(message)
 
 
-def _check_scheme(url: str) -> None:
+def check_scheme(url: str) -> None:
     parts = urlsplit(url)
     if parts.scheme == "https" and parts.hostname:
         return

@@ -6,7 +6,7 @@ any of its modules, so this module puts `mcp` and `mcp.client` in place first, n
 one of them does not have runs its `__init__`: other code in the process imports `mcp` as ever, with the same module
 objects and the same classes.
 
-Only `holodeck.tools.mcp_http` comes here: agents with local tools need nothing of the SDK.
+Only `holodeck.tools.mcp_http` and `mcp_sse` come here: agents with local tools need nothing of the SDK.
 """
 
 import sys
@@ -56,6 +56,7 @@ def _defer(name: str) -> None:
 _defer("mcp")
 _defer("mcp.client")
 
+from mcp.client.sse import sse_client  # noqa: E402  after _defer, or all of it would load
 from mcp.client.streamable_http import streamable_http_client  # noqa: E402  after _defer, or all of it would load
 from mcp.shared._stream_protocols import ReadStream, WriteStream  # noqa: E402  as above
 from mcp.shared.message import ClientMessageMetadata, SessionMessage  # noqa: E402  as above
@@ -67,5 +68,6 @@ __all__ = [
     "SessionMessage",
     "WriteStream",
     "jsonrpc_message_adapter",
+    "sse_client",
     "streamable_http_client",
 ]

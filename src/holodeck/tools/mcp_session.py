@@ -18,12 +18,19 @@ from holodeck.tools.mcp_link import NOT_SENT, Link, LinkClosed
 from holodeck.tools.mcp_wire import (
     CallResult,
     ErrorDetail,
+    FilledPrompt,
     Hello,
+    ListedPrompt,
+    ListedResource,
     ListedTool,
     McpError,
     Message,
     Progress,
+    PromptsPage,
+    ReadResource,
     RequestId,
+    Resource,
+    ResourcesPage,
     ToolsPage,
 )
 
@@ -59,6 +66,7 @@ class McpSession:
         self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorDetail]] = {}
         self._progress: dict[RequestId, Callable[[Progress], None]] = {}
         self._declined: set[str] = set()  # already logged
+        self.capabilities: frozenset[str] = frozenset()  # what the server says it has: "tools", "prompts", …
         link.receive, link.on_end = self._receive, self._fail_all
 
     async def initialize(self) -> None:
@@ -72,6 +80,7 @@ class McpSession:
         if hello.protocol_version not in wire.KNOWN_VERSIONS:
             raise UnsupportedVersion(f"it speaks MCP {hello.protocol_version}")
         self._link.protocol_version = hello.protocol_version
+        self.capabilities = frozenset(hello.capabilities)
         try:
             await self._link.send(wire.notification(wire.INITIALIZED))
         except LinkClosed:
@@ -87,6 +96,34 @@ class McpSession:
                 break
             where = {"cursor": page.next_cursor}
         return tools
+
+    async def list_prompts(self) -> list[ListedPrompt]:
+        prompts: list[ListedPrompt] = []
+        where: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            page = wire.read(await self._ask(wire.LIST_PROMPTS, where), PromptsPage)
+            prompts += page.prompts
+            if not page.next_cursor:
+                break
+            where = {"cursor": page.next_cursor}
+        return prompts
+
+    async def get_prompt(self, name: str, arguments: dict[str, str]) -> FilledPrompt:
+        return wire.read(await self._ask(wire.GET_PROMPT, {"name": name, "arguments": arguments}), FilledPrompt)
+
+    async def list_resources(self) -> list[ListedResource]:
+        resources: list[ListedResource] = []
+        where: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            page = wire.read(await self._ask(wire.LIST_RESOURCES, where), ResourcesPage)
+            resources += page.resources
+            if not page.next_cursor:
+                break
+            where = {"cursor": page.next_cursor}
+        return resources
+
+    async def read_resource(self, uri: str) -> list[Resource]:
+        return wire.read(await self._ask(wire.READ_RESOURCE, {"uri": uri}), ReadResource).contents
 
     async def call_tool(self, call: ToolRequest) -> CallResult:
         params: dict[str, Any] = {"name": call.name, "arguments": call.arguments}

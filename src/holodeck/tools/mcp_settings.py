@@ -24,6 +24,7 @@ class McpSettings:
     env: Mapping[str, str] = field(default_factory=dict)  # besides the allow-list in holodeck.tools.stdio_process
     cwd: Path | None = None
     url: str | None = None
+    sse: bool = False  # the url speaks the older HTTP+SSE transport
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # credentials are here
     timeout: float = 30.0
     start_timeout: float = 60.0  # npx and uvx download a server before they run it

@@ -67,6 +67,11 @@ def _read(block: Block) -> tuple[str, MediaPart | None]:
             return _resource(block.resource)
 
 
+def text_of_block(block: Block) -> str:
+    """What of a block is text; the rest is named."""
+    return _read(block)[0]
+
+
 def _resource(resource: Resource) -> tuple[str, MediaPart | None]:
     if resource.text is not None:
         return clean(resource.text), None

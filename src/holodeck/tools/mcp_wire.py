@@ -1,4 +1,4 @@
-"""The subset of MCP messages that an agent's tools need: the handshake, the listing, the call.
+"""The subset of MCP messages that an agent and its users need: the handshake, tools, prompts, resources.
 
 Values only. It validates the members that we use and ignores the rest. The tests compare it with the official SDK's
 models. We do not use those models here: building hundreds of them would slow every start, and they would validate more
@@ -27,6 +27,10 @@ TOOLS_CHANGED = "notifications/tools/list_changed"
 PING = "ping"
 LIST_TOOLS = "tools/list"
 CALL_TOOL = "tools/call"
+LIST_PROMPTS = "prompts/list"
+GET_PROMPT = "prompts/get"
+LIST_RESOURCES = "resources/list"
+READ_RESOURCE = "resources/read"
 
 RequestId = int | str
 
@@ -174,7 +178,53 @@ class CallResult(Struct, frozen=True, rename="camel"):
     is_error: bool = False
 
 
-R = TypeVar("R", Message, Hello, ToolsPage, CallResult)
+class PromptArgument(Struct, frozen=True):
+    name: str
+    description: str | None = None
+    required: bool | None = None
+
+
+class ListedPrompt(Struct, frozen=True):
+    """A text that a server has ready for its users, with blanks to fill in."""
+
+    name: str
+    description: str | None = None
+    arguments: list[PromptArgument] | None = None
+
+
+class PromptsPage(Struct, frozen=True, rename="camel"):
+    prompts: list[ListedPrompt]
+    next_cursor: str | None = None
+
+
+class PromptMessage(Struct, frozen=True):
+    role: str
+    content: Block
+
+
+class FilledPrompt(Struct, frozen=True):
+    messages: list[PromptMessage]
+
+
+class ListedResource(Struct, frozen=True, rename="camel"):
+    """A document that a server has."""
+
+    uri: str
+    name: str
+    description: str | None = None
+    mime_type: str | None = None
+
+
+class ResourcesPage(Struct, frozen=True, rename="camel"):
+    resources: list[ListedResource]
+    next_cursor: str | None = None
+
+
+class ReadResource(Struct, frozen=True):
+    contents: list[Resource]
+
+
+R = TypeVar("R", Message, Hello, ToolsPage, CallResult, PromptsPage, FilledPrompt, ResourcesPage, ReadResource)
 
 _NUMBER = re.compile(r"[0-9]{1,18}")
 _LENIENT = re.compile(rb"NaN|Infinity|\\u[dD][89a-fA-F]")

@@ -6,7 +6,7 @@ ToolResult with a text that the model can act on. Only cancellation travels as a
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 from holodeck.core.events import Emit, Event
 from holodeck.core.owner import DEFAULT_TENANT
@@ -51,6 +51,14 @@ class ToolsetHealth:
     required: bool = False
     detail: str = ""
     withdrawn: tuple[str, ...] = ()  # tools that it has but that are not offered, because they keep failing
+
+
+class ServerDocument(NamedTuple):
+    """A resource of a tool server as bytes, to be read as a file is."""
+
+    name: str
+    data: bytes
+    mime_type: str | None
 
 
 class Toolset(Protocol):

@@ -22,3 +22,18 @@ async def serving(server: MCPServer, *, json_response: bool = False) -> AsyncIte
     finally:
         web.should_exit = True
         await task
+
+
+@asynccontextmanager
+async def serving_sse(server: MCPServer) -> AsyncIterator[str]:
+    """The same over the older transport."""
+    listener = socket.create_server(("127.0.0.1", 0))
+    web = uvicorn.Server(
+        uvicorn.Config(server.sse_app(), log_config=None, access_log=False, timeout_graceful_shutdown=1)
+    )
+    task = asyncio.create_task(web.serve([listener]))
+    try:
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}/sse"
+    finally:
+        web.should_exit = True
+        await task

@@ -18,6 +18,7 @@ from holodeck.core.request import FileNote
 from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest
+from holodeck.tools.port import ServerDocument
 
 LONGEST_SHOWN = 200
 STDIN = "stdin.txt"  # what the model is shown as the name of piped input
@@ -36,6 +37,7 @@ class ReadAttachment(Protocol):
 class Attachments:
     def __init__(self, config: LoadedConfig) -> None:
         self.paths: list[Path] = []
+        self.documents: list[ServerDocument] = []  # resources of tool servers
         self.piped: bytes = b""  # standard input, which goes with the first message
         self.settings = config.agent.files
         self._config = config
@@ -48,28 +50,48 @@ class Attachments:
             raise InvalidRequest(f"There is no file {one_line(text, LONGEST_SHOWN)}.")
         if path in self.paths:
             return path
-        if len(self.paths) >= self.settings.max_files:
+        if len(self.names) >= self.settings.max_files:
             raise InvalidRequest(f"{self.settings.max_files} files are the limit (files.max_files).")
         if path.stat().st_size > self.settings.max_file_mb * MB:
             raise InvalidRequest(f"{path.name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb).")
         self.paths.append(path)
         return path
 
-    def remove(self, name: str) -> list[Path]:
-        """Takes out a file by its name, path or number, or all without one. Raises InvalidRequest if there is no such file."""
-        chosen = [
+    @property
+    def names(self) -> list[str]:
+        return [*(path.name for path in self.paths), *(document.name for document in self.documents)]
+
+    @property
+    def any(self) -> bool:
+        return bool(self.paths or self.documents or self.piped)
+
+    def add_document(self, document: ServerDocument) -> None:
+        """Attaches what a tool server has. Raises InvalidRequest."""
+        if len(self.names) >= self.settings.max_files:
+            raise InvalidRequest(f"{self.settings.max_files} files are the limit (files.max_files).")
+        if len(document.data) > self.settings.max_file_mb * MB:
+            raise InvalidRequest(
+                f"{document.name} is larger than {self.settings.max_file_mb:g} MB (files.max_file_mb)."
+            )
+        self.documents.append(document)
+
+    def remove(self, name: str) -> list[str]:
+        """Takes out files by name, path or number, or all without one. Raises InvalidRequest if there is no such file."""
+        paths = [
             path
             for number, path in enumerate(self.paths, 1)
             if not name or name in {str(number), path.name, str(path), str(_path(name).absolute())}
         ]
-        if name and not chosen:
+        documents = [
+            document
+            for number, document in enumerate(self.documents, len(self.paths) + 1)
+            if not name or name in {str(number), document.name}
+        ]
+        if name and not (paths or documents):
             raise InvalidRequest(f"{one_line(name, LONGEST_SHOWN)} is not attached.")
-        self.paths = [path for path in self.paths if path not in chosen]
-        return chosen
-
-    @property
-    def any(self) -> bool:
-        return bool(self.paths or self.piped)
+        self.paths = [path for path in self.paths if path not in paths]
+        self.documents = [document for document in self.documents if document not in documents]
+        return [*(path.name for path in paths), *(document.name for document in documents)]
 
     def take_input(self, data: bytes) -> None:
         """Attaches what was piped into the command."""
@@ -88,10 +110,15 @@ class Attachments:
             self._read = self._reader()
         upload = import_module("holodeck.files.upload").Upload
         uploads = [upload(data=_bytes(path), name=path.name) for path in self.paths]
+        uploads += [
+            upload(data=document.data, name=document.name, declared_type=document.mime_type)
+            for document in self.documents
+        ]
         if self.piped:
             uploads.append(upload(data=self.piped, name=STDIN))
         read = await self._read(uploads, progress=progress)
         self.paths.clear()
+        self.documents.clear()
         self.piped = b""
         return (TextPart(text), *(each.part for each in read)), [each.note for each in read]
 

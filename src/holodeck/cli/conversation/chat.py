@@ -16,7 +16,7 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.conversation.approvals import decide
 from holodeck.cli.conversation.attachments import dropped_files
 from holodeck.cli.conversation.chat_context import ChatContext
-from holodeck.cli.conversation.commands import WORDS_THAT_LEAVE, Exit, Outcome, Retry, dispatch
+from holodeck.cli.conversation.commands import WORDS_THAT_LEAVE, Exit, Outcome, Retry, Send, dispatch
 from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Interrupted, Lines
 from holodeck.cli.plain_display import cost_text
@@ -98,7 +98,7 @@ class Chat:
             await asyncio.wait({reading})
 
     def _prompt(self) -> str:
-        files = len(self._context.attachments.paths)
+        files = len(self._context.attachments.names)
         return f"[{files} file{'s' * (files > 1)}] {PROMPT}" if files else PROMPT
 
     # what a line means
@@ -127,6 +127,8 @@ class Chat:
             outcome = await dispatch(talk, line.strip())
             if isinstance(outcome, Retry):
                 await self._answer(talk.session.until(outcome.message))
+            elif isinstance(outcome, Send):
+                await self._message(outcome.text)
             return outcome
         await self._message(line)
         return None

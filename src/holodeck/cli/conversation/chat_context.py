@@ -92,7 +92,7 @@ class ChatContext:
         return f"{count} messages, the model sees the last {seen}{' and a summary of the rest' if summary else ''}"
 
     def tell_attachments(self) -> None:
-        names = ", ".join(one_line(path.name) for path in self.attachments.paths)
+        names = ", ".join(one_line(name) for name in self.attachments.names)
         if names:
             self.say(f"With the next message: {names} {self.paint.dim('(/detach takes them out)')}")
         else:

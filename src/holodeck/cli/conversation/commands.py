@@ -9,6 +9,12 @@ from typing import NamedTuple, TypeAlias, get_args
 from holodeck.cli.conversation.archive import ChatEntry, typed_path, write_whole
 from holodeck.cli.conversation.chat_context import ChatContext
 from holodeck.cli.conversation.export import to_markdown
+from holodeck.cli.conversation.server_documents import (
+    filled_prompt,
+    listed_prompts,
+    listed_resources,
+    read_resource,
+)
 from holodeck.cli.conversation.session import ChatSession
 from holodeck.cli.models import model_line
 from holodeck.cli.plain_display import call_text
@@ -39,7 +45,13 @@ class Retry(NamedTuple):
     message: UserMessage
 
 
-Outcome: TypeAlias = Exit | Retry | None
+class Send(NamedTuple):
+    """The user wants to send this text."""
+
+    text: str
+
+
+Outcome: TypeAlias = Exit | Retry | Send | None
 
 
 class Command(NamedTuple):
@@ -244,15 +256,42 @@ def _write_new(path: Path, text: str) -> None:
 
 
 async def _attach(talk: ChatContext, argument: str) -> Outcome:
-    if argument:
+    if "://" in argument and not argument.startswith("file://"):
+        agent = await talk.starting.get()
+        for document in await read_resource(agent.catalogue.libraries, argument):
+            talk.attachments.add_document(document)
+    elif argument:
         talk.attachments.add(argument)
     talk.tell_attachments()
     return None
 
 
+async def _prompts(talk: ChatContext, argument: str) -> Outcome:
+    """Lists the prompts of the tool servers, or fills one in and sends it."""
+    libraries = (await talk.starting.get()).catalogue.libraries
+    if argument:
+        return Send(await filled_prompt(libraries, argument))
+    lines = await listed_prompts(libraries)
+    for name, about in lines:
+        talk.say(f"{talk.paint.bold(one_line(name, LONG_LINE))}  {talk.paint.dim(one_line(about, SHORT_LINE))}")
+    talk.say(
+        talk.paint.dim("/prompts NAME ARGUMENT=VALUE … sends one." if lines else "The tool servers have no prompts.")
+    )
+    return None
+
+
+async def _resources(talk: ChatContext, _argument: str) -> Outcome:
+    lines = await listed_resources((await talk.starting.get()).catalogue.libraries)
+    for uri, about in lines:
+        talk.say(f"{talk.paint.bold(one_line(uri, LONG_LINE))}  {talk.paint.dim(one_line(about, SHORT_LINE))}")
+    none = "The tool servers have no resources."
+    talk.say(talk.paint.dim("/attach URI sends one with the next message." if lines else none))
+    return None
+
+
 async def _detach(talk: ChatContext, argument: str) -> Outcome:
-    for path in talk.attachments.remove(argument):
-        talk.say(f"{one_line(path.name)} is not attached any more.")
+    for name in talk.attachments.remove(argument):
+        talk.say(f"{one_line(name)} is not attached any more.")
     talk.tell_attachments()
     return None
 
@@ -306,9 +345,11 @@ COMMANDS = {
     "/save": Command("keep this chat, or a copy of it in a file", _save, "[FILE]"),
     "/load": Command("go on with a saved chat; without a number, list them", _load, "[N|ID|FILE]"),
     "/tools": Command("what the agent can do, or all about one tool", _tools, "[NAME]"),
+    "/prompts": Command("prompts of the tool servers, or send one", _prompts, "[NAME K=V …]"),
+    "/resources": Command("documents of the tool servers, for /attach", _resources),
     "/model": Command("which model answers and which others there are, or another one", _model, "[NAME]"),
     "/retry": Command("another answer to the last message", _retry),
-    "/attach": Command("send a file with the next message", _attach, "PATH"),
+    "/attach": Command("send a file or a resource with the next message", _attach, "PATH|URI"),
     "/detach": Command("take files out again", _detach, "[NAME]"),
     "/copy": Command("copy the last answer, or the last code in it", _copy, "[code]"),
     "/export": Command("write the conversation as Markdown", _export, "[FILE]"),

@@ -11,12 +11,12 @@ import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import IO
+from typing import IO, Any
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from holodeck.cli.plain_display import SHORT_RESULT, call_text, usage_text
+from holodeck.cli.plain_display import SHORT_RESULT, call_text, progress_text, usage_text
 from holodeck.cli.safe_stream import SafeStream
 from holodeck.cli.terminal.markdown import (
     GrowingMarkdown,
@@ -40,6 +40,7 @@ TURN = 0.1
 FRAME = 0.05
 SLOW = 4  # the next picture waits at least this many times as long as the last one took
 SHORT_ERROR = 300
+PROGRESS, RESTART = "tool_progress", "tool_server"  # kinds of activities
 UNKNOWN_SIZE = os.terminal_size((80, 24))
 
 
@@ -78,6 +79,7 @@ class Screen:
         self._flow: _Flow | None = None
         self._calls: dict[str, _Call] = {}
         self._waiting: tuple[str, float] | None = None  # what for, since when
+        self._progress: dict[str, dict[str, Any]] = {}  # activities of tools that report how far they are
         self._gap = False  # the next text is set off from what stands above it
         self._width = self._columns()
         self._picture: list[str] = []  # of the open block, as it was painted last
@@ -102,6 +104,7 @@ class Screen:
         self._end_flow()
         self._waiting = None
         self._calls.clear()
+        self._progress.clear()
         self._paint()
         if self._timer is not None:
             self._timer.cancel()
@@ -142,8 +145,27 @@ class Screen:
         call.arguments, call.started = event.arguments, time.monotonic()
         self._soon()
 
+    def activity_shown(self, event: e.ActivityShown) -> None:
+        if event.kind == PROGRESS:
+            self._progress[event.message_id] = dict(event.content)
+        elif event.kind == RESTART and not self.quiet:
+            self._note(f"! {one_line(str(event.content.get('server', '')))} is restarting; its call waits", "yellow")
+        self._soon()
+
+    def activity_patched(self, event: e.ActivityPatched) -> None:
+        if event.message_id in self._progress:
+            changes = {str(each.get("path", ""))[1:]: each.get("value") for each in event.patch}
+            self._progress[event.message_id] |= changes
+            self._soon()
+
+    def _progress_of(self, tool: str) -> str:
+        found = [content for content in self._progress.values() if content.get("tool") == tool]
+        return f" · {progress_text(found[-1])}" if found else ""
+
     def tool_finished(self, event: e.ToolFinished) -> None:
         call = self._calls.pop(event.call_id, _Call(event.name, time.monotonic()))
+        if not any(other.name == event.name for other in self._calls.values()):
+            self._progress = {id_: each for id_, each in self._progress.items() if each.get("tool") != event.name}
         if self.quiet:
             return
         mark = ("✗ ", "red") if event.failed else ("✓ ", "green")
@@ -270,14 +292,14 @@ class Screen:
         if self.quiet:
             return []
         turn = (SPINNER[int(time.monotonic() / TURN) % len(SPINNER)] + " ", "cyan")
-        rows = [
-            self._row(turn, call_text(call.name, call.arguments, short=True), _so_far(call.started))
-            for call in self._calls.values()
-        ]
+        rows = [self._row(turn, self._call_row(call), _so_far(call.started)) for call in self._calls.values()]
         if self._waiting is not None:
             what, since = self._waiting
             rows.append(self._row(turn, f"{what}…", _so_far(since)))
         return rows
+
+    def _call_row(self, call: _Call) -> str:
+        return call_text(call.name, call.arguments, short=True) + self._progress_of(call.name)
 
     def _row(self, mark: tuple[str, str], what: str, duration: str) -> str:
         """One line: what does not fit is cut out of the middle part."""
@@ -300,6 +322,8 @@ _TELLS: dict[type[e.Event], Callable[..., None]] = {
     e.ToolCallStarted: Screen.call_started,
     e.ToolCallEnded: Screen.call_ended,
     e.ToolFinished: Screen.tool_finished,
+    e.ActivityShown: Screen.activity_shown,
+    e.ActivityPatched: Screen.activity_patched,
     e.WarningRaised: Screen.warned,
     e.StepFinished: Screen.step_finished,
     e.RunFinished: Screen.finished,
