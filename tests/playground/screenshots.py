@@ -64,7 +64,7 @@ async def main(browser: Browser, address: str) -> None:
     await talk(browser, address)
     await browser.click("#theme")
     await browser.click("#open-inspector")
-    await browser.type("input[type=search]", "-message_content")
+    await browser.type(".event-bar input", "-message_content")
     await browser.run("document.activeElement.blur()")
     await browser.run("document.querySelector('#scroll').scrollTop = 1e9")
     await browser.until("document.querySelector('.event-list').scrollTop > 0")

@@ -74,7 +74,7 @@ async def test_reasoning_is_folded(browser):
 
 @pytest.mark.parametrize(
     ("choice", "result", "status"),
-    [("Approve", "a.txt is deleted", "done"), ("Edit", "b.txt is deleted", "done"), ("Reject", "refused", "failed")],
+    [("Approve", "a.txt is deleted", "done"), ("Edit", "b.txt is deleted", "done"), ("Reject", "refused", "rejected")],
 )
 async def test_an_approval_is_given_edited_or_refused(browser, choice, result, status):
     async with staged(DELETE, says("As you wish.")) as stage:
@@ -106,7 +106,7 @@ async def test_several_approvals_are_answered_together_and_survive_a_reload(brow
         assert stage.server.runs.busy == 0
         await browser.click(".call .question .primary")
         await hear(browser, "Done.")
-        assert await browser.run("return [...document.querySelectorAll('.call')].map((c) => c.dataset.status)") == ["failed", "done"]  # fmt: skip
+        assert await browser.run("return [...document.querySelectorAll('.call')].map((c) => c.dataset.status)") == ["rejected", "done"]  # fmt: skip
 
 
 async def test_stop_ends_the_run_and_keeps_what_was_said(browser):

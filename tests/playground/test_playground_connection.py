@@ -149,7 +149,7 @@ async def test_a_message_to_a_server_that_is_gone_can_be_given_up_or_arrives_lat
         await hear(browser, "before")
         await stage.end()
         await browser.run(SUBMIT, "is anybody there?")
-        await browser.shows("#banner", "Connecting again")
+        await browser.shows("#banner", "Your message is not accepted yet.")
         await browser.click("button.send[aria-label=Stop]")
         await browser.shows(".turn:last-child", "Stopped.")
         await press(browser, "Retry")

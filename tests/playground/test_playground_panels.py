@@ -76,7 +76,7 @@ async def test_the_inspector_shows_filters_and_copies_every_event(browser):
         await browser.press(CONTROL, "i")
         heard = await browser.text(".event-bar .quiet")
         assert heard == "46 of 46"
-        await browser.type("input[type=search]", "text_message -content")
+        await browser.type(".event-bar input", "text_message -content")
         await browser.until("document.querySelectorAll('.event').length === 2")
         assert await browser.texts(".event .type") == ["TEXT_MESSAGE_START", "TEXT_MESSAGE_END"]
         await browser.click(".event")

@@ -185,7 +185,7 @@ class TestAdoption:
     def test_it_can_be_switched_off(self) -> None:
         request = RunRequest(messages=self.sent)
         change = change_of(request, (), None, unknown=ClientHistory.IGNORE)
-        assert (ids(change.append), change.note) == ("u2", {})
+        assert (ids(change.append), change.note) == ("u2", {"left_out": 7})
 
     def test_a_first_message_is_no_history(self) -> None:
         assert adopted([NEW], ()).note == {}

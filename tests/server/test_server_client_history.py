@@ -103,7 +103,7 @@ async def test_a_result_of_a_tool_of_the_client_is_answered_on_an_unknown_thread
 async def test_adoption_can_be_switched_off() -> None:
     async with served(says("who?"), client_history=ClientHistory.IGNORE) as s:
         events = await run(s, *HISTORY)
-        assert (shown(s), notes(events)) == (["U: what is my name?"], [])
+        assert (shown(s), notes(events)) == (["U: what is my name?"], [{"left_out": 7}])
 
 
 @pytest.mark.parametrize("session", [None, "s1"])

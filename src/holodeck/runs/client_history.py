@@ -79,7 +79,8 @@ def change_of(
             return Change(append=_new_at_end(sent, {message.id for message in stored}))
         return matched(sent, stored, pending, answers=answers_step(request, pending), unseen=unseen)
     if unknown is ClientHistory.IGNORE:
-        return Change(append=_new_at_end(sent, {}))
+        new = _new_at_end(sent, {})
+        return Change(append=new, left_out=_messages_and_calls(sent) - _messages_and_calls(new))
     return adopted(sent, {tool.name for tool in request.client_tools}.difference(server_tools))
 
 

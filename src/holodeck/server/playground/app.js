@@ -3,6 +3,7 @@
 import { Server } from "./client.js";
 import { h, icon } from "./dom.js";
 import { EventLog } from "./event-log.js";
+import { markdownOf } from "./export.js";
 import { Health, isWell, troubleOf } from "./health.js";
 import { identity } from "./identity.js";
 import { newId } from "./ids.js";
@@ -14,6 +15,7 @@ import { Inspector } from "./view-inspector.js";
 import { SessionList } from "./view-sessions.js";
 import { SignIn } from "./view-sign-in.js";
 import { emptyState, Transcript } from "./view-transcript.js";
+import { announcementOf, lostConnection } from "./words.js";
 
 const THEMES = ["auto", "light", "dark"];
 const byId = (id) => document.getElementById(id);
@@ -43,10 +45,10 @@ class Playground {
     this.tabs = new Tabs((message) => this.#hear(message));
     this.health = new Health(this.server, (health) => this.#showHealth(health));
     this.list = new SessionList(byId("sessions"), this.sessions, {
-      create: () => this.#go(this.#newSession()), forget: (id) => this.#forget(id), export: (id) => this.#export(id),
+      create: () => this.#go(this.#newSession()), forget: (id) => this.#forget(id), export: (id, format) => this.#export(id, format),
       offerTools: (isOffered) => { this.tools.isOffered = isOffered; if (!isOffered) paint(null); },
     });
-    this.composer = new Composer(byId("composer"), { send: (text, files) => this.#send(text, files), stop: () => this.room.stop() }, byId("chat"));
+    this.composer = new Composer(byId("composer"), { send: (text, files) => this.#send(text, files), stop: () => this.room.stop(), editLast: () => this.#editLast() }, byId("chat"));
     this.inspector = new Inspector(byId("inspector"), this.log, () => this.#toggleInspector(false));
     this.transcript = new Transcript({ list: byId("transcript"), scroll: byId("scroll"), jump: byId("jump"), progress: byId("progress") }, this.#actions(), (told) => this.#drawn(told));
   }
@@ -183,17 +185,28 @@ class Playground {
     this.room.isKnown = true;
     this.unused = null;
     this.room.send(text, files);
+    this.transcript.follow();
     this.list.show(this.room.id);
+  }
+
+  #editLast() {
+    const last = this.room.conversation.items.findLast((item) => item.kind === "user");
+    if (last) this.transcript.edit(last.id);
   }
 
   #actions() {
     return {
-      resend: (id, text) => this.room.resend(id, text),
-      retry: () => this.room.retry(),
+      resend: (id, text) => this.#followed(this.room.resend(id, text)),
+      retry: () => this.#followed(this.room.retry()),
       answerBefore: (id) => this.#answerBefore(id),
       runClientTools: () => this.room.runClientTools(),
       decide: (decision) => this.#decide(decision),
     };
+  }
+
+  async #followed(sent) {
+    this.transcript.follow();
+    await sent;
   }
 
   /** The server wants all answers of a run together. */
@@ -204,6 +217,7 @@ class Playground {
     const decisions = questions.map((question) => this.decisions.get(question.id));
     this.decisions.clear();
     this.room.decide(decisions);
+    this.transcript.follow();
   }
 
   #answerBefore(id) {
@@ -232,11 +246,13 @@ class Playground {
     else this.list.show(this.room.id);
   }
 
-  async #export(id) {
-    const session = await this.server.session(id).catch(() => null);
-    const told = session ?? { session_id: id, messages: [], note: "The server has nothing of this session." };
-    const url = URL.createObjectURL(new Blob([JSON.stringify({ title: this.sessions.get(id)?.title ?? "", ...told }, null, 2)], { type: "application/json" }));
-    h("a", { href: url, download: `${id}.json` }).click();
+  async #export(id, format) {
+    const found = await this.server.session(id).catch(() => null);
+    const session = found ?? { session_id: id, messages: [], note: "The server has nothing of this session." };
+    const title = this.sessions.get(id)?.title ?? "";
+    const [text, type, suffix] = format === "JSON" ? [JSON.stringify({ title, ...session }, null, 2), "application/json", "json"] : [markdownOf(title, session), "text/markdown", "md"];
+    const url = URL.createObjectURL(new Blob([text], { type }));
+    h("a", { href: url, download: `${id}.${suffix}` }).click();
     setTimeout(() => URL.revokeObjectURL(url), 1000);
   }
 
@@ -263,17 +279,17 @@ class Playground {
     this.#announce(conversation);
   }
 
-  /** One short sentence for screen readers when something began or ended, not every token. */
-  #announce({ run, questions }) {
-    const told = questions.length > 0 ? "The agent asks for your approval." : run ? "The agent is answering." : this.announced ? "The answer is complete." : "";
-    if (told === this.announced) return;
-    this.announced = told;
-    byId("announcer").textContent = told;
+  #announce(conversation) {
+    const text = announcementOf(conversation);
+    if (text === null || text === this.announced) return;
+    this.announced = text;
+    byId("announcer").textContent = text;
   }
 
   #banner() {
     const { room } = this;
-    const lost = room.connection === "lost" ? { tone: "warning", text: "The connection is lost. Connecting again …", detail: "The run goes on; the answer continues where it stopped." } : null;
+    const isAccepted = room.conversation.run?.started !== null;
+    const lost = room.connection === "lost" ? lostConnection({ isAccepted, isServerGone: this.health.last === null }) : null;
     const forgotten = room.isKnown ? null : { tone: "warning", text: "The server has nothing of this session.", detail: "It was restarted, or the session's time ran out. What you say now begins it anew." };
     const told = lost ?? (this.hasLooked ? troubleOf(this.health.last) : null) ?? forgotten;
     const banner = byId("banner");

@@ -9,7 +9,9 @@ const QUOTE = /^ {0,3}> ?/;
 const ITEM = /^( {0,3})([-*+]|\d{1,9}[.)])( {1,4}|\t|$)(.*)$/;
 const TASK = /^\[([ xX])\] +/;
 const DELIMITER = /^ {0,3}\|?[ \t]*:?-+:?[ \t]*(?:\|[ \t]*:?-+:?[ \t]*)*\|?[ \t]*$/;
+const MATHS = /^ {0,3}(\$\$|\\\[)(.*)$/;
 const MAX_COLUMNS = 60;
+const MAX_FORMULA_LINES = 60;
 
 /** The blocks of `text` from the offset `from` on. */
 export function parseBlocks(text, from = 0, depth = 0) {
@@ -70,7 +72,8 @@ function block(lines, depth) {
   if (depth < MAX_DEPTH && QUOTE.test(line)) return quote(lines, depth);
   if (depth < MAX_DEPTH && ITEM.test(line)) return list(lines, depth);
   if (line.includes("|") && DELIMITER.test(lines.peek())) return table(lines);
-  return paragraph(lines);
+  const maths = MATHS.exec(line);
+  return (maths && formula(lines, maths)) ?? paragraph(lines);
 }
 
 function fenced(lines, [, fence, info]) {
@@ -84,6 +87,21 @@ function fenced(lines, [, fence, info]) {
     if (!closed) body.push(line);
   }
   return { kind: "code", language: info.trim().split(/\s+/)[0], text: body.join("\n"), closed };
+}
+
+/** A formula on lines of its own; null while its end has not come. */
+function formula(lines, [, open]) {
+  const close = open === "$$" ? "$$" : "\\]";
+  const start = lines.text.indexOf(open, lines.offset) + open.length;
+  const end = lines.text.indexOf(close, start);
+  if (end < 0) return null;
+  const text = lines.text.slice(start, end);
+  const lineEnd = lines.text.indexOf("\n", end);
+  const rest = lines.text.slice(end + close.length, lineEnd < 0 ? undefined : lineEnd);
+  const count = text.split("\n").length;
+  if (rest.trim() !== "" || count > MAX_FORMULA_LINES || /\n\s*\n/.test(text)) return null;
+  for (let i = 0; i < count; i += 1) lines.next();
+  return { kind: "maths", text: text.trim() };
 }
 
 function quote(lines, depth) {

@@ -5,6 +5,7 @@
 
 import { fromAgui, fromSession } from "./messages.js";
 import { apply, differences, PatchError } from "./patch.js";
+import { callOutcome, historyWords } from "./words.js";
 
 const OWN = new Set(["reasoning", "activity", "notice", "turn"]); // no snapshot tells them
 const STATE = Symbol("state");
@@ -190,7 +191,7 @@ export class Conversation {
     const { text, images } = fromAgui({ id: messageId, role: "tool", content });
     const failed = metadata?.failed === true;
     const seconds = replayed || !item.at ? null : (at - item.at) / 1000;
-    this.#change(item, { status: failed ? "failed" : "done", failed, result: text, images, resultId: messageId, seconds, question: null });
+    this.#change(item, { status: callOutcome(failed, text), failed, result: text, images, resultId: messageId, seconds, question: null });
   }
 
   activityShown({ messageId, activityType, content }) {
@@ -215,7 +216,13 @@ export class Conversation {
 
   custom({ name, value }) {
     if (name === "holodeck.files") this.#files(value);
+    if (name === "holodeck.history") this.#history(value);
     if (name === "holodeck.warning") this.notice(`warning:${this.run?.runId}:${value.code}`, "warning", value.message);
+  }
+
+  #history(value) {
+    const text = historyWords(value ?? {});
+    if (text) this.notice(`history:${this.run?.runId}`, "warning", text);
   }
 
   #files(notes) {
@@ -236,7 +243,7 @@ export class Conversation {
   #endRun(turn, at) {
     const run = this.run;
     this.run = null;
-    const answered = ["done", "failed", "approval", "client"];
+    const answered = ["done", "failed", "rejected", "passed", "approval", "client"];
     for (const item of this.items) {
       if (item.kind === "call" && !answered.includes(item.status)) this.#change(item, { status: "stopped" });
       if ((item.kind === "text" || item.kind === "reasoning") && !item.done) this.#change(item, { done: true });
@@ -278,7 +285,7 @@ export class Conversation {
   #answered(message) {
     const item = this.#known.get(message.callId);
     const waits = item && (item.resultId === undefined || item.resultId === message.id);
-    if (waits) this.#change(item, { status: message.failed ? "failed" : "done", failed: message.failed, result: message.text, images: message.images, resultId: message.id, question: null });
+    if (waits) this.#change(item, { status: callOutcome(message.failed, message.text), failed: message.failed, result: message.text, images: message.images, resultId: message.id, question: null });
     return [];
   }
 

@@ -6,11 +6,14 @@ import { nameOf, safeLink } from "./links.js";
 
 const MAX_OPEN = 16;
 const MAX_DESTINATION = 1000;
+const MAX_FORMULA = 1000;
 const PUNCTUATION = /[!-/:-@[-`{-~]/;
 const KINDS = { "*": "em", _: "em", "**": "strong", __: "strong", "~~": "del" };
 const BARE = /https:\/\/[^\s<>"'`\\]+/y;
 const BREAK = /<br\s{0,3}\/?>/iy;
-const SPECIAL = /[\\`*_~![<h\n]/g;
+const SPECIAL = /[\\`*_~![<&$h\n]/g;
+const ENTITY = /&(?:#(\d{1,7})|#[xX]([\da-fA-F]{1,6})|([a-zA-Z]{2,8}));/y;
+const ENTITIES = { __proto__: null, amp: "&", lt: "<", gt: ">", quot: '"', apos: "'", nbsp: "\u00a0", ndash: "–", mdash: "—", hellip: "…", copy: "©", times: "×", deg: "°", euro: "€", rarr: "→", larr: "←", middot: "·", bull: "•", lsquo: "‘", rsquo: "’", ldquo: "“", rdquo: "”" };
 
 export function parseInline(text) {
   return new Inline(text, true).parse();
@@ -48,6 +51,8 @@ class Inline {
       case "!": return this.text[i + 1] === "[" ? this.#bracket(i, i + 1, true) : i + 1;
       case "[": return this.#bracket(i, i, false);
       case "<": return this.#angle(i);
+      case "&": return this.#entity(i);
+      case "$": return this.#formula(i);
       case "h": return this.#bare(i);
       case "\n": return this.#put(i, i + 1, { kind: "break" });
       default: return this.#emphasis(i, character);
@@ -70,6 +75,10 @@ class Inline {
   #escape(i) {
     const next = this.text[i + 1] ?? "";
     if (next === "\n") return this.#put(i, i + 2, { kind: "break" });
+    if (next === "(" || next === "[") {
+      const end = this.#near(i + 2, next === "(" ? "\\)" : "\\]");
+      if (end > 0) return this.#put(i, end + 2, { kind: "maths", text: this.text.slice(i + 2, end), isDisplayed: next === "[" });
+    }
     if (!PUNCTUATION.test(next)) return i + 1;
     this.#tell(i);
     this.plain = i + 1;
@@ -130,6 +139,33 @@ class Inline {
     const end = this.text.slice(i, i + MAX_DESTINATION).indexOf(">");
     const address = end < 0 ? "" : this.text.slice(i + 1, i + end);
     return safeLink(address) ? this.#put(i, i + end + 1, link([address], address)) : i + 1;
+  }
+
+  /** As pandoc has it: no space inside the dollars, no digit behind them. So $5 and $10 are amounts. */
+  #formula(i) {
+    const isDisplayed = this.text[i + 1] === "$";
+    const mark = isDisplayed ? "$$" : "$";
+    const start = i + mark.length;
+    const end = this.#near(start, mark);
+    const isFormula = end > start && (isDisplayed || (!/\s/.test(this.text[start]) && !/\s/.test(this.text[end - 1]) && !/\d/.test(this.text[end + 1] ?? "")));
+    if (!isFormula) return i + mark.length;
+    return this.#put(i, end + mark.length, { kind: "maths", text: this.text.slice(start, end), isDisplayed });
+  }
+
+  /** Where `mark` comes next, at most so far away; -1 if it does not. */
+  #near(from, mark) {
+    const end = this.text.slice(from, from + MAX_FORMULA).indexOf(mark);
+    return end < 0 ? -1 : from + end;
+  }
+
+  /** An entity is a character, as text: it cannot begin markup. */
+  #entity(i) {
+    ENTITY.lastIndex = i;
+    const [whole, decimal, hexadecimal, name] = ENTITY.exec(this.text) ?? [];
+    const code = decimal ? Number(decimal) : hexadecimal ? Number.parseInt(hexadecimal, 16) : null;
+    const isShown = code !== null && code >= 32 && code <= 0x10ffff && !(code >= 0xd800 && code <= 0xdfff) && !(code >= 127 && code < 160);
+    const character = isShown ? String.fromCodePoint(code) : ENTITIES[name];
+    return character === undefined ? i + 1 : this.#put(i, i + whole.length, character);
   }
 
   #bare(i) {

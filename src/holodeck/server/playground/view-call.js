@@ -5,8 +5,10 @@ import { identity } from "./identity.js";
 
 const STATUS = {
   writing: "writing arguments", running: "running", done: "done", failed: "failed", stopped: "not carried out",
+  rejected: "you rejected it", passed: "not carried out: you went on without approving it",
   approval: "needs your approval", client: "waits for this page",
 };
+const TIMED = new Set(["done", "failed"]);
 const LONG = 400; // characters of a result above which it starts folded
 
 export class CallView {
@@ -29,7 +31,7 @@ export class CallView {
 
   update(item) {
     this.node.dataset.status = item.status;
-    this.status.textContent = STATUS[item.status] + (item.seconds ? `, ${duration(item.seconds)}` : "");
+    this.status.textContent = STATUS[item.status] + (item.seconds && TIMED.has(item.status) ? `, ${duration(item.seconds)}` : "");
     this.summary.textContent = item.arguments === "{}" ? "" : item.arguments.replace(/\s+/g, " ").slice(0, 160);
     this.arguments.textContent = pretty(item.arguments);
     this.resultPart.hidden = item.result === undefined;

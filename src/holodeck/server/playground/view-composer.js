@@ -8,15 +8,16 @@ export class Composer {
   #isBusy = false;
   allowed = { send: true, stop: true };
 
-  constructor(form, { send, stop }, dropZone) {
-    this.actions = { send, stop };
+  /** `editLast` opens the person's last message for editing. */
+  constructor(form, { send, stop, editLast }, dropZone) {
+    this.actions = { send, stop, editLast };
     this.field = h("textarea", { id: "message", rows: "1", placeholder: "Message the agent", "aria-label": "Message", "aria-describedby": "composer-help" });
     this.chips = h("ul", { class: "chips", "aria-label": "Files to send", hidden: true });
     this.problem = h("p", { class: "field-problem", role: "alert" });
     this.picker = h("input", { type: "file", multiple: true, class: "offscreen", tabindex: "-1", "aria-label": "Choose files", onchange: () => this.#pick() });
     this.button = h("button", { type: "submit", class: "send primary", "aria-label": "Send", title: "Send (Enter)" }, icon("send"));
     const attach = iconButton("attach", "Attach files", () => this.picker.click());
-    form.append(this.chips, this.problem, h("div", { class: "field" }, attach, this.picker, this.field, this.button), h("p", { id: "composer-help", class: "help" }, "Enter sends, Shift+Enter breaks the line, Esc stops"));
+    form.append(this.chips, this.problem, h("div", { class: "field" }, attach, this.picker, this.field, this.button), h("p", { id: "composer-help", class: "help" }, "Enter sends, Shift+Enter breaks the line, ↑ edits the last message, Esc stops"));
     this.#listen(form, dropZone);
   }
 
@@ -50,6 +51,10 @@ export class Composer {
     });
     this.field.addEventListener("input", () => this.#grow());
     this.field.addEventListener("keydown", (event) => {
+      if (event.key === "ArrowUp" && this.field.value === "" && !this.#isBusy) {
+        event.preventDefault();
+        this.actions.editLast();
+      }
       if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
       event.preventDefault();
       if (!this.#isBusy) this.#send();

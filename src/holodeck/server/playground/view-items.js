@@ -5,13 +5,15 @@ import { hintFor } from "./hints.js";
 import { sizeText } from "./uploads.js";
 import { CallView } from "./view-call.js";
 import { MarkdownView } from "./view-markdown.js";
+import { activityWords } from "./words.js";
 
 class UserView {
   constructor(item, act) {
     this.text = h("div", { class: "said", dir: "auto" });
     this.files = h("ul", { class: "files", "aria-label": "Files" });
-    this.edit = iconButton("edit", "Edit and send again", () => this.#edit(item, act), { class: "icon-button small" });
-    this.tools = h("div", { class: "item-actions" }, copyButton("Copy message", () => item.text), this.edit);
+    this.edit = () => this.#edit(item, act);
+    const edit = iconButton("edit", "Edit and send again", this.edit, { class: "icon-button small" });
+    this.tools = h("div", { class: "item-actions" }, copyButton("Copy message", () => item.text), edit);
     this.node = h("article", { class: "user", "aria-label": "You" }, this.text, this.files, this.tools);
   }
 
@@ -23,6 +25,7 @@ class UserView {
   }
 
   #edit(item, act) {
+    if (!this.text.isConnected) return; // it is being edited
     const field = h("textarea", { value: item.text, rows: "3", "aria-label": "Edit message" });
     const done = () => form.replaceWith(this.text);
     const submit = (event) => {
@@ -85,14 +88,19 @@ class ReasoningView {
 
 class ActivityView {
   constructor() {
-    this.name = h("span", { class: "activity-name" });
-    this.content = h("pre", { tabindex: "0", "aria-label": "Activity" });
-    this.node = h("section", { class: "activity", "aria-label": "Activity" }, this.name, this.content);
+    this.text = h("p", { class: "activity-text" });
+    this.progress = h("progress", { max: "1", "aria-label": "Progress" });
+    this.content = h("pre", { tabindex: "0", "aria-label": "Details of the activity" });
+    this.node = h("section", { class: "activity", "aria-label": "Activity" }, this.text, this.progress, this.content);
   }
 
   update(item) {
-    this.name.textContent = item.activity ?? "";
-    this.content.textContent = JSON.stringify(item.content, null, 2);
+    const { text, fraction, rest } = activityWords(item.activity, item.content);
+    this.text.textContent = text;
+    this.progress.hidden = fraction === null;
+    this.progress.value = fraction ?? 0;
+    this.content.hidden = rest === null;
+    this.content.textContent = rest === null ? "" : JSON.stringify(rest, null, 2);
   }
 }
 

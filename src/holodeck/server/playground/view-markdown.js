@@ -2,7 +2,9 @@
 
 import { parseBlocks } from "./blocks.js";
 import { copyButton, h } from "./dom.js";
+import { highlight } from "./highlight.js";
 import { parseInline } from "./inline.js";
+import { parseMaths } from "./maths.js";
 
 export class MarkdownView {
   #text = "";
@@ -45,6 +47,7 @@ const BLOCKS = {
   quote: (block) => h("blockquote", {}, block.blocks.map((each) => blockNode(each).node)),
   list: (block) => listNode(block),
   table: (block) => tableNode(block),
+  maths: (block) => h("div", { class: "formula", tabindex: "0", role: "group", "aria-label": "Formula" }, mathsNode(block.text, true)),
 };
 
 function blockNode(block) {
@@ -55,6 +58,7 @@ function codeNode(block) {
   const code = h("code");
   const name = h("span", {}, block.language || "text");
   let text = "";
+  let isColoured = false;
   const node = h(
     "figure", { class: "code" },
     h("figcaption", {}, name, copyButton("Copy code", () => text)),
@@ -65,6 +69,8 @@ function codeNode(block) {
     appendLines(code, next.text.slice(text.length));
     text = next.text;
     name.textContent = next.language || "text";
+    if (next.closed && !isColoured) colour(code, text, next.language);
+    isColoured = next.closed;
     return true;
   };
   grow(block);
@@ -82,6 +88,45 @@ function appendLines(code, added) {
     if (last === null) code.append((last = h("span", { class: "chunk" }, document.createTextNode(""))));
     last.firstChild.appendData(line);
   }
+}
+
+/** Colours code that is complete. Until then it stays plain: what a quote begins is known when it ends. */
+function colour(code, text, language) {
+  const pieces = highlight(text, language);
+  if (pieces.every(({ kind }) => kind === null)) return;
+  let chunk = h("span", { class: "chunk" });
+  let length = 0;
+  const chunks = [chunk];
+  for (const { kind, text: piece } of pieces) {
+    for (const [i, line] of piece.split("\n").entries()) {
+      if (i > 0 && length > CHUNK) {
+        chunks.push((chunk = h("span", { class: "chunk" })));
+        length = 0;
+      } else if (i > 0) chunk.append("\n");
+      if (line !== "") chunk.append(kind === null ? line : h("span", { class: `of-${kind}` }, line));
+      length += line.length + 1;
+    }
+  }
+  code.replaceChildren(...chunks);
+}
+
+const MATHML = "http://www.w3.org/1998/Math/MathML";
+
+/** A formula as MathML, which browsers draw and read aloud; its source where it cannot be read. */
+function mathsNode(source, isDisplayed) {
+  const tree = parseMaths(source, isDisplayed);
+  if (tree === null) return h("code", {}, isDisplayed ? `$$${source}$$` : `$${source}$`);
+  const made = mathmlOf(tree);
+  made.setAttribute("data-source", source);
+  return made;
+}
+
+function mathmlOf(part) {
+  if (typeof part === "string") return document.createTextNode(part);
+  const node = document.createElementNS(MATHML, part.tag);
+  for (const [name, value] of Object.entries(part.attributes)) node.setAttribute(name, value);
+  node.append(...part.children.map(mathmlOf));
+  return node;
 }
 
 function listNode(block) {
@@ -108,6 +153,7 @@ function inlineNode(part) {
   switch (part.kind) {
     case "break": return h("br");
     case "code": return h("code", {}, part.text);
+    case "maths": return mathsNode(part.text, part.isDisplayed);
     case "link": return linkNode(part.href, part.host, part.children.map(inlineNode));
     case "image": return imageNode(part);
     case "unsafe": return h("span", { class: "unsafe" }, part.children.map(inlineNode), h("bdi", { class: "host" }, ` (${part.address})`));

@@ -1,16 +1,20 @@
-// The list of sessions at the side: open, new, rename, delete, export.
+// The list of sessions at the side: open, search, new, rename, delete, export.
 
 import { h, icon, iconButton } from "./dom.js";
 import { identity } from "./identity.js";
+
+const SEARCHED = 6; // sessions; fewer are seen at a glance
 
 export class SessionList {
   constructor(nav, sessions, act) {
     Object.assign(this, { nav, sessions, act });
     this.list = h("ul", { class: "session-list" });
+    this.search = h("input", { type: "search", class: "session-search", placeholder: "Search sessions", "aria-label": "Search sessions", oninput: () => this.show(this.current) });
+    this.none = h("p", { class: "quiet", role: "status" });
     this.demo = h("input", { type: "checkbox", id: "page-tools", onchange: () => act.offerTools(this.demo.checked) });
     nav.append(
       h("button", { type: "button", class: "new-session", onclick: act.create }, icon("plus"), "New session"),
-      this.list,
+      this.search, this.none, this.list,
       h("div", { class: "side-foot" },
         h("label", { for: "page-tools", title: "Lets the agent call change_background, a tool that this page carries out" }, this.demo, "Offer a frontend tool"),
         h("p", { class: "side-links" }, h("a", { href: "/docs" }, "HTTP interface"), h("a", { href: "/health/agent" }, "Health"))),
@@ -21,7 +25,11 @@ export class SessionList {
     this.current = current;
     const known = this.sessions.list();
     const all = known.some((each) => each.id === current) ? known : [{ id: current, title: "", at: Date.now() }, ...known];
-    this.list.replaceChildren(...all.map((entry) => this.#row(entry, entry.id === current)));
+    const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
+    const found = all.filter((entry) => words.every((word) => entry.title.toLowerCase().includes(word) || entry.id === word));
+    this.search.hidden = all.length < SEARCHED && words.length === 0;
+    this.none.textContent = found.length === 0 ? "No session has these words in its title." : "";
+    this.list.replaceChildren(...found.map((entry) => this.#row(entry, entry.id === current)));
   }
 
   #row(entry, isCurrent) {
@@ -31,10 +39,15 @@ export class SessionList {
     if (isCurrent) {
       row.append(h("span", { class: "session-actions" },
         iconButton("edit", "Rename session", () => this.#rename(entry, open)),
-        iconButton("export", "Export session as JSON", () => this.act.export(entry.id), { disabled: !identity.may("sessions:read") }),
+        ...["Markdown", "JSON"].map((format) => this.#export(entry, format)),
         iconButton("trash", "Delete session", () => this.#confirm(entry, row), { disabled: !identity.may("sessions:delete") })));
     }
     return row;
+  }
+
+  #export(entry, format) {
+    const name = format === "JSON" ? "export" : "file";
+    return iconButton(name, `Export session as ${format}`, () => this.act.export(entry.id, format), { disabled: !identity.may("sessions:read") });
   }
 
   #rename(entry, open) {

@@ -30,6 +30,16 @@ export class Transcript {
     this.#toEnd();
   }
 
+  /** Follows what comes from now on: the person has sent something, and wants to see it and what it leads to. */
+  follow() {
+    this.#toEnd();
+  }
+
+  /** Opens the editor of a message that the person sent. */
+  edit(id) {
+    this.#views.get(id)?.edit();
+  }
+
   /** A hidden tab gets no frames; it is drawn by a timer, so that it is right when it is looked at. */
   #schedule() {
     if (this.#isScheduled) return;

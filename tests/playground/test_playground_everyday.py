@@ -1,0 +1,189 @@
+"""What people do every day: read tables on a phone, scroll, search, edit with the keyboard, export; and what they are told."""
+
+import json
+
+from holodeck.agent import pending
+from holodeck.core.events import ActivityPatched, ActivityShown
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.sessions.memory import MemorySessionStore
+from tests.playground.acting import ANSWER, hear, press, say
+from tests.playground.stage import Tap, staged
+
+DELETE = calls(("delete_file", '{"name": "a.txt"}'))
+TABLE = """
+| Region | January | February | March | April | Total revenue |
+|---|--:|--:|--:|--:|--:|
+| Northwest | 1,200 | 1,300 | 900 | 1,000 | 4,400 |
+"""
+UP = "\ue013"
+
+
+async def test_a_table_scrolls_on_a_phone_and_its_words_stay_whole(browser):
+    async with staged(says(TABLE)) as stage:
+        await browser.resize(390, 720)
+        try:
+            await browser.open(stage.url)
+            await say(browser, "revenue?")
+            await browser.shows(f"{ANSWER} td", "Northwest")
+            widths = "const t = document.querySelector('.table'); return [t.scrollWidth > t.clientWidth, document.documentElement.scrollWidth <= innerWidth]"
+            assert await browser.run(widths) == [True, True]
+            lines = "return [...document.querySelectorAll('td, th')].map((cell) => cell.getClientRects().length && Math.round(cell.clientHeight / parseFloat(getComputedStyle(cell).lineHeight)))"
+            assert max(await browser.run(lines)) <= 2  # "Total revenue" has two words
+        finally:
+            await browser.resize(1280, 860)
+
+
+async def test_what_is_sent_is_scrolled_to(browser):
+    long = says("\n\n".join(f"Paragraph {number}." for number in range(60)))
+    async with staged(long, DELETE, says("Done.")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "talk")
+        await browser.shows(".turn", "Retry")
+        await browser.run("document.querySelector('#scroll').scrollTop = 0")
+        await browser.until("!document.querySelector('#jump').hidden")
+        await say(browser, "delete it")
+        await browser.find(".question .primary")
+        seen = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom <= document.querySelector('#composer').getBoundingClientRect().top"
+        await browser.until(f"(() => {{ {seen} }})()", ".question")
+        await browser.until("document.querySelector('#jump').hidden")
+
+
+async def test_the_live_region_says_how_an_answer_ended(browser):
+    tap = Tap(1)
+    async with staged(Turn(text=["One", "two"], pause=tap), says("fine")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "go")
+        await browser.shows(ANSWER, "One")
+        await browser.press("\ue00c")
+        await browser.shows("#announcer", "The answer was stopped.")
+        await say(browser, "again")
+        await browser.shows("#announcer", "The answer is complete.")
+
+
+async def test_a_message_that_no_server_took_is_said_to_be_not_accepted(browser):
+    store = MemorySessionStore()
+    async with staged(says("first"), store=store) as stage:
+        await browser.open(stage.url)
+        await say(browser, "hello")
+        await hear(browser, "first")
+    await browser.until("document.querySelector('#health.unwell')")
+    await browser.run(
+        "document.querySelector('#message').value = 'are you there?'; document.querySelector('#composer').requestSubmit()"
+    )
+    await browser.shows("#banner", "Your message is not accepted yet.")
+    async with staged(says("second"), store=store):
+        await hear(browser, "second")
+        await browser.until("!document.querySelector('#banner').checkVisibility()")
+
+
+async def test_a_session_that_the_server_no_longer_has_is_said_to_be_new(browser):
+    async with staged(says("Hello Ann.")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "my name is Ann")
+        await hear(browser, "Hello Ann.")
+    async with staged(says("Ann.")) as again:  # a store of its own
+        await say(browser, "who am I?")
+        await hear(browser, "Ann.")
+        await browser.shows(".notice", "This session is new on the server")
+        await browser.shows(".notice", "2 messages that this page had")
+        assert len(again.model.prompts[-1].messages) == 3
+
+
+async def test_a_rejected_call_is_no_failure(browser):
+    assert pending.REFUSED.startswith("The user refused this call.")
+    assert pending.UNDECIDED == "Not carried out: the user went on without approving it."
+    async with staged(DELETE, says("As you wish."), DELETE, says("So be it.")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "delete it")
+        await press(browser, "Reject")
+        await hear(browser, "As you wish.")
+        assert await browser.texts(".call .status") == ["you rejected it"]
+        await say(browser, "delete it again")
+        await browser.find(".question .danger")
+        await say(browser, "never mind")
+        await hear(browser, "So be it.")
+        await browser.open(await browser.run("return location.href"))
+        await browser.until("document.querySelectorAll('.call .status').length === 2")
+        assert (await browser.texts(".call .status"))[1] == "not carried out: you went on without approving it"
+
+
+async def test_activities_are_shown_in_words(browser):
+    tap = Tap(1)
+    async with staged(Turn(text=["a", "b"], pause=tap)) as stage:
+        await browser.open(stage.url)
+        await say(browser, "work")
+        await browser.shows(ANSWER, "a")
+        (run,) = stage.server.runs.active
+        run.emit(ActivityShown("p1", "tool_progress", {"tool": "load", "progress": 1, "total": 4, "message": "rows"}))
+        await browser.shows(".activity", "load: 25 %, rows")
+        run.emit(ActivityPatched("p1", "tool_progress", [{"op": "replace", "path": "/progress", "value": 2}]))
+        await browser.shows(".activity", "load: 50 %, rows")
+        assert await browser.run("return document.querySelector('.activity progress').value") == 0.5
+        tap.grant(5)
+        await browser.shows(".turn", "Retry")
+
+
+async def test_arrow_up_edits_the_last_message(browser):
+    async with staged(says("one"), says("two")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "first")
+        await hear(browser, "one")
+        await browser.type("#message", UP)
+        await browser.until("document.activeElement.getAttribute('aria-label') === 'Edit message'")
+        await browser.run("document.activeElement.value = 'changed'; document.activeElement.form.requestSubmit()")
+        await hear(browser, "two")
+        assert await browser.texts(".said") == ["changed"]
+
+
+async def test_sessions_are_searched_by_their_titles(browser):
+    known = [{"id": f"s{number}", "title": f"Plan number {number}", "at": number} for number in range(8)]
+    async with staged() as stage:
+        await browser.open(stage.url)
+        await browser.run("localStorage.setItem('holodeck.sessions', arguments[0])", json.dumps(known))
+        await browser.open(stage.url + "?again")
+        await browser.until("document.querySelectorAll('.session-list li').length >= 8")
+        await browser.type(".session-search", "plan 3")
+        await browser.until("document.querySelectorAll('.session-list li').length === 1")
+        await browser.type(".session-search", "x")
+        await browser.shows(".sessions [role=status]", "No session has these words")
+
+
+async def test_a_session_is_exported_as_markdown(browser):
+    async with staged(calls(("get_weather", '{"city": "Oslo"}')), says("It is **cold**.")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "weather?")
+        await browser.shows(ANSWER, "It is cold.")
+        await browser.run("""window.saved = null;
+            URL.createObjectURL = (blob) => { blob.text().then((text) => { window.saved = [blob.type, text]; }); return "#"; };""")  # fmt: skip
+        await browser.click("[aria-label='Export session as Markdown']")
+        await browser.until("window.saved")
+        kind, text = await browser.run("return window.saved")
+        assert kind == "text/markdown"
+        assert "## You\n\nweather?" in text
+        assert "> Tool `get_weather`" in text
+        assert "It is **cold**." in text
+
+
+async def test_entities_are_characters_and_never_markup(browser):
+    async with staged(says("Fish &amp; chips &lt;b&gt;now&lt;/b&gt; &#8364;5 &unknown;")) as stage:
+        await browser.open(stage.url)
+        await say(browser, "eat")
+        await hear(browser, "Fish & chips <b>now</b> €5 &unknown;")
+        assert await browser.run("return document.querySelectorAll('[data-kind=text] b').length") == 0
+
+
+CODE = "Look:\n\n```python\ndef f(x):  # why\n    return 'a'\n```\n\nand $x^2 + \\frac{1}{2}$, for $5 and $6:\n\n$$\n\\sum_{i=1}^n i\n$$"
+
+
+async def test_code_is_coloured_and_formulas_are_drawn(browser):
+    async with staged(says(CODE)) as stage:
+        await browser.open(stage.url)
+        await say(browser, "explain")
+        await browser.shows(".turn", "Retry")
+        assert await browser.text(f"{ANSWER} pre") == "def f(x):  # why\n    return 'a'"
+        assert await browser.texts(f"{ANSWER} .of-keyword") == ["def", "return"]
+        assert await browser.texts(f"{ANSWER} .of-comment") == ["# why"]
+        drawn = "return [...document.querySelectorAll('math')].map((each) => [each.dataset.source, each.getBoundingClientRect().height > 5])"
+        assert await browser.run(drawn) == [["x^2 + \\frac{1}{2}", True], ["\\sum_{i=1}^n i", True]]
+        assert "for $5 and $6" in await browser.text(ANSWER)
+        assert await browser.console() == []
