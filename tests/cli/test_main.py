@@ -61,6 +61,8 @@ def test_serve_has_all_its_options(capsys):
     [
         (["chta"], 2, "Did you mean"),
         (["serve", "--port", "70000"], 2, "0<=x<=65535"),
+        (["serve", "--root-path", "agents"], 2, "a path starts with /"),
+        (["serve", "--root-path", "/a/../b"], 2, "a path starts with /"),
         (["serve", "--protocol", "smoke"], 2, "'ag-ui', 'rest', 'chat-stream', 'openai'"),
         (["chat", "x.yaml", "--demo"], 2, "--demo brings its own agent"),
         (["chat", "--colour"], 2, "No such option"),

@@ -15,6 +15,7 @@ from holodeck.models.scripted import ScriptedModel, Turn, says
 from holodeck.runs.runs import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
+from holodeck.server.options import ServerSettings
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.functions import FunctionTool, FunctionToolset
 from holodeck.tools.port import ToolsetHealth
@@ -122,6 +123,7 @@ async def staged(
     ready: bool = True,
     store: MemorySessionStore | None = None,
     access: Authenticator | None = None,
+    settings: ServerSettings | None = None,
     **runs: Any,
 ) -> AsyncIterator[Stage]:
     model, tools = ScriptedModel(turns or [says("Hello there.")]), StageTools()
@@ -132,7 +134,13 @@ async def staged(
         tools=tools,
         state=None if state is None else StateSettings(initial=state),
     )
-    server = AgentServer(agent, store or MemorySessionStore(), run_settings=RunSettings(**runs), access=access)
+    server = AgentServer(
+        agent,
+        store or MemorySessionStore(),
+        settings=settings or ServerSettings(),
+        run_settings=RunSettings(**runs),
+        access=access,
+    )
     listener = bind("127.0.0.1", one_port() if port is None else port)
     http = PromptServer(server)
     serving = asyncio.create_task(http.serve(sockets=[listener]))

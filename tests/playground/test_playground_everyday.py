@@ -2,12 +2,17 @@
 
 import json
 
+import aiohttp
+
 from holodeck.agent import pending
 from holodeck.core.events import ActivityPatched, ActivityShown
 from holodeck.models.scripted import Turn, calls, says
+from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
 from tests.playground.acting import ANSWER, hear, press, say
 from tests.playground.stage import Tap, staged
+from tests.server.serving import ask
 
 DELETE = calls(("delete_file", '{"name": "a.txt"}'))
 TABLE = """
@@ -187,3 +192,53 @@ async def test_code_is_coloured_and_formulas_are_drawn(browser):
         assert await browser.run(drawn) == [["x^2 + \\frac{1}{2}", True], ["\\sum_{i=1}^n i", True]]
         assert "for $5 and $6" in await browser.text(ANSWER)
         assert await browser.console() == []
+
+
+async def test_the_page_works_under_a_path(browser):
+    async with staged(says("Here I am."), settings=ServerSettings(root_path="/agents/one")) as stage:
+        await browser.open(f"{stage.url}agents/one")
+        await say(browser, "hello")
+        await hear(browser, "Here I am.")
+        assert "/agents/one/#session=" in await browser.run("return location.href")
+        await browser.run("location.reload()")
+        await hear(browser, "Here I am.")
+        assert await browser.run("return Object.keys(localStorage).filter((key) => key.includes('sessions'))") == ["holodeck.sessions:/agents/one"]  # fmt: skip
+        assert await browser.run("return document.querySelector('.side-links a').pathname") == "/agents/one/docs"
+        await browser.open(f"{stage.url}agents/one/docs")
+        await browser.shows("#operations code", "/awp")
+        assert await browser.console() == []
+
+
+async def test_the_servers_sessions_are_listed_and_named_when_they_are_opened(browser):
+    store = MemorySessionStore()
+    async with staged(says("Noted."), says("You did."), store=store) as stage:
+        async with aiohttp.ClientSession() as client:
+            asked = {**ask("buy milk", thread="from-a-terminal")}
+            async with client.post(f"{stage.url}awp", json=asked) as answer:
+                await answer.read()
+        await browser.open(stage.url)
+        await browser.shows(".session-list a", "2 messages")
+        await browser.run(
+            "[...document.querySelectorAll('.session-list a')].find((a) => a.textContent.includes('2 messages')).click()"
+        )
+        await browser.shows(ANSWER, "Noted.")
+        await browser.shows(".session-list .current", "buy milk")
+        await say(browser, "did I?")
+        await hear(browser, "You did.")
+        assert len(stage.model.prompts[-1].messages) == 3
+
+
+async def test_the_start_page_has_a_command_for_each_protocol_and_explains_its_own_tool(browser):
+    painted = calls(("change_background", '{"colour": "lightblue"}'))
+    settings = ServerSettings(protocols=tuple(WIRES))
+    async with staged(painted, says("It is blue now."), settings=settings) as stage:
+        await browser.open(stage.url)
+        await browser.until("document.querySelectorAll('.command').length > 0")
+        shown = await browser.texts(".command pre")
+        assert len(shown) == len(WIRES)
+        assert shown[0].startswith(f"curl -N {stage.url}awp -H 'Content-Type: application/json' -d '{{")
+        assert not any("{base}" in each for each in shown)
+        await browser.shows(".start-part", "change_background")
+        await press(browser, "Try it: let the agent paint this page")
+        await hear(browser, "It is blue now.")
+        assert await browser.run("return document.querySelector('#page-tools').checked")

@@ -47,10 +47,10 @@ async def test_the_page_is_sent_with_a_strict_policy():
         assert headers["X-Content-Type-Options"] == "nosniff"
         assert headers["Referrer-Policy"] == "no-referrer"
         assert headers["X-DNS-Prefetch-Control"] == "off"
-        loaded = re.findall(r'(?:src|href)="(/playground/[^"]+)"', page)
+        loaded = re.findall(r'(?:src|href)="(playground/[^"]+)"', page)
         assert {path.rpartition("/")[2] for path in loaded} == {path.name for path in FILES} - {route.PAGE}
         for path in loaded:
-            async with s.get(path) as answer:
+            async with s.get(f"/{path}") as answer:
                 assert answer.status == 200
                 assert "immutable" in answer.headers["Cache-Control"]
                 assert answer.headers["Content-Security-Policy"] == headers["Content-Security-Policy"]

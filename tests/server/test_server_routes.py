@@ -431,3 +431,20 @@ async def test_silence_is_filled_with_comments():
 async def test_an_empty_reply_still_has_its_ending():
     async with served(Turn()) as s, s.post() as answer:
         assert types(await answer.read())[-1] == "RUN_ERROR"
+
+
+@pytest.mark.parametrize("stripped", [True, False], ids=["a proxy that strips the path", "a proxy that keeps it"])
+async def test_everything_works_under_a_path(*, stripped: bool) -> None:
+    before = "" if stripped else "/agents/one"
+    async with served(says("hi"), settings=ServerSettings(root_path="/agents/one")) as s:
+        async with s.post(ask(), f"{before}/awp") as answer:
+            assert "RUN_FINISHED" in await answer.text()
+        async with s.get(f"{before}/openapi.json") as answer:
+            assert (await answer.json())["servers"] == [{"url": "/agents/one"}]
+        async with s.get(f"{before}/") as answer:
+            links = (await answer.json())["links"]
+        assert (links["playground"], links["ag-ui"]) == ("/agents/one/", "/agents/one/awp")
+        async with s.get(f"{before}/docs") as answer:
+            assert 'src="/agents/one/docs/docs.js"' in await answer.text()
+        async with s.get("/agents/onemore/awp") as answer:
+            assert answer.status == 404

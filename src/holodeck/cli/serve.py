@@ -1,6 +1,7 @@
 """`holodeck serve`: reads the options, checks the agent file, hands over to `holodeck.server`."""
 
 import gc
+import re
 import sys
 from importlib import import_module
 
@@ -9,6 +10,15 @@ import click
 from holodeck.cli.agent_choice import agent_arguments, chosen
 from holodeck.config.serving import LogFormat, LogLevel, ServeOptions
 from holodeck.server.wires import WIRES
+
+_ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
+
+
+def _root_path(_context: click.Context, _option: click.Parameter, value: str) -> str:
+    path = value.rstrip("/")
+    if not _ROOT_PATH.fullmatch(path) or ".." in path.split("/"):
+        raise click.BadParameter("a path starts with / and has letters, digits and . _ ~ - between its slashes")
+    return path
 
 
 @click.command("serve")
@@ -46,6 +56,14 @@ from holodeck.server.wires import WIRES
     multiple=True,
     help="Another name of this server, e.g. behind a proxy; may be given several times.",
 )
+@click.option(
+    "--root-path",
+    default="",
+    envvar="HOLODECK_ROOT_PATH",
+    callback=_root_path,
+    metavar="PATH",
+    help="The path under which a proxy has the server, e.g. /agents/one.",
+)
 @click.option("--uds", metavar="PATH", help="Listen on a unix socket (mode 0600) instead of host and port.")
 @click.option("--insecure-no-auth", is_flag=True, help="Serve other machines without server.auth.")
 @click.option(
@@ -82,6 +100,7 @@ def command(
     protocols: tuple[str, ...],
     cors_origins: str,
     allowed_hosts: tuple[str, ...],
+    root_path: str,
     uds: str | None,
     insecure_no_auth: bool,
     log_level: LogLevel,
@@ -94,7 +113,8 @@ def command(
     """Serve an agent over HTTP.
 
     PATH is an agent file or its folder; without it, agent.yaml of this folder. Options can also be set in the environment:
-    HOLODECK_HOST, HOLODECK_PORT, HOLODECK_PROTOCOL, HOLODECK_CORS_ORIGINS, HOLODECK_LOG_LEVEL, HOLODECK_LOG_FORMAT, HOLODECK_BANNER.
+    HOLODECK_HOST, HOLODECK_PORT, HOLODECK_PROTOCOL, HOLODECK_CORS_ORIGINS, HOLODECK_ROOT_PATH, HOLODECK_LOG_LEVEL,
+    HOLODECK_LOG_FORMAT, HOLODECK_BANNER.
     """
     if reload:
         code: int = import_module("holodeck.cli.reload").serve_again(sys.argv[1:], lambda: chosen(path, demo=demo))
@@ -106,6 +126,7 @@ def command(
         protocols=tuple(WIRES) if "all" in protocols else tuple(dict.fromkeys(protocols)),
         cors_origins=tuple(origin.strip() for origin in cors_origins.split(",") if origin.strip()),
         allowed_hosts=allowed_hosts,
+        root_path=root_path,
         log_level=log_level,
         log_format=log_format,
         debug=debug,

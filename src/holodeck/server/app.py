@@ -48,6 +48,8 @@ class Application:
             return
         if scope["type"] != "http":
             raise InternalError(f"Only HTTP is served here, not {scope['type']}.")
+        if self._settings.root_path:
+            scope["root_path"] = scope.get("root_path") or self._settings.root_path
         match = self._router.match(scope)
         quiet = self._gate.is_flooding(scope)
         trace = RequestTrace(scope, match.operation, self._server.metrics, quiet=quiet)
@@ -115,6 +117,7 @@ class Application:
             version=__version__,
             operations=self._operations,
             secured=self._gate.enabled,
+            root_path=self._settings.root_path,
         )
 
 

@@ -21,10 +21,11 @@ def banner(
     tools: int,
     colours: bool,
     secured: bool = False,
+    root_path: str = "",
     uds: str | None = None,
 ) -> str:
     """`host` and `port` are those that are listened on; the addresses shown are those to use."""
-    url = f"http://{_shown(host)}:{port}" if uds is None else "http://localhost"
+    url = (f"http://{_shown(host)}:{port}" if uds is None else "http://localhost") + root_path
     rows = [
         ("model", model),
         ("tools", str(tools)),
@@ -38,10 +39,11 @@ def banner(
     ]
     width = max(len(name) for name, _ in rows) + 2
     lines = [f"{_BOLD}{agent}{_END} is ready", *(f"  {_QUIET}{name:<{width}}{_END}{value}" for name, value in rows)]
+    options = _OPTIONS[secured] + (f" --unix-socket {uds}" if uds else "")
     lines += [
         "",
         f"{_QUIET}Talk to it:{_END}",
-        f"  {_curl(url, agent, wires[0], _OPTIONS[secured] + (f' --unix-socket {uds}' if uds else ''))}",
+        *(f"  {wire.curl(url, agent, options)}" for wire in wires),
         f"{_QUIET}Ctrl+C stops it.{_END}",
     ]
     if uds is None and not secured and not only_on_loopback(host):
@@ -49,11 +51,6 @@ def banner(
         lines.append(f"{_YELLOW}warning{_END}: listening {where}: any client that can connect may use the agent")
     text = "\n".join(lines)
     return text if colours else _plain(text)
-
-
-def _curl(url: str, agent: str, wire: Wire, options: str) -> str:
-    address = url + wire.endpoints[0][1].format(name=quote(agent))
-    return f"curl -N{options} {address} -H 'Content-Type: application/json' -d '{wire.example}'"
 
 
 def _shown(host: str) -> str:

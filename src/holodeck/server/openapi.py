@@ -23,7 +23,13 @@ SCHEMES = {
 
 
 def document(
-    *, title: str, description: str, version: str, operations: Iterable[Operation], secured: bool = False
+    *,
+    title: str,
+    description: str,
+    version: str,
+    operations: Iterable[Operation],
+    secured: bool = False,
+    root_path: str = "",
 ) -> dict[str, Any]:
     described = [each for each in operations if each.tag is not None]
     bodies = {body for each in described for body in each.responses.values() if isinstance(body, type)}
@@ -35,6 +41,7 @@ def document(
     return {
         "openapi": "3.1.0",
         "info": {"title": title, "description": description, "version": version},
+        **({"servers": [{"url": root_path}]} if root_path else {}),
         "paths": paths,
         "components": {
             "schemas": {**schemas.components, **CHAT_SCHEMAS, **OPENAI_SCHEMAS},

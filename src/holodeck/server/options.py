@@ -58,6 +58,7 @@ class ServerSettings:
     files: FileLimits = field(default_factory=FileLimits)
     streams: StreamSettings = field(default_factory=StreamSettings)
     protocols: tuple[ProtocolType, ...] = ("ag-ui",)
+    root_path: str = ""  # where a proxy has this server, such as /agents/one; addresses work with and without it
     max_concurrent_runs: int = 1000
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
     mcp_wait: float = MCP_WAIT_SECONDS

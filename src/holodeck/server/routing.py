@@ -182,7 +182,7 @@ def _path_of(scope: Scope) -> str:
     if b"%2" in raw:
         path = unquote(_ESCAPED_SLASH.sub(_SLASH, raw.decode("ascii")))
     root: str = scope.get("root_path", "")
-    if root and path.startswith(root):
+    if root and (path == root or path.startswith(f"{root}/")):
         path = path[len(root) :]
     return path.rstrip("/") or path or "/"
 

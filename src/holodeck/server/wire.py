@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from urllib.parse import quote
 
 from holodeck.runs.runs import OpenEncoder
 from holodeck.server.routing import Operation, Routes
@@ -22,6 +23,15 @@ class Wire:
     routes: Sequence[Routes]
     open_encoder: OpenEncoder  # for readers of a run that another process started
     has_playground: bool = False  # whether the page at `/` speaks it
+
+    def path_of(self, agent: str) -> str:
+        """Where its first endpoint is, for this agent."""
+        return self.endpoints[0][1].format(name=quote(agent))
+
+    def curl(self, base: str, agent: str, options: str = "") -> str:
+        """A command that tries it. `base` is the server's address, without a slash at its end."""
+        address = base + self.path_of(agent)
+        return f"curl -N{options} {address} -H 'Content-Type: application/json' -d '{self.example}'"
 
     @property
     def operations(self) -> list[Operation]:

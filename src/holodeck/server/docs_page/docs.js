@@ -1,6 +1,8 @@
 // Shows /openapi.json and lets people try it. Loads nothing from elsewhere; builds no HTML from text.
 "use strict";
 
+const ROOT = document.documentElement.dataset.root; // the path under which a proxy has the server
+
 const element = (tag, props = {}, ...children) => {
   const node = Object.assign(document.createElement(tag), props);
   node.append(...children);
@@ -36,7 +38,7 @@ async function send({ method, path, fields, body, output, signal }) {
     if (parameter.in === "header") headers[parameter.name] = input.value;
   }
   if (body) headers["Content-Type"] = "application/json";
-  const response = await fetch(url + (query.size ? `?${query}` : ""), { method, headers, body: body?.value, signal });
+  const response = await fetch(ROOT + url + (query.size ? `?${query}` : ""), { method, headers, body: body?.value, signal });
   output.textContent = `${response.status} ${response.statusText}\n` + [...response.headers].map(([k, v]) => `${k}: ${v}`).join("\n") + "\n\n";
   const type = response.headers.get("content-type") ?? "";
   if (!response.body) return;
@@ -102,7 +104,7 @@ function show(path, method, operation, root) {
 async function main() {
   const place = document.getElementById("operations");
   try {
-    const root = await (await fetch("/openapi.json")).json();
+    const root = await (await fetch(`${ROOT}/openapi.json`)).json();
     document.title = document.getElementById("title").textContent = root.info.title;
     document.getElementById("description").textContent = root.info.description ?? "";
     const groups = new Map();

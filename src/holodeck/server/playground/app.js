@@ -7,9 +7,11 @@ import { markdownOf } from "./export.js";
 import { Health, isWell, troubleOf } from "./health.js";
 import { identity } from "./identity.js";
 import { newId } from "./ids.js";
+import { keptTheme, paint, setTheme, THEMES } from "./look.js";
 import { PageTools } from "./page-tools.js";
 import { Room } from "./room.js";
-import { Sessions } from "./sessions.js";
+import { Sessions, titleOf } from "./sessions.js";
+import { Tabs } from "./tabs.js";
 import { Composer } from "./view-composer.js";
 import { Inspector } from "./view-inspector.js";
 import { SessionList } from "./view-sessions.js";
@@ -17,25 +19,13 @@ import { SignIn } from "./view-sign-in.js";
 import { emptyState, Transcript } from "./view-transcript.js";
 import { announcementOf, lostConnection } from "./words.js";
 
-const THEMES = ["auto", "light", "dark"];
 const byId = (id) => document.getElementById(id);
-
-class Tabs {
-  #channel = new BroadcastChannel("holodeck");
-
-  constructor(hear) {
-    this.#channel.addEventListener("message", ({ data }) => hear(data));
-  }
-
-  post(message) {
-    this.#channel.postMessage(message);
-  }
-}
 
 class Playground {
   rooms = new Map();
   decisions = new Map();
   capabilities = null;
+  commands = []; // a line for the shell for each protocol that is served
 
   constructor() {
     this.server = new Server(identity, () => this.#signIn());
@@ -57,7 +47,7 @@ class Playground {
     this.#frame();
     addEventListener("hashchange", () => this.#open());
     addEventListener("storage", () => this.list.show(this.room.id));
-    addEventListener("focus", () => this.#refresh());
+    addEventListener("focus", () => this.#refresh().then(() => this.#learnSessions()));
     await this.#identify();
     await this.#open();
     await this.health.look();
@@ -120,7 +110,7 @@ class Playground {
   // the room on the screen
 
   async #open() {
-    const id = new URLSearchParams(location.hash.slice(1)).get("session") || this.sessions.list()[0]?.id || this.#newSession();
+    const id = new URLSearchParams(location.hash.slice(1)).get("session") || this.sessions.list()[0]?.id || this.#newSession(); // of this browser
     if (this.room?.id === id) return;
     history.replaceState(null, "", `#session=${encodeURIComponent(id)}`);
     this.#dropIdle(id);
@@ -153,6 +143,9 @@ class Playground {
       return;
     }
     room.isUnread = false;
+    const first = room.conversation.items.find((item) => item.kind === "user");
+    if (first && !this.sessions.get(room.id)?.title) this.sessions.update(room.id, { title: titleOf(first.text), at: this.sessions.all().find((each) => each.id === room.id)?.at ?? Date.now() });
+    this.list.show(this.room.id);
     this.#showRoom();
   }
 
@@ -314,11 +307,22 @@ class Playground {
   async #arrive() {
     if (!identity.may("chat")) return;
     this.capabilities = await this.server.capabilities().catch(() => this.capabilities);
+    this.commands = await this.server.commands().catch(() => this.commands);
+    await this.#learnSessions();
     if (this.capabilities?.identity?.name) this.#name(this.capabilities.identity.name);
     const { conversation } = this.room;
     if (this.room.isUnread) await this.#load(this.room);
     else await this.#refresh();
     if (conversation.items.length === 0) this.transcript.show(conversation, () => this.#empty());
+  }
+
+  /** The server's list has also what other browsers and the terminal began. */
+  async #learnSessions() {
+    if (!identity.may("sessions:read")) return;
+    const found = await this.server.sessions().catch(() => null); // an older server, or no answer: the browser's own list is there
+    if (found === null) return;
+    this.sessions.learn(found);
+    this.list.show(this.room.id);
   }
 
   #name(agent) {
@@ -327,7 +331,11 @@ class Playground {
   }
 
   #empty() {
-    return emptyState({ capabilities: this.capabilities, health: this.health.last, ask: (text) => this.#send(text, []) });
+    const paintPage = () => {
+      this.list.offerTools(true);
+      this.#send("Make the background of this page light blue", []);
+    };
+    return emptyState({ capabilities: this.capabilities, health: this.health.last, commands: this.commands, ask: (text) => this.#send(text, []), paintPage });
   }
 
   #frame() {
@@ -336,8 +344,8 @@ class Playground {
     byId("jump").prepend(icon("down"));
     byId("open-sessions").addEventListener("click", () => this.#toggleDrawer());
     byId("open-inspector").addEventListener("click", () => this.#toggleInspector());
-    byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(localStorage.getItem("holodeck.theme") ?? "auto") + 1) % THEMES.length]));
-    setTheme(localStorage.getItem("holodeck.theme") ?? "auto");
+    byId("theme").addEventListener("click", () => setTheme(THEMES[(THEMES.indexOf(keptTheme()) + 1) % THEMES.length]));
+    setTheme(keptTheme());
     this.#toggleInspector(localStorage.getItem("holodeck.inspector") === "open" && innerWidth > 1000);
     addEventListener("keydown", (event) => this.#key(event));
   }
@@ -370,21 +378,6 @@ class Playground {
     document.body.classList.remove("drawer");
     byId("open-sessions").setAttribute("aria-expanded", "false");
   }
-}
-
-function setTheme(theme) {
-  localStorage.setItem("holodeck.theme", theme);
-  document.documentElement.dataset.theme = theme;
-  const label = `Theme: ${theme}`;
-  byId("theme").setAttribute("aria-label", label);
-  byId("theme").title = label;
-}
-
-/** The frontend tool: a tint behind the conversation, light enough to read on. */
-function paint(colour) {
-  if (colour !== null && !CSS.supports("color", colour)) return false;
-  byId("chat").style.setProperty("--tint", colour ?? "transparent");
-  return true;
 }
 
 new Playground().start();

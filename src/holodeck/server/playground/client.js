@@ -1,5 +1,6 @@
 // The server's side of the page: AG-UI and the few routes around it. Knows HTTP; what events mean is not its business.
 
+import { ADDRESS } from "./address.js";
 import { numberOf, SseReader } from "./sse.js";
 
 const JSON_TYPE = { "Content-Type": "application/json" };
@@ -31,14 +32,14 @@ export class Server {
 
   /** The one place where the page asks, so that the credential is in one header and nowhere else. */
   async #ask(path, { headers = {}, ...options } = {}) {
-    const answer = await fetch(path, { ...options, headers: { ...headers, ...this.identity.headers } });
+    const answer = await fetch(ADDRESS + path, { ...options, headers: { ...headers, ...this.identity.headers } });
     if (answer.status === 401) this.refused();
     return answer;
   }
 
   /** Who the credential stands for. */
   async me() {
-    return (await checked(await fetch("/me", { headers: this.identity.headers }))).json();
+    return (await checked(await fetch(`${ADDRESS}/me`, { headers: this.identity.headers }))).json();
   }
 
   async post(input, signal) {
@@ -68,8 +69,20 @@ export class Server {
 
   /** Health has a body also when it is bad; who may not see all of it gets the status. */
   async health() {
-    const answer = await fetch("/health/agent", { headers: this.identity.headers });
-    return (answer.status === 401 || answer.status === 403 ? await fetch("/health") : answer).json();
+    const answer = await fetch(`${ADDRESS}/health/agent`, { headers: this.identity.headers });
+    return (answer.status === 401 || answer.status === 403 ? await fetch(`${ADDRESS}/health`) : answer).json();
+  }
+
+  /** The person's sessions, the one used last first: [{session_id, last_activity, message_count, active_runs}]. */
+  async sessions() {
+    return (await (await checked(await this.#ask("/sessions?limit=200"))).json()).sessions;
+  }
+
+  /** A command for each protocol that is served: [{protocol, title, curl}], with the server's address in it. */
+  async commands() {
+    const about = await (await checked(await this.#ask("/", { headers: { Accept: "application/json" } }))).json();
+    const key = this.identity.isSignedIn ? 'curl -H "Authorization: Bearer $HOLODECK_KEY"' : "curl";
+    return (about.try ?? []).map((each) => ({ ...each, curl: each.curl.replace("{base}", ADDRESS).replace(/^curl/, key) }));
   }
 
   async capabilities() {

@@ -1,6 +1,8 @@
 // Who uses the page: a key or token that is kept in memory only, or in this tab if its user wants that, and what it allows.
 
-const KEPT = "holodeck.credential"; // in sessionStorage: it ends with the tab, and no other tab sees it
+import { keptAs } from "./address.js";
+
+const KEPT = keptAs("holodeck.credential"); // in sessionStorage: it ends with the tab, and no other tab sees it
 
 export class Identity {
   #credential = null;

@@ -1,9 +1,13 @@
-// The sessions that this browser knows: ids, titles, when they were used. What was said in them is the server's.
+// The sessions of the list: those that this browser knows, with titles, and those that the server has besides.
 
-const KEY = "holodeck.sessions";
+import { keptAs } from "./address.js";
+
+const KEY = keptAs("holodeck.sessions");
 const MAX = 200;
 
 export class Sessions {
+  #remote = [];
+
   constructor(storage) {
     this.storage = storage;
   }
@@ -18,6 +22,18 @@ export class Sessions {
     }
   }
 
+  /** What the server has, from GET /sessions. Titles are this browser's. */
+  learn(entries) {
+    this.#remote = entries.map((each) => ({ id: each.session_id, title: "", at: Date.parse(each.last_activity), count: each.message_count }));
+  }
+
+  /** Newest first, the server's included. */
+  all() {
+    const known = this.list();
+    const ids = new Set(known.map((each) => each.id));
+    return [...known, ...this.#remote.filter((each) => !ids.has(each.id))].sort((a, b) => b.at - a.at);
+  }
+
   get(id) {
     return this.list().find((each) => each.id === id);
   }
@@ -29,12 +45,19 @@ export class Sessions {
   }
 
   remove(id) {
+    this.#remote = this.#remote.filter((each) => each.id !== id);
     this.#keep(this.list().filter((each) => each.id !== id));
   }
 
   #keep(list) {
     this.storage.setItem(KEY, JSON.stringify(list.slice(0, MAX)));
   }
+}
+
+/** What a session is called in the list: one of another browser by its time, until it is opened. */
+export function nameOf({ title, at, count }) {
+  if (title) return title;
+  return count ? `${new Date(at).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false })} · ${count} messages` : "New session";
 }
 
 /** A title from the first thing that was said. */

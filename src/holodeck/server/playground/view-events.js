@@ -1,5 +1,6 @@
 // The event inspector: every event in a list that draws only the rows that are seen, a filter, the raw JSON, curl.
 
+import { ADDRESS } from "./address.js";
 import { curlFor } from "./curl.js";
 import { copyButton, h } from "./dom.js";
 import { matches } from "./event-log.js";
@@ -100,7 +101,7 @@ export class EventsView {
     this.detail.hidden = false;
     this.detail.replaceChildren(
       h("div", { class: "event-bar" }, h("strong", {}, entry.type), h("span", { class: "quiet" }, entry.number === null ? "no id" : `id ${entry.number}`),
-        h("span", { class: "spacer" }), labelled("JSON", copyButton("Copy event as JSON", () => entry.data)), labelled("curl", copyButton("Copy request as curl", () => curlFor(location.origin, request, identity.isSignedIn)))),
+        h("span", { class: "spacer" }), labelled("JSON", copyButton("Copy event as JSON", () => entry.data)), labelled("curl", copyButton("Copy request as curl", () => curlFor(ADDRESS, request, identity.isSignedIn)))),
       h("pre", { tabindex: "0", "aria-label": "Raw JSON" }, pretty),
     );
   }

@@ -1,7 +1,9 @@
 // The list of sessions at the side: open, search, new, rename, delete, export.
 
+import { ADDRESS } from "./address.js";
 import { h, icon, iconButton } from "./dom.js";
 import { identity } from "./identity.js";
+import { nameOf } from "./sessions.js";
 
 const SEARCHED = 6; // sessions; fewer are seen at a glance
 
@@ -16,24 +18,29 @@ export class SessionList {
       h("button", { type: "button", class: "new-session", onclick: act.create }, icon("plus"), "New session"),
       this.search, this.none, this.list,
       h("div", { class: "side-foot" },
-        h("label", { for: "page-tools", title: "Lets the agent call change_background, a tool that this page carries out" }, this.demo, "Offer a frontend tool"),
-        h("p", { class: "side-links" }, h("a", { href: "/docs" }, "HTTP interface"), h("a", { href: "/health/agent" }, "Health"))),
+        h("label", { for: "page-tools", title: "A frontend tool: the agent calls change_background, and this page carries it out" }, this.demo, "Let the agent paint this page"),
+        h("p", { class: "side-links" }, h("a", { href: `${ADDRESS}/docs` }, "HTTP interface"), h("a", { href: `${ADDRESS}/health/agent` }, "Health"))),
     );
+  }
+
+  offerTools(isOffered) {
+    this.demo.checked = isOffered;
+    this.act.offerTools(isOffered);
   }
 
   show(current) {
     this.current = current;
-    const known = this.sessions.list();
+    const known = this.sessions.all();
     const all = known.some((each) => each.id === current) ? known : [{ id: current, title: "", at: Date.now() }, ...known];
     const words = this.search.value.toLowerCase().split(/\s+/).filter(Boolean);
-    const found = all.filter((entry) => words.every((word) => entry.title.toLowerCase().includes(word) || entry.id === word));
+    const found = all.filter((entry) => words.every((word) => nameOf(entry).toLowerCase().includes(word) || entry.id.toLowerCase() === word));
     this.search.hidden = all.length < SEARCHED && words.length === 0;
     this.none.textContent = found.length === 0 ? "No session has these words in its title." : "";
     this.list.replaceChildren(...found.map((entry) => this.#row(entry, entry.id === current)));
   }
 
   #row(entry, isCurrent) {
-    const title = entry.title || "New session";
+    const title = nameOf(entry);
     const open = h("a", { href: `#session=${encodeURIComponent(entry.id)}`, "aria-current": isCurrent ? "page" : null, title }, title);
     const row = h("li", { class: isCurrent ? "current" : null }, open);
     if (isCurrent) {

@@ -1,6 +1,6 @@
 // The conversation on the screen: keeps one view for each item, in the order of the items, at most once a frame.
 
-import { h } from "./dom.js";
+import { copyButton, h } from "./dom.js";
 import { viewOf } from "./view-items.js";
 
 const NEAR_END = 80; // pixels from the end that still count as reading along
@@ -111,7 +111,7 @@ export class Transcript {
 }
 
 /** What is there before anything was said. */
-export function emptyState({ capabilities, health, ask }) {
+export function emptyState({ capabilities, health, commands, ask, paintPage }) {
   const identity = capabilities?.identity ?? {};
   const tools = capabilities?.tools?.items ?? [];
   const listed = tools.map((tool) => h("li", {}, h("code", {}, tool.name), h("span", {}, firstSentence(tool.description))));
@@ -122,8 +122,17 @@ export function emptyState({ capabilities, health, ask }) {
     h("div", { class: "row" }, ["Hello", "What can you do?"].map((text) => h("button", { type: "button", class: "suggestion", onclick: () => ask(text) }, text))),
     tools.length > 0 ? h("section", { class: "tools", "aria-label": "Tools" }, h("h3", {}, `${tools.length} ${tools.length === 1 ? "tool" : "tools"}`), h("ul", {}, listed)) : null,
     tools.length === 0 && capabilities ? h("p", { class: "quiet" }, "This agent has no tools. Add some under tools: in its file, and restart.") : null,
+    h("section", { class: "start-part", "aria-label": "Frontend tools" },
+      h("h3", {}, "Tools of the page"),
+      h("p", { class: "quiet" }, "A front end can offer tools of its own. This page has one, change_background: the agent calls it, the page carries it out and answers. ", h("button", { type: "button", class: "text-button", onclick: paintPage }, "Try it: let the agent paint this page"))),
+    commands.length > 0 ? h("section", { class: "start-part", "aria-label": "From the shell" }, h("h3", {}, "From the shell, by each protocol that is served"), commands.map(commandNode)) : null,
     health?.model ? h("p", { class: "quiet" }, `Model: ${health.model}. Everything on this page is AG-UI; the inspector shows every event.`) : null,
   );
 }
+
+const commandNode = ({ protocol, title, curl }) =>
+  h("figure", { class: "command" },
+    h("figcaption", {}, h("span", {}, h("code", {}, protocol), ` ${title}`), copyButton(`Copy the command for ${protocol}`, () => curl)),
+    h("pre", { tabindex: "0", "aria-label": `Command for ${protocol}` }, curl));
 
 const firstSentence = (text) => (text ?? "").split(/(?<=\.)\s|\n/)[0].slice(0, 140);

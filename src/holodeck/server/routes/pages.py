@@ -29,8 +29,8 @@ async def openapi(request: Request) -> Response:
 
 
 @routes.get("/docs", access=PUBLIC)
-async def docs(_request: Request) -> Response:
-    return _page("docs.html")
+async def docs(request: Request) -> Response:
+    return _page("docs.html", request.scope.get("root_path", ""))
 
 
 @routes.get("/docs/{name}", access=PUBLIC)
@@ -38,10 +38,14 @@ async def docs_file(request: Request) -> Response:
     return _page(request.path_params["name"])
 
 
-def _page(name: str) -> Response:
+def _page(name: str, root: str = "") -> Response:
     if name not in FILES:
         raise NotFound(f"There is no such page in the documentation; see {'/docs'}.")
-    return Response(_content(name), headers={**STRICT, "Content-Type": TYPES[name.rpartition(".")[2]]})
+    content = _content(name)
+    if root:
+        content = content.replace(b'="/', b'="%b/' % root.encode())
+        content = content.replace(b'data-root=""', b'data-root="%b"' % root.encode())
+    return Response(content, headers={**STRICT, "Content-Type": TYPES[name.rpartition(".")[2]]})
 
 
 @cache

@@ -18,11 +18,13 @@ from holodeck.server.identity import PRINCIPAL
 from holodeck.server.routes.pages import STRICT, TYPES
 from holodeck.server.routes.request_input import server_of
 from holodeck.server.routing import Routes
+from holodeck.server.wires import wires_of
 
 routes = Routes(before_ready=True)
 
 PAGE = "index.html"
-FOLDER = "/playground/"
+FOLDER = "playground/"  # relative to the page: it works under any path
+BASE = "{base}"  # stands for the server's address, which only the client knows
 HEADERS = {
     **STRICT,
     "Cross-Origin-Opener-Policy": "same-origin",
@@ -32,7 +34,7 @@ HEADERS = {
 }
 FOREVER = "public, max-age=31536000, immutable"
 _TYPES = {**TYPES, "svg": "image/svg+xml"}
-_LINKS = {"playground": "/", "docs": "/docs", "openapi": "/openapi.json", "health": "/health", "ag-ui": "/awp"}
+_LINKS = {"playground": "/", "docs": "/docs", "openapi": "/openapi.json", "health": "/health"}
 
 
 @dataclass(frozen=True)
@@ -47,18 +49,25 @@ class Playground:
 @routes.get("/", access=OPEN)
 async def start(request: Request) -> Response:
     """The page for people; for programs, what this is and where to go."""
-    server = server_of(request)
+    server, root = server_of(request), request.scope.get("root_path", "")
     if "text/html" in request.headers.get("accept", ""):
         if "ag-ui" not in server.settings.protocols:
-            return RedirectResponse("/docs")  # the page speaks AG-UI only
+            return RedirectResponse(f"{root}/docs")  # the page speaks AG-UI only
+        if root and request.scope["path"] == root:
+            return RedirectResponse(f"{root}/")  # what the page loads is relative to it
         return _page(request.headers.get("if-none-match", ""))
-    about: dict[str, object] = {"version": __version__, "links": _LINKS}
+    wires = wires_of(server.settings.protocols)
+    links = _LINKS | {wire.name: wire.path_of(server.agent.name) for wire in wires}
+    about: dict[str, object] = {"version": __version__, "links": {name: root + path for name, path in links.items()}}
     if request.scope[PRINCIPAL] is not None:
-        about = {"agent": server.agent.name, "description": server.agent.description, **about}
+        tries = [
+            {"protocol": wire.name, "title": wire.title, "curl": wire.curl(BASE, server.agent.name)} for wire in wires
+        ]
+        about = {"agent": server.agent.name, "description": server.agent.description, **about, "try": tries}
     return JSONResponse(about, headers={"Vary": "Accept"})
 
 
-@routes.get(FOLDER + "{version}/{name}", access=PUBLIC)
+@routes.get(f"/{FOLDER}{{version}}/{{name}}", access=PUBLIC)
 async def asset(request: Request) -> Response:
     kept, version, name = playground(), request.path_params["version"], request.path_params["name"]
     if version != kept.version or name not in kept.assets:
@@ -86,4 +95,4 @@ def playground() -> Playground:
             digest.update(file.name.encode() + b"\0" + found[file.name][1] + b"\0")
     version = digest.hexdigest()[:16]
     _, page = found.pop(PAGE)
-    return Playground(version, page.replace(FOLDER.encode(), f"{FOLDER}{version}/".encode()), found)
+    return Playground(version, page.replace(f'"{FOLDER}'.encode(), f'"{FOLDER}{version}/'.encode()), found)
