@@ -241,10 +241,11 @@ def _carry_out(connection: sqlite3.Connection, tasks: list[_Task]) -> None:
         if tasks[0].alone:
             tasks[0].result = tasks[0].job(connection)
             return
-        connection.execute("BEGIN IMMEDIATE" if any(task.writes for task in tasks) else "BEGIN")
         if len(tasks) == 1:  # needs no savepoint: two statements less
+            connection.execute("BEGIN IMMEDIATE" if tasks[0].writes else "BEGIN")
             connection.execute("COMMIT" if _try(connection, tasks[0]) else "ROLLBACK")
             return
+        connection.execute("BEGIN IMMEDIATE" if any(task.writes for task in tasks) else "BEGIN")
         for task in tasks:
             _do(connection, task)
         connection.execute("COMMIT")

@@ -55,7 +55,8 @@ class RunLogger:
     def __call__(self, event: e.Event) -> None:
         write = _LINES.get(type(event))
         if write is not None:
-            self._write_result(success=not isinstance(event, e.RunFailed))
+            if self._result is not None:
+                self._write_result(*self._result, success=not isinstance(event, e.RunFailed))
             write(self, event)
 
     def started(self, event: e.RunStarted) -> None:
@@ -82,10 +83,8 @@ class RunLogger:
         }
         self._result = _since(self._step_begun, self._reply_ended), details
 
-    def _write_result(self, *, success: bool) -> None:
-        if self._result is None:
-            return
-        (duration, details), self._result = self._result, None
+    def _write_result(self, duration: float, details: dict[str, Any], *, success: bool) -> None:
+        self._result = None
         write = self._log.info if success else self._log.warning
         write("model_result", duration_ms=duration, details={**details, "success": success}, **self._who)
 
