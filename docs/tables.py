@@ -213,6 +213,7 @@ def _asked(wanted: RouteAccess) -> str:
     if wanted.kind in ("static", "open"):
         return "nothing"
     need = f"`{wanted.scope}`" if wanted.scope else "any credential"
+    need += ", or a ticket of the run" if wanted.takes_ticket else ""
     return f"{need}; nothing with `public: [{wanted.open_as}]`" if wanted.open_as else need
 
 

@@ -9,6 +9,7 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 import pytest
 
+from holodeck.access import key_ring
 from holodeck.access.api_key import digest, id_of, new_key
 from holodeck.access.failure import Failure
 from holodeck.access.key_file import KeyFile, KeyFileError, change_key_file, read_key_file
@@ -334,3 +335,19 @@ async def test_checks_run_while_the_file_is_replaced(file):
         created(file)
         await asyncio.gather(checker.refresh(), checker.refresh())
         assert isinstance(checker.check(text), Principal)
+
+
+@pytest.mark.req("T06")
+def test_every_bad_key_costs_the_same_checks(file, monkeypatch):
+    """A10: one hash and one comparison whatever is wrong, so the time shows nothing. Counted, not measured."""
+    key, _ = created(file)
+    gone, revoked = created(file)
+    change_key_file(file, lambda keys: keys.revoke(gone.id))
+    checker, done = keys_of(file), []
+    plain_digest, plain_compare = key_ring.digest, key_ring.hmac.compare_digest
+    monkeypatch.setattr(key_ring, "digest", lambda text: done.append("hash") or plain_digest(text))
+    monkeypatch.setattr(key_ring.hmac, "compare_digest", lambda a, b: done.append("compare") or plain_compare(a, b))
+    for bad in (new_key().text, _with_id(key.id), revoked, "hdk_", "", "x" * 60):
+        done.clear()
+        assert isinstance(checker.check(bad), Failure)
+        assert done == ["hash", "compare"], bad

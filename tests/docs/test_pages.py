@@ -109,7 +109,7 @@ def test_every_option_of_the_todo_server_is_told():
 def test_every_tool_of_the_todo_server_is_told_with_its_arguments():
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", (DOCS / "todo-server.md").read_text(), re.MULTILINE))
     told = {name: set(re.findall(r"`(\w+)`", arguments)) for name, arguments in rows.items()}
-    assert told == {tool.name: set(tool.arguments.model_fields) - {"user_id", "timezone"} for tool in TOOLS}
+    assert told == {tool.name: set(tool.arguments.model_fields) - {"user_id", "tenant", "timezone"} for tool in TOOLS}
 
 
 def test_every_provider_is_told_with_its_address_and_its_key():

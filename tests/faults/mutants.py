@@ -170,7 +170,7 @@ MUTANTS = (
     Mutant("server/protocol.py", 'if codings and codings != [b"chunked"]:', "if False:", "tests/server/test_server_framing.py", "a body in several codings is read as chunked"),
     Mutant("server/protocol.py", "        self._check_head()\n", "", REQUESTS, "a head that comes in one read may be of any size"),
     Mutant("server/connection_limit.py", "if over <= 0 and over_client <= 0:", "if over <= 0:", CROWD, "one address has all connections"),
-    Mutant("server/guard.py", "        self._check_site(scope, origin)\n", "", GUARD, "pages of other sites may read what needs no preflight"),
+    Mutant("server/guard.py", "        self._check_site(scope, origin, is_static=is_static)\n", "", GUARD, "pages of other sites may read what needs no preflight"),
     Mutant("server/guard.py", "_LOOPBACK_PAGE.fullmatch(origin)", "_LOOPBACK_PAGE.match(origin)", GUARD, "a page of localhost.evil.example is taken for one of this machine"),
     Mutant("wires/body.py", "if len(body) > MAX_MENDED_BODY:", "if False:", SIZES, "megabytes of half surrogates are decoded twice"),
     Mutant("wires/agui/decode.py", "if sum(lengths) > allowed or max(lengths, default=0) > max_text:", "if False:", SIZES, "a message may have any amount of text"),

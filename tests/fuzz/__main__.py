@@ -20,11 +20,16 @@ async def run(examples: int, seed: int) -> int:
             return 1
         sys.stdout.write(f"The planted bug was found ({planted.cases} cases).\n")
         sys.stdout.flush()
-        told = await fuzz(Path(folder, "server"), examples, seed=seed)
-    if told.code:
-        sys.stdout.write(told.output)
-    sys.stdout.write(f"{told.cases:,} cases, {told.server_errors} server errors, exit code {told.code}\n")
-    return told.code
+        code = 0
+        for name, keyed in (("without credentials", False), ("with a key", True)):
+            told = await fuzz(Path(folder, name.replace(" ", "-")), examples, seed=seed, keyed=keyed)
+            if told.code:
+                sys.stdout.write(told.output)
+            errors = f"{told.server_errors} server errors, exit code {told.code}"
+            sys.stdout.write(f"{name}: {told.cases:,} cases, {errors}\n")
+            sys.stdout.flush()
+            code = code or told.code
+    return code
 
 
 def main() -> int:

@@ -9,7 +9,11 @@ import shutil
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
+import aiohttp
+
+from holodeck.access.key_file import change_key_file
 from tests.faults.endpoint import PlannedEndpoint
 from tests.faults.house import config, environment, serving
 
@@ -21,6 +25,7 @@ CHECKS = (
     "response_schema_conformance",
     "unsupported_method",
 )
+SECRET_WORDS = "bobs-words-of-a-conversation"
 CANARY = ("-m", "tests.fuzz.canary")
 CANARY_PATH = "/sessions/{id}"
 _CASES = re.compile(r"(\d[\d,]*) (?:test cases )?generated")
@@ -41,6 +46,20 @@ class Fuzzed:
         return self.output.count("Server error")
 
 
+def _key_of(file: Path, user: str) -> str:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    return change_key_file(file, lambda keys: keys.add(name=user, user=user))[1]
+
+
+async def _say(url: str, text: str, headers: dict[str, str]) -> None:
+    """A conversation under an id that is guessed first."""
+    body: dict[str, Any] = {"threadId": "0", "runId": "0", "messages": [{"id": "0", "role": "user", "content": text}]}
+    body |= {"tools": [], "context": [], "state": {}, "forwardedProps": {}}
+    async with aiohttp.ClientSession() as http, http.post(f"{url}/awp", json=body, headers=headers) as answer:
+        assert answer.status == 200, await answer.text()
+        await answer.read()
+
+
 def installed() -> str | None:
     beside = Path(sys.executable).with_name("schemathesis")
     return str(beside) if beside.exists() else shutil.which("schemathesis")
@@ -54,17 +73,31 @@ async def fuzz(
     seed: int = 1,
     only: str | None = None,
     phases: str = "examples,coverage,fuzzing,stateful",
+    keyed: bool = False,
 ) -> Fuzzed:
-    """One run of schemathesis against one server."""
+    """One run of schemathesis against one server.
+
+    `keyed`: the server wants keys. Schemathesis has one; what another user said there may be in no answer.
+    """
     program = installed()
     assert program, "schemathesis is not installed"
     entry = CANARY if canary else ("-m", "holodeck")
-    async with PlannedEndpoint() as endpoint, serving(folder, config(endpoint.url), entry=entry) as house:
+    changes: dict[str, Any] = {}
+    checks: tuple[str, ...] = CHECKS
+    headers: dict[str, str] = {}
+    if keyed:
+        keys = {user: _key_of(folder / "keys.json", user) for user in ("ann", "bob")}
+        changes = {"server": {"auth": {"mode": "api_key", "api_key": {"file": "keys.json"}}}}
+        checks, headers = (*CHECKS, "nothing_of_another_user"), {"Authorization": f"Bearer {keys['ann']}"}
+    async with PlannedEndpoint() as endpoint, serving(folder, config(endpoint.url, **changes), entry=entry) as house:
+        if keyed:
+            await _say(house.url, SECRET_WORDS, {"Authorization": f"Bearer {keys['bob']}"})
         words = [
-            *("run", f"{house.url}/openapi.json", "--checks", ",".join(CHECKS)),
+            *("run", f"{house.url}/openapi.json", "--checks", ",".join(checks)),
             *("--phases", phases, "--max-examples", str(examples), "--seed", str(seed), "--workers", "1"),
             *("--generation-database", "none", "--suppress-health-check", "all", "--warnings", "off", "--no-color"),
             *(("--include-path", only) if only else ()),
+            *(word for name, value in headers.items() for word in ("--header", f"{name}: {value}")),
         ]
         process = await asyncio.create_subprocess_exec(
             program,

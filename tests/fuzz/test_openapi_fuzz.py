@@ -20,3 +20,11 @@ async def test_a_planted_bug_is_found_and_no_other(tmp_path):
     assert planted.server_errors > 0, planted.output
     assert told.code == 0, told.output
     assert told.cases > 100
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.req("T18")
+async def test_with_a_key_there_is_no_server_error_and_nothing_of_another_user(tmp_path):
+    told = await fuzz(tmp_path / "server", EXAMPLES, phases="examples,fuzzing", keyed=True)
+    assert told.code == 0, told.output
+    assert told.cases > 50

@@ -96,6 +96,7 @@ async def test_more_is_given_back_than_there_is(store, window):
     assert (await store.levels([budget]))[0].left == 10
 
 
+@pytest.mark.req("T06")
 async def test_subjects_and_names_are_apart(store, window):
     """A19: whatever a subject is called."""
     for subject in ("a", "b", "{x}", "*", "a\nb", "'; DROP", "\x00", "é" * 100, ":", "a:b"):

@@ -12,7 +12,6 @@ THREATS = (
         "T02",
         'Client chooses upstream base URL / key exfiltration → extra="forbid"-like allow-list on the OpenAI endpoint; ignore/deny api_base, base_url, api_key, extra_headers, model outside the list',
         "reliability 2",
-        due=8,  # the OpenAI-compatible endpoint is to come; the others are shown by test_server_steering.py
     ),
     Requirement(
         "T03",
@@ -33,7 +32,6 @@ THREATS = (
         "T06",
         "SQL/NoSQL/key injection in key lookup or store → Only bound parameters; Redis keys built from hashed/validated ids; API keys stored as SHA-256/HMAC and looked up by digest, compared in constant time",
         "reliability 2",
-        due=8,  # there are neither API keys nor stores behind a socket
     ),
     Requirement(
         "T07",

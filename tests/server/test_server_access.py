@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import dataclasses
 import json
 
 import aiohttp
@@ -9,6 +10,7 @@ import pytest
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.principal import ADMIN, APPROVE, CHAT, METRICS, OF_ONE_USER, SCOPES
+from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.files.extraction import Extraction
 from holodeck.models.scripted import calls, says
 from holodeck.server.app import operations_of
@@ -560,3 +562,73 @@ async def test_decisions_of_people_are_logged(tmp_path, caplog):
     assert lines["approval_decided"] == {"owner": "ann", "interrupt_id": interrupt["id"], "approved": True}
     assert lines["run_stopped"] == {"owner": "ann", "run_id": "r"}
     assert lines["session_deleted"] == {"owner": "ann", "session_id": SESSION}
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/sessions/{}"),
+        ("DELETE", "/sessions/{}"),
+        ("GET", "/runs/{}"),
+        ("GET", "/runs/{}/events"),
+        ("POST", "/runs/{}/stop"),
+        ("POST", "/runs/{}/ticket"),
+    ],
+)
+async def test_anothers_object_costs_the_same_steps_as_one_that_does_not_exist(tmp_path, method, path):
+    """A48: the same answer after the same questions to the stores, so the time shows nothing. Counted, not measured."""
+    async with keyed(tmp_path, says("hello")) as (s, holders):
+        ann, bob = holders.headers(user="ann"), holders.headers(user="bob")
+        await s.server.access.refresh()
+        async with s.post(ask(thread="anns", run="anns"), **ann) as answer:
+            await answer.read()
+        asked = []
+        for name in ("get", "read", "open", "delete", "rewind"):
+            plain = getattr(s.server.store, name)
+
+            def counted(*given, name=name, plain=plain, **more):
+                asked.append(name)
+                return plain(*given, **more)
+
+            setattr(s.server.store, name, counted)
+        seen = []
+        for each in ("anns", "none"):
+            asked.clear()
+            async with s.client.request(method, s.url + path.format(each), headers=bob) as answer:
+                body = (await answer.text()).replace(each, "it").replace(answer.headers["X-Request-ID"], "")
+                seen.append((answer.status, body, list(asked)))
+        assert seen[0] == seen[1]
+
+
+async def test_a_user_at_all_limits_costs_the_others_nothing(tmp_path):
+    """A70: other users' requests ask the limits the same questions as before, and pass."""
+    user = SubjectLimits(requests_per_minute=3, tokens_per_day=10_000, runs=1, streams=1)
+    gate = Gate()
+    given = dataclasses.replace(settings(), limits=ServerLimits(user=user))
+    holders = KeyHolders(tmp_path / "keys.json")
+    ann, bob = holders.headers(user="ann"), holders.headers(user="bob")
+    turns = (says("hello"), says("a b", pause=gate), says("hello"))
+    async with served(*turns, settings=given, access=holders.authenticator()) as s:
+        taken, plain = [], s.server.quotas.take
+
+        async def counted(uses):
+            taken.append([use.window.name for use in uses])
+            return await plain(uses)
+
+        s.server.quotas.take = counted
+
+        async def asks(who, thread):
+            taken.clear()
+            async with s.post(ask(thread=thread), **who) as answer:
+                await answer.read()
+                return answer.status, list(taken)
+
+        alone = await asks(bob, "before")
+        stream = await s.post(ask(thread="a"), **ann)
+        await read_to(stream, "TEXT_MESSAGE_CONTENT")
+        for n in range(20):
+            assert (await asks(ann, f"a{n}"))[0] == 429
+        assert await asks(bob, "after") == alone
+        assert alone[0] == 200
+        gate.open.set()
+        await stream.read()

@@ -8,7 +8,7 @@ from contextlib import suppress
 import aiohttp
 import pytest
 
-from holodeck.config.limit_schema import RequestLimits, ServerLimits
+from holodeck.config.limit_schema import AddressLimits, RequestLimits, ServerLimits
 from holodeck.models.scripted import says
 from holodeck.server import connection_limit as crowds
 from holodeck.server.connection_limit import (
@@ -196,7 +196,7 @@ def test_an_ipv6_network_is_one_client_and_a_proxy_on_this_machine_is_none():
 
 @pytest.mark.req("T17")
 async def test_an_address_with_as_many_connections_as_it_may_have_gets_a_503():
-    settings = ServerSettings(limits=ServerLimits(connections_per_client=2))
+    settings = ServerSettings(limits=ServerLimits(address=AddressLimits(connections=2)))
     async with served(settings=settings) as s:
         others = await crowd_of(s, 2)
         await until(lambda: s.server.connection_limit.present == 2)

@@ -1,11 +1,15 @@
 """Who may talk to the server: names, origins, content types."""
 
+import ipaddress
 import json
 from itertools import product
 
 import pytest
 from click.testing import CliRunner
 
+from holodeck.access.authenticator import Authenticator
+from holodeck.access.principal import OF_ONE_USER, Defaults
+from holodeck.access.proxy import ProxySettings, TrustedProxy
 from holodeck.cli.serve import command
 from holodeck.server.guard import name_of
 from holodeck.server.options import Access, ServerSettings
@@ -278,3 +282,24 @@ async def test_two_origins_are_none_that_is_allowed():
 def test_help_says_which_pages_may_use_the_server():
     shown = " ".join(CliRunner().invoke(command, ["--help"]).output.split())
     assert "loopback: pages of this machine, *: any page. [default: loopback]" in shown
+
+
+@pytest.mark.req("T08")
+@pytest.mark.parametrize(
+    ("path", "status"), [("/sessions/t1", 403), ("/health", 403), ("/runs/r1/events", 403), ("/docs", 200), ("/", 200)]
+)
+async def test_behind_a_proxy_links_of_other_sites_lead_to_static_pages_only(path, status):
+    """A54: the proxy's cookie goes along with a link, and the proxy says who the user is."""
+    networks = (ipaddress.ip_network("127.0.0.1/32"),)
+    proxy = TrustedProxy(ProxySettings(networks=networks, secret="s" * 32), Defaults("default", OF_ONE_USER))
+    user = {"X-HoloDeck-Proxy": "s" * 32, "X-Auth-Request-User": "ann"}
+    link = {"Sec-Fetch-Site": "cross-site", "Sec-Fetch-Mode": "navigate", "Sec-Fetch-Dest": "document"}
+    async with served(settings=ServerSettings(protocols=ALL), access=Authenticator(proxy=proxy)) as s:
+        async with s.get(path, **user, **link) as answer:
+            assert answer.status == status
+        async with s.get(path, **user, **(link | {"Sec-Fetch-Site": "same-origin"})) as answer:
+            assert answer.status != 403
+        for origin in ("https://evil.example", "null"):
+            async with s.post(None, "/awp", Origin=origin, **user) as answer:
+                assert answer.status == 403
+        assert s.model.prompts == []

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from holodeck.core.secrets import MASK
 from holodeck.telemetry import logs
 from holodeck.telemetry.context import RequestContext, enter
-from holodeck.telemetry.logs import MAX_LINE, LineFormat, noted
+from holodeck.telemetry.logs import MAX_LINE, LineFormat, hashed_with, noted
 from holodeck.telemetry.writer import MAX_WAITING, LineWriter
 from tests.examples import examples
 
@@ -297,3 +297,23 @@ def test_a_secret_across_a_cut_leaves_no_half_of_itself(where):
         assert "cut" in written
         texts += [secret[i : i + 8] for i in range(len(secret) - 8) if secret[i : i + 8] in written]
     assert texts == []
+
+
+def test_users_can_be_named_by_a_hash():
+    shown = LineFormat(name_user=hashed_with(b"key"))
+
+    def told(who, **details):
+        made = noted("info", "x", {"details": details}) | {"user_id": who}
+        return json.loads(shown(made))
+
+    ann = told("ann@example.com", user="ann@example.com", owner="bob", count=3)
+    assert ann["user_id"] == ann["details"]["user"] == told("ann@example.com")["user_id"]
+    assert ann["user_id"].startswith("user:")
+    assert ann["details"]["owner"] != ann["user_id"]
+    assert ann["details"]["count"] == 3
+    assert "ann@" not in json.dumps(ann)
+    assert told(None)["user_id"] is None
+    assert (
+        json.loads(LineFormat(name_user=hashed_with(b"other"))(noted("info", "x", {}) | {"user_id": "bob"}))["user_id"]
+        != told("bob")["user_id"]
+    )

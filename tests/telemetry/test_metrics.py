@@ -160,3 +160,21 @@ def test_an_answer_is_counted_by_its_route():
 
 def test_the_content_type_is_the_one_that_scrapers_ask_for():
     assert exposition.CONTENT_TYPE == "text/plain; version=0.0.4; charset=utf-8"
+
+
+@pytest.mark.req("T28")
+def test_only_named_tenants_have_figures_of_their_own():
+    figures = Metrics(["acme", "beta"])
+    usage = TokenUsage(prompt_tokens=3, completion_tokens=4, cost=0.5)
+    for tenant in ("acme", "beta", *(f"tenant {n}" for n in range(500))):
+        run = figures.run([], tenant)
+        run(e.StepFinished(1, usage))
+        run(e.RunFinished("r", "s"))
+    shown = page(figures.figures()).decode()
+    assert 'holodeck_tenant_runs_total{tenant="acme",outcome="completed"} 1' in shown
+    assert 'holodeck_tenant_tokens_total{tenant="other"} 3500' in shown
+    assert 'holodeck_tenant_cost_total{tenant="beta"} 0.5' in shown
+    assert shown.count("holodeck_tenant_runs_total{") == 3
+    alone = Metrics()
+    alone.run([], "acme")(e.RunFinished("r", "s"))
+    assert "holodeck_tenant_runs_total{" not in page(alone.figures()).decode()

@@ -110,3 +110,11 @@ def test_text_is_cleaned_of_what_cannot_be_seen(argument, given, kept):
 
 def test_an_id_is_found_however_it_is_spelled():
     assert read_arguments(DeleteTodo, {"user_id": "a", "todo_id": " K7QX ", "confirmation": True}).todo_id == "k7qx"
+
+
+@pytest.mark.parametrize("tool", TOOLS, ids=lambda tool: tool.name)
+def test_every_tool_requires_a_tenant_where_there_are_tenants(tool):
+    """A model must not be offered an argument that the runtime does not bind."""
+    assert "tenant" not in json.dumps(schema_of(tool.arguments, fixed_user=False))
+    schema = schema_of(tool.arguments, fixed_user=False, tenants=True)
+    assert {"tenant", "user_id"} <= set(schema["required"])

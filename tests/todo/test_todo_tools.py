@@ -218,3 +218,28 @@ def test_a_fixed_user_overrides_what_the_model_says(store):
     bob = Toolbox(lambda: store, user="bob")
     ann.call("add_task", {"title": "secret"})
     assert bob.call("list_tasks", {"user_id": "ann"}) == {"count": 0, "todos": []}
+
+
+def test_two_tenants_with_users_of_one_name_never_meet(store):
+    box, alone = Toolbox(lambda: store, tenants=True), Toolbox(lambda: store)
+    made = {
+        tenant: box.call("add_task", {"title": tenant, "user_id": "ann", "tenant": tenant})["id"]
+        for tenant in ("default", "acme", "other")
+    }
+    for tenant in made:
+        (task,) = box.call("list_tasks", {"user_id": "ann", "tenant": tenant})["todos"]
+        assert task["title"] == tenant
+    with pytest.raises(TodoError, match="There is no todo"):
+        box.call("delete_task", {"user_id": "ann", "tenant": "acme", "task_id": made["other"]})
+    (task,) = alone.call("list_tasks", {"user_id": "ann"})["todos"]
+    assert task["title"] == "default", "a server that gets tenants later keeps what it has"
+
+
+def test_a_tenant_is_named_where_there_are_tenants_and_nowhere_else(store):
+    with pytest.raises(TodoError, match="tenant is required"):
+        Toolbox(lambda: store, tenants=True).call("list_tasks", {"user_id": "ann"})
+    with pytest.raises(TodoError, match="tenant is not an argument"):
+        Toolbox(lambda: store).call("list_tasks", {"user_id": "ann", "tenant": "acme"})
+    for forged in ("acme\nann", "acme\x1fann", "", " "):
+        with pytest.raises(TodoError):
+            Toolbox(lambda: store).call("list_tasks", {"user_id": forged})

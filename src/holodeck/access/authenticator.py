@@ -110,6 +110,11 @@ class Authenticator:
             except Exception:  # a defect must not end this task: revoked keys would stay valid
                 log.exception("the keys could not be refreshed")
 
+    def has_credential(self, head: RequestHead) -> bool:
+        """Whether a header carries one, valid or not."""
+        sent, by_proxy = self._sent(head)
+        return bool(sent) or by_proxy
+
     def in_force(self, key_id: str) -> bool:
         """Whether what this API key started may go on."""
         return self.keys is not None and self.keys.in_force(key_id)

@@ -6,7 +6,7 @@ import msgspec
 
 from holodeck.core.owner import ANONYMOUS, DEFAULT_TENANT, Owner, is_owner_name
 
-Via: TypeAlias = Literal["none", "api_key", "jwt", "proxy", "hook"]
+Via: TypeAlias = Literal["none", "api_key", "jwt", "proxy", "hook", "ticket"]
 
 CHAT = "chat"
 APPROVE = "approve"

@@ -13,6 +13,7 @@ class RouteAccess(msgspec.Struct, frozen=True, kw_only=True):
     kind: Kind
     scope: str | None = None
     open_as: str | None = None
+    takes_ticket: bool = False  # of a run, in the query (`holodeck.access.tickets`)
 
 
 PUBLIC = RouteAccess(kind="static")
@@ -25,8 +26,8 @@ SIGNED_IN = RouteAccess(kind="principal")
 """Any principal."""
 
 
-def needs(scope: str, *, open_as: str | None = None) -> RouteAccess:
-    return RouteAccess(kind="scope", scope=scope, open_as=open_as)
+def needs(scope: str, *, open_as: str | None = None, takes_ticket: bool = False) -> RouteAccess:
+    return RouteAccess(kind="scope", scope=scope, open_as=open_as, takes_ticket=takes_ticket)
 
 
 def signed_in(*, open_as: str) -> RouteAccess:

@@ -69,6 +69,7 @@ class SubjectLimits(Block):
     tokens_per_day: Tokens | None = Field(None, description="Tokens in 24 hours, over all runs")
     money_per_day: Money | None = Field(None, description="Money in 24 hours; needs model.price")
     runs: RunsAtATime | None = Field(None, description="Runs at a time")
+    streams: RunsAtATime | None = Field(None, description="Responses in progress at a time, streamed or not")
 
     def changed_by(self, others: Mapping[str, object]) -> "SubjectLimits":
         """These limits, replaced by those of `others` that are not None."""
@@ -79,6 +80,9 @@ class AddressLimits(SubjectLimits):
     """What one address may use."""
 
     failures_per_minute: int = Field(30, ge=1, le=10_000, description="Bad credentials before 429")
+    connections: int | None = Field(
+        None, ge=1, le=100_000, description="Connections at a time. Default: 1,000, and no limit for loopback"
+    )
 
 
 class ServerLimits(Block):
@@ -100,15 +104,6 @@ class ServerLimits(Block):
     request: RequestLimits = Field(RequestLimits(), description="How large and how slow one request may be")
     requests_per_minute: Requests | None = Field(None, description="The same as user.requests_per_minute")
     tokens_per_day: Tokens | None = Field(None, description="The same as user.tokens_per_day")
-    streams_per_client: int | None = Field(
-        None, ge=1, le=100_000, description="Answers that one address may be getting at a time"
-    )
-    connections_per_client: int | None = Field(
-        None,
-        ge=1,
-        le=100_000,
-        description="Connections that one address may have at a time. Default: 1,000, and no limit for loopback",
-    )
     message_characters: int = Field(
         1_000_000,
         ge=1000,
@@ -122,6 +117,11 @@ class ServerLimits(Block):
         short = SubjectLimits(requests_per_minute=self.requests_per_minute, tokens_per_day=self.tokens_per_day)
         user = short.changed_by(self.user.model_dump())
         return {"address": self.address, "key": self.key, "user": user, "tenant": self.tenant}
+
+    @cached_property
+    def counts_streams(self) -> bool:
+        """Whether any limit is about responses in progress."""
+        return any(each.streams for each in (*self.by_kind.values(), *self.overrides.values()))
 
     @property
     def counts_anything(self) -> bool:

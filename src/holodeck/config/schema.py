@@ -144,6 +144,19 @@ class ObservabilitySettings(Block):
     enabled: bool = Field(False, description="Send traces")
     otlp_endpoint: Url = Field("http://localhost:4318", description="A collector, over HTTP")
     service_name: ShortText | None = Field(None, description="Default: the agent's name")
+    tenants: list[ShortText] = Field(
+        default=[], max_length=50, description="Tenants with metrics of their own; all others are counted as `other`"
+    )
+
+
+class LogSettings(Block):
+    """The log of `holodeck serve`."""
+
+    user_ids: Literal["plain", "hashed"] = Field(
+        "plain",
+        description="How log lines name users: as they are, or by a hash with the key in HOLODECK_LOG_KEY "
+        "(default: a new key with every start)",
+    )
 
 
 class PredictionBlock(Block):
@@ -261,6 +274,7 @@ class AgentFile(Block):
     )
     files: FileSettings = Field(FileSettings(), description="Limits of uploads")
     observability: ObservabilitySettings = Field(ObservabilitySettings(), description="OpenTelemetry")
+    logs: LogSettings = Field(LogSettings(), description="The server's log")
     chat: ChatBlock = Field(ChatBlock(), description="The terminal chat")
     state: StateBlock | None = Field(None, description="State that agent and client share")
     middleware: list[Middleware] = Field(

@@ -7,7 +7,6 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 
-from holodeck.access.attempts import network_of
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
@@ -28,11 +27,10 @@ from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.gate import Gate
 from holodeck.server.options import ServerSettings
-from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, current_meter
+from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, current_meter, spender_of
 from holodeck.server.slots import StreamSlots
 from holodeck.server.state import ServerState, advance
 from holodeck.sessions.port import SessionStore
-from holodeck.telemetry.context import current
 from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
@@ -71,9 +69,8 @@ class AgentServer:
         self.connection_limit = ConnectionLimit(
             self.settings.max_connections,
             self.metrics.connections.add,
-            per_client=limits.connections_per_client,
+            per_client=limits.address.connections,
         )
-        self.slots = StreamSlots(limits.streams_per_client)
         self.access = access or Authenticator()
         self.access.on_revoked = self._revoked
         self.gate = Gate(
@@ -98,6 +95,7 @@ class AgentServer:
             key_limits=self.access.limits_of_key,
             refused=self.metrics.limit_refusals.add,
         )
+        self.slots = StreamSlots(self.quotas)
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
         self._started_at = time.monotonic()
 
@@ -218,7 +216,7 @@ class AgentServer:
 
     def _watch(self, run: Run) -> Emit:
         """The observers of a run, as one."""
-        story, figures = self._story(run), self.metrics.run(run.log)
+        story, figures = self._story(run), self.metrics.run(run.log, run.owner.tenant)
         spans = self._trace(run) if self._trace else None
         meter = current_meter() if run.wanted is None else self._meter_again(run.owner)
         if meter is not None:
@@ -253,9 +251,3 @@ def _revoked() -> Unauthorized:
     error = Unauthorized("The key of this run was revoked.")
     error.reason = "revoked"
     return error
-
-
-def spender_of(owner: Owner) -> Spender:
-    """Whose limits the request that is being served uses."""
-    request = current()
-    return Spender(owner, network_of(request.client), request.key_id, request.authenticated)

@@ -37,7 +37,9 @@ class Application:
         self._server, self._gate, self._settings = server, server.gate, server.settings
         self._check_host, self._check_origin = (
             HostCheck(server.settings.access),
-            OriginCheck(server.settings.access, secured=server.gate.enabled),
+            OriginCheck(
+                server.settings.access, secured=server.gate.enabled, behind_proxy=server.access.proxy is not None
+            ),
         )
         self._operations = operations_of(server)
         self._router = Router(self._operations)
@@ -56,7 +58,7 @@ class Application:
         origin = origin_of(scope)
         answer = _Answer(send, trace.request_id, origin, self._check_origin)
         scope["app"] = self
-        scope[SLOT] = slot = Slot(self._server.slots, self._server.slots.client_of(scope))
+        scope[SLOT] = slot = Slot(self._server.slots)
         try:
             await self._serve(match, origin, scope, receive, answer)
         except ClientDisconnect:
@@ -73,7 +75,8 @@ class Application:
     async def _serve(self, match: Match, origin: str | None, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         """The checks, cheapest and most general first. Each raises the error that answers the request."""
         self._check_host(scope)
-        preflight = self._check_origin(scope, origin)
+        is_static = match.operation is not None and match.operation.access.kind in ("static", "open")
+        preflight = self._check_origin(scope, origin, is_static=is_static)
         if preflight is not None:
             await preflight(scope, receive, answer)
             return

@@ -173,7 +173,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     server = server_of(request)
     _check(server, agent_id)
     given = decode(body, server.settings.limits.message_characters)
-    slot_of(request).take()
+    await slot_of(request).take(owner_of(request))
     found = _readable(server.runs.of_session(given.thread_id, owner=owner_of(request)))
     cursors = [await _cursor(each, given.profile, server.chain()) for each in found]
     if cursors and isinstance(cursors[0], LateCursor):

@@ -7,14 +7,16 @@ operation that was matched, never with a path.
 import asyncio
 import time
 from collections.abc import Callable
+from urllib.parse import parse_qsl
 
 from starlette.types import Scope
 
 from holodeck.access.authenticator import Authenticator
-from holodeck.access.failure import Failure
+from holodeck.access.failure import TWO_CREDENTIALS, Failure
 from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Principal
 from holodeck.access.request_head import RequestHead
 from holodeck.access.route_access import RouteAccess
+from holodeck.access.tickets import Tickets
 from holodeck.errors import AuthUnavailable, Forbidden, HoloDeckError, InvalidRequest, RateLimited, Unauthorized
 from holodeck.server.audit import Audit
 from holodeck.server.connection import connection_of
@@ -24,6 +26,7 @@ from holodeck.telemetry.metrics import Metrics
 
 _CODES = {"invalid": "invalid_token", "expired": "invalid_token", "two-credentials": "invalid_request"}
 _OWN_KEYS = frozenset({"api_key", "hook"})  # their credential ids are counted by `server.limits.key`
+_REVOCABLE = frozenset({"api_key", "ticket"})
 REVOKED_GRACE = 1.0  # seconds in which the last event of a stopped run reaches its readers
 
 
@@ -44,6 +47,7 @@ class Gate:
         resource = f', resource_metadata="{metadata_url}"' if metadata_url else ""
         self._challenge = f'Bearer realm="{name}"{resource}'
         self.audit = Audit()
+        self.tickets = Tickets(access.in_force)
         self._open: dict[str, set[Callable[[], None]]] = {}
 
     @property
@@ -60,7 +64,13 @@ class Gate:
             return None
         begun = time.perf_counter()
         head = head_of(scope)
-        found = await self._access.identify(head)
+        ticket = _ticket_in(head) if access.takes_ticket else None
+        if ticket is None:
+            found = await self._access.identify(head)
+        elif self._access.has_credential(head):
+            found = TWO_CREDENTIALS
+        else:
+            found = self.tickets.check(ticket, scope["path_params"]["run_id"])
         self._metrics.auth_seconds.observe(time.perf_counter() - begun)
         open_to_all = access.kind == "open" or access.open_as in self._public
         if isinstance(found, Failure):
@@ -104,7 +114,7 @@ class Gate:
     def _entered(self, principal: Principal, scope: Scope) -> Callable[[], None] | None:
         connection = connection_of(scope)
         credential = principal.credential_id
-        if credential is None or connection is None or principal.via != "api_key":
+        if credential is None or connection is None or principal.via not in _REVOCABLE:
             return None
         transport = connection.transport
         cut = transport.abort
@@ -146,6 +156,14 @@ def _error_of(failure: Failure) -> HoloDeckError:
         case "unavailable":
             return AuthUnavailable(failure.message)
     return Unauthorized(failure.message)
+
+
+def _ticket_in(head: RequestHead) -> str | None:
+    """The value of `ticket` in the query. Two of them are none that is valid."""
+    if b"ticket=" not in head.query:
+        return None
+    found = [value for name, value in parse_qsl(head.query.decode("latin-1")) if name == "ticket"]
+    return found[0] if len(found) == 1 else ""
 
 
 def head_of(scope: Scope) -> RequestHead:

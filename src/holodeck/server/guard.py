@@ -96,14 +96,19 @@ class OriginCheck:
     origins, so `*` gives no page what its visitor has.
     """
 
-    def __init__(self, access: Access, *, secured: bool = False) -> None:
-        """`secured`: the server asks for credentials, and pages may send the headers of its own interface only."""
+    def __init__(self, access: Access, *, secured: bool = False, behind_proxy: bool = False) -> None:
+        """`secured`: the server asks for credentials, and pages may send the headers of its own interface only.
+
+        `behind_proxy`: a proxy says who the user is, perhaps by a cookie, which a browser sends from any page. So a link
+        on a page of another site leads to static pages only.
+        """
+        self._behind_proxy = behind_proxy
         self._origins = frozenset(origin.rstrip("/").lower() for origin in access.cors_origins)
         self._headers = REQUEST_HEADERS if secured else None
 
-    def __call__(self, scope: Scope, origin: str | None) -> Response | None:
-        """The answer to a preflight; None for any other request that may pass."""
-        self._check_site(scope, origin)
+    def __call__(self, scope: Scope, origin: str | None, *, is_static: bool = False) -> Response | None:
+        """The answer to a preflight; None for any other request that may pass. `is_static`: a page without data."""
+        self._check_site(scope, origin, is_static=is_static)
         if origin is None:
             return None
         headers = Headers(scope=scope)
@@ -122,7 +127,7 @@ class OriginCheck:
         answer.add_vary_header("Origin")
         return answer.raw
 
-    def _check_site(self, scope: Scope, origin: str | None) -> None:
+    def _check_site(self, scope: Scope, origin: str | None, *, is_static: bool) -> None:
         """A browser says truly whether a request comes from a page of another site; a page cannot change that.
 
         A link to the server is no request of the page that it stands on, and that page cannot read what it leads to.
@@ -131,6 +136,7 @@ class OriginCheck:
             return
         site, mode, target = _fetch_metadata(scope)
         followed_link = mode == b"navigate" and target == b"document" and scope["method"] in SAFE_METHODS
+        followed_link = followed_link and (is_static or not self._behind_proxy)
         if site == b"cross-site" and not followed_link and (origin is None or not _allowed(origin, self._origins)):
             raise _forbidden()
 

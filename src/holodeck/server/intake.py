@@ -43,7 +43,7 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     """
     context, owner = current(), arrival.owner
     context.conversation_id, context.user_id = arrival.conversation, owner.user
-    slot_of(arrival.request).take()
+    await slot_of(arrival.request).take(owner)
     async with server.idempotency.claim(arrival.key, arrival.fingerprint) as claim:
         if claim.run is not None:
             run = claim.run

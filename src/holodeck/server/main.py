@@ -58,6 +58,7 @@ from holodeck.telemetry.metrics import Metrics
 
 log = logging.getLogger(__name__)
 
+LOG_KEY = "HOLODECK_LOG_KEY"  # of the hash that names users, if `logs.user_ids` is hashed
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
 GC_THRESHOLDS = (5_000, 20, 50)  # Python's 700 makes the collector run several times within one request
 FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
@@ -74,7 +75,11 @@ def serve(options: ServeOptions) -> None:
     server = build_server(options.config, settings, access, trace=traces.of_run if traces else None)
     listener = bind_unix(options.uds) if options.uds else bind(options.host, options.port)
     output = logs.configure(
-        debug=options.debug, secrets=secrets_of(options.config), level=options.log_level, style=options.log_format
+        debug=options.debug,
+        secrets=secrets_of(options.config),
+        level=options.log_level,
+        style=options.log_format,
+        name_user=_naming(options.config),
     )
     server.metrics.log_drops = lambda: output.writer.dropped
     try:
@@ -149,7 +154,7 @@ def build_server(
     trace: Callable[[Run], Emit] | None = None,
     stores: Stores | None = None,
 ) -> AgentServer:
-    metrics, stores = Metrics(), stores or build_stores(config)
+    metrics, stores = Metrics(config.agent.observability.tenants), stores or build_stores(config)
     windows, leases = open_store(config)
     return AgentServer(
         build_agent(
@@ -169,6 +174,14 @@ def build_server(
         windows=windows,
         leases=leases,
     )
+
+
+def _naming(config: LoadedConfig) -> Callable[[str], str] | None:
+    """How log lines name users; None: as they are."""
+    if config.agent.logs.user_ids == "plain":
+        return None
+    key = config.environment.get(LOG_KEY, "")
+    return logs.hashed_with(key.encode() or os.urandom(32))
 
 
 def refuse_exposure(options: ServeOptions, access: Authenticator) -> None:

@@ -12,6 +12,7 @@ from contextvars import ContextVar
 
 import msgspec
 
+from holodeck.access.attempts import network_of
 from holodeck.access.key_file import KeyLimits
 from holodeck.agent.budget import estimate_prompt
 from holodeck.agent.estimate import tokens_in, tokens_of_text
@@ -44,7 +45,7 @@ log = logging.getLogger(__name__)
 MILLIONTHS = 1_000_000  # money is counted in whole millionths
 MAX_NOTED = 10_000
 UNAVAILABLE = "The limits cannot be checked at the moment."
-RETRY_SECONDS = 2.0  # for a run that may start when another has ended
+_AT_A_TIME = {"runs": ("runs in progress", 2.0), "streams": ("responses in progress", 5.0)}  # and when to try again
 
 
 class Spender(msgspec.Struct, frozen=True):
@@ -71,6 +72,12 @@ class Spender(msgspec.Struct, frozen=True):
             yield "user", f"{self.owner.tenant}\n{self.owner.user}", f"user:{self.owner.user}"
         if self.authenticated:
             yield "tenant", self.owner.tenant, f"tenant:{self.owner.tenant}"
+
+
+def spender_of(owner: Owner) -> Spender:
+    """Whose limits the request that is being served uses."""
+    request = current()
+    return Spender(owner, network_of(request.client), request.key_id, request.authenticated)
 
 
 class Quotas:
@@ -122,13 +129,24 @@ class Quotas:
         _meter.set(meter)
         return meter
 
+    async def stream(self, spender: Spender) -> Lease | None:
+        """Counts an answer in progress, until its lease is released; RateLimited if a limit is reached."""
+        if not self._limits.counts_streams:
+            return None
+        shares = [
+            Share(f"{kind}-streams", subject, each.streams)
+            for kind, subject, each in self._limits_of(spender)
+            if each.streams
+        ]
+        return await self._leased(shares) if shares else None
+
     async def _leased(self, shares: Sequence[Share]) -> Lease:
         try:
             lease = await self._leases.acquire(shares)
         except StoreDown as error:
             raise LimitsUnavailable(UNAVAILABLE) from error
         if isinstance(lease, Share):
-            raise self._full_of_runs(lease)
+            raise self._full_of(lease)
         return lease
 
     async def _taken(self, uses: Sequence[Use]) -> Taken:
@@ -216,11 +234,12 @@ class Quotas:
         error.reason, error.retry_after = full.window.name, full.wait
         return error
 
-    def _full_of_runs(self, share: Share) -> RateLimited:
+    def _full_of(self, share: Share) -> RateLimited:
         self._refused(share.name)
-        whose = share.name.partition("-")[0]
-        error = RateLimited(f"This {whose} has {share.limit:,} runs in progress, which is its limit.")
-        error.reason, error.retry_after = share.name, RETRY_SECONDS
+        whose, _, what = share.name.partition("-")
+        shown, wait = _AT_A_TIME[what]
+        error = RateLimited(f"This {whose} has {share.limit:,} {shown}, which is its limit.")
+        error.reason, error.retry_after = share.name, wait
         return error
 
 

@@ -4,6 +4,7 @@ from datetime import datetime
 from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
+from msgspec import UNSET, UnsetType
 
 from holodeck.core.ids import MAX_FOREIGN_ID
 from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
@@ -67,19 +68,20 @@ LAST_EVENT_ID = {
     "schema": {"type": "string", "maxLength": 200},
 }
 PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
+REFUSALS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM}
 
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time that says its zone: in OpenAPI, `format: date-time`."""
 
 
 class HealthResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """Whether the agent can serve (SRV-10)."""
+    """Whether the agent can serve (SRV-10). A client that may not see more gets `status` alone."""
 
     status: Literal["healthy", "unhealthy"]
-    agent_name: str
-    agent_ready: bool
-    active_sessions: int
-    uptime_seconds: float
+    agent_name: str | UnsetType = UNSET
+    agent_ready: bool | UnsetType = UNSET
+    active_sessions: int | UnsetType = UNSET
+    uptime_seconds: float | UnsetType = UNSET
 
 
 class ToolServerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -110,6 +112,13 @@ class RunResponse(msgspec.Struct, frozen=True, kw_only=True):
 
 class StopResponse(msgspec.Struct, frozen=True, kw_only=True):
     stopped: Annotated[bool, msgspec.Meta(description="False if it had ended before")]
+
+
+class TicketResponse(msgspec.Struct, frozen=True, kw_only=True):
+    """For `GET /runs/{id}/events?ticket=…`. `expires` is in seconds since 1970."""
+
+    ticket: str
+    expires: float
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

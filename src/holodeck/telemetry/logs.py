@@ -5,6 +5,7 @@ a client sent can act on the reader's terminal (T29), and at most 16 kB long. Re
 come out the same way. This module does not decide which lines are written.
 """
 
+import hmac
 import json
 import logging
 import time
@@ -52,11 +53,15 @@ def noted(level: str, event: str, members: dict[str, Any]) -> Line:
     return line
 
 
+_USERS = ("user", "owner", "user_id")  # members of details that name a user
+
+
 class LineFormat:
     """Encodes a line. The writer's thread does it, many at a time: no request waits for it."""
 
-    def __init__(self, secrets: Iterable[str] = ()) -> None:
-        self._redact = Redactor(secrets)
+    def __init__(self, secrets: Iterable[str] = (), *, name_user: Callable[[str], str] | None = None) -> None:
+        """`name_user` replaces ids of users, if they may not be in the log."""
+        self._redact, self._name_user = Redactor(secrets), name_user
         self._clock = 0, ""  # the second that was written last, and how: in one, since any thread may look
 
     def __call__(self, line: Line | bytes) -> bytes:
@@ -74,6 +79,8 @@ class LineFormat:
             "timestamp": self._time(line["timestamp"]),
             "duration_ms": None if duration is None else round(duration, 3),
         }
+        if self._name_user is not None:
+            members |= _with_names(members, self._name_user)
         text = self._redact(self._encoded(members))
         if len(text) > MAX_LINE:
             text = self._shortened(members, len(text))
@@ -122,6 +129,22 @@ class TextFormat(LineFormat):
 
     def _shortened(self, line: dict[str, Any], length: int) -> str:
         return f"{self._redact(self._encoded(line))[: MAX_LINE - 64]} … ({length:,} characters)".replace("…", "...")
+
+
+def hashed_with(key: bytes) -> Callable[[str], str]:
+    """Names users by a keyed hash: the same user has the same name, and no one without the key can find it by guessing."""
+    return lambda user: f"user:{hmac.digest(key, user.encode('utf-8', 'surrogatepass'), 'sha256').hex()[:16]}"
+
+
+def _with_names(members: dict[str, Any], name: Callable[[str], str]) -> dict[str, Any]:
+    """The members of a line that name a user, by other names."""
+    details = members["details"]
+    user = members["user_id"]
+    known = {key: details[key] for key in _USERS if isinstance(details, dict) and isinstance(details.get(key), str)}
+    return {
+        "user_id": name(user) if isinstance(user, str) else user,
+        "details": {**details, **{key: name(value) for key, value in known.items()}} if known else details,
+    }
 
 
 def _unprintable(line: Line, error: Exception) -> Line:
@@ -243,10 +266,14 @@ def configure(
     fd: int = STDOUT,
     level: str = "info",
     style: str = "json",
+    name_user: Callable[[str], str] | None = None,
 ) -> Logging:
-    """Sends events and the standard library's logging to `fd`. `debug` is the same as level debug."""
+    """Sends events and the standard library's logging to `fd`. `debug` is the same as level debug.
+
+    `name_user` replaces ids of users.
+    """
     lowest = logging.DEBUG if debug else logging.getLevelNamesMapping()[level.upper()]
-    line_format = LineFormat(secrets) if style == "json" else TextFormat(secrets)
+    line_format = (LineFormat if style == "json" else TextFormat)(secrets, name_user=name_user)
     writer: LineWriter[Line | bytes] = LineWriter(fd, line_format, line_format.dropped)
     event_log.connect(_from_level(writer.put, lowest), debug=lowest <= logging.DEBUG)
     bridge = StandardBridge(lambda line: writer.put(line_format(line)))

@@ -27,7 +27,9 @@ _LAGS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.2, 0.5, 1, 5)
 class Metrics:
     """All figures of one server that are counted, not read."""
 
-    def __init__(self) -> None:
+    def __init__(self, tenants: Iterable[str] = ()) -> None:
+        """`tenants` have figures of their own. Without any, nothing is counted by tenant."""
+        self._tenants = frozenset(tenants)
         self.requests = Counter("holodeck_http_requests_total", "Requests answered", ("method", "route", "status"))
         self.request_seconds = Histogram(
             "holodeck_http_request_seconds", "From a request's head to the end of its answer", _SECONDS, ("route",)
@@ -42,6 +44,9 @@ class Metrics:
         self.cost = Counter(
             "holodeck_cost_total", "What model calls cost, in the currency of model.price or of the gateway", ("model",)
         )
+        self.tenant_runs = Counter("holodeck_tenant_runs_total", "Runs that ended, by tenant", ("tenant", "outcome"))
+        self.tenant_tokens = Counter("holodeck_tenant_tokens_total", "Tokens, by tenant", ("tenant",))
+        self.tenant_cost = Counter("holodeck_tenant_cost_total", "What model calls cost, by tenant", ("tenant",))
         self.first_token = Histogram(
             "holodeck_time_to_first_token_seconds", "From a run's start to its first text", _SECONDS
         )
@@ -75,9 +80,10 @@ class Metrics:
         self.requests.add(method if method in METHODS else OTHER, where, NONE if status is None else str(status))
         self.request_seconds.observe(seconds, where)
 
-    def run(self, log: Sized) -> "RunMetrics":
+    def run(self, log: Sized, tenant: str = NONE) -> "RunMetrics":
         """The metrics of one run. `log` knows how many events there are so far."""
-        return RunMetrics(self, log)
+        label = tenant if tenant in self._tenants else OTHER
+        return RunMetrics(self, log, label if self._tenants else None)
 
     def tool_label(self, name: str) -> str:
         """Only what the agent offers gets a label of its own, whatever a model or a client makes up."""
@@ -96,8 +102,8 @@ class Metrics:
 class RunMetrics:
     """Counts one run."""
 
-    def __init__(self, metrics: Metrics, log: Sized) -> None:
-        self._metrics, self._log = metrics, log
+    def __init__(self, metrics: Metrics, log: Sized, tenant: str | None = None) -> None:
+        self._metrics, self._log, self._tenant = metrics, log, tenant
         self._begun = self._text_begun = time.monotonic()
         self._text_at = 0
         self._silent = True
@@ -143,6 +149,8 @@ class RunMetrics:
     def _ended(self, outcome: str, code: str = NONE) -> None:
         self._metrics.runs.add(outcome, code)
         self._metrics.run_seconds.observe(time.monotonic() - self._begun)
+        if self._tenant is not None:
+            self._metrics.tenant_runs.add(self._tenant, outcome)
 
     def _count_tokens(self, usage: TokenUsage, model: str) -> None:
         add = self._metrics.tokens.add
@@ -156,6 +164,9 @@ class RunMetrics:
             add("reasoning", model, by=usage.reasoning_tokens)
         if usage.cost is not None:
             self._metrics.cost.add(model, by=usage.cost)
+        if self._tenant is not None:
+            self._metrics.tenant_tokens.add(self._tenant, by=usage.total_tokens)
+            self._metrics.tenant_cost.add(self._tenant, by=usage.cost or 0.0)
 
 
 _COUNTED: dict[type[e.Event], Callable[[RunMetrics, Any], None]] = {

@@ -56,7 +56,11 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--port", type=_port, default=8765, help="port for --http, 0 for a free one (default: %(default)s)"
     )
-    parser.add_argument("--user", metavar="NAME", help="the only user; the tools then take no user_id")
+    owners = parser.add_mutually_exclusive_group()
+    owners.add_argument("--user", metavar="NAME", help="the only user; the tools then take no user_id")
+    owners.add_argument(
+        "--tenants", action="store_true", help='every call names a tenant too: bind: {tenant: "{tenant}"}'
+    )
     parser.add_argument("--timezone", metavar="ZONE", default="UTC", help="zone of calls that name none (default: UTC)")
     return parser
 
@@ -84,7 +88,7 @@ def _serve(options: argparse.Namespace) -> None:
         with lean_imports(*(() if options.http else ("uvicorn",))):
             from holodeck.todo.server import build_server, serve_http, serve_stdio  # noqa: PLC0415
         from holodeck.todo.tools import Toolbox  # noqa: PLC0415
-    server = build_server(Toolbox(_opened_once(url), user=user, zone=zone))
+    server = build_server(Toolbox(_opened_once(url), user=user, tenants=options.tenants, zone=zone))
     if listener:
         host = f"[{options.host}]" if ":" in options.host else options.host
         _say(f"listening on http://{host}:{listener.getsockname()[1]}/mcp")

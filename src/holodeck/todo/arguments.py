@@ -16,7 +16,7 @@ from pydantic_core import ErrorDetails, core_schema
 from holodeck.todo.dates import shorten
 from holodeck.todo.values import Priority, Status, TodoError, checked_user
 
-USER_ID = "user_id"
+USER_ID, TENANT = "user_id", "tenant"
 
 
 def _visible(text: str, kept: str = "") -> str:
@@ -62,6 +62,7 @@ class Arguments(BaseModel):
     model_config = ConfigDict(extra="forbid")
 
     user_id: UserId = Field(description="Whose todos. Set by the runtime, not by the model.")
+    tenant: UserId | None = Field(None, description="Whose users. Set by the runtime, not by the model.")
     timezone: Line | None = Field(None, description="IANA name of the user's time zone, e.g. Europe/Berlin.")
 
     @model_validator(mode="before")
@@ -146,12 +147,20 @@ class _PlainSchema(GenerateJsonSchema):
         return {**inner, "default": default} if default else inner
 
 
-def schema_of(arguments: type[Arguments], *, fixed_user: bool) -> dict[str, Any]:
+def schema_of(arguments: type[Arguments], *, fixed_user: bool, tenants: bool = False) -> dict[str, Any]:
+    """Of a server with `tenants`, every call has to name one; of any other, none may."""
     schema = arguments.model_json_schema(schema_generator=_PlainSchema)
     schema = {key: value for key, value in schema.items() if key not in {"title", "description"}}
+    required = schema.get("required", [])
     if fixed_user:
         del schema["properties"][USER_ID]
-        schema["required"] = [name for name in schema.get("required", []) if name != USER_ID]
+        required = [name for name in required if name != USER_ID]
+    if tenants:
+        required = [TENANT, *required]
+    else:
+        del schema["properties"][TENANT]
+    if required or "required" in schema:
+        schema["required"] = required
     return schema
 
 
@@ -186,7 +195,7 @@ def _sentence(model: type[Arguments], detail: ErrorDetails) -> str:
             **detail.get("ctx", {}),
             "name": ".".join([name if name.isidentifier() else shorten(name), *index]),
             "given": shorten(detail["input"]),
-            "known": ", ".join(model.model_fields),
+            "known": ", ".join(name for name in model.model_fields if name != TENANT),
             "description": (field.description if field else None) or "please give it",
             "message": detail["msg"],
         }

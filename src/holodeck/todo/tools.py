@@ -26,7 +26,7 @@ from holodeck.todo.arguments import (
     schema_of,
 )
 from holodeck.todo.dates import read_due_date, read_period, read_zone, write_instant
-from holodeck.todo.values import Todo, TodoAttributes, TodoError, TodoFilter
+from holodeck.todo.values import Todo, TodoAttributes, TodoError, TodoFilter, owner_name
 
 if TYPE_CHECKING:  # the store brings the database toolkit with it, which is loaded at the first call
     from holodeck.todo.store import TodoStore
@@ -198,16 +198,17 @@ class Toolbox:
         open_store: Callable[[], TodoStore],
         *,
         user: str | None = None,
+        tenants: bool = False,
         zone: tzinfo = UTC,
         now: Callable[[], datetime] = lambda: datetime.now(UTC),
     ) -> None:
         self._open_store = open_store
-        self._user = user
+        self._user, self._tenants = user, tenants
         self._zone = zone
         self._now = now
 
     def schema_of(self, tool: Tool[Any]) -> dict[str, Any]:
-        return schema_of(tool.arguments, fixed_user=self._user is not None)
+        return schema_of(tool.arguments, fixed_user=self._user is not None, tenants=self._tenants)
 
     def call(self, name: str, values: Mapping[str, Any]) -> Answer:
         tool = _BY_NAME.get(name)
@@ -216,5 +217,9 @@ class Toolbox:
         # A fixed user overrides whatever the model sends, as a bound one does.
         owner = {} if self._user is None else {USER_ID: self._user}
         given = read_arguments(tool.arguments, {**values, **owner})
+        if self._tenants is not (given.tenant is not None):
+            raise TodoError("tenant is required" if self._tenants else "tenant is not an argument of this tool")
+        if given.tenant is not None:
+            given = given.model_copy(update={USER_ID: owner_name(given.tenant, given.user_id)})
         zone = read_zone(given.timezone) if given.timezone else self._zone
         return tool.function(given, Desk(self._open_store(), zone, self._now()))

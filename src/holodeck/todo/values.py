@@ -9,6 +9,7 @@ from typing import Literal, TypedDict
 
 Priority = Literal["low", "medium", "high"]
 Status = Literal["pending", "completed"]
+DEFAULT_TENANT = "default"
 
 
 class TodoError(ValueError):
@@ -20,6 +21,14 @@ def checked_user(user_id: str) -> str:
     if not user_id.isprintable() or not user_id.strip():
         raise TodoError("user_id must be printable text")
     return user_id
+
+
+def owner_name(tenant: str, user_id: str) -> str:
+    """The user as rows name it. Users of the default tenant are named as on a server without tenants.
+
+    A line break separates the two: neither may hold one (`checked_user`), so no user can pass for another tenant's.
+    """
+    return user_id if tenant == DEFAULT_TENANT else f"{tenant}\n{user_id}"
 
 
 class TodoAttributes(TypedDict, total=False):

@@ -90,7 +90,7 @@ async def resume(request: Request) -> Response:
     run = next((each for each in server.runs.of_session(key, owner=owner) if not each.log.ended), None)
     if run is None:
         return Response(status_code=204)
-    slot_of(request).take()
+    await slot_of(request).take(owner)
     messages, pending = _shown(stored, server.chain() or Chain())
     turn = last_turn(messages, pending)
     parts = turn_parts(not_in(run.log.kept, turn), pending, server_tools=_server_tools(server))

@@ -2,7 +2,7 @@
 
 import msgspec
 from starlette.requests import Request
-from starlette.responses import JSONResponse, Response
+from starlette.responses import Response
 
 from holodeck.access.principal import METRICS
 from holodeck.access.route_access import needs, signed_in
@@ -11,10 +11,10 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import PRINCIPAL
 from holodeck.server.routes.request_input import json_answer, server_of
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import AgentHealthResponse, HealthResponse, Moment, ToolServerHealth
+from holodeck.server.schemas import REFUSALS, AgentHealthResponse, HealthResponse, Moment, ToolServerHealth
 
 _HEALTH = signed_in(open_as="health")
-routes = Routes(tag="Health", responses={503: HealthResponse}, before_ready=True, is_probe=True)
+routes = Routes(tag="Health", responses={**REFUSALS, 503: HealthResponse}, before_ready=True, is_probe=True)
 
 
 class BreakerHealth(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,13 +87,10 @@ def _shown(request: Request, health: HealthResponse) -> Response:
     principal = request.scope[PRINCIPAL]
     if principal is not None and principal.may(METRICS):
         return _answer(server_of(request), health)
-    headers = None if health.agent_ready else _later(server_of(request))
-    return JSONResponse({"status": health.status}, 200 if health.agent_ready else 503, headers)
+    return _answer(server_of(request), HealthResponse(status=health.status))
 
 
 def _answer(server: AgentServer, health: HealthResponse) -> Response:
-    return json_answer(health) if health.agent_ready else json_answer(health, status=503, headers=_later(server))
-
-
-def _later(server: AgentServer) -> dict[str, str]:
-    return {"Retry-After": str(server.retry_after)}
+    if health.status == "healthy":
+        return json_answer(health)
+    return json_answer(health, status=503, headers={"Retry-After": str(server.retry_after)})

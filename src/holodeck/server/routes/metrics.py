@@ -12,6 +12,7 @@ from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.request_input import server_of
 from holodeck.server.routing import Routes
+from holodeck.server.schemas import REFUSALS
 from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, page
 from holodeck.telemetry.process import process_figures
 
@@ -22,7 +23,7 @@ routes = Routes(tag="Health", before_ready=True, is_probe=True)
     "/metrics",
     "Figures for monitoring",
     access=needs(METRICS, open_as="metrics"),
-    responses={200: {"content": {"text/plain": {}}, "description": "In Prometheus' text format"}},
+    responses={**REFUSALS, 200: {"content": {"text/plain": {}}, "description": "In Prometheus' text format"}},
 )
 async def metrics(request: Request) -> Response:
     server = server_of(request)

@@ -10,11 +10,11 @@ from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.runs import OpenEncoder, Run
 from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.audit import decided
-from holodeck.server.identity import owner_of
+from holodeck.server.identity import owner_of, principal_of
 from holodeck.server.intake import Arrival, begin
 from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import EVENT_STREAM, LAST_EVENT_ID, PROBLEMS, RunResponse, StopResponse
+from holodeck.server.schemas import EVENT_STREAM, LAST_EVENT_ID, PROBLEMS, RunResponse, StopResponse, TicketResponse
 from holodeck.server.slots import slot_of
 from holodeck.server.stream import follow
 from holodeck.server.wires import WIRES
@@ -33,11 +33,19 @@ AFTER = {
 }
 
 
+TICKET = {
+    "name": "ticket",
+    "in": "query",
+    "description": "In place of a credential, for a browser's EventSource, which can send no header",
+    "schema": {"type": "string", "maxLength": 4096},
+}
+
+
 @routes.get(
     "/{run_id:path}/events",
     "Read a run again, then follow it",
-    access=needs(RUNS_READ),
-    parameters=(AFTER, LAST_EVENT_ID),
+    access=needs(RUNS_READ, takes_ticket=True),
+    parameters=(AFTER, LAST_EVENT_ID, TICKET),
     responses={200: EVENT_STREAM, 204: {}},
 )
 async def events(request: Request) -> Response:
@@ -47,7 +55,7 @@ async def events(request: Request) -> Response:
     first = _first(run, after, text_header(request, "last-event-id"))
     if run.log.ended and first == run.events:
         return Response(status_code=204)
-    slot_of(request).take()
+    await slot_of(request).take(owner_of(request))
     encode = _encoder_of(run)
     return follow(server_of(request), run, encode, accept=request.headers.get("accept"), first=first)
 
@@ -95,6 +103,19 @@ def _encoder_of(run: Run) -> OpenEncoder:
     """As its own wire encodes it, also if another process started it."""
     wire = WIRES.get(run.request.wire)
     return run.open_encoder or (open_agui_encoder if wire is None else wire.open_encoder)
+
+
+@routes.post(
+    "/{run_id:path}/ticket",
+    "A ticket to read a run with EventSource",
+    access=needs(RUNS_READ),
+    responses={200: TicketResponse},
+)
+async def ticket(request: Request) -> Response:
+    """It reads this run alone, for fifteen minutes, as often as a browser reconnects."""
+    run = await _run_of(request)
+    text, expires = server_of(request).gate.tickets.issue(principal_of(request), run.owner, run.run_id)
+    return json_answer(TicketResponse(ticket=text, expires=expires))
 
 
 @routes.post("/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: StopResponse})

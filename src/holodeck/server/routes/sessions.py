@@ -120,7 +120,7 @@ async def events(request: Request) -> Response:
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
     if not _active_runs(server, key, owner) and await server.store.get(key, owner=owner) is None:
         raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
-    slot_of(request).take()
+    await slot_of(request).take(owner)
     after = event_of(text_header(request, "last-event-id") or "")
     return SessionFeed(server, (owner, key), after)
 
