@@ -239,7 +239,7 @@ async def show(request: Request) -> Response:
         return _whole(server, run, opened.builder(run))
     if run.is_rebuilt:
         raise ReplayGone("The events of this response are no longer stored; ask for it without stream.")
-    slot_of(request).take()
+    await slot_of(request).take(run.owner)
     return _follow(server, run, opened.builder(run), after=-1 if after is None else after)
 
 
