@@ -94,7 +94,7 @@ mutants: $(VENV)/development ## plant faults in our own code; each has to be cau
 
 soak: $(VENV)/development ## 500 streams for ten minutes, then 200 turns in the terminal; growth of memory
 	$(BIN)/python -m tests.faults.soak
-	$(BIN)/python -m tests.cli.soak
+	$(BIN)/python -m tests.cli.chat_soak
 
 clean: ## remove what make has made: the environment, caches, node_modules, dist
 	rm -rf $(VENV) dist build .pytest_cache .mypy_cache .ruff_cache .hypothesis tests/clients/node_modules tests/playground/node_modules tests/conformance/node_modules

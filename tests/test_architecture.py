@@ -137,6 +137,45 @@ def test_names_say_what_things_are():
                 assert not node.name.startswith(("Base", "Abstract")), f"{path}: {node.name}"
 
 
+SAME_FILE_NAMES = {  # why modules of this name may exist in several packages; any other name is used once
+    "__main__": "what `python -m` runs",
+    "port": "the protocol that a package's implementations fulfil",
+    "settings": "the values that a package is configured with",
+    "main": "where a process begins: the command line, the server",
+}
+NAMED_AFTER_WHAT_THEY_SERVE = {"server/routes", "cli"}  # a module for each route or command: runs, sessions, chat …
+OWN_WORLDS = {"todo"}  # shares nothing with the rest
+
+
+def _is_named_freely(path: Path) -> bool:
+    """A wire's folder has a module for each thing that it translates: request, response, stream, tools …"""
+    folder = path.parent.relative_to(SOURCE)
+    is_of_wire = folder.parts[:1] == ("wires",) and len(folder.parts) > 1
+    return is_of_wire or str(folder) in NAMED_AFTER_WHAT_THEY_SERVE or room_of(path) in OWN_WORLDS
+
+
+def test_file_names_are_used_once():
+    found = defaultdict(list)
+    for path in modules():
+        if path.stem != "__init__" and not _is_named_freely(path):
+            found[path.stem].append(str(path.relative_to(SOURCE)))
+    doubled = {name for name, paths in found.items() if len(paths) > 1}
+    unexplained = {name: found[name] for name in doubled - set(SAME_FILE_NAMES)}
+    assert unexplained == {}, "two modules of one name mean different things; rename one, or write down why not"
+
+
+def test_class_names_are_used_once():
+    found = defaultdict(list)
+    for path in modules():
+        if room_of(path) not in OWN_WORLDS:
+            names = (node.name for node in nodes_of(path) if isinstance(node, ast.ClassDef))
+            for name in names:
+                if not name.startswith("_"):
+                    found[name].append(str(path.relative_to(SOURCE)))
+    doubled = {name: paths for name, paths in found.items() if len(paths) > 1}
+    assert doubled == {}, "two classes of one name mean different things; rename one"
+
+
 FORBIDDEN_WORDS = re.compile(
     r"\b(told|heard|stor(y|ies)|whoever|somebody|nobody|seldom|read aloud|of which|twins?|dearest|crowd)\b",
     re.IGNORECASE,

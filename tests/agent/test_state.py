@@ -12,7 +12,7 @@ from holodeck.core.messages import ToolCall
 from holodeck.models.port import ModelReply
 from holodeck.models.scripted import calls, says
 from holodeck.tools.port import ToolContext
-from holodeck.tools.state import StateToolset
+from holodeck.tools.shared_state import StateToolset
 from tests.agent.parts import PlainTools, Scene, echo
 
 PATCH = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'

@@ -7,7 +7,7 @@ import pyte
 import pytest
 
 from holodeck.cli.safe_stream import SafeStream
-from holodeck.cli.terminal.markdown import Renderer, Reply, plain
+from holodeck.cli.terminal.markdown_lines import Renderer, ReplyMarkdown, plain
 from holodeck.core.text import one_line, terminal_safe
 from tests.cli.escapes import SEQUENCES
 from tests.cli.puppet import Puppet
@@ -50,7 +50,7 @@ def test_a_sequence_cut_at_any_byte_leaves_only_the_text_around_it(first):
 def test_markdown_adds_nothing_but_colours():
     """rich passes control characters and writes links as OSC 8 if it is let; here neither happens."""
     text = terminal_safe("[click](http://evil.example) `a\x1b[2Jb` <b>x</b>\n\n".join(SEQUENCES))
-    lines = Renderer(colours=True).lines(Reply(text), 60)
+    lines = Renderer(colours=True).lines(ReplyMarkdown(text), 60)
     assert "(http://evil.example)" in "".join(map(plain, lines))
     assert "<b>x</b>" in "".join(map(plain, lines))
     assert all(character.isprintable() for line in lines for character in plain(line))

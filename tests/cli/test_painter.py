@@ -6,7 +6,15 @@ import random
 import pyte
 import pytest
 
-from holodeck.cli.terminal.markdown import GrowingMarkdown, GrowingText, Renderer, Reply, blocks, unseen, visible
+from holodeck.cli.terminal.markdown_lines import (
+    GrowingMarkdown,
+    GrowingText,
+    Renderer,
+    ReplyMarkdown,
+    blocks,
+    unseen,
+    visible,
+)
 from holodeck.cli.terminal.painter import Painter
 
 ROWS = 8
@@ -99,9 +107,9 @@ def test_blocks_that_are_finished_say_the_same_as_the_whole(size):
     growing, renderer, lines = GrowingMarkdown(), Renderer(colours=False), []
     for start in range(0, len(MARKDOWN), size):
         growing.add(MARKDOWN[start : start + size])
-        lines += renderer.lines(Reply(growing.finished()), 40)
-    lines += renderer.lines(Reply(growing.rest()), 40)
-    whole = renderer.lines(Reply(MARKDOWN), 40)
+        lines += renderer.lines(ReplyMarkdown(growing.finished()), 40)
+    lines += renderer.lines(ReplyMarkdown(growing.rest()), 40)
+    whole = renderer.lines(ReplyMarkdown(MARKDOWN), 40)
     assert [line.strip() for line in lines if line.strip()] == [line.strip() for line in whole if line.strip()]
 
 
@@ -119,7 +127,9 @@ def test_plain_text_is_finished_line_by_line():
 
 
 def test_what_markdown_usually_drops_is_shown():
-    shown = "\n".join(Renderer(colours=False).lines(Reply("<b>x</b>\n\n[1]: http://a.b\n\n[t](http://c.d)"), 60))
+    shown = "\n".join(
+        Renderer(colours=False).lines(ReplyMarkdown("<b>x</b>\n\n[1]: http://a.b\n\n[t](http://c.d)"), 60)
+    )
     for part in ("<b>x</b>", "[1]: http://a.b", "t (http://c.d)"):
         assert part in shown
 

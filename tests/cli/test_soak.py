@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.cli.soak import SAYINGS, soak
+from tests.cli.chat_soak import SAYINGS, soak
 
 
 @pytest.mark.req("CHT-01")

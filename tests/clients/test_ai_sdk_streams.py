@@ -8,7 +8,7 @@ from holodeck.core import events as e
 from holodeck.wires.ai_sdk.stream import UiMessageEncoder
 from tests.clients.driving import Json, node
 from tests.examples import examples
-from tests.wires.stories import NAMED, stories
+from tests.wires.event_sequences import NAMED, event_sequences
 
 Story = list[e.Event]
 
@@ -44,7 +44,7 @@ def test_the_named_runs(library: str) -> None:
         check(story, result)
 
 
-@given(told=st.lists(stories(12), min_size=1, max_size=12))
+@given(told=st.lists(event_sequences(12), min_size=1, max_size=12))
 @examples(4)
 def test_any_run(told: list[Story]) -> None:
     for story, result in zip(told, read("ai", told), strict=True):

@@ -25,7 +25,7 @@ from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.tools.port import ToolContext
 from tests.models.anthropic.message_streams import Shape, end, said, start
 from tests.models.endpoint import ModelEndpoint, stream, text_stream
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 START = "name: helper\ndescription: Helps.\n"
 DEMO = START + "model: {provider: demo}\n"
@@ -50,7 +50,7 @@ async def test_each_model_has_its_own_price(loaded):
                 f"fallback: [{{provider: openai_compatible, name: b, {cheap}}}]}}\n"
             )
         )
-        reply = await model.reply(Prompt(), Heard())
+        reply = await model.reply(Prompt(), RecordingListener())
         await model.close()
     assert reply.usage is not None
     assert reply.usage.cost == pytest.approx(0.002)
@@ -101,7 +101,9 @@ async def test_anthropic_from_its_file(loaded, cache, mark):
     async with ModelEndpoint(stream(*Shape([used, *said(0, "Hi."), *end()]).frames)) as there:
         file = ANTHROPIC.format(endpoint=there.url.removesuffix("/v1"), cache=cache)
         model = build_model(loaded(file, ANTHROPIC_AUTH_TOKEN="token"))
-        reply = await model.reply(Prompt(system="Be brief.", messages=(UserMessage(content="Hi"),)), Heard())
+        reply = await model.reply(
+            Prompt(system="Be brief.", messages=(UserMessage(content="Hi"),)), RecordingListener()
+        )
         await model.close()
     (request,) = there.requests
     assert (request.headers["authorization"], request.headers["x-team"]) == ("Bearer token", "blue")

@@ -5,7 +5,7 @@ import asyncio
 import sys
 
 from tests.faults import page
-from tests.faults.kinds import CI, KINDS
+from tests.faults.fault_catalogue import CI, KINDS
 from tests.faults.matrix import run, say, table
 
 SEEDS, CI_SEEDS = 10, 1

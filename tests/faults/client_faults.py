@@ -5,8 +5,8 @@ import json
 import time
 
 from holodeck.core.ids import new_ulid
-from tests.faults.house import PATIENCE, House, until
 from tests.faults.scene import Scene, Turn, everything
+from tests.faults.server_process import PATIENCE, ServerProcess, until
 from tests.faults.wires import Told
 from tests.models.endpoint import Respond, Wire, chunk, frame, text_frames, text_stream, tool_call_stream
 
@@ -112,7 +112,7 @@ async def never_reads(scene: Scene) -> None:
     long = "x" * 4000
     turn = scene.turn(text_stream(*[long] * 2000))  # 8 MB: more than any socket buffer
     turn.left = True
-    reader, writer = await asyncio.open_connection("127.0.0.1", scene.house.port, limit=1024)
+    reader, writer = await asyncio.open_connection("127.0.0.1", scene.server.port, limit=1024)
     writer.write(_post(scene, turn))
     await reader.readuntil(b"\r\n\r\n")
     writer.transport.pause_reading()  # type: ignore[attr-defined]  # a transport of a socket has it
@@ -121,7 +121,7 @@ async def never_reads(scene: Scene) -> None:
     await scene._session_is_idle()
     kept = (await scene.session_now())["messages"]
     assert len(kept[-1]["content"]) == 2000 * len(long), "the run did not say all that it had to say"
-    before = scene.house.rss()
+    before = scene.server.rss()
     scene.figures["server RSS MiB"] = before
     writer.transport.abort()
     await scene.goes_on()
@@ -197,7 +197,7 @@ async def _came_back_in_time(scene: Scene) -> bool:
     last_id = first[first.rfind(b"\nid: ") + 5 :].split(b"\n")[0] if b"\nid: " in first else first[4:].split(b"\n")[0]
     run_id = last_id.decode().rpartition(":")[0]
     headers = {**scene.wire.headers, "Last-Event-ID": last_id.decode()}
-    async with scene.client.get(f"{scene.house.url}/runs/{run_id}/events", headers=headers) as answer:
+    async with scene.client.get(f"{scene.server.url}/runs/{run_id}/events", headers=headers) as answer:
         assert answer.status == 200, await answer.text()
         in_time = time.monotonic() - left < GRACE
         rest, whole = await everything(answer)
@@ -217,7 +217,7 @@ async def posts_twice(scene: Scene) -> None:
     other = scene.wire.body("something else", scene.session, turn.run_id)
     if scene.wire.names_runs:
         other["messages"][0]["id"] = "other"
-    async with scene.client.post(scene.house.url + scene.wire.path, json=other, headers=turn.headers) as answer:
+    async with scene.client.post(scene.server.url + scene.wire.path, json=other, headers=turn.headers) as answer:
         assert answer.status == 422, answer.status
     await scene.goes_on()
 
@@ -237,7 +237,7 @@ async def session_is_deleted(scene: Scene) -> None:
     turn = scene.turn(talking())
     asking = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
-    async with scene.client.delete(f"{scene.house.url}/sessions/{scene.session}") as answer:
+    async with scene.client.delete(f"{scene.server.url}/sessions/{scene.session}") as answer:
         assert answer.status == 204
     told = await asking
     assert told.ending in ("cancelled", "failed"), told
@@ -260,7 +260,7 @@ async def words_at_the_limit(scene: Scene) -> None:
     words, status = LIMITS[scene.seed % len(LIMITS)]
     body = scene.wire.body(words, scene.session, f"r-{scene.name}")
     async with scene.client.post(
-        scene.house.url + scene.wire.path,
+        scene.server.url + scene.wire.path,
         data=json.dumps(body).encode("ascii"),
         headers={**scene.wire.headers, "Content-Type": "application/json"},
     ) as answer:
@@ -291,14 +291,14 @@ PROBES: tuple[tuple[bytes, tuple[int, ...]], ...] = (
 
 async def odd_requests(scene: Scene) -> None:
     sent, statuses = PROBES[scene.seed % len(PROBES)]
-    answer = await probe(scene.house, sent)
+    answer = await probe(scene.server, sent)
     status = int(answer.split(b" ", 2)[1]) if answer.startswith(b"HTTP/1.") else 0
     assert status in statuses, f"{sent[:60]!r} → {answer[:200]!r}"
     await scene.goes_on()
 
 
-async def probe(house: House, sent: bytes) -> bytes:
-    reader, writer = await house.connect()
+async def probe(server: ServerProcess, sent: bytes) -> bytes:
+    reader, writer = await server.connect()
     try:
         writer.write(sent)
         return await asyncio.wait_for(reader.read(2000), PATIENCE)

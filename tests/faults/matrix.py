@@ -1,4 +1,4 @@
-"""Runs kinds of faults and counts. One house for most of them, many runs at a time; some bring a house of their own.
+"""Runs kinds of faults and counts. One server for most of them, many runs at a time; some bring a server of their own.
 
 After each batch the server must be as it was before: descriptors, child processes, connections to the model (I6). While
 a batch runs, somebody else's stream must go on as if nothing were wrong (I7, I8).
@@ -17,9 +17,9 @@ from pathlib import Path
 
 import aiohttp
 
-from tests.faults.endpoint import PlannedEndpoint
-from tests.faults.house import CONFIG, House, config, serving, until
+from tests.faults.planned_endpoint import PlannedEndpoint
 from tests.faults.scene import Scene
+from tests.faults.server_process import CONFIG, ServerProcess, config, serving, until
 from tests.faults.tool_servers import ToolServers, tool_servers
 from tests.faults.wires import SSE, WIRES, Wire
 from tests.models.endpoint import Wire as ModelWire
@@ -41,7 +41,7 @@ class Spread(Enum):
 
 
 Play = Callable[[Scene], Awaitable[None]]
-Setting = Callable[["Stage", Path], AbstractAsyncContextManager[House]]
+Setting = Callable[["Stage", Path], AbstractAsyncContextManager[ServerProcess]]
 
 
 @dataclass(frozen=True)
@@ -56,7 +56,7 @@ class Kind:
     wires: tuple[Wire, ...] = WIRES
     most: int | None = None  # seeds, where one more tells nothing new or costs much
     settles: bool = True  # whether the scene's own conversation is to be checked
-    setting: Setting | None = None  # opens the house that all runs of this kind share, instead of everybody's
+    setting: Setting | None = None  # opens the server that all runs of this kind share, instead of everybody's
 
 
 @dataclass
@@ -76,11 +76,11 @@ class Stage:
     endpoint: PlannedEndpoint
     client: aiohttp.ClientSession
     folder: Path
-    house: House
+    server: ServerProcess
     tools: ToolServers
 
     def scene(self, kind: str, seed: int, wire: Wire) -> Scene:
-        return Scene(kind, seed, wire, self.house, self.endpoint, self.client, self.folder, self.tools)
+        return Scene(kind, seed, wire, self.server, self.endpoint, self.client, self.folder, self.tools)
 
 
 @asynccontextmanager
@@ -91,8 +91,8 @@ async def stage() -> AsyncIterator[Stage]:
         tools = await stack.enter_async_context(tool_servers(folder))
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         client = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, read_bufsize=2**20))
-        house = await stack.enter_async_context(serving(folder / "main", config(endpoint.url, tools=tools.blocks())))
-        yield Stage(endpoint, client, folder, house, tools)
+        server = await stack.enter_async_context(serving(folder / "main", config(endpoint.url, tools=tools.blocks())))
+        yield Stage(endpoint, client, folder, server, tools)
 
 
 async def run(kinds: Sequence[Kind], seeds: int, tell: Callable[[Result], None]) -> list[Result]:
@@ -108,12 +108,12 @@ async def run(kinds: Sequence[Kind], seeds: int, tell: Callable[[Result], None])
 async def _batch(shared: Stage, kind: Kind, seeds: range) -> Result:
     result, begun = Result(kind), time.monotonic()
     if kind.setting is not None:
-        async with kind.setting(shared, shared.folder / kind.id) as house:
-            await _scenes(replace(shared, house=house), result, seeds)
+        async with kind.setting(shared, shared.folder / kind.id) as server:
+            await _scenes(replace(shared, server=server), result, seeds)
     elif kind.spread is Spread.OWN:
         await _scenes(shared, result, seeds)
     else:
-        shared.house.starved()
+        shared.server.starved()
         async with _control(shared, result):
             await _scenes(shared, result, seeds)
         await _as_before(shared, result)
@@ -148,21 +148,21 @@ async def _one(result: Result, scene: Scene, free: asyncio.Semaphore) -> None:
 
 async def _as_before(shared: Stage, result: Result) -> None:
     """I6. What the model client keeps open for its next request is no leak."""
-    house, endpoint = shared.house, shared.endpoint
+    server, endpoint = shared.server, shared.endpoint
     try:
         await until(
             lambda: not any(plan.answering for plan in endpoint.plans.values()), what="I6: the model to be left"
         )
         await until(
-            lambda: house.fds() <= house.idle_fds + house.connections_to(endpoint.port, shared.tools.web.port),
+            lambda: server.fds() <= server.idle_fds + server.connections_to(endpoint.port, shared.tools.web.port),
             what="I6: descriptors to be closed",
         )
-        await until(lambda: len(house.descendants()) <= len(house.children), what="I6: child processes to be gone")
-        blocked = [each for each in house.blocks() if each[0] > LONGEST_GAP + result.starved]
+        await until(lambda: len(server.descendants()) <= len(server.children), what="I6: child processes to be gone")
+        blocked = [each for each in server.blocks() if each[0] > LONGEST_GAP + result.starved]
         assert not blocked, f"I7: the event loop stood still: {blocked}"
     except AssertionError as error:
-        kept = house.connections_to(endpoint.port, shared.tools.web.port)
-        more = f"{house.fds()} descriptors, {house.idle_fds} when idle, {kept} kept for the next request"
+        kept = server.connections_to(endpoint.port, shared.tools.web.port)
+        more = f"{server.fds()} descriptors, {server.idle_fds} when idle, {kept} kept for the next request"
         result.failures.append(f"after the batch: {error}; {more}")
 
 
@@ -204,7 +204,7 @@ async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
     finally:
         over.set()
         await listening
-        result.starved = shared.house.starved()
+        result.starved = shared.server.starved()
         _judge_control(result, scene, gaps, max(lags, default=0.0) + result.starved)
 
 

@@ -1,6 +1,6 @@
 """Rows A01 to A29: what a model endpoint can do to us. Each row makes a case from a seed: answers, and what must follow.
 
-Breakers (A30, A31) change what happens to others and have a house of their own: `process_faults`.
+Breakers (A30, A31) change what happens to others and have a server of their own: `process_faults`.
 """
 
 import asyncio
@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from random import Random
 from typing import Any
 
-from tests.faults.endpoint import tool_results
+from tests.faults.planned_endpoint import tool_results
 from tests.faults.scene import Scene
 from tests.faults.wires import SSE, Told
 from tests.models.endpoint import (

@@ -30,7 +30,7 @@ READER, BREAKER, FRAMING = (
 STORES, RECOVERY = "tests/stores tests/runs/test_recovery.py", "tests/runs/test_recovery.py"
 DURABLE, FINISHED = "tests/agent/test_durable_steps.py", "tests/runs/test_finished_runs.py"
 COMPACTION, SESSIONS = "tests/agent/test_compaction.py", "tests/sessions/test_memory_store.py"
-CROWD, DISKS = "tests/server/test_server_crowd.py", "tests/faults/test_full_disks.py"
+CONNECTIONS, DISKS = "tests/server/test_connection_limit.py", "tests/faults/test_full_disks.py"
 SIZES = "tests/wires/test_body_sizes.py"
 PIPELINING = "tests/server/test_server_pipelining.py"
 BOUND, RULES = "tests/tools/test_bound.py", "tests/tools/test_tool_rules.py"
@@ -123,9 +123,9 @@ MUTANTS = (
     Mutant("server/stream.py", "if self._connection.transport.is_closing():", "if False:", STREAMS, "a client that left before its stream began is never missed"),
     Mutant("server/protocol.py", " or self.pipeline)", ")", STREAMS, "an answer is written into the middle of another"),
     Mutant("runs/runs.py", "        run.release()\n        self._live.discard(run)", "        pass\n        self._live.discard(run)", FREED, "a run keeps itself"),
-    Mutant("server/limits.py", "if self._size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
-    Mutant("server/limits.py", "if int(declared) > max_body:", "if False:", SHOWN, "a declared body may be of any size"),
-    Mutant("server/limits.py", "max(0.0, self._begun + self._limits.body_seconds", "max(0.0, now + self._limits.body_seconds", SHOWN, "drips keep a body alive"),
+    Mutant("server/metered_body.py", "if self._size > self._max:", "if False:", REQUESTS, "a chunked body may be of any size"),
+    Mutant("server/metered_body.py", "if int(declared) > max_body:", "if False:", SHOWN, "a declared body may be of any size"),
+    Mutant("server/metered_body.py", "max(0.0, self._begun + self._limits.body_seconds", "max(0.0, now + self._limits.body_seconds", SHOWN, "drips keep a body alive"),
     Mutant("server/guard.py", "if len(hosts) != 1:", "if not hosts:", GUARD, "two Host headers pass"),
     Mutant("server/guard.py", 'if preflight or scope["method"] not in SAFE_METHODS:', "if preflight:", GUARD, "foreign pages may post"),
     Mutant("server/guard.py", "_HOST.fullmatch(host)", "_HOST.match(host)", GUARD, "a Host with a path in it passes"),
@@ -133,9 +133,9 @@ MUTANTS = (
     Mutant("server/protocol.py", "        super().connection_made(transport)\n        self._arm(self.limits.head_seconds)\n", "        super().connection_made(transport)\n", REQUESTS, "a silent connection stays open"),
     Mutant("models/assembly.py", "if latest.given_id is not None or named_twice:", "if named_twice:", CALLS, "two calls with different ids are merged"),
     Mutant("models/assembly.py", "if cut and not (call.name and call.has_whole_arguments()):", "if False:", CALLS + " " + MODELS, "half a call is taken for a whole"),
-    Mutant("models/sse.py", "if size > self._max:", "if False:", READER + " " + MODELS, "an event may be of any size"),
-    Mutant("models/sse.py", 'self._after_cr = chunk.endswith(b"\\r")', "self._after_cr = False", READER, "a CRLF that is cut ends two lines"),
-    Mutant("models/sse.py", "return chunk.removeprefix(_BOM)", "return chunk", READER, "a byte order mark spoils the first event"),
+    Mutant("models/sse_reader.py", "if size > self._max:", "if False:", READER + " " + MODELS, "an event may be of any size"),
+    Mutant("models/sse_reader.py", 'self._after_cr = chunk.endswith(b"\\r")', "self._after_cr = False", READER, "a CRLF that is cut ends two lines"),
+    Mutant("models/sse_reader.py", "return chunk.removeprefix(_BOM)", "return chunk", READER, "a byte order mark spoils the first event"),
     Mutant("resilience/breaker.py", "self._failures >= self.config.failure_threshold", "self._failures > self.config.failure_threshold", BREAKER, "one failure too many before it opens"),
     Mutant("resilience/breaker.py", "self._trials >= self.config.half_open_max_calls", "self._trials > self.config.half_open_max_calls", BREAKER, "one trial too many"),
     Mutant("resilience/breaker.py", "breaker is not None and breaker._era == self._era else None", "breaker is not None else None", BREAKER, "late outcomes of another state count"),
@@ -155,10 +155,10 @@ MUTANTS = (
     Mutant("sessions/memory.py", "self._clock() >= kept.expires and not kept.users", "self._clock() >= kept.expires", SESSIONS, "a session expires in the middle of a run"),
     Mutant("sessions/memory.py", "for kept in among if not kept.users", "for kept in among", SESSIONS, "a session is dropped in the middle of a run"),
     Mutant("sessions/memory.py", "len(theirs) >= self._max_per_user", "len(theirs) > self._max_per_user", SESSIONS, "a user has one conversation too many"),
-    Mutant("server/connection_limit.py", "if over <= 0 and", "if over <= 1 and", CROWD, "one connection too many is served"),
-    Mutant("server/protocol.py", "            transport.abort()\n\n    def connection_lost", "            pass\n\n    def connection_lost", CROWD, "connections far beyond the limit stay"),
-    Mutant("server/protocol.py", "        self.connection_limit.leave(self._address)\n", "", CROWD, "a connection that is gone keeps its place"),
-    Mutant("server/protocol.py", "self._whole_app if asks_how_it_is else too_many_connections", "too_many_connections", CROWD, "monitors are turned away"),
+    Mutant("server/connection_limit.py", "if over <= 0 and", "if over <= 1 and", CONNECTIONS, "one connection too many is served"),
+    Mutant("server/protocol.py", "            transport.abort()\n\n    def connection_lost", "            pass\n\n    def connection_lost", CONNECTIONS, "connections far beyond the limit stay"),
+    Mutant("server/protocol.py", "        self.connection_limit.leave(self._address)\n", "", CONNECTIONS, "a connection that is gone keeps its place"),
+    Mutant("server/protocol.py", "self._whole_app if asks_how_it_is else too_many_connections", "too_many_connections", CONNECTIONS, "monitors are turned away"),
     Mutant("server/quota.py", "elif isinstance(event, HistoryCompacted):", "elif False:", "tests/scenarios/test_long_conversations.py", "summaries are not charged to anybody"),
     Mutant("server/quota.py", "elif isinstance(event, StepFinished):", "elif isinstance(event, StepFinished) and event.usage:", "tests/server/test_server_quota.py", "a step that broke off is free"),
     Mutant("server/uploads.py", "except OSError as error:", "except ZeroDivisionError as error:", DISKS, "a full disk is an internal error"),
@@ -169,7 +169,7 @@ MUTANTS = (
     Mutant("server/protocol.py", "        super().connection_lost(exc)\n        self._release()\n", "        super().connection_lost(exc)\n", PIPELINING, "requests of a lost connection wait for a full garbage collection"),
     Mutant("server/protocol.py", 'if codings and codings != [b"chunked"]:', "if False:", "tests/server/test_server_framing.py", "a body in several codings is read as chunked"),
     Mutant("server/protocol.py", "        self._check_head()\n", "", REQUESTS, "a head that comes in one read may be of any size"),
-    Mutant("server/connection_limit.py", "if over <= 0 and over_client <= 0:", "if over <= 0:", CROWD, "one address has all connections"),
+    Mutant("server/connection_limit.py", "if over <= 0 and over_client <= 0:", "if over <= 0:", CONNECTIONS, "one address has all connections"),
     Mutant("server/guard.py", "        self._check_site(scope, origin, is_static=is_static)\n", "", GUARD, "pages of other sites may read what needs no preflight"),
     Mutant("server/guard.py", "_LOOPBACK_PAGE.fullmatch(origin)", "_LOOPBACK_PAGE.match(origin)", GUARD, "a page of localhost.evil.example is taken for one of this machine"),
     Mutant("wires/body.py", "if len(body) > MAX_MENDED_BODY:", "if False:", SIZES, "megabytes of half surrogates are decoded twice"),

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.kinds import CLIENT_KINDS, LATER, MODEL_KINDS, PROCESS_KINDS, TOOL_KINDS
+from tests.faults.fault_catalogue import CLIENT_KINDS, LATER, MODEL_KINDS, PROCESS_KINDS, TOOL_KINDS
 from tests.faults.matrix import Kind
 
 PAGE = Path(__file__).parents[2] / "docs" / "what-happens-when.md"

@@ -15,10 +15,10 @@ from pathlib import Path
 import aiohttp
 
 from tests.faults.client_faults import WORD, talking
-from tests.faults.house import AGENT, House, config, environment, launched, serving, until
 from tests.faults.matrix import Stage
-from tests.faults.own_houses import limited, own
+from tests.faults.own_servers import limited, own
 from tests.faults.scene import Scene
+from tests.faults.server_process import AGENT, ServerProcess, config, environment, launched, serving, until
 from tests.models.endpoint import text_stream, tool_call_stream
 
 STREAMS = 50
@@ -42,13 +42,13 @@ async def told_to_stop(scene: Scene) -> None:
     We play all fifty models ourselves, and may be slow at it: that is not what is shown here.
     """
     await _waits_for_its_runs(scene)
-    async with own(scene, model={"timeout": 20}) as house:
+    async with own(scene, model={"timeout": 20}) as server:
         turns = [scene.turn(talking()) for _ in range(STREAMS)]
 
         async def one(number: int) -> str | None:
             session = f"01K9ZQ4W3V8N2R5T7Y9A1C3E{number:02d}"
             body = scene.wire.body(turns[number].words, session, turns[number].run_id)
-            async with scene.client.post(house.url + scene.wire.path, json=body, headers=scene.wire.headers) as answer:
+            async with scene.client.post(server.url + scene.wire.path, json=body, headers=scene.wire.headers) as answer:
                 told = scene.wire.read(answer.status, await answer.read())
             assert told.wrong is None, told.wrong
             return told.code
@@ -56,7 +56,7 @@ async def told_to_stop(scene: Scene) -> None:
         asking = [asyncio.create_task(one(number)) for number in range(STREAMS)]
         await asyncio.gather(*(turn.plan.asked() for turn in turns))
         await asyncio.sleep(scene.random.uniform(0, 0.1))  # any moment will do
-        code = await house.end()
+        code = await server.end()
         endings = await asyncio.gather(*asking)
         assert code == 0, code
         assert set(endings) == {"shutting-down"}, endings
@@ -64,11 +64,11 @@ async def told_to_stop(scene: Scene) -> None:
 
 async def _waits_for_its_runs(scene: Scene) -> None:
     """A run that ends within `shutdown_timeout` is not cut off."""
-    async with own(scene, model={"timeout": 20}, server={"shutdown_timeout": 15}) as house:
+    async with own(scene, model={"timeout": 20}, server={"shutdown_timeout": 15}) as server:
         turn = scene.turn(talking(0.02, 25))
         asking = asyncio.create_task(scene.finish(turn))
         await turn.plan.asked()
-        code = await house.end(seconds=20)
+        code = await server.end(seconds=20)
         told = await asking
         assert (code, told.ending, told.text) == (0, "finished", WORD * 25), f"exit code {code}, {told}"
 
@@ -127,10 +127,10 @@ class Screen:
 async def store_is_missing(scene: Scene) -> None:
     """D04: a store that is not there is never replaced by the memory of the process."""
     agent = config(scene.endpoint.url, sessions={"store": scene.random.choice(["redis", "postgres", "sqlite:/x/y"])})
-    async with launched(scene.folder / scene.name, agent) as house:
-        code = await asyncio.wait_for(house.process.wait(), 20)
-        assert code in (1, 2), f"exit code {code}: {house.complaints()}"
-        assert "store" in house.complaints(), house.complaints()
+    async with launched(scene.folder / scene.name, agent) as server:
+        code = await asyncio.wait_for(server.process.wait(), 20)
+        assert code in (1, 2), f"exit code {code}: {server.complaints()}"
+        assert "store" in server.complaints(), server.complaints()
 
 
 async def paused(scene: Scene) -> None:
@@ -138,15 +138,15 @@ async def paused(scene: Scene) -> None:
 
     In every second scene the session is forgotten meanwhile, and begun anew: the late run writes nothing into it.
     """
-    house, forgotten = scene.house, scene.seed % 2 == 1
+    server, forgotten = scene.server, scene.seed % 2 == 1
     turn = scene.turn(talking(0.02, 60))
     asking = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
     await asyncio.sleep(scene.random.uniform(0, 0.2))  # any moment will do
-    house.process.send_signal(signal.SIGSTOP)
+    server.process.send_signal(signal.SIGSTOP)
     forgetting = asyncio.create_task(_forget(scene)) if forgotten else None
     await asyncio.sleep(scene.random.uniform(0.2, 1.6))  # the pause itself, shorter and longer than deadlines are here
-    house.process.send_signal(signal.SIGCONT)
+    server.process.send_signal(signal.SIGCONT)
     told = await asking
     assert told.ending in ("finished", "failed", "cancelled"), told
     if forgetting is not None:
@@ -157,13 +157,13 @@ async def paused(scene: Scene) -> None:
 
 
 async def _forget(scene: Scene) -> None:
-    async with scene.client.delete(f"{scene.house.url}/sessions/{scene.session}") as answer:
+    async with scene.client.delete(f"{scene.server.url}/sessions/{scene.session}") as answer:
         assert answer.status == 204, answer.status
 
 
 @asynccontextmanager
-async def with_a_clock(shared: Stage, folder: Path) -> AsyncIterator[House]:
-    """A house whose wall clock is moved by what the file `offset` says."""
+async def with_a_clock(shared: Stage, folder: Path) -> AsyncIterator[ServerProcess]:
+    """A server whose wall clock is moved by what the file `offset` says."""
     folder.mkdir(parents=True)  # noqa: ASYNC240  a few bytes, and nobody waits
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler, "there is no C compiler for the clock"
@@ -172,8 +172,8 @@ async def with_a_clock(shared: Stage, folder: Path) -> AsyncIterator[House]:
     await asyncio.to_thread(subprocess.run, build, check=True)
     offset.write_text("0")
     env = {"LD_PRELOAD": str(library), "FAULTS_CLOCK": str(offset)}
-    async with serving(folder, config(shared.endpoint.url), env=env) as house:
-        yield house
+    async with serving(folder, config(shared.endpoint.url), env=env) as server:
+        yield server
 
 
 async def clock_jumps(scene: Scene) -> None:
@@ -182,9 +182,9 @@ async def clock_jumps(scene: Scene) -> None:
     turn = scene.turn(talking(0.02, 50))
     asking = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
-    replacement = scene.house.folder / "next"
+    replacement = scene.server.folder / "next"
     replacement.write_text(str(scene.random.choice([3600, -3600, 86_400, 0])))
-    replacement.replace(scene.house.folder / "offset")
+    replacement.replace(scene.server.folder / "offset")
     told = await asking
     assert (told.ending, len(told.text)) == ("finished", 250), told
     assert told.seconds < 5, f"{told.seconds:.1f} s"
@@ -192,15 +192,15 @@ async def clock_jumps(scene: Scene) -> None:
 
 
 @asynccontextmanager
-async def with_a_full_disk(shared: Stage, folder: Path) -> AsyncIterator[House]:
+async def with_a_full_disk(shared: Stage, folder: Path) -> AsyncIterator[ServerProcess]:
     """Its log takes nothing, and no file may have more than 2 MiB."""
     scratch = folder / "scratch"
     scratch.mkdir(parents=True)
     few = limited("RLIMIT_FSIZE", 2 * MIB)
     with Path("/dev/full").open("wb") as full:  # noqa: ASYNC230  a device: opening it is no work
         agent, env = config(shared.endpoint.url), {"TMPDIR": str(scratch)}
-        async with serving(folder, agent, stdout=full, before=few, env=env) as house:
-            yield house
+        async with serving(folder, agent, stdout=full, before=few, env=env) as server:
+            yield server
 
 
 async def disk_is_full(scene: Scene) -> None:
@@ -211,46 +211,46 @@ async def disk_is_full(scene: Scene) -> None:
     form = aiohttp.FormData()
     form.add_field("message", "read it")
     form.add_field("files", BytesIO(b"x" * size), filename="a.txt", content_type="text/plain")
-    async with scene.client.post(f"{scene.house.url}/agent/{AGENT}/chat", data=form) as answer:
+    async with scene.client.post(f"{scene.server.url}/agent/{AGENT}/chat", data=form) as answer:
         told = await answer.json(content_type=None)
     assert (answer.status, told["type"].rpartition("/")[2]) == (507, "storage-full"), told
-    assert not list((scene.house.folder / "scratch").iterdir()), "something half-written is left"
+    assert not list((scene.server.folder / "scratch").iterdir()), "something half-written is left"
     await scene.goes_on()
 
 
 async def memory_is_limited(scene: Scene) -> None:
     """D11: 1 GiB of addresses. A body of 200 MB is refused, and the server lives."""
-    house, size = scene.house, 200 * MIB
-    before = house.rss()
-    reader, writer = await house.connect()
+    server, size = scene.server, 200 * MIB
+    before = server.rss()
+    reader, writer = await server.connect()
     head = f"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {size}\r\n\r\n"
     writer.write(head.encode() + b"x" * MIB)
     answer = await asyncio.wait_for(reader.readuntil(b"\r\n"), 5)
     writer.transport.abort()
     assert answer.startswith(b"HTTP/1.1 413"), answer
-    scene.figures["RSS growth MiB"] = house.rss() - before
-    assert house.rss() - before < 5, f"{house.rss() - before:.1f} MiB"
+    scene.figures["RSS growth MiB"] = server.rss() - before
+    assert server.rss() - before < 5, f"{server.rss() - before:.1f} MiB"
     await scene.goes_on()
 
 
 @asynccontextmanager
-async def with_a_bad_function(shared: Stage, folder: Path) -> AsyncIterator[House]:
+async def with_a_bad_function(shared: Stage, folder: Path) -> AsyncIterator[ServerProcess]:
     folder.mkdir(parents=True)  # noqa: ASYNC240  a few bytes, and nobody waits
     (folder / "bad.py").write_text(BLOCKING)
     tool = {"name": "freeze", "type": "function", "file": "bad.py"}
-    async with serving(folder, config(shared.endpoint.url, tools=[tool])) as house:
-        yield house
+    async with serving(folder, config(shared.endpoint.url, tools=[tool])) as server:
+        yield server
 
 
 async def loop_is_blocked(scene: Scene) -> None:
     """D12: a tool that blocks the event loop is named in the log, with its line."""
-    scene.house.blocks()
+    scene.server.blocks()
     told = await scene.ask(tool_call_stream(("c", "freeze", "{}")), text_stream("over"))
     assert (told.ending, told.text) == ("finished", "over"), told
     found: list[tuple[float, str]] = []
 
     def told_of_it() -> bool:
-        found.extend(scene.house.blocks())
+        found.extend(scene.server.blocks())
         return bool(found)
 
     await until(told_of_it, 3, "a line about the block")
@@ -259,13 +259,13 @@ async def loop_is_blocked(scene: Scene) -> None:
 
 
 @asynccontextmanager
-async def with_a_stuck_log(shared: Stage, folder: Path) -> AsyncIterator[House]:
+async def with_a_stuck_log(shared: Stage, folder: Path) -> AsyncIterator[ServerProcess]:
     """Its output goes into a pipe that holds 64 kB and that nobody empties."""
     read, write = os.pipe()
     try:
-        async with serving(folder, config(shared.endpoint.url), stdout=write) as house:
-            yield house
-            assert await house.end() == 0
+        async with serving(folder, config(shared.endpoint.url), stdout=write) as server:
+            yield server
+            assert await server.end() == 0
     finally:
         os.close(read)
         os.close(write)
@@ -273,10 +273,10 @@ async def with_a_stuck_log(shared: Stage, folder: Path) -> AsyncIterator[House]:
 
 async def log_is_not_read(scene: Scene) -> None:
     """D13: requests go on, and what could not be written does not pile up."""
-    before = scene.house.rss()
+    before = scene.server.rss()
     for number in range(60):  # some kB of lines each
         told = await scene.ask(text_stream("fine"), words="x" * 300)
         assert told.ending == "finished", f"{number}: {told}"
-    grown = scene.house.rss() - before
+    grown = scene.server.rss() - before
     scene.figures["RSS growth MiB"] = grown
     assert grown < 32, f"{grown:.0f} MiB"

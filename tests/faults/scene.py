@@ -16,8 +16,8 @@ from typing import Any
 import aiohttp
 
 from holodeck.core.ids import new_ulid
-from tests.faults.endpoint import Plan, PlannedEndpoint, marked
-from tests.faults.house import House, until
+from tests.faults.planned_endpoint import Plan, PlannedEndpoint, marked
+from tests.faults.server_process import ServerProcess, until
 from tests.faults.tool_servers import ToolServers
 from tests.faults.wires import Told, Wire
 from tests.models.endpoint import Respond, text_stream
@@ -49,7 +49,7 @@ class Scene:
     kind: str
     seed: int
     wire: Wire
-    house: House
+    server: ServerProcess
     endpoint: PlannedEndpoint
     client: aiohttp.ClientSession
     folder: Path
@@ -78,7 +78,7 @@ class Scene:
     async def begin(self, turn: Turn) -> AsyncIterator[aiohttp.ClientResponse]:
         """Puts the question; the body is the play's to read, or not."""
         async with self.client.post(
-            self.house.url + self.wire.path,
+            self.server.url + self.wire.path,
             json=self.wire.body(turn.words, self.session, turn.run_id),
             headers={**self.wire.headers, **turn.headers},
         ) as answer:
@@ -104,7 +104,7 @@ class Scene:
         assert (told.ending, told.text) == ("finished", "all is well"), f"the next turn: {told}"
 
     async def session_now(self) -> dict[str, Any]:
-        status, told = await self.house.get(f"/sessions/{self.session}")
+        status, told = await self.server.get(f"/sessions/{self.session}")
         assert status == 200, f"GET /sessions: {status} {told}"
         return dict(told)
 
@@ -112,7 +112,7 @@ class Scene:
         run_id = turn.run_id if self.wire.names_runs else turn.told.run_id if turn.told else None
         if run_id is None:
             return None  # a wire that does not tell a client the name of its run
-        status, told = await self.house.get(f"/runs/{run_id}")
+        status, told = await self.server.get(f"/runs/{run_id}")
         assert status == 200, f"I1 GET /runs/{run_id}: {status} {told}"
         return dict(told)
 
@@ -153,8 +153,8 @@ class Scene:
         """I9."""
         if not turn.accepted:
             return
-        await until(lambda: self.house.endings(turn.request_id) > 0, what=f"I9: a line about {turn.request_id}")
-        count = self.house.endings(turn.request_id)
+        await until(lambda: self.server.endings(turn.request_id) > 0, what=f"I9: a line about {turn.request_id}")
+        count = self.server.endings(turn.request_id)
         assert count == 1, f"I9: {count} lines tell the end of one run"
 
     def _users_messages_once_and_in_order(self, messages: list[dict[str, Any]]) -> None:

@@ -41,7 +41,7 @@ def act(what: str, context: ToolContext) -> str:
 """
 
 
-class House:
+class ServerProcess:
     """A folder with an agent in it, and the server that is killed there again and again."""
 
     def __init__(self, folder: Path, endpoint: ModelEndpoint) -> None:
@@ -98,8 +98,8 @@ class House:
 class Client:
     """One AG-UI client that writes down every event that it gets."""
 
-    def __init__(self, house: House, text: str, *, run: str, thread: str = "t", **more) -> None:
-        self.house, self.run_id, self.events, self.last_id = house, run, [], None
+    def __init__(self, server: ServerProcess, text: str, *, run: str, thread: str = "t", **more) -> None:
+        self.server, self.run_id, self.events, self.last_id = server, run, [], None
         message = [{"id": f"m-{run}", "role": "user", "content": text}] if text else []
         self.body = {"threadId": thread, "runId": run, "messages": message, "state": {}, "tools": [], "context": []}
         self.body |= {"forwardedProps": {}, **more}
@@ -109,13 +109,13 @@ class Client:
         with suppress(aiohttp.ClientError, ConnectionError):
             async with (
                 aiohttp.ClientSession() as client,
-                client.post(self.house.url + "/awp", json=self.body) as answer,
+                client.post(self.server.url + "/awp", json=self.body) as answer,
             ):
                 await self._read(answer)
 
     async def resume(self) -> None:
         headers = {"Last-Event-ID": self.last_id} if self.last_id else {}
-        address = f"{self.house.url}/runs/{self.run_id}/events"
+        address = f"{self.server.url}/runs/{self.run_id}/events"
         async with aiohttp.ClientSession() as client, client.get(address, headers=headers) as answer:
             await self._read(answer)
 
@@ -166,11 +166,11 @@ async def by_the_prompt(wire) -> None:
 
 
 @asynccontextmanager
-async def house(folder: Path, respond=by_the_prompt, *, approval: str = "never", grace: float = 30):
+async def served_from(folder: Path, respond=by_the_prompt, *, approval: str = "never", grace: float = 30):
     (folder / "tools.py").write_text(TOOLS)
     async with ModelEndpoint(respond) as endpoint:
         (folder / "agent.yaml").write_text(AGENT.format(endpoint=endpoint.url, approval=approval, grace=grace))
-        built = House(folder, endpoint)
+        built = ServerProcess(folder, endpoint)
         await built.start()
         try:
             yield built
@@ -185,7 +185,7 @@ def results_of(messages: list[dict]) -> list[str]:
 
 @pytest.mark.req("D03", "D03b")
 async def test_killed_while_the_model_talks_the_answer_completes_for_a_client_that_comes_back(tmp_path):
-    async with house(tmp_path, hangs) as server:
+    async with served_from(tmp_path, hangs) as server:
         client = Client(server, "hello", run="r1")
         reading = asyncio.create_task(client.post())
         await client.until("TEXT_MESSAGE_CONTENT")
@@ -204,7 +204,7 @@ async def test_killed_while_the_model_talks_the_answer_completes_for_a_client_th
 
 @pytest.mark.req("D03", "D03b")
 async def test_killed_while_a_tool_runs_its_outcome_is_unknown_and_it_is_not_called_again(tmp_path):
-    async with house(tmp_path) as server:
+    async with served_from(tmp_path) as server:
         client = Client(server, "act slowly a", run="r1")
         reading = asyncio.create_task(client.post())
         await server.acted(2)
@@ -226,7 +226,7 @@ async def test_killed_while_a_tool_runs_its_outcome_is_unknown_and_it_is_not_cal
 
 @pytest.mark.req("D03")
 async def test_killed_after_an_approval_it_is_never_reported_as_not_approved(tmp_path):
-    async with house(tmp_path, approval="always") as server:
+    async with served_from(tmp_path, approval="always") as server:
         asking = Client(server, "act slowly a", run="r1")
         await asyncio.wait_for(asking.post(), PATIENCE)
         interrupts = asking.events[-1]["outcome"]["interrupts"]
@@ -248,7 +248,7 @@ async def test_killed_after_an_approval_it_is_never_reported_as_not_approved(tmp
 
 @pytest.mark.req("D03")
 async def test_killed_while_a_request_waits_its_message_is_not_lost(tmp_path):
-    async with house(tmp_path, hangs) as server:
+    async with served_from(tmp_path, hangs) as server:
         first, second = Client(server, "one", run="r1"), Client(server, "two", run="r2")
         reading = asyncio.create_task(first.post())
         await first.until("TEXT_MESSAGE_CONTENT")
@@ -265,7 +265,7 @@ async def test_killed_while_a_request_waits_its_message_is_not_lost(tmp_path):
 
 @pytest.mark.req("C08")
 async def test_the_same_post_after_a_restart_gets_the_same_run(tmp_path):
-    async with house(tmp_path) as server:
+    async with served_from(tmp_path) as server:
         client = Client(server, "hello", run="r1")
         await asyncio.wait_for(client.post(), PATIENCE)
         asked = len(server.endpoint.requests)
@@ -281,7 +281,7 @@ async def test_the_same_post_after_a_restart_gets_the_same_run(tmp_path):
 async def test_killed_at_random_nothing_acknowledged_is_lost_and_no_tool_acts_twice(tmp_path):
     """Eight kills under load. `python -m tests.faults` has more."""
     seed = random.Random(15)
-    async with house(tmp_path, grace=0) as server:
+    async with served_from(tmp_path, grace=0) as server:
         clients: list[Client] = []
 
         async def talk(thread: str) -> None:
@@ -326,14 +326,14 @@ async def test_killed_at_random_nothing_acknowledged_is_lost_and_no_tool_acts_tw
         assert acknowledged >= 8
 
 
-async def self_calls(server: House, thread: int) -> set[str]:
+async def self_calls(server: ServerProcess, thread: int) -> set[str]:
     messages = await server.session(f"t{thread}")
     return {call["id"] for message in messages for call in message.get("tool_calls", ())}
 
 
 @pytest.mark.req("C08", "SRV-12")
 async def test_a_rest_answer_is_the_same_after_a_restart(tmp_path):
-    async with house(tmp_path) as server:
+    async with served_from(tmp_path) as server:
         address, body = server.url + "/agent/tester/chat", {"message": "act 1"}
 
         async def asked() -> dict:

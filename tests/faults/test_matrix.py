@@ -5,7 +5,7 @@ import re
 import pytest
 
 from tests.faults import page
-from tests.faults.kinds import CI, KINDS
+from tests.faults.fault_catalogue import CI, KINDS
 from tests.faults.matrix import Result, run
 from tests.faults.mutants import MUTANTS
 from tests.faults.mutate import ROOT, SOURCES

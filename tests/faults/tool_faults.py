@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import Any
 
-from tests.faults.endpoint import tool_results
-from tests.faults.house import until
+from tests.faults.planned_endpoint import tool_results
 from tests.faults.scene import Scene, Turn
+from tests.faults.server_process import until
 from tests.models.endpoint import text_stream, tool_call_stream
 
 OVER = "over"
@@ -143,9 +143,9 @@ async def call(scene: Scene, tool: str, arguments: dict[str, Any]) -> tuple[Turn
 
 async def tool_misbehaves(scene: Scene) -> None:
     bad = CASES[scene.kind](scene.random)
-    before, memory = scene.tools.calls(), scene.house.rss()
+    before, memory = scene.tools.calls(), scene.server.rss()
     turn, heard = await call(scene, bad.tool, bad.arguments)
-    grown = scene.house.rss() - memory
+    grown = scene.server.rss() - memory
     scene.figures["RSS growth MiB"] = grown
     assert turn.told is not None
     assert bad.says in heard, f"the model heard {heard!r}"

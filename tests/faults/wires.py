@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.faults.house import AGENT
+from tests.faults.server_process import AGENT
 from tests.wires.agui.client_rules import Refused, verify
 from tests.wires.agui.protobuf_reader import read_event
 from tests.wires.sse_parsers import whatwg

@@ -14,8 +14,8 @@ from typing import Any
 import aiohttp
 
 from holodeck.access.key_file import change_key_file
-from tests.faults.endpoint import PlannedEndpoint
-from tests.faults.house import config, environment, serving
+from tests.faults.planned_endpoint import PlannedEndpoint
+from tests.faults.server_process import config, environment, serving
 
 CHECKS = (
     "not_a_server_error",

@@ -15,7 +15,7 @@ from tests.http.proxy import Passing
 from tests.http.reading import ask, read, to_loopback
 from tests.models.asking import KEY, PROMPT, asking, unused_port
 from tests.models.endpoint import text_frames
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 VARIABLES = ("http_proxy", "https_proxy", "all_proxy", "no_proxy")
 PASSWORD = "p:w ü-secret"
@@ -94,10 +94,10 @@ async def test_a_proxy_that_does_not_let_us_through(client, environment, given, 
             with pytest.raises(
                 ModelUnreachable, match=r"No way to model\.test: the proxy 127.*\(407\).*NO_PROXY"
             ) as said:
-                await model.reply(PROMPT, Heard())
+                await model.reply(PROMPT, RecordingListener())
         async with asking("http://model.test/v1") as model:
             with pytest.raises(ModelRejected, match=r"No way to model\.test: the proxy .*\(407\)") as also_said:
-                await model.reply(PROMPT, Heard())
+                await model.reply(PROMPT, RecordingListener())
         await client.close()
         await proxy.all_gone()
     for text in (str(said.value), str(also_said.value), caplog.text):
@@ -115,7 +115,7 @@ async def test_a_proxy_that_is_not_there(client, environment, scheme):
     assert "secret" not in str(caught.value)
     async with asking(f"{scheme}://model.test/v1") as model:
         with pytest.raises(ModelUnreachable, match="Check HTTPS_PROXY") as said:
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
     assert "secret" not in str(said.value)
 
 
@@ -146,7 +146,7 @@ async def test_a_proxy_that_is_none_of_ours(client, environment, proxy):
         await ask(client, "https://model.test/v1")
     async with asking("https://model.test/v1") as model:
         with pytest.raises(ModelUnreachable, match=r"No way to model\.test"):
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
 
 
 ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
@@ -262,8 +262,8 @@ async def test_a_whole_answer_of_a_model_through_a_tunnel(trusted, environment):
     async with Peers(answers(chat()), ssl=trusted.server()) as peers, Peers(Passing(USER)) as proxy:
         environment("HTTPS_PROXY", f"http://{QUOTED}@127.0.0.1:{proxy.port}")
         async with asking(f"https://model.test:{peers.port}/v1") as model:
-            reply = await model.reply(PROMPT, Heard())
-            await model.reply(PROMPT, Heard())
+            reply = await model.reply(PROMPT, RecordingListener())
+            await model.reply(PROMPT, RecordingListener())
         assert reply.text == "Hello"
         assert proxy.connections == 1
 

@@ -11,7 +11,7 @@ from holodeck.http.failures import HttpError, NoHost, Unsendable
 from tests.http.peers import OK, Peer, Peers, answers
 from tests.http.reading import ask, read
 from tests.models.asking import KEY, PROMPT, asking
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 ON_ONE_LOOP = pytest.mark.asyncio(loop_factories=["uvloop"])  # where no loop makes a difference
 
@@ -116,7 +116,7 @@ async def test_what_would_break_a_head_is_refused(what):
 async def test_a_model_says_that_it_cannot_be_asked_so(what):
     async with Peers(answers(OK)) as peers, asking(peers.url, headers=UNSENDABLE[what]) as model:
         with pytest.raises(ModelRejected, match=r"the header 'X.A' holds") as caught:
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
         assert model.pauses == []
         assert KEY not in str(caught.value)
         with pytest.raises(ModelRejected):

@@ -16,7 +16,7 @@ from tests.http.peers import OK, Peer, Peers, answers
 from tests.http.reading import ask, read, to_loopback
 from tests.http.turns import Turns
 from tests.models.asking import KEY, PROMPT, asking
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 STREAM = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nHi\r\n"
 
@@ -29,7 +29,7 @@ async def refused(url: str, sentence: str) -> None:
     """The sentence that a user reads."""
     async with asking(url) as model:
         with pytest.raises(ModelUnreachable, match=sentence) as caught:
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
         assert KEY not in str(caught.value)
 
 
@@ -125,7 +125,7 @@ async def test_a_server_that_speaks_nothing_but_tls(client, trusted):
             await ask(client, url)
         async with asking(url) as model:
             with pytest.raises(ModelError):
-                await model.reply(PROMPT, Heard())
+                await model.reply(PROMPT, RecordingListener())
 
 
 async def test_an_answer_that_comes_with_the_handshake_does_not_hang(client, trusted):

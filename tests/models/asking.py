@@ -13,7 +13,7 @@ from holodeck.models.openai_chat import OpenAIChatModel
 from holodeck.models.port import Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings
 from tests.models.endpoint import ModelEndpoint, chunk, frame, text_stream
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 PROMPT = Prompt(system="Be brief.", messages=(UserMessage(content="Hi"),))
 SHORT = Deadlines(connect=2, first_token=0.2, idle=0.2, total=5)
@@ -50,7 +50,7 @@ async def asking(url: str, **settings: Any) -> AsyncIterator[Asking]:
 
 async def fails(error: type[ModelError], *responses, **settings):
     """Asks once and expects the error; gives it back with what was seen on the way."""
-    heard = Heard()
+    heard = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint, asking(endpoint.url, **settings) as model:
         with pytest.raises(error) as caught:
             await model.reply(PROMPT, heard)
@@ -61,7 +61,7 @@ async def fails(error: type[ModelError], *responses, **settings):
 
 
 async def succeeds(*responses, **settings):
-    heard = Heard()
+    heard = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint, asking(endpoint.url, **settings) as model:
         reply = await model.reply(PROMPT, heard)
     return reply, heard, endpoint, model

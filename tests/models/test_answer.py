@@ -7,15 +7,15 @@ import pytest
 
 from holodeck.errors import ContentFiltered, ModelProtocolError, ModelTruncated
 from holodeck.models.answer import Answer
-from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed, merged, usage_of
+from holodeck.models.response_body import AnswerStream
 from tests.models.endpoint import DONE, chunk, frame, text_frames
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 from tests.models.streams import DIALECTS
 
 
 def answer(body: bytes, *, slices: int | None = None, content_type: str = "text/event-stream", debug: bool = False):
-    heard = Heard()
+    heard = RecordingListener()
     stream = AnswerStream(Answer(heard, debug=debug), content_type=content_type)
     size = slices or len(body) or 1
     for start in range(0, len(body), size):
@@ -170,7 +170,7 @@ def test_a_malformed_event_is_not_tolerated(data):
 def test_characters_cut_between_reads_stay_whole(text, cut):
     body = f'data: {{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}\n\n'.replace("\x0b", "\\u000b").encode()
     at = body.index(text[0].encode()) + cut
-    heard = Heard()
+    heard = RecordingListener()
     stream = AnswerStream(Answer(heard))
     for piece in (body[:at], body[at:], frame(END)):
         stream.feed(piece)
@@ -320,7 +320,7 @@ def test_a_finish_reason_may_say_that_it_failed(reason):
     ],
 )
 def test_a_refusal_is_shown_and_then_an_error(frames):
-    heard = Heard()
+    heard = RecordingListener()
     stream = AnswerStream(Answer(heard))
     stream.feed(chunks(*frames, DONE))
     with pytest.raises(ContentFiltered):

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from holodeck.errors import ModelProtocolError
 from holodeck.models.assembly import CallAssembly, is_object
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 
 def d(index=..., id=..., name=..., args=..., **extra):  # noqa: A002  the wire's own word
@@ -128,7 +128,7 @@ CASES = {
 
 
 def assemble(deltas, **options):
-    heard = Heard()
+    heard = RecordingListener()
     assembly = CallAssembly(heard, **options)
     for entries in deltas:
         for position, entry in enumerate(entries):
@@ -174,7 +174,7 @@ def test_a_call_without_a_name_is_a_protocol_error(deltas):
 
 @pytest.mark.req("A23")
 def test_a_cut_reply_keeps_whole_calls_only():
-    heard = Heard()
+    heard = RecordingListener()
     assembly = CallAssembly(heard)
     assembly.add(d(0, "a", "f", '{"x":1}'))
     assembly.add(d(1, "b", "g", '{"x":'))

@@ -6,11 +6,11 @@ import pytest
 
 from holodeck.errors import ModelError, ModelInterrupted, ModelTruncated, ModelUnreachable
 from holodeck.models.answer import Answer
-from holodeck.models.body import AnswerStream
 from holodeck.models.port import ModelReply
+from holodeck.models.response_body import AnswerStream
 from tests.models.asking import PROMPT, asking
 from tests.models.endpoint import DONE, ModelEndpoint, Respond, Wire, chunk, frame
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 FRAMES = [
     frame(chunk({"role": "assistant", "content": "Hé"}, system_fingerprint="fp_0123456789")),
@@ -38,7 +38,7 @@ def heard_before(cut: int) -> set[str]:
 @pytest.mark.parametrize("slices", [1, 50, 10_000])
 def test_a_clean_end_at_every_byte(slices):
     for cut in range(len(BODY) + 1):
-        heard = Heard()
+        heard = RecordingListener()
         stream = AnswerStream(Answer(heard))
         part = BODY[:cut]
         for start in range(0, len(part), slices):
@@ -56,7 +56,7 @@ def test_a_clean_end_at_every_byte(slices):
 CUTS = sorted({*range(0, len(BODY), len(BODY) // 20), WHOLE, WHOLE + 2, len(BODY)})
 
 
-class Waiting(Heard):
+class Waiting(RecordingListener):
     """Says when everything that is certain to arrive before a cut has been heard."""
 
     def __init__(self, expected: str) -> None:
@@ -71,7 +71,7 @@ class Waiting(Heard):
             self.complete.set()
 
 
-async def outcome(respond: Respond, heard: Heard) -> tuple[ModelReply | ModelError, int]:
+async def outcome(respond: Respond, heard: RecordingListener) -> tuple[ModelReply | ModelError, int]:
     """What came of it, and in how many tries."""
     async with ModelEndpoint(respond) as endpoint, asking(endpoint.url) as model:
         try:

@@ -15,7 +15,7 @@ from holodeck.errors import (
 from holodeck.models.fallback import FallbackModel
 from holodeck.models.port import Prompt
 from holodeck.models.scripted import ScriptedModel, Turn, says
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 
 def failing(error) -> ScriptedModel:
@@ -24,7 +24,7 @@ def failing(error) -> ScriptedModel:
 
 @pytest.mark.parametrize("error", [ModelUnreachable(), ModelUnavailable(), ModelAuthFailed(), ModelProtocolError()])
 async def test_the_next_model_answers_when_one_cannot(error):
-    heard = Heard()
+    heard = RecordingListener()
     last = ScriptedModel([says("Hello")])
     reply = await FallbackModel([failing(error), failing(error), last]).reply(Prompt(), heard)
     assert reply.text == heard.words == "Hello"
@@ -38,23 +38,25 @@ async def test_the_next_model_answers_when_one_cannot(error):
 async def test_what_was_asked_wrongly_or_had_begun_stays_a_failure(error):
     last = ScriptedModel([says("Hello")])
     with pytest.raises(type(error)):
-        await FallbackModel([failing(error), last]).reply(Prompt(), Heard())
+        await FallbackModel([failing(error), last]).reply(Prompt(), RecordingListener())
     assert last.prompts == []
 
 
 async def test_the_last_failure_is_the_one_that_counts():
     with pytest.raises(ModelUnavailable):
-        await FallbackModel([failing(ModelUnreachable()), failing(ModelUnavailable())]).reply(Prompt(), Heard())
+        await FallbackModel([failing(ModelUnreachable()), failing(ModelUnavailable())]).reply(
+            Prompt(), RecordingListener()
+        )
 
 
 async def test_replies_and_failures_name_the_model_that_they_come_from():
     first, second = failing(ModelUnreachable()), ScriptedModel([says("Hello")])
     first.name, second.name = "a/first", "b/second"
-    assert (await FallbackModel([first, second]).reply(Prompt(), Heard())).model == "b/second"
-    assert (await FallbackModel([second, first]).reply(Prompt(), Heard())).model == "b/second"
+    assert (await FallbackModel([first, second]).reply(Prompt(), RecordingListener())).model == "b/second"
+    assert (await FallbackModel([second, first]).reply(Prompt(), RecordingListener())).model == "b/second"
     second.turns = [Turn(error=ModelUnreachable())]
     with pytest.raises(ModelUnreachable) as failure:
-        await FallbackModel([first, second]).reply(Prompt(), Heard())
+        await FallbackModel([first, second]).reply(Prompt(), RecordingListener())
     assert failure.value.model == "b/second"
 
 

@@ -14,7 +14,7 @@ from holodeck.resilience.retry import Backoff
 from holodeck.resilience.step_timeout import StepTimeout
 from tests.models.asking import OK, PROMPT, SHORT, asking, unused_port
 from tests.models.endpoint import ModelEndpoint, Wire, status
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 
 class Clock:
@@ -33,7 +33,7 @@ def guarded(model, clock=None, threshold=3, trials=3):
 
 async def fails_with(model, kind):
     with pytest.raises(kind) as caught:
-        await model.reply(PROMPT, Heard())
+        await model.reply(PROMPT, RecordingListener())
     return caught.value
 
 
@@ -93,7 +93,7 @@ async def test_an_endpoint_that_breaks_down_and_comes_back():
         endpoint.responses = [OK]
         for number in range(3):
             assert breaker.phase is Phase.HALF_OPEN
-            assert (await model.reply(PROMPT, Heard())).text == "Hello world"
+            assert (await model.reply(PROMPT, RecordingListener())).text == "Hello world"
             assert len(endpoint.requests) == 10 + number
         assert breaker.phase is Phase.CLOSED
 
@@ -111,7 +111,7 @@ async def test_half_open_lets_exactly_three_through_at_a_time():
         for _ in range(3):
             breaker.admit().failed("down")
         clock.now = 60
-        asked = [asyncio.create_task(model.reply(PROMPT, Heard())) for _ in range(20)]
+        asked = [asyncio.create_task(model.reply(PROMPT, RecordingListener())) for _ in range(20)]
         await endpoint.asked(3)
         refused = [task for task in asked if task.done()]
         assert len(refused) == 17
@@ -130,7 +130,7 @@ async def test_a_call_that_somebody_stops_counts_as_neither_and_gives_its_trial_
         breaker.admit().failed("down")
         clock.now = 60
         for number in range(1, 4):
-            task = asyncio.create_task(model.reply(PROMPT, Heard()))
+            task = asyncio.create_task(model.reply(PROMPT, RecordingListener()))
             await endpoint.asked(number)
             await fails_with(model, errors.ModelUnavailable)
             task.cancel()
@@ -145,11 +145,11 @@ async def test_a_step_that_ends_in_silence_counts_as_a_time_out():
         model, breaker = guarded(client, threshold=1)
         with pytest.raises(TimeoutError):
             async with StepTimeout(0.05, lambda: False):
-                await model.reply(PROMPT, Heard())
+                await model.reply(PROMPT, RecordingListener())
         assert breaker.phase is Phase.CLOSED, "it was speaking when its time was over"
         with pytest.raises(TimeoutError):
             async with StepTimeout(0.05, lambda: True):
-                await model.reply(PROMPT, Heard())
+                await model.reply(PROMPT, RecordingListener())
         assert breaker.phase is Phase.OPEN
 
 
@@ -169,7 +169,7 @@ async def test_a_defect_of_ours_is_nobodys_failure():
 
     model, breaker = guarded(Defective([says("x")]), threshold=1)
     with pytest.raises(KeyError):
-        await model.reply(PROMPT, Heard())
+        await model.reply(PROMPT, RecordingListener())
     assert breaker.phase is Phase.CLOSED
 
 
@@ -182,7 +182,7 @@ async def test_a_fallback_takes_over_from_an_open_breaker_before_the_first_token
         spare = ScriptedModel([says("from the spare")])
         model = FallbackModel([first, spare])
         for _ in range(2):
-            heard = Heard()
+            heard = RecordingListener()
             assert (await model.reply(PROMPT, heard)).text == "from the spare"
             assert heard.warnings == [FALLBACK_WARNING]
         assert breaker.phase is Phase.OPEN

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from holodeck.core.secrets import Redactor
 from holodeck.errors import ModelError
 from holodeck.models.answer import Answer
-from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
+from holodeck.models.response_body import AnswerStream
 from tests.models.endpoint import DONE
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 NAMES = st.sampled_from(
     ["index", "id", "function", "name", "arguments", "content", "type", "text", "thinking", "google", "thought", "x"]
@@ -57,7 +57,7 @@ CHUNKS = JSON | st.fixed_dictionaries(
 @pytest.mark.req("A10", "A21", "T22")
 @given(st.lists(CHUNKS, max_size=5))
 def test_no_chunk_can_break_the_reader(values):
-    heard = Heard()
+    heard = RecordingListener()
     stream = AnswerStream(Answer(heard))
     try:
         for value in values:
@@ -73,7 +73,7 @@ def test_no_chunk_can_break_the_reader(values):
 @pytest.mark.req("A10")
 @given(st.binary(max_size=200), st.sampled_from(["text/event-stream", "application/json", "text/html"]))
 def test_no_bytes_can_break_the_reader(body, content_type):
-    stream = AnswerStream(Answer(Heard()), content_type=content_type)
+    stream = AnswerStream(Answer(RecordingListener()), content_type=content_type)
     with pytest.raises((ModelError, InBandError, Malformed)):
         _all_of(stream, body)
 

@@ -26,7 +26,7 @@ from tests.models.endpoint import (
     text_frames,
     tool_call_stream,
 )
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 
 @pytest.mark.req("AGT-02")
@@ -56,13 +56,13 @@ async def test_a_turn_with_tools_goes_there_and_back_unchanged():
     first = stream(frame(chunk({"role": "assistant", "tool_calls": [call]}, finish="stop")), DONE)
     tools = (ToolSchema(name="f", description="Does f."),)
     async with ModelEndpoint(first, OK) as endpoint, asking(endpoint.url) as model:
-        asked = await model.reply(Prompt(messages=PROMPT.messages, tools=tools), Heard())
+        asked = await model.reply(Prompt(messages=PROMPT.messages, tools=tools), RecordingListener())
         history = (
             *PROMPT.messages,
             AssistantMessage(content=asked.text, tool_calls=asked.tool_calls, extra=asked.extra),
             ToolMessage(call_id="a", name="f", content="done"),
         )
-        await model.reply(Prompt(messages=history, tools=tools), Heard())
+        await model.reply(Prompt(messages=history, tools=tools), RecordingListener())
     assert endpoint.requests[1].json["messages"][1:] == [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": "a", "name": "f", "content": "done"},
@@ -94,8 +94,8 @@ async def test_what_an_endpoint_does_not_know_is_left_out_and_remembered(complai
         ModelEndpoint(status(400, complaint), OK) as endpoint,
         asking(endpoint.url, max_tokens=5, temperature=0.5) as model,
     ):
-        await model.reply(PROMPT, Heard())
-        await model.reply(PROMPT, Heard())
+        await model.reply(PROMPT, RecordingListener())
+        await model.reply(PROMPT, RecordingListener())
     assert len(endpoint.requests) == 3
     assert sent_first in endpoint.requests[0].json
     for request in endpoint.requests[1:]:
@@ -116,8 +116,8 @@ async def test_an_option_that_an_endpoint_refuses_is_left_out_from_then_on(name,
         ModelEndpoint(status(400, complaint), OK) as endpoint,
         asking(endpoint.url, **options) as model,
     ):
-        await model.reply(prompt, Heard())
-        await model.reply(prompt, Heard())
+        await model.reply(prompt, RecordingListener())
+        await model.reply(prompt, RecordingListener())
     first, *others = (request.json for request in endpoint.requests)
     assert {key: first[key] for key in payload.OPTIONAL} == {
         "reasoning_effort": "high", "verbosity": "low", "top_p": 0.5, "seed": 7, "stop": ["END"],
@@ -140,8 +140,8 @@ async def test_a_refusal_that_quotes_a_user_changes_nothing_for_other_users(word
         asking(endpoint.url, temperature=0.5, max_tokens=5) as model,
     ):
         with pytest.raises(ModelRejected):
-            await model.reply(PROMPT, Heard())
-        await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
+        await model.reply(PROMPT, RecordingListener())
     first, again, other = (request.json for request in endpoint.requests)
     assert again != first, "the request is tried without what the refusal seems to be about"
     assert other == first
@@ -152,8 +152,8 @@ async def test_a_refusal_that_quotes_a_user_does_not_change_how_answers_by_a_sch
     prompt = Prompt(messages=PROMPT.messages, output=OutputSchema(name="o", schema={"type": "object"}))
     async with ModelEndpoint(quoting, quoting, quoting, OK) as endpoint, asking(endpoint.url) as model:
         with pytest.raises(ModelRejected):
-            await model.reply(prompt, Heard())
-        await model.reply(prompt, Heard())
+            await model.reply(prompt, RecordingListener())
+        await model.reply(prompt, RecordingListener())
     assert "response_format" in endpoint.requests[-1].json
 
 
@@ -188,7 +188,7 @@ async def test_cancelling_closes_the_connection_at_once():
         await wire.hang()
 
     async with ModelEndpoint(respond) as endpoint, asking(endpoint.url) as model:
-        running = asyncio.create_task(model.reply(PROMPT, Heard()))
+        running = asyncio.create_task(model.reply(PROMPT, RecordingListener()))
         await endpoint.asked()
         running.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -201,7 +201,7 @@ async def test_connections_are_used_again_and_closed_at_the_end():
     async with ModelEndpoint(OK, tool_call_stream(("a", "f", "{}")), OK) as endpoint:
         async with asking(endpoint.url) as model:
             for _ in range(3):
-                await model.reply(PROMPT, Heard())
+                await model.reply(PROMPT, RecordingListener())
         assert endpoint.connections == 1
         async with asyncio.timeout(1):
             await endpoint.all_gone()
@@ -217,7 +217,7 @@ async def test_many_answers_at_once_do_not_wait_for_each_other():
         await wire.end()
 
     async with ModelEndpoint(respond) as endpoint, asking(endpoint.url) as model:
-        replies = await asyncio.gather(*(model.reply(PROMPT, Heard()) for _ in range(120)))
+        replies = await asyncio.gather(*(model.reply(PROMPT, RecordingListener()) for _ in range(120)))
     assert {reply.text for reply in replies} == {"Hi"}
 
 
@@ -228,7 +228,7 @@ async def test_ids_that_an_endpoint_uses_again_are_replaced():
         ToolMessage(call_id="call_0", name="f", content="1"),
     )
     async with ModelEndpoint(tool_call_stream(("call_0", "f", "{}"))) as endpoint, asking(endpoint.url) as model:
-        reply = await model.reply(Prompt(messages=history), Heard())
+        reply = await model.reply(Prompt(messages=history), RecordingListener())
     assert reply.tool_calls[0].id != "call_0"
 
 

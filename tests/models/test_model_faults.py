@@ -32,14 +32,14 @@ from tests.models.endpoint import (
     reset_at_once,
     stream,
 )
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 
 @pytest.mark.req("A01")
 async def test_nobody_listens():
     async with asking(f"http://127.0.0.1:{unused_port()}/v1") as model:
         with pytest.raises(ModelUnreachable, match="No connection to 127"):
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
         assert model.pauses == [0.5, 1.0]
 
 
@@ -47,7 +47,7 @@ async def test_nobody_listens():
 async def test_there_is_no_such_host():
     async with asking("http://no-such-host.invalid/v1") as model:
         with pytest.raises(ModelUnreachable, match=r"no-such-host\.invalid"):
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
 
 
 @pytest.mark.req("A02")
@@ -68,7 +68,7 @@ async def test_the_second_try_may_work():
 @pytest.mark.req("A03", "A04")
 @pytest.mark.parametrize("end", [Wire.reset, Wire.close])
 async def test_a_connection_broken_in_the_middle_is_not_tried_again(end):
-    heard, said = Heard(), asyncio.Event()
+    heard, said = RecordingListener(), asyncio.Event()
     heard.text = lambda delta: (heard.said.append(("text", delta)), said.set())
 
     async def respond(wire: Wire) -> None:

@@ -17,7 +17,7 @@ from holodeck.errors import (
 )
 from tests.models.asking import KEY, OK, PROMPT, SHORT, asking, fails, succeeds
 from tests.models.endpoint import ModelEndpoint, Wire, status
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 RETRY_AFTER = {
     "seconds": ({"Retry_After": "3"}, 3),
@@ -165,7 +165,7 @@ async def test_a_key_in_the_endpoints_query_is_a_secret_too():
 
     async with ModelEndpoint(respond) as endpoint, asking(f"{endpoint.url}?key=correct-horse") as model:
         with pytest.raises(ModelRejected) as caught:
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
     assert endpoint.requests[0].path == "/v1/chat/completions?key=correct-horse"
     assert "bad request" in str(caught.value)
     assert "correct-horse" not in str(caught.value) + repr(model)

@@ -10,7 +10,7 @@ from holodeck.errors import ModelError
 from holodeck.models.answer import Answer
 from holodeck.models.chunks import InBandError, Malformed, decode_plain
 from tests.examples import examples
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 texts = st.sampled_from(["", "a", " b", "ü", "😀", "\ud83d", "\ude00", "\x00", "nul\x00"])
 odd = st.sampled_from([None, 0, 1, "", "x", [], {}, ["x"], {"a": 1}, True])
@@ -58,7 +58,7 @@ class LongWay(Answer):
 
 
 def told(kind: type[Answer], stream: list[tuple[bytes, bytes]]):
-    heard = Heard()
+    heard = RecordingListener()
     answer = kind(heard)
     progress = []
     try:

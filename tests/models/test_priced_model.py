@@ -8,7 +8,7 @@ from holodeck.models.fallback import FallbackModel
 from holodeck.models.port import Prompt
 from holodeck.models.priced import PricedModel
 from holodeck.models.scripted import ScriptedModel, Turn, says
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 PRICE = Price(input=1, output=10)
 USAGE = TokenUsage(prompt_tokens=1_000, completion_tokens=100)
@@ -24,7 +24,7 @@ USAGE = TokenUsage(prompt_tokens=1_000, completion_tokens=100)
 )
 async def test_a_reply_knows_what_it_cost(usage, cost):
     model = PricedModel(ScriptedModel([says("Yes.", usage=usage)]), PRICE)
-    reply = await model.reply(Prompt(), Heard())
+    reply = await model.reply(Prompt(), RecordingListener())
     assert reply.usage is not None
     assert reply.usage.cost == pytest.approx(cost)
     assert (reply.text, reply.usage.total_tokens) == ("Yes.", 1_100)
@@ -46,14 +46,14 @@ def test_cached_input_has_its_own_price(price, cost):
 
 
 async def test_without_counts_there_is_no_cost():
-    reply = await PricedModel(ScriptedModel([says("Yes.")]), PRICE).reply(Prompt(), Heard())
+    reply = await PricedModel(ScriptedModel([says("Yes.")]), PRICE).reply(Prompt(), RecordingListener())
     assert reply.usage is None
 
 
 async def test_the_model_that_answered_has_the_price():
     failing = PricedModel(ScriptedModel([Turn(error=ModelUnreachable())]), Price(input=500, output=500))
     reply = await FallbackModel([failing, PricedModel(ScriptedModel([says("Yes.", usage=USAGE)]), PRICE)]).reply(
-        Prompt(), Heard()
+        Prompt(), RecordingListener()
     )
     assert reply.usage is not None
     assert reply.usage.cost == pytest.approx(0.002)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holodeck.errors import ModelProtocolError
-from holodeck.models.sse import SseReader
+from holodeck.models.sse_reader import SseReader
 
 CASES = {
     "ordinary": (b"data: a\n\ndata: b\n\n", [b"a", b"b"]),

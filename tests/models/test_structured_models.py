@@ -12,9 +12,9 @@ from holodeck.models.port import Prompt
 from holodeck.models.settings import EndpointSettings
 from tests.models.asking import PROMPT
 from tests.models.endpoint import ModelEndpoint, status, text_stream, tool_call_stream
-from tests.models.heard import Heard
 from tests.models.openai_responses.response_streams import OPENING, Shape, call_events, completed, message, text_events
 from tests.models.openai_responses.test_responses_model import stream
+from tests.models.recording_listener import RecordingListener
 
 SCHEMA = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"], "additionalProperties": False}
 ASKED = Prompt(system="Be brief.", messages=PROMPT.messages, output=OutputSchema(schema=SCHEMA, name="place"))
@@ -25,11 +25,11 @@ NO_TOOLS = status(400, {"error": {"message": "this model does not support tools"
 
 
 async def replies(kind, *responses):
-    heard = Heard()
+    heard = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint:
         model = kind(EndpointSettings(model="m", endpoint=endpoint.url))
         first = await model.reply(ASKED, heard)
-        await model.reply(ASKED, Heard())
+        await model.reply(ASKED, RecordingListener())
         await model.close()
     return first, heard, [request.json for request in endpoint.requests]
 
@@ -82,7 +82,7 @@ async def test_an_endpoint_without_tools_gets_instructions():
 async def test_a_prompt_without_a_schema_is_as_before():
     async with ModelEndpoint(text_stream("Hi")) as endpoint:
         model = OpenAIChatModel(EndpointSettings(model="m", endpoint=endpoint.url))
-        await model.reply(PROMPT, Heard())
+        await model.reply(PROMPT, RecordingListener())
         await model.close()
     assert "response_format" not in endpoint.requests[0].json
 
@@ -95,7 +95,7 @@ async def test_a_model_that_has_to_answer_is_offered_no_tools():
     for kind, answer in ((OpenAIChatModel, text_stream("Hi")), (ResponsesModel, stream(body))):
         async with ModelEndpoint(answer) as endpoint:
             model = kind(EndpointSettings(model="m", endpoint=endpoint.url, **chosen))
-            await model.reply(prompt, Heard())
+            await model.reply(prompt, RecordingListener())
             await model.close()
         assert {"tools", "tool_choice", "parallel_tool_calls"}.isdisjoint(endpoint.requests[0].json)
 

@@ -8,7 +8,7 @@ from holodeck.core.messages import ToolCall
 from holodeck.errors import ModelError
 from holodeck.models.scripted import Turn, says
 from tests.playground.acting import say
-from tests.playground.hostile import payloads
+from tests.playground.hostile_pages import payloads
 from tests.playground.stage import staged
 
 HOST = "attacker.example"

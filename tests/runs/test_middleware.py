@@ -15,7 +15,7 @@ from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, User
 from holodeck.runs.middleware import FAMILIES, Chain, Stage, annotate, hide, hide_tools, log, own, throttle
 from holodeck.wires.agui.encode_sse import SseEncoder
 from tests.examples import examples
-from tests.wires.stories import HISTORY, NAMED, STARTED, call, finished, reasoning, step, stories, text
+from tests.wires.event_sequences import HISTORY, NAMED, STARTED, call, event_sequences, finished, reasoning, step, text
 
 RELAXED = examples(20)
 
@@ -70,7 +70,7 @@ def test_the_result_of_an_earlier_runs_call_is_hidden_by_its_name() -> None:
 
 @pytest.mark.req("SRV-21")
 @pytest.mark.parametrize("family", FAMILIES)
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_a_hidden_family_is_gone_and_nothing_else(family: str, story: list[e.Event]) -> None:
     left = shown(hide([family]), story)
@@ -148,7 +148,7 @@ def texts_of(story: Iterable[e.Event]) -> dict[Any, str]:
     return {key: value for key, value in said.items() if value}
 
 
-@given(story=stories(), limit=st.integers(0, 30))
+@given(story=event_sequences(), limit=st.integers(0, 30))
 @RELAXED
 def test_throttle_changes_no_text(story: list[e.Event], limit: int) -> None:
     told = shown(throttle(limit), story)
@@ -352,7 +352,7 @@ STAGES = st.sampled_from(
 
 
 @pytest.mark.req("SRV-21")
-@given(story=stories(), makers=st.lists(STAGES, max_size=5), cuts=st.lists(st.integers(0, 30), max_size=3))
+@given(story=event_sequences(), makers=st.lists(STAGES, max_size=5), cuts=st.lists(st.integers(0, 30), max_size=3))
 @RELAXED
 def test_the_grammar_holds_after_any_chain_in_any_batches(story: list[e.Event], makers: Any, cuts: list[int]) -> None:
     chain = Chain([make() for make in makers])

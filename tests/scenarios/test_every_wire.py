@@ -13,7 +13,7 @@ from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, broken, echo
-from tests.scenarios.wire_clients import CLIENTS, Call, Heard, ordered
+from tests.scenarios.wire_clients import CLIENTS, Call, Received, ordered
 from tests.server.serving import served
 
 SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
@@ -33,7 +33,7 @@ class Conversation:
     """What a user says, what the model does, and what every client has to hear after each sentence."""
 
     turns: list[Turn]
-    heard: list[Heard]
+    heard: list[Received]
     says: tuple[str, ...] = ("Hello",)
 
 
@@ -41,8 +41,8 @@ def usage(prompt: int, completion: int) -> TokenUsage:
     return TokenUsage(prompt_tokens=prompt, completion_tokens=completion)
 
 
-def plain(text: str, *made: Call, **fields: Any) -> Heard:
-    return Heard(answer=text, said=text, calls=ordered([*made]), **fields)
+def plain(text: str, *made: Call, **fields: Any) -> Received:
+    return Received(answer=text, said=text, calls=ordered([*made]), **fields)
 
 
 ECHOED = Call("echo", {"a": 1}, "success")
@@ -64,7 +64,7 @@ CONVERSATIONS = {
     ),
     "words before and after a tool": Conversation(
         [calls(("echo", '{"a": 1}'), text=["Let me ", "see."]), says("There it is.")],
-        [Heard(answer="There it is.", said="Let me see.\n\nThere it is.", calls=(ECHOED,))],
+        [Received(answer="There it is.", said="Let me see.\n\nThere it is.", calls=(ECHOED,))],
     ),
     "a tool that refuses": Conversation(
         [calls(("refuse", "{}")), says("I could not.")], [plain("I could not.", Call("refuse", {}, "error"))]
@@ -85,28 +85,29 @@ CONVERSATIONS = {
     ),
     "a model that never stops asking": Conversation(
         [calls(("echo", '{"a": 1}'), text=["Again."])],
-        [Heard(answer="Again.", said="\n\n".join(["Again."] * 15), calls=(ECHOED,) * 15)],
+        [Received(answer="Again.", said="\n\n".join(["Again."] * 15), calls=(ECHOED,) * 15)],
     ),
     "a model that cannot be reached": Conversation(
-        [Turn(error=ModelUnreachable("no route"))], [Heard(said="", error="model-error")]
+        [Turn(error=ModelUnreachable("no route"))], [Received(said="", error="model-error")]
     ),
     "a model that refuses the key": Conversation(
-        [Turn(error=ModelRejected("bad key"))], [Heard(said="", error="model-error")]
+        [Turn(error=ModelRejected("bad key"))], [Received(said="", error="model-error")]
     ),
     "a model that is overloaded": Conversation(
-        [Turn(error=ModelUnavailable("busy", retry_after=3))], [Heard(said="", error="model-unavailable")]
+        [Turn(error=ModelUnavailable("busy", retry_after=3))], [Received(said="", error="model-unavailable")]
     ),
-    "a model that is too slow": Conversation([Turn(error=ModelTimeout("late"))], [Heard(said="", error="timeout")]),
+    "a model that is too slow": Conversation([Turn(error=ModelTimeout("late"))], [Received(said="", error="timeout")]),
     "a model that breaks off": Conversation(
         [Turn(text=["Once", " upon"], error=ModelInterrupted("cut", started=True))],
-        [Heard(said="Once upon", error="model-error")],
+        [Received(said="Once upon", error="model-error")],
     ),
     "a model that is stopped by its filter": Conversation(
-        [says("I must not", finish_reason="content_filter")], [Heard(said="I must not", error="model-error")]
+        [says("I must not", finish_reason="content_filter")],
+        [Received(said="I must not", error="model-error")],
     ),
     "a failure after a tool, then a second try": Conversation(
         [calls(("echo", '{"a": 1}')), Turn(error=ModelUnreachable("gone")), says("back again")],
-        [Heard(said="", calls=(ECHOED,), error="model-error"), plain("back again")],
+        [Received(said="", calls=(ECHOED,), error="model-error"), plain("back again")],
         says=("Do it", "And now?"),
     ),
     "a conversation of three sentences": Conversation(
@@ -117,14 +118,14 @@ CONVERSATIONS = {
 }
 
 
-def told_by(wire: str, expected: Heard) -> Heard:
+def told_by(wire: str, expected: Received) -> Received:
     """What of it this wire tells."""
     if wire.startswith("openai"):  # tools are lines of reasoning, for people
         return expected._replace(calls=(), said=None if wire == "openai" and expected.error else expected.said)
     if wire == "mcp":
         return expected._replace(said=None, usage=None)
     if wire == "responses" and expected.error:
-        return Heard(error=expected.error)
+        return Received(error=expected.error)
     if wire == "rest":
         return expected._replace(said=None, calls=() if expected.error else expected.calls)
     return expected._replace(usage=None) if wire == "chat-stream" else expected

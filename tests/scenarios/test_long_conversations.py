@@ -10,7 +10,7 @@ from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.config.load import load_config
 from holodeck.runs.client_history import ClientHistory
 from holodeck.server.options import ServerSettings
-from tests.faults.endpoint import offence_of
+from tests.faults.planned_endpoint import offence_of
 from tests.models.endpoint import ModelEndpoint, status, text_stream
 from tests.server.serving import ask, frames, served
 

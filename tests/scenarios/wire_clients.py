@@ -20,7 +20,7 @@ class Call(NamedTuple):
     status: str  # success or error
 
 
-class Heard(NamedTuple):
+class Received(NamedTuple):
     """What a client knows at the end. None stands for what its wire does not tell."""
 
     answer: str | None = None  # what was said last, by a run that did not fail
@@ -30,7 +30,7 @@ class Heard(NamedTuple):
     error: str | None = None
 
 
-Client = Callable[[Served, str, str], Awaitable[Heard]]
+Client = Callable[[Served, str, str], Awaitable[Received]]
 
 
 def arguments(text: str) -> dict[str, Any]:
@@ -49,18 +49,18 @@ def named(body: bytes) -> list[tuple[str, dict[str, Any]]]:
     return [(frame.event, json.loads(frame.data)) for frame in whatwg(body)]
 
 
-async def agui_sse(s: Served, text: str, session: str) -> Heard:
+async def agui_sse(s: Served, text: str, session: str) -> Received:
     async with s.post(ask(text, thread=session)) as answer:
         return _of_agui([json.loads(frame.data) for frame in whatwg(await answer.read())])
 
 
-async def agui_protobuf(s: Served, text: str, session: str) -> Heard:
+async def agui_protobuf(s: Served, text: str, session: str) -> Received:
     async with s.post(ask(text, thread=session), Accept=PROTOBUF) as answer:
         assert answer.headers["Content-Type"] == PROTOBUF
         return _of_agui(read_stream(await answer.read()))
 
 
-def _of_agui(events: list[dict[str, Any]]) -> Heard:
+def _of_agui(events: list[dict[str, Any]]) -> Received:
     texts: dict[str, str] = {}
     calls: dict[str, list[Any]] = {}
     for event in events:
@@ -76,7 +76,7 @@ def _of_agui(events: list[dict[str, Any]]) -> Heard:
     last = events[-1]
     finished = last["type"] == "RUN_FINISHED"
     usage = last["usage"][0] if finished and "usage" in last else None
-    return Heard(
+    return Received(
         answer=["", *texts.values()][-1] if finished else None,
         said="\n\n".join(texts.values()),
         calls=ordered([Call(name, arguments(given), status) for name, given, status in calls.values()]),
@@ -85,21 +85,21 @@ def _of_agui(events: list[dict[str, Any]]) -> Heard:
     )
 
 
-async def rest_sync(s: Served, text: str, session: str) -> Heard:
+async def rest_sync(s: Served, text: str, session: str) -> Received:
     async with s.post({"message": text, "session_id": session}, f"/agent/{AGENT}/chat") as answer:
         told = await answer.json(content_type=None)
         if answer.status != 200:
             assert (told["status"], answer.content_type) == (answer.status, "application/problem+json")
-            return Heard(error=told["type"].rpartition("/")[2])
+            return Received(error=told["type"].rpartition("/")[2])
     assert told["session_id"] == session
-    return Heard(
+    return Received(
         answer=told["content"],
         calls=ordered([Call(each["name"], each["arguments"], each["status"]) for each in told["tool_calls"]]),
         usage=_counts(told["tokens_used"]),
     )
 
 
-async def rest_stream(s: Served, text: str, session: str) -> Heard:
+async def rest_stream(s: Served, text: str, session: str) -> Received:
     async with s.post({"message": text, "session_id": session}, f"/agent/{AGENT}/chat/stream") as answer:
         frames = named(await answer.read())
     said = "".join(data["delta"] for name, data in frames if name == "message_delta")
@@ -114,7 +114,7 @@ async def rest_stream(s: Served, text: str, session: str) -> Heard:
                 calls[data["tool_call_id"]][2] = data["status"]
     kind, last = frames[-1]
     finished = kind == "stream_end"
-    return Heard(
+    return Received(
         answer=said.rpartition("\n\n")[2] if finished else None,
         said=said,
         calls=ordered([Call(name, arguments(given), status) for name, given, status in calls.values()]),
@@ -130,7 +130,7 @@ def _counts(told: dict[str, int] | None) -> tuple[int, int] | None:
     return told["prompt_tokens"], told["completion_tokens"]
 
 
-async def chat_stream(s: Served, text: str, session: str) -> Heard:
+async def chat_stream(s: Served, text: str, session: str) -> Received:
     async with s.post({"input": text, "conversation_id": session}, "/chat/stream") as answer:
         frames = named(await answer.read())
         assert {data["request_id"] for _, data in frames} == {answer.headers["X-Request-ID"]}
@@ -139,7 +139,7 @@ async def chat_stream(s: Served, text: str, session: str) -> Heard:
     errors = [data["error_type"] for name, data in frames if name == "error" and not data["recoverable"]]
     kind, last = frames[-1]
     assert kind == "done"
-    return Heard(
+    return Received(
         answer=last["final_output"] if last["success"] else None,
         said="".join(data["delta"] for name, data in frames if name == "response_delta"),
         calls=ordered([Call(each["tool_name"], each["arguments"], ended[each["status"]]) for each in calls]),
@@ -147,20 +147,20 @@ async def chat_stream(s: Served, text: str, session: str) -> Heard:
     )
 
 
-async def openai_sync(s: Served, text: str, session: str) -> Heard:
+async def openai_sync(s: Served, text: str, session: str) -> Received:
     asked = {"messages": [{"role": "user", "content": text}]}
     async with s.post(asked, "/v1/chat/completions", **{"X-Session-Id": session}) as answer:
         told = await answer.json(content_type=None)
         if answer.status != 200:
             assert (told["status"], answer.headers["x-should-retry"]) == (answer.status, "false")
-            return Heard(error=told["type"].rpartition("/")[2])
+            return Received(error=told["type"].rpartition("/")[2])
     (choice,) = told["choices"]
     assert "tool_calls" not in choice["message"]
     said = choice["message"]["content"]
-    return Heard(answer=said.rpartition("\n\n")[2], said=said, usage=_counts(told.get("usage")))
+    return Received(answer=said.rpartition("\n\n")[2], said=said, usage=_counts(told.get("usage")))
 
 
-async def openai_stream(s: Served, text: str, session: str) -> Heard:
+async def openai_stream(s: Served, text: str, session: str) -> Received:
     messages = [{"role": "user", "content": text}]
     asked = {"messages": messages, "stream": True, "stream_options": {"include_usage": True}}
     async with s.post(asked, "/v1/chat/completions", **{"X-Session-Id": session}) as answer:
@@ -171,7 +171,7 @@ async def openai_stream(s: Served, text: str, session: str) -> Heard:
     assert all("tool_calls" not in choice["delta"] for choice in choices)
     said = "".join(choice["delta"].get("content", "") for choice in choices)
     error = chunks[-1].get("error")
-    return Heard(
+    return Received(
         answer=None if error else said.rpartition("\n\n")[2],
         said=said,
         usage=_counts(chunks[-1].get("usage")),
@@ -179,7 +179,7 @@ async def openai_stream(s: Served, text: str, session: str) -> Heard:
     )
 
 
-async def ai_sdk(s: Served, text: str, session: str) -> Heard:
+async def ai_sdk(s: Served, text: str, session: str) -> Received:
     asked = {
         "id": session,
         "messages": [{"id": str(uuid4()), "role": "user", "parts": [{"type": "text", "text": text}]}],
@@ -195,7 +195,7 @@ async def ai_sdk(s: Served, text: str, session: str) -> Heard:
     status = {"output-available": "success", "output-error": "error", "approval-requested": "pending"}
     usage = message.metadata.get("usage")
     (error,) = [note["data"]["code"] for note in message.notes if note["type"] == "data-error"] or [None]
-    return Heard(
+    return Received(
         answer=None if error else ["", *texts][-1],
         said="\n\n".join(texts),
         calls=ordered([Call(each["toolName"], each["input"], status[each["state"]]) for each in message.tools()]),
@@ -204,7 +204,7 @@ async def ai_sdk(s: Served, text: str, session: str) -> Heard:
     )
 
 
-async def mcp(s: Served, text: str, session: str) -> Heard:
+async def mcp(s: Served, text: str, session: str) -> Received:
     params = {"name": "ask", "arguments": {"message": text, "session": session}}
     async with s.post({"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": params}, "/mcp") as answer:
         (frame,) = whatwg(await answer.read())
@@ -213,31 +213,31 @@ async def mcp(s: Served, text: str, session: str) -> Heard:
     assert about["session"] == session
     assert result["isError"] == ("error" in about)
     calls = [Call(each["name"], each["arguments"], each["status"]) for each in about["tool_calls"]]
-    return Heard(answer=about.get("answer"), calls=ordered(calls), error=about.get("error"))
+    return Received(answer=about.get("answer"), calls=ordered(calls), error=about.get("error"))
 
 
-async def responses_sync(s: Served, text: str, session: str) -> Heard:
+async def responses_sync(s: Served, text: str, session: str) -> Received:
     async with s.post({"input": text, "conversation": session}, "/v1/responses") as answer:
         told = await answer.json(content_type=None)
         if answer.status != 200:
             assert (told["status"], answer.headers["x-should-retry"]) == (answer.status, "false")
-            return Heard(error=told["type"].rpartition("/")[2])
+            return Received(error=told["type"].rpartition("/")[2])
     return _of_response(told)
 
 
-async def responses_stream(s: Served, text: str, session: str) -> Heard:
+async def responses_stream(s: Served, text: str, session: str) -> Received:
     async with s.post({"input": text, "conversation": session, "stream": True}, "/v1/responses") as answer:
         *frames, done = [frame.data for frame in whatwg(await answer.read())]
     assert done == "[DONE]"
     return _of_response(json.loads(frames[-1])["response"])
 
 
-def _of_response(told: dict[str, Any]) -> Heard:
+def _of_response(told: dict[str, Any]) -> Received:
     items, ended = told["output"], {"completed": "success", "failed": "error"}
     said = "".join(item["content"][0]["text"] for item in items if item["type"] == "message")
     calls = [item for item in items if item["type"] in ("mcp_call", "mcp_approval_request")]
     error, usage = told["error"], told["usage"]
-    return Heard(
+    return Received(
         answer=None if error else said.rpartition("\n\n")[2],
         said=said,
         calls=ordered(

@@ -13,10 +13,10 @@ from holodeck.runs.middleware import log as log_stage
 from holodeck.server import stream as streams
 from holodeck.server.options import StreamSettings
 from holodeck.server.stream import EventStream
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 from holodeck.wires.agui.encode_sse import SseEncoder
-from tests.server.deaf import MB, deaf_client, encoded
 from tests.server.serving import PATIENCE, ask, read_to, served, until
+from tests.server.stalled_client import MB, encoded, stalled_client
 
 
 async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatch, caplog):
@@ -73,7 +73,7 @@ async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_i
         await asyncio.sleep(0)
 
     async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), streams=StreamSettings(stall_timeout=60)) as s:
-        raw = await deaf_client(s, encoded(run="deaf"))
+        raw = await stalled_client(s, encoded(run="deaf"))
         await until(lambda: s.server.runs.busy == 0 and told == 6000)
         (connection,) = s.http.server_state.connections
         assert 0 < connection.transport.get_write_buffer_size() < MB // 2

@@ -11,7 +11,7 @@ from holodeck.config.limit_schema import AddressLimits, ServerLimits, SubjectLim
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelInterrupted
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
-from holodeck.server.options import ServerSettings, Spending
+from holodeck.server.options import ServerSettings, SpendingSettings
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, ask, read_to, served, types, until
@@ -21,7 +21,7 @@ def limited(*, max_tokens: int = 1000, **limits) -> ServerSettings:
     user = {name: limits.pop(name) for name in SubjectLimits.model_fields if name in limits}
     return ServerSettings(
         limits=ServerLimits(user=SubjectLimits(**user), **limits),
-        spending=Spending(max_tokens=max_tokens),
+        spending=SpendingSettings(max_tokens=max_tokens),
         protocols=("ag-ui", "chat-stream"),
     )
 

@@ -24,7 +24,7 @@ from holodeck.limits.window import MemoryWindows, StoreDown
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.port import RunRecord
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.options import Access, ServerSettings, Spending
+from holodeck.server.options import Access, ServerSettings, SpendingSettings
 from holodeck.server.quota import Spender
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
@@ -42,7 +42,7 @@ def settings(*, price: Price | None = None, max_tokens: int = 1000, **limits):
         protocols=("ag-ui", "rest", "chat-stream"),
         access=Access(),
         limits=ServerLimits(**limits),
-        spending=Spending(price=price, max_tokens=max_tokens, has_keys=True),
+        spending=SpendingSettings(price=price, max_tokens=max_tokens, has_keys=True),
     )
 
 

@@ -17,8 +17,8 @@ from holodeck.server.connection import unsent_bytes
 from holodeck.server.options import StreamSettings
 from tests.agent.parts import PlainTools, echo
 from tests.loop_clock import LIMIT, LoopClock
-from tests.server.deaf import MB, deaf_client, encoded
 from tests.server.serving import PATIENCE, Gate, ask, frames, read_to, served, types, until
+from tests.server.stalled_client import MB, encoded, stalled_client
 
 STORY = (
     Turn(reasoning=["let", " me", " see"], text=["I", " will", " look"], calls=calls(("echo", '{"a": 1}')).calls),
@@ -136,7 +136,7 @@ LONG = Turn(text=["x" * 1000] * 6000)  # more than the kernel keeps for a socket
 @pytest.mark.req("C04")
 async def test_a_reader_that_takes_nothing_is_cut_off_and_its_run_finishes():
     async with served(LONG, streams=StreamSettings(stall_timeout=0.3), detach_grace=30) as s:
-        raw = await deaf_client(s, encoded(run="deaf"))
+        raw = await stalled_client(s, encoded(run="deaf"))
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
         run = s.run("deaf")
         assert run.state == "finished"
@@ -156,7 +156,7 @@ async def test_the_rest_of_an_answer_does_not_wait_for_ever(connection):
         async with s.post(body, Connection="close") as answer:
             await answer.read()
         completed = s.http.server_state.total_requests
-        raw = await deaf_client(s, body, connection=connection)
+        raw = await stalled_client(s, body, connection=connection)
         await until(lambda: s.http.server_state.total_requests > completed)
         assert s.run("r").readers == 0
         assert len(s.http.server_state.connections) == 1
@@ -168,7 +168,7 @@ async def test_the_rest_of_an_answer_does_not_wait_for_ever(connection):
 async def test_a_slow_reader_is_kept_and_gets_everything(monkeypatch):
     clock = LoopClock(monkeypatch)
     async with served(LONG, streams=StreamSettings(stall_timeout=LIMIT)) as s:
-        raw = await deaf_client(s, encoded(run="slow"), buffer=65536)
+        raw = await stalled_client(s, encoded(run="slow"), buffer=65536)
         await until(lambda: s.model.prompts and s.server.runs.busy == 0)  # a run has limits of its own
         loop, taken, last = asyncio.get_running_loop(), 0, b""
         while b"\r\n0\r\n\r\n" not in last:
@@ -189,13 +189,13 @@ async def test_a_hundred_clients_that_do_not_read_cost_little_and_end():
     count = 100
     text = Turn(text=["x" * 100] * 3000)
     async with served(text, streams=StreamSettings(stall_timeout=5), max_log_events=100_000) as s:
-        first = await deaf_client(s, encoded(run="first", thread="first"))
+        first = await stalled_client(s, encoded(run="first", thread="first"))
         await until(lambda: s.server.runs.busy == 0 and s.model.prompts)
         shared = s.run("first")  # all others read this one: what is measured is readers, not runs
         gc.collect()
         before = psutil.Process().memory_info().rss
         body = s.model.prompts and encoded(run="first", thread="first", message=shared.request.messages[0].id)
-        others = await asyncio.gather(*(deaf_client(s, body) for _ in range(count)))
+        others = await asyncio.gather(*(stalled_client(s, body) for _ in range(count)))
         await until(lambda: shared.readers >= count)
         await asyncio.sleep(0)
         grown = (psutil.Process().memory_info().rss - before) / count
@@ -246,7 +246,7 @@ async def test_a_client_that_left_before_its_stream_began_is_noticed():
             return await resolve(*given, **more)
 
         s.server.files.resolve = slowly
-        raw = await deaf_client(s, encoded(run="r"))
+        raw = await stalled_client(s, encoded(run="r"))
         await reading.wait()
         raw.close()
         await until(lambda: not s.http.server_state.connections)

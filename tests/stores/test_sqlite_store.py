@@ -14,7 +14,7 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
-from holodeck.stores.schema import MIGRATIONS
+from holodeck.stores.migrations import MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import LOOKED_AT, SqliteSessionStore

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from holodeck.core.secrets import MASK
 from holodeck.telemetry import logs
-from holodeck.telemetry.context import RequestContext, enter
+from holodeck.telemetry.log_context import RequestContext, enter
 from holodeck.telemetry.logs import MAX_LINE, LineFormat, hashed_with, noted
 from holodeck.telemetry.writer import MAX_WAITING, LineWriter
 from tests.examples import examples

@@ -7,7 +7,7 @@ from holodeck.core import events as e
 from holodeck.errors import BudgetExceeded
 from holodeck.wires.problem import problem
 from holodeck.wires.reply import ReplyText, failure_of
-from tests.wires.stories import RUN, SESSION, finished
+from tests.wires.event_sequences import RUN, SESSION, finished
 
 CODES = {
     "invalid-request": 422, "session-not-found": 404, "session-busy": 409, "payload-too-large": 413,

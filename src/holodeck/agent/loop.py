@@ -70,7 +70,7 @@ from holodeck.models.port import ModelReply, Prompt
 from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.sessions.port import KEEP, Keep
 from holodeck.tools.port import ToolContext
-from holodeck.tools.state import UPDATE_STATE, StateToolset
+from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
 
 log = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from holodeck.core.messages import INTERRUPTED, AssistantMessage, Message, Summa
 from holodeck.core.tools import ToolSchema
 from holodeck.models.port import Prompt
 from holodeck.sessions.port import Conversation
-from holodeck.tools.state import StateToolset
+from holodeck.tools.shared_state import StateToolset
 
 REFUSED = frozenset(
     {"context_overflow", "content_filter", "upstream_rejected"}

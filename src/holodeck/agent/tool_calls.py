@@ -33,7 +33,7 @@ from holodeck.tools.arguments import BadArguments, read_arguments
 from holodeck.tools.catalogue import Catalogue, ToolEntry, entry_of
 from holodeck.tools.names import unknown_tool
 from holodeck.tools.port import ToolContext
-from holodeck.tools.state import UPDATE_STATE, StateToolset
+from holodeck.tools.shared_state import UPDATE_STATE, StateToolset
 
 log = logging.getLogger(__name__)
 

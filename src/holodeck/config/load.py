@@ -14,9 +14,9 @@ from pydantic import ValidationError
 from holodeck.config.advice import advice_on
 from holodeck.config.environment import Keys, YamlDocument, expand, read_environment
 from holodeck.config.model_schema import Provider
-from holodeck.config.problems import explain
 from holodeck.config.schema import AgentFile
 from holodeck.config.upstream_format import UpstreamParts
+from holodeck.config.validation_errors import explain
 from holodeck.config.yaml_source import MAX_BYTES, parse
 from holodeck.errors import ConfigError
 

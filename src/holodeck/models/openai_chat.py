@@ -8,11 +8,11 @@ from typing import Any
 from holodeck.errors import ModelError, ModelRejected
 from holodeck.models import payload
 from holodeck.models.answer import Answer
-from holodeck.models.body import AnswerStream
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.lessons import Lessons
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import chat_url, models_url
+from holodeck.models.response_body import AnswerStream
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 

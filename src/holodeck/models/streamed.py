@@ -29,13 +29,13 @@ from holodeck.errors import (
 from holodeck.http.client import Client, Exchange
 from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError
-from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.diagnosis import Diagnosis, EndpointRefusal
 from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
+from holodeck.models.response_body import AnswerStream
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.structured import AnswerListener, OutputMode, after_refusal, shown_by, with_answer_as_text
 from holodeck.resilience.idle_timeout import IdleTimeout

@@ -15,7 +15,7 @@ from holodeck.errors import InternalError
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.guard import HostCheck, OriginCheck, origin_of
 from holodeck.server.identity import PRINCIPAL
-from holodeck.server.limits import metered
+from holodeck.server.metered_body import metered
 from holodeck.server.openapi import document
 from holodeck.server.problems import answer_to
 from holodeck.server.routes import health, me, metrics, pages, playground, runs, sessions
@@ -23,7 +23,7 @@ from holodeck.server.routing import Match, Operation, Router
 from holodeck.server.slots import SLOT, Slot
 from holodeck.server.trace import RequestTrace
 from holodeck.server.wires import wires_of
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 
 ON_EVERY_SERVER = (runs, sessions, me, health, metrics, pages, playground)
 

@@ -21,7 +21,7 @@ from holodeck.errors import AuthUnavailable, Forbidden, HoloDeckError, InvalidRe
 from holodeck.server.audit import Audit
 from holodeck.server.connection import connection_of
 from holodeck.server.identity import PRINCIPAL
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 from holodeck.telemetry.metrics import Metrics
 
 _CODES = {"invalid": "invalid_token", "expired": "invalid_token", "two-credentials": "invalid_request"}

@@ -14,10 +14,10 @@ from holodeck.access.principal import ACT_AS, ADMIN, APPROVE, Principal, is_user
 from holodeck.core.owner import Owner
 from holodeck.errors import Forbidden, InvalidRequest, Unauthorized
 from holodeck.server.audit import admin_access, decided
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 
 
-class Answer(Protocol):
+class GivenAnswer(Protocol):
     """A person's answer to an approval, on any wire."""
 
     @property
@@ -71,7 +71,7 @@ def api_key_of(request: HTTPConnection) -> str | None:
     return principal.credential_id if principal.via == "api_key" else None
 
 
-def check_approval(request: Request, resume: Sequence[Answer]) -> None:
+def check_approval(request: Request, resume: Sequence[GivenAnswer]) -> None:
     """403 for an answer to an approval from a credential that may chat but not approve."""
     if not resume:
         return

@@ -14,7 +14,7 @@ from holodeck.runs.runs import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import api_key_of, check_approval
 from holodeck.server.slots import slot_of
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,7 +9,7 @@ from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import WindowStore
-from holodeck.server.options import Spending
+from holodeck.server.options import SpendingSettings
 
 log = logging.getLogger(__name__)
 
@@ -18,12 +18,12 @@ DEFAULT_MAX_TOKENS = 4000  # reserved for a step where the agent's file leaves i
 _PLACE = ("server", "limits")
 
 
-def spending_of(config: LoadedConfig, *, has_keys: bool) -> Spending:
+def spending_of(config: LoadedConfig, *, has_keys: bool) -> SpendingSettings:
     """What money and tokens are counted with. StartError for a limit of money without a price."""
     given = config.agent.model.price
     if given is None and config.agent.server.limits.counts_money:
         raise StartError(str(config.error(_PLACE, "money_per_day needs to know what tokens cost; add model.price")))
-    return Spending(
+    return SpendingSettings(
         price=None if given is None else Price(**given.model_dump()),
         max_tokens=config.agent.model.max_tokens or DEFAULT_MAX_TOKENS,
         has_keys=has_keys,

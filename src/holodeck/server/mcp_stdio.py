@@ -51,7 +51,7 @@ class _Head(msgspec.Struct):
 _head_of = msgspec.json.Decoder(_Head).decode
 
 
-class Exchange:
+class StdioExchange:
     """One message as an ASGI request: its answer's messages become lines."""
 
     def __init__(self, body: bytes, write: Callable[[bytes], None]) -> None:
@@ -117,7 +117,7 @@ class StdioServer:
     def __init__(self, app: Application, write: Callable[[bytes], None], *, max_line: int) -> None:
         self._app, self._write = app, write
         self._framer = LineFramer(max_line)
-        self._open: dict[RequestId, Exchange] = {}
+        self._open: dict[RequestId, StdioExchange] = {}
         self._tasks: set[asyncio.Task[None]] = set()
 
     def feed(self, data: bytes) -> None:
@@ -148,14 +148,14 @@ class StdioServer:
             if cancelled is not None:
                 cancelled.leave()
             return
-        exchange = Exchange(line, self._write)
+        exchange = StdioExchange(line, self._write)
         if head.id is not None:
             self._open[head.id] = exchange
         task = asyncio.create_task(self._app(exchange.scope, exchange.receive, exchange.send))
         self._tasks.add(task)
         task.add_done_callback(lambda _: self._done(task, head.id, exchange))
 
-    def _done(self, task: "asyncio.Task[None]", request_id: RequestId, exchange: Exchange) -> None:
+    def _done(self, task: "asyncio.Task[None]", request_id: RequestId, exchange: StdioExchange) -> None:
         self._tasks.discard(task)
         if self._open.get(request_id) is exchange:
             del self._open[request_id]

@@ -5,10 +5,10 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import MAX_FOREIGN_ID
-from holodeck.wires.openai_chat.response import ChatCompletion, Model, ModelList
+from holodeck.wires.openai_chat.response import ChatCompletion, ModelList, OpenAIModel
 
 (_COMPLETION, _MODEL, _MODELS), OPENAI_SCHEMAS = msgspec.json.schema_components(
-    [ChatCompletion, Model, ModelList], ref_template="#/components/schemas/{name}"
+    [ChatCompletion, OpenAIModel, ModelList], ref_template="#/components/schemas/{name}"
 )
 
 _NULLABLE_TEXT = {"type": ["string", "null"]}

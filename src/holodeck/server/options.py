@@ -18,7 +18,7 @@ ProtocolType: TypeAlias = str
 
 
 @dataclass(frozen=True, kw_only=True)
-class Spending:
+class SpendingSettings:
     """What limits of tokens and money are counted with."""
 
     price: Price | None = None  # of the model
@@ -52,7 +52,7 @@ class Access:
 class ServerSettings:
     access: Access = field(default_factory=Access)
     limits: ServerLimits = field(default_factory=ServerLimits)
-    spending: Spending = field(default_factory=Spending)
+    spending: SpendingSettings = field(default_factory=SpendingSettings)
     max_connections: int = 10_000
     max_upload: int = 101 * MB  # a body on routes that accept files: the files, and the form around them
     files: FileLimits = field(default_factory=FileLimits)

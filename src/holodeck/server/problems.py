@@ -7,7 +7,7 @@ from typing import TypeAlias
 from starlette.responses import Response
 
 from holodeck.errors import HoloDeckError, InternalError, RequestError
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 from holodeck.wires.problem import ProblemDetail, problem
 
 log = logging.getLogger(__name__)

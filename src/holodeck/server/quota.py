@@ -37,8 +37,8 @@ from holodeck.limits.window import DAY, MINUTE, Full, Level, MemoryWindows, Stor
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.runs import Run
-from holodeck.server.options import Spending
-from holodeck.telemetry.context import current
+from holodeck.server.options import SpendingSettings
+from holodeck.telemetry.log_context import current
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Quotas:
     def __init__(
         self,
         limits: ServerLimits,
-        spending: Spending,
+        spending: SpendingSettings,
         store: WindowStore | None = None,
         leases: LeaseStore | None = None,
         *,

@@ -7,7 +7,7 @@ from starlette.types import Scope
 from holodeck.core.ids import is_request_id, new_request_id
 from holodeck.core.text import one_line
 from holodeck.server.routing import Operation
-from holodeck.telemetry.context import RequestContext, enter
+from holodeck.telemetry.log_context import RequestContext, enter
 from holodeck.telemetry.logs import event_log
 from holodeck.telemetry.metrics import Metrics
 

@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
-from holodeck.stores.schema import APPLICATION_ID, MIGRATIONS
+from holodeck.stores.migrations import APPLICATION_ID, MIGRATIONS
 
 log = logging.getLogger(__name__)
 

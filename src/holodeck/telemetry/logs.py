@@ -16,7 +16,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holodeck.core.secrets import Redactor
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 from holodeck.telemetry.writer import LineWriter
 
 MAX_LINE = 16 * 1024

@@ -12,7 +12,7 @@ from holodeck.core import events as e
 from holodeck.core.messages import text_of
 from holodeck.core.text import one_line
 from holodeck.core.usage import TokenUsage
-from holodeck.telemetry.context import RequestContext, current
+from holodeck.telemetry.log_context import RequestContext, current
 from holodeck.telemetry.logs import event_log
 
 _MAX_SHOWN = 4000

@@ -14,7 +14,7 @@ from holodeck.models.port import ModelReply, Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings
 from tests.models.anthropic.message_streams import SHAPES
 from tests.models.endpoint import ModelEndpoint, Respond, stream
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 KEY = "sk-ant-planted-0123456789abcdef"
 PROMPT = Prompt(system="Be brief.", messages=(UserMessage(content="Hi"),))
@@ -53,12 +53,12 @@ async def asking(endpoint: ModelEndpoint, **settings: Any) -> AsyncIterator[Aski
 
 async def answers(*responses: Respond, prompt: Prompt = PROMPT, **settings: Any) -> tuple[ModelReply, ModelEndpoint]:
     async with ModelEndpoint(*responses) as endpoint, asking(endpoint, **settings) as model:
-        return await model.reply(prompt, Heard()), endpoint
+        return await model.reply(prompt, RecordingListener()), endpoint
 
 
 async def fails(error: type[ModelError], *responses: Respond, prompt: Prompt = PROMPT, **settings: Any):
     """Asks once and expects the error; gives it back with what was seen on the way."""
-    heard = Heard()
+    heard = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint, asking(endpoint, **settings) as model:
         with pytest.raises(error) as caught:
             await model.reply(prompt, heard)

@@ -10,12 +10,12 @@ from holodeck.errors import ModelError
 from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.anthropic.message_answer import MessageAnswer
 from holodeck.models.anthropic.message_request import encode
-from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.port import Prompt
+from holodeck.models.response_body import AnswerStream
 from holodeck.models.settings import EndpointSettings
 from tests.models.anthropic.message_streams import SHAPES
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 KNOWN = (ModelError, InBandError, Malformed)
 EVENTS = [event for shape in SHAPES.values() for event in shape.events if isinstance(event, dict)]
@@ -47,7 +47,7 @@ def broken(draw: st.DrawFn) -> dict:
     return event
 
 
-def read(events: list, heard: Heard):
+def read(events: list, heard: RecordingListener):
     answer = AnswerStream(MessageAnswer(heard))
     for event in events:
         answer.feed(f"data: {json.dumps(event)}\n\n".encode())
@@ -57,7 +57,7 @@ def read(events: list, heard: Heard):
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(EVENTS) | broken(), max_size=12))
 def test_whatever_comes_the_listener_and_the_next_request_are_sound(events):
-    heard = Heard()
+    heard = RecordingListener()
     try:
         reply = read(events, heard)
     except KNOWN:

@@ -10,19 +10,19 @@ from holodeck.errors import ModelTruncated
 from holodeck.models.anthropic.content_blocks import KEPT
 from holodeck.models.anthropic.message_answer import MessageAnswer
 from holodeck.models.anthropic.message_request import messages_of
-from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.port import ModelReply
+from holodeck.models.response_body import AnswerStream
 from tests.models.anthropic.message_streams import SHAPES, Shape
 from tests.models.endpoint import ModelEndpoint, stream
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 every_shape = pytest.mark.parametrize("shape", SHAPES.values(), ids=SHAPES)
 FINISH = {"stop": ("end_turn", "stop_sequence"), "tool_calls": ("tool_use",)}
 
 
-def read(body: bytes, *cuts: int) -> tuple[ModelReply, Heard]:
-    heard = Heard()
+def read(body: bytes, *cuts: int) -> tuple[ModelReply, RecordingListener]:
+    heard = RecordingListener()
     answer = AnswerStream(MessageAnswer(heard))
     for first, last in zip((0, *cuts), (*cuts, len(body)), strict=True):
         answer.feed(body[first:last])
@@ -78,7 +78,7 @@ def test_a_stream_that_ends_anywhere_is_never_a_silent_success(shape: Shape):
     body = shape.body
     whole, _ = read(body)
     for cut in range(len(body)):
-        heard = Heard()
+        heard = RecordingListener()
         answer = AnswerStream(MessageAnswer(heard))
         try:
             answer.feed(body[:cut])

@@ -40,7 +40,7 @@ from tests.models.anthropic.message_streams import (
     thought,
 )
 from tests.models.endpoint import ModelEndpoint, Respond, Wire, frame, hang, status, stream
-from tests.models.heard import Heard
+from tests.models.recording_listener import RecordingListener
 
 
 def streamed(*events) -> Respond:
@@ -108,13 +108,13 @@ def test_a_token_that_no_header_can_carry(secret):
 async def test_thinking_goes_back_with_the_results_of_calls():
     first = shaped("redacted thinking before a call")
     async with ModelEndpoint(first, OK) as endpoint, asking(endpoint) as model:
-        asked = await model.reply(WITH_TOOLS, Heard())
+        asked = await model.reply(WITH_TOOLS, RecordingListener())
         history = (
             *PROMPT.messages,
             AssistantMessage(content=asked.text, tool_calls=asked.tool_calls, extra=asked.extra),
             ToolMessage(call_id="toolu_1", name="look", content="seen"),
         )
-        await model.reply(Prompt(messages=history, tools=(LOOK,)), Heard())
+        await model.reply(Prompt(messages=history, tools=(LOOK,)), RecordingListener())
     assert endpoint.requests[1].json["messages"][1:] == [
         {
             "role": "assistant",
@@ -161,7 +161,7 @@ async def test_a_paused_turn_goes_on():
     rest = streamed(
         start(), {"type": "content_block_start", "index": 0, "content_block": FOUND}, *said(1, "Done."), *end()
     )
-    heard = Heard()
+    heard = RecordingListener()
     async with ModelEndpoint(paused, rest) as endpoint, asking(endpoint) as model:
         reply = await model.reply(PROMPT, heard)
     so_far = [{"type": "text", "text": "I search. "}, SEARCHED]
@@ -206,8 +206,8 @@ LESSONS = {
 async def test_what_an_endpoint_refuses_is_left_out_from_then_on(words, settings, member, then, caplog):
     caplog.set_level(logging.INFO, logger="holodeck.models.streamed")
     async with ModelEndpoint(refusal(words), OK) as endpoint, asking(endpoint, **settings) as model:
-        await model.reply(PROMPT, Heard())
-        await model.reply(PROMPT, Heard())
+        await model.reply(PROMPT, RecordingListener())
+        await model.reply(PROMPT, RecordingListener())
     first, *others = (request.json for request in endpoint.requests)
     assert member in first
     assert first[member] != then
@@ -241,8 +241,8 @@ def with_thinking(call_id: str = "toolu_1") -> AssistantMessage:
 async def test_a_signature_of_another_model_is_dropped_once(words, caplog):
     prompt = Prompt(messages=(*PROMPT.messages, with_thinking(), UserMessage(content="And?")))
     async with ModelEndpoint(refusal(words), OK) as endpoint, asking(endpoint) as model:
-        await model.reply(prompt, Heard())
-        await model.reply(prompt, Heard())
+        await model.reply(prompt, RecordingListener())
+        await model.reply(prompt, RecordingListener())
     contents = [request.json["messages"][1]["content"] for request in endpoint.requests]
     text = {"type": "text", "text": "Fine."}
     assert contents == [[SIGNED, text], [text], [text]]
@@ -269,8 +269,8 @@ async def test_a_turn_whose_thinking_is_missing_goes_on_without_thinking():
     prompt = Prompt(messages=history, tools=(LOOK,))
     settings = {"reasoning": Reasoning(budget_tokens=2000)}
     async with ModelEndpoint(refusal(words), OK) as endpoint, asking(endpoint, **settings) as model:
-        await model.reply(prompt, Heard())
-        await model.reply(Prompt(messages=(UserMessage(content="New"),)), Heard())
+        await model.reply(prompt, RecordingListener())
+        await model.reply(Prompt(messages=(UserMessage(content="New"),)), RecordingListener())
     assert ["thinking" in request.json for request in endpoint.requests] == [True, False, True]
 
 
@@ -304,7 +304,7 @@ async def test_overload_is_waited_for_as_long_as_the_endpoint_asks():
         ModelEndpoint(refusal("Overloaded", 529, "overloaded_error", Retry_After="3"), OK) as endpoint,
         asking(endpoint) as model,
     ):
-        reply = await model.reply(PROMPT, Heard())
+        reply = await model.reply(PROMPT, RecordingListener())
     assert (reply.text, model.pauses) == ("Hello world", [3.0])
 
 
@@ -401,7 +401,7 @@ async def test_secrets_of_the_file_are_not_in_errors():
 
 
 def test_pings_keep_a_tool_of_the_provider_alive_but_no_silent_model():
-    answer = MessageAnswer(Heard())
+    answer = MessageAnswer(RecordingListener())
     ping = (b"ping", b'{"type": "ping"}')
 
     def take(*events) -> bool:
@@ -431,7 +431,7 @@ async def test_a_check_lists_models_and_a_wrong_key_fails_it():
 
 
 async def test_debug_shows_the_endpoints_own_events():
-    heard = Heard()
+    heard = RecordingListener()
     async with ModelEndpoint(OK) as endpoint, asking(endpoint, debug=True) as model:
         await model.reply(PROMPT, heard)
     assert [raw["type"] for raw in heard.raws][:2] == ["message_start", "content_block_start"]

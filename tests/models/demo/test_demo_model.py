@@ -14,8 +14,8 @@ from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.demo.model import DemoModel, system_zone
 from holodeck.models.port import Model, Prompt
 from tests.examples import examples
+from tests.models.demo.demo_chat import Conversation, Ear
 from tests.models.demo.sentences import NOW
-from tests.models.demo.talking import Conversation, Ear
 from tests.models.demo.todo_double import TODO_TOOLS, TodoDouble
 
 TASK_TOOLS = tuple(

@@ -12,8 +12,8 @@ from holodeck.todo.database import engine_url, file_url
 from holodeck.todo.store import TodoStore
 from holodeck.todo.tools import TOOLS, Toolbox
 from holodeck.todo.values import TodoError
+from tests.models.demo.demo_chat import Conversation
 from tests.models.demo.sentences import NOW
-from tests.models.demo.talking import Conversation
 
 
 @pytest.fixture

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.models.demo.demo_chat import Conversation
 from tests.models.demo.sentences import CASES, COMPLETED, LIST, Case
-from tests.models.demo.talking import Conversation
 from tests.models.demo.todo_double import TODO_TOOLS, TodoDouble
 
 

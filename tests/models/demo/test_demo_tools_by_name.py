@@ -7,8 +7,8 @@ import pytest
 
 from holodeck.core.messages import ToolCall, ToolMessage
 from holodeck.core.tools import ToolSchema
+from tests.models.demo.demo_chat import Conversation
 from tests.models.demo.sentences import NOW
-from tests.models.demo.talking import Conversation
 from tests.models.demo.todo_double import TODO_TOOLS, TodoDouble
 
 NUMBER, TEXT = {"type": "number"}, {"type": "string"}

@@ -12,7 +12,7 @@ from typing import Any
 from holodeck.core.messages import Content, MediaPart
 from holodeck.core.usage import TokenUsage
 
-Event = dict[str, Any]
+ResponseEvent = dict[str, Any]
 USAGE = {
     "input_tokens": 11,
     "input_tokens_details": {"cached_tokens": 4, "cache_write_tokens": 0},
@@ -25,7 +25,7 @@ USED = TokenUsage(prompt_tokens=11, completion_tokens=9, reasoning_tokens=5, cac
 
 @dataclass
 class Shape:
-    events: Sequence[Event | bytes]
+    events: Sequence[ResponseEvent | bytes]
     text: str = ""
     reasoning: str = ""
     calls: list[tuple[str | None, str, str]] = field(default_factory=list)  # id (None: minted), name, arguments
@@ -45,7 +45,7 @@ class Shape:
         return b"".join(_framed(event, number, named=self.named) for number, event in numbered)
 
 
-def _framed(event: Event | bytes, number: int, *, named: bool) -> bytes:
+def _framed(event: ResponseEvent | bytes, number: int, *, named: bool) -> bytes:
     if isinstance(event, bytes):
         return event
     data = json.dumps({"sequence_number": number, **event}, ensure_ascii=False).encode()
@@ -53,11 +53,11 @@ def _framed(event: Event | bytes, number: int, *, named: bool) -> bytes:
     return b"%bdata: %b\n\n" % (name, data)
 
 
-def ev(kind: str, **members: Any) -> Event:
+def ev(kind: str, **members: Any) -> ResponseEvent:
     return {"type": f"response.{kind}", **members}
 
 
-def response(status: str = "completed", output: Sequence[Event] = (), **members: Any) -> Event:
+def response(status: str = "completed", output: Sequence[ResponseEvent] = (), **members: Any) -> ResponseEvent:
     """A whole response object, with the members that the SDK wants."""
     return {
         "id": "resp_1", "object": "response", "created_at": 1, "model": "m", "status": status, "output": list(output),
@@ -70,16 +70,21 @@ CREATED = ev("created", response=response("in_progress"))
 OPENING = [CREATED, ev("in_progress", response=response("in_progress"))]
 
 
-def completed(*output: Event, **members: Any) -> Event:
+def completed(*output: ResponseEvent, **members: Any) -> ResponseEvent:
     return ev("completed", response=response("completed", output, usage=USAGE, **members))
 
 
-def message(text: str, id: str = "msg_1", annotations: Sequence[Event] = (), **members: Any) -> Event:  # noqa: A002
+def message(text: str, id: str = "msg_1", annotations: Sequence[ResponseEvent] = (), **members: Any) -> ResponseEvent:  # noqa: A002
     part = {"type": "output_text", "text": text, "annotations": list(annotations), "logprobs": []}
     return {"id": id, "type": "message", "status": "completed", "role": "assistant", "content": [part], **members}
 
 
-def text_events(index: int, *pieces: str, id: str = "msg_1", annotations: Sequence[Event] = ()) -> list[Event]:  # noqa: A002
+def text_events(
+    index: int,
+    *pieces: str,
+    id: str = "msg_1",  # noqa: A002  OpenAI's word
+    annotations: Sequence[ResponseEvent] = (),
+) -> list[ResponseEvent]:
     """A message as OpenAI sends it, obfuscation and all."""
     whole = message("".join(pieces), id, annotations)
     opened = {**whole, "status": "in_progress", "content": []}
@@ -99,14 +104,14 @@ def text_events(index: int, *pieces: str, id: str = "msg_1", annotations: Sequen
     ]
 
 
-def call(name: str, arguments: str, number: int = 1) -> Event:
+def call(name: str, arguments: str, number: int = 1) -> ResponseEvent:
     return {
         "id": f"fc_{number}", "type": "function_call", "status": "completed", "call_id": f"call_{number}", "name": name,
         "arguments": arguments,
     }  # fmt: skip
 
 
-def call_events(index: int, name: str, *pieces: str, number: int = 1) -> list[Event]:
+def call_events(index: int, name: str, *pieces: str, number: int = 1) -> list[ResponseEvent]:
     whole = call(name, "".join(pieces), number)
     at = {"item_id": whole["id"], "output_index": index}
     return [
@@ -117,13 +122,13 @@ def call_events(index: int, name: str, *pieces: str, number: int = 1) -> list[Ev
     ]
 
 
-def reasoning(*summaries: str, encrypted: str | None = "gAAAAA-secret", id: str = "rs_1") -> Event:  # noqa: A002
+def reasoning(*summaries: str, encrypted: str | None = "gAAAAA-secret", id: str = "rs_1") -> ResponseEvent:  # noqa: A002
     parts = [{"type": "summary_text", "text": text} for text in summaries]
     item = {"id": id, "type": "reasoning", "summary": parts}
     return item if encrypted is None else {**item, "encrypted_content": encrypted}
 
 
-def reasoning_events(index: int, *summaries: Sequence[str], id: str = "rs_1") -> list[Event]:  # noqa: A002
+def reasoning_events(index: int, *summaries: Sequence[str], id: str = "rs_1") -> list[ResponseEvent]:  # noqa: A002
     """Each summary is a list of pieces."""
     events = [ev("output_item.added", output_index=index, item=reasoning(id=id, encrypted="gAAAAA-early"))]
     for number, pieces in enumerate(summaries):
@@ -139,7 +144,7 @@ def reasoning_events(index: int, *summaries: Sequence[str], id: str = "rs_1") ->
     return [*events, ev("output_item.done", output_index=index, item=done)]
 
 
-def item_events(index: int, item: Event, *between: str, **early: Any) -> list[Event]:
+def item_events(index: int, item: ResponseEvent, *between: str, **early: Any) -> list[ResponseEvent]:
     """An item of a tool that the provider runs: added, some progress, done."""
     at = {"item_id": item["id"], "output_index": index}
     return [

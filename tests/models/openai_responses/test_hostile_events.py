@@ -7,12 +7,12 @@ from hypothesis import strategies as st
 
 from holodeck.core.messages import AssistantMessage
 from holodeck.errors import ModelError
-from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
-from holodeck.models.openai_responses.event_decoding import TERMINAL, Event
+from holodeck.models.openai_responses.event_decoding import TERMINAL, ResponseEvent
 from holodeck.models.openai_responses.growing_response import GrowingResponse
 from holodeck.models.openai_responses.input_items import to_input
-from tests.models.heard import Heard
+from holodeck.models.response_body import AnswerStream
+from tests.models.recording_listener import RecordingListener
 
 WORDS = st.sampled_from(
     [
@@ -53,12 +53,12 @@ EVENTS = st.builds(
     lambda kind, members: {"type": kind, **members},
     KINDS,
     st.dictionaries(
-        st.sampled_from([name for name in Event.__struct_fields__ if name != "type"]), ANYTHING, max_size=6
+        st.sampled_from([name for name in ResponseEvent.__struct_fields__ if name != "type"]), ANYTHING, max_size=6
     ),
 )
 
 
-def assert_rules(heard: Heard) -> None:
+def assert_rules(heard: RecordingListener) -> None:
     """Every call is started once, before its arguments; ended once; answered after its end."""
     started, ended = set(), set()
     for kind, *rest in heard.said:
@@ -77,7 +77,7 @@ def assert_rules(heard: Heard) -> None:
 @settings(max_examples=100, deadline=None)
 @given(events=st.lists(EVENTS, max_size=8), done=st.booleans())
 def test_no_event_breaks_the_reader(events, done):
-    heard = Heard()
+    heard = RecordingListener()
     stream = AnswerStream(GrowingResponse(heard))
     frames = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
     try:

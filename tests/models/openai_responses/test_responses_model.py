@@ -29,7 +29,6 @@ from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
 from tests.agent.parts import PlainTools, Scene, echo
 from tests.models.asking import KEY, OK, PROMPT
 from tests.models.endpoint import ModelEndpoint, Respond, Wire, status, stream
-from tests.models.heard import Heard
 from tests.models.openai_responses.response_streams import (
     CREATED,
     OPENING,
@@ -46,6 +45,7 @@ from tests.models.openai_responses.response_streams import (
     response,
     text_events,
 )
+from tests.models.recording_listener import RecordingListener
 
 HI = stream(Shape([*OPENING, *text_events(0, "Hi"), completed(message("Hi"))]).body)
 NO_PAGE = status(404, b'{"detail":"Not Found"}')
@@ -81,7 +81,9 @@ def refused(param: str | None, text: str, code: int = 400) -> Respond:
 async def test_the_request_keeps_nothing_at_the_provider_and_asks_for_encrypted_reasoning():
     tool = ToolSchema(name="f", description="d", parameters={"type": "object"})
     async with asking(HI) as (model, endpoint):
-        reply = await model.reply(Prompt(system="Be brief.", messages=PROMPT.messages, tools=(tool,)), Heard())
+        reply = await model.reply(
+            Prompt(system="Be brief.", messages=PROMPT.messages, tools=(tool,)), RecordingListener()
+        )
     assert reply.text == "Hi"
     assert endpoint.requests[0].path == "/v1/responses"
     assert endpoint.requests[0].headers["authorization"] == f"Bearer {KEY}"
@@ -106,8 +108,8 @@ async def test_every_option_has_its_member(caplog):
     }  # fmt: skip
     with caplog.at_level(logging.WARNING):
         async with asking(HI, **changed) as (model, endpoint):
-            await model.reply(PROMPT, Heard())
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
+            await model.reply(PROMPT, RecordingListener())
     sent = endpoint.requests[0].json
     assert (sent["temperature"], sent["top_p"], sent["max_output_tokens"]) == (0.5, 0.9, 50)
     assert sent["reasoning"] == {"effort": "low", "summary": "auto"}
@@ -121,7 +123,7 @@ async def test_every_option_has_its_member(caplog):
 
 async def test_the_default_temperature_is_left_to_the_model():
     async with asking(HI, temperature=1.0) as (model, endpoint):
-        await model.reply(PROMPT, Heard())
+        await model.reply(PROMPT, RecordingListener())
     assert "temperature" not in endpoint.requests[0].json
 
 
@@ -134,7 +136,7 @@ async def test_pictures_files_and_results_have_their_parts():
         ToolMessage(call_id="c2", name="g", content=(TextPart("see"), picture)),
     )  # fmt: skip
     async with asking(HI) as (model, endpoint):
-        await model.reply(Prompt(messages=messages), Heard())
+        await model.reply(Prompt(messages=messages), RecordingListener())
     image = {"type": "input_image", "image_url": "data:image/png;base64,aGk=", "detail": "auto"}
     assert endpoint.requests[0].json["input"] == [
         {"role": "user", "content": [
@@ -197,7 +199,8 @@ async def test_reasoning_without_what_came_of_it_is_not_sent():
     )  # the second call was cut
     async with asking(HI) as (model, endpoint):
         await model.reply(
-            Prompt(messages=(*PROMPT.messages, said, ToolMessage(call_id="c1", name="f", content="ok"))), Heard()
+            Prompt(messages=(*PROMPT.messages, said, ToolMessage(call_id="c1", name="f", content="ok"))),
+            RecordingListener(),
         )
     kinds = [item.get("type", item.get("role")) for item in endpoint.requests[0].json["input"]]
     assert kinds == ["user", "reasoning", "function_call", "function_call_output"]
@@ -211,7 +214,7 @@ async def test_a_custom_tool_gets_a_result_of_its_own_kind():
         ToolMessage(call_id="call_9", name="sql", content="1"),
     )
     async with asking(HI) as (model, endpoint):
-        await model.reply(Prompt(messages=messages), Heard())
+        await model.reply(Prompt(messages=messages), RecordingListener())
     assert endpoint.requests[0].json["input"][1:] == [
         {"type": "custom_tool_call", "call_id": "call_9", "name": "sql", "input": "SELECT 1"},
         {"type": "custom_tool_call_output", "call_id": "call_9", "output": "1"},
@@ -222,7 +225,7 @@ async def test_what_another_api_kept_stays_away_from_chat_completions():
     said = AssistantMessage(content="Hi", extra={KEPT: {"items": [reasoning("a")]}})
     async with ModelEndpoint(OK) as endpoint:
         model = OpenAIChatModel(settings(endpoint.url))
-        await model.reply(Prompt(messages=(*PROMPT.messages, said, UserMessage(content="?"))), Heard())
+        await model.reply(Prompt(messages=(*PROMPT.messages, said, UserMessage(content="?"))), RecordingListener())
         await model.close()
     assert endpoint.requests[0].json["messages"][1] == {"role": "assistant", "content": "Hi"}
 
@@ -240,8 +243,8 @@ async def test_reasoning_of_another_model_is_dropped_and_asked_once_more(rejecti
     prompt = Prompt(messages=(*PROMPT.messages, said, UserMessage(content="?")))
     with caplog.at_level(logging.WARNING):
         async with asking(REJECTIONS[rejection], HI) as (model, endpoint):
-            assert (await model.reply(prompt, Heard())).text == "Hi"
-            await model.reply(prompt, Heard())
+            assert (await model.reply(prompt, RecordingListener())).text == "Hi"
+            await model.reply(prompt, RecordingListener())
     kinds = [[item.get("type", item.get("role")) for item in each.json["input"]] for each in endpoint.requests]
     assert kinds == [["user", "reasoning", "assistant", "user"], *[["user", "assistant", "user"]] * 2]
     assert [record.getMessage() for record in caplog.records] == [
@@ -267,8 +270,8 @@ async def test_a_member_that_the_endpoint_refuses_is_left_out_from_then_on(membe
     changed, refusal = LESSONS[member]
     with caplog.at_level(logging.INFO, logger="holodeck.models.streamed"):
         async with asking(refusal, HI, **changed) as (model, endpoint):
-            await model.reply(PROMPT, Heard())
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
+            await model.reply(PROMPT, RecordingListener())
     outer, _, inner = member.partition(".")
     first, *later = [each.json for each in endpoint.requests]
     assert inner in first[outer] if inner else outer in first
@@ -282,7 +285,7 @@ async def test_a_member_that_the_endpoint_refuses_is_left_out_from_then_on(membe
 async def test_a_refusal_that_teaches_nothing_is_an_error():
     async with asking(refused("tools[0].parameters", "Invalid schema for function 'f'.")) as (model, endpoint):
         with pytest.raises(ModelRejected, match="Invalid schema"):
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
     assert len(endpoint.requests) == 1
 
 
@@ -305,7 +308,7 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 async def test_failures_have_their_types(name):
     respond, kind = FAILURES[name]
-    heard = Heard()
+    heard = RecordingListener()
     async with asking(respond) as (model, _):
         with pytest.raises(ModelError) as caught:
             await model.reply(PROMPT, heard)
@@ -319,14 +322,14 @@ async def test_a_rate_limit_is_waited_for_also_inside_the_stream():
         model,
         endpoint,
     ):
-        assert (await model.reply(PROMPT, Heard())).text == "Hi"
+        assert (await model.reply(PROMPT, RecordingListener())).text == "Hi"
     assert len(endpoint.requests) == 3
 
 
 async def test_an_error_names_the_request():
     async with asking(status(400, b'{"error":{"message":"no"}}', x_request_id="req_123")) as (model, _):
         with pytest.raises(ModelRejected, match=r"\(request id req_123\)"):
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
 
 
 async def test_a_stream_with_an_image_is_not_too_large():
@@ -338,14 +341,14 @@ async def test_a_stream_with_an_image_is_not_too_large():
             ).body
         )
     ) as (model, _):
-        reply = await model.reply(PROMPT, Heard())
+        reply = await model.reply(PROMPT, RecordingListener())
     assert reply.extra[KEPT]["items"][0]["result"] == "A" * 3_000_000
 
 
 @pytest.mark.parametrize("end", [Wire.close, Wire.reset], ids=["fin", "rst"])
 async def test_a_connection_that_breaks_is_never_an_answer(end):
     body = SHAPES["openai: text"].body
-    words = Heard()
+    words = RecordingListener()
 
     async def respond(wire: Wire) -> None:
         await wire.head()
@@ -390,8 +393,8 @@ async def choosing(
 async def test_an_endpoint_without_responses_is_asked_by_chat_from_then_on(refusal, caplog):
     with caplog.at_level(logging.WARNING):
         async with choosing(refusal, OK) as (model, endpoint):
-            assert (await model.reply(PROMPT, Heard())).text == "Hello world"
-            assert (await model.reply(PROMPT, Heard())).text == "Hello world"
+            assert (await model.reply(PROMPT, RecordingListener())).text == "Hello world"
+            assert (await model.reply(PROMPT, RecordingListener())).text == "Hello world"
     assert [each.path for each in endpoint.requests] == [
         "/v1/responses",
         "/v1/chat/completions",
@@ -405,8 +408,8 @@ async def test_an_endpoint_without_responses_is_asked_by_chat_from_then_on(refus
 async def test_a_model_that_only_responses_serves_is_asked_there_from_then_on():
     only = refused("model", "This model is only supported in v1/responses and not in v1/chat/completions.", 404)
     async with choosing(only, HI, responses_first=False) as (model, endpoint):
-        assert (await model.reply(PROMPT, Heard())).text == "Hi"
-        await model.reply(PROMPT, Heard())
+        assert (await model.reply(PROMPT, RecordingListener())).text == "Hi"
+        await model.reply(PROMPT, RecordingListener())
     assert [each.path for each in endpoint.requests] == ["/v1/chat/completions", "/v1/responses", "/v1/responses"]
 
 
@@ -414,15 +417,15 @@ async def test_a_model_that_does_not_exist_is_not_looked_for_elsewhere():
     missing = status(404, {"error": {"message": "The model 'm' does not exist.", "code": "model_not_found"}})
     async with choosing(missing, OK) as (model, endpoint):
         with pytest.raises(ModelRejected, match="does not exist"):
-            await model.reply(PROMPT, Heard())
+            await model.reply(PROMPT, RecordingListener())
     assert len(endpoint.requests) == 1
 
 
 async def test_an_endpoint_with_neither_is_an_error_and_nothing_is_learned():
     async with choosing(NO_PAGE, NO_PAGE, HI) as (model, _):
         with pytest.raises(ModelRejected):
-            await model.reply(PROMPT, Heard())
-        assert (await model.reply(PROMPT, Heard())).text == "Hi"
+            await model.reply(PROMPT, RecordingListener())
+        assert (await model.reply(PROMPT, RecordingListener())).text == "Hi"
 
 
 @pytest.mark.parametrize(

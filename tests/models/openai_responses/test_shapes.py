@@ -8,12 +8,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holodeck.errors import ContentFiltered, ModelError, ModelTruncated
-from holodeck.models.body import AnswerStream
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.openai_responses.growing_response import GrowingResponse
 from holodeck.models.openai_responses.output_items import KEPT
 from holodeck.models.port import ModelReply
-from tests.models.heard import Heard
+from holodeck.models.response_body import AnswerStream
 from tests.models.openai_responses.response_streams import (
     OPENING,
     SHAPES,
@@ -24,10 +23,11 @@ from tests.models.openai_responses.response_streams import (
     response,
     text_events,
 )
+from tests.models.recording_listener import RecordingListener
 
 
-def read(body: bytes, *cuts: int) -> tuple[ModelReply, Heard]:
-    heard = Heard()
+def read(body: bytes, *cuts: int) -> tuple[ModelReply, RecordingListener]:
+    heard = RecordingListener()
     stream = AnswerStream(GrowingResponse(heard))
     edges = sorted({0, len(body), *cuts})
     for start, end in pairwise(edges):
@@ -35,12 +35,12 @@ def read(body: bytes, *cuts: int) -> tuple[ModelReply, Heard]:
     return stream.end(), heard
 
 
-def as_shown(heard: Heard) -> list[tuple[str, str, Any]]:
+def as_shown(heard: RecordingListener) -> list[tuple[str, str, Any]]:
     results = {piece[1]: piece[2] for piece in heard.said if piece[0] == "answered"}
     return [(call.name, call.arguments, results[call.id]) for call in heard.ended if call.id in results]
 
 
-def assert_means(shape: Shape, reply: ModelReply, heard: Heard) -> None:
+def assert_means(shape: Shape, reply: ModelReply, heard: RecordingListener) -> None:
     assert reply.text == heard.words == shape.text
     assert reply.reasoning == heard.thoughts == shape.reasoning
     assert [(call.name, call.arguments) for call in reply.tool_calls] == [call[1:] for call in shape.calls]
@@ -73,7 +73,7 @@ def test_a_stream_that_is_cut_is_never_taken_for_a_whole_one(name):
     """At every byte: an error, or the whole answer; what the listener got is a beginning of it."""
     shape = SHAPES[name]
     for cut in range(len(shape.body)):
-        heard = Heard()
+        heard = RecordingListener()
         stream = AnswerStream(GrowingResponse(heard))
         try:
             stream.feed(shape.body[:cut])
@@ -122,7 +122,7 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refusal_is_shown_and_is_an_error(name):
-    heard = Heard()
+    heard = RecordingListener()
     stream = AnswerStream(GrowingResponse(heard))
     stream.feed(Shape([*OPENING, *REFUSALS[name]]).body)
     with pytest.raises(ContentFiltered):
@@ -156,7 +156,7 @@ def test_what_is_kept_is_what_came():
 
 
 def test_debug_passes_the_events_on():
-    heard = Heard()
+    heard = RecordingListener()
     stream = AnswerStream(GrowingResponse(heard, debug=True))
     stream.feed(SHAPES["openai: text"].body)
     assert stream.end().text == "Hello wörld 😀"

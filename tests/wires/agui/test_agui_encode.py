@@ -22,8 +22,8 @@ from holodeck.wires.agui.translate import WARNING, translate
 from tests.examples import examples
 from tests.wires.agui.client_rules import Refused, verify
 from tests.wires.agui.protobuf_reader import read_event, read_stream
+from tests.wires.event_sequences import NAMED, RUN, SESSION, event_sequences, finished
 from tests.wires.sse_parsers import agui_client, whatwg
-from tests.wires.stories import NAMED, RUN, SESSION, finished, stories
 
 GOLDEN = Path(__file__).parent.parent / "golden"
 SDK = TypeAdapter[Any](SdkEvent)
@@ -70,7 +70,7 @@ def assert_accepted(wire: dict[str, Any]) -> None:
 
 @pytest.mark.req("SRV-05", "SRV-06")
 @BOTH
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_any_story_is_accepted_and_means_the_same_on_both_wires(profile: Profile, story: list[e.Event]) -> None:
     check(story)
@@ -81,7 +81,7 @@ def test_any_story_is_accepted_and_means_the_same_on_both_wires(profile: Profile
     assert [exact(wire) for wire in over_protobuf(story, profile)] == [exact(wire) for wire in told]
 
 
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_a_client_before_1_0_gets_nothing_that_ends_its_run(story: list[e.Event]) -> None:
     for wire in over_sse(story, Profile.LEGACY):
@@ -91,7 +91,7 @@ def test_a_client_before_1_0_gets_nothing_that_ends_its_run(story: list[e.Event]
         assert '"type": "file"' not in json.dumps(wire.get("messages", []))
 
 
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_a_story_in_batches_is_the_same_stream(story: list[e.Event]) -> None:
     for make in (SseEncoder, ProtoEncoder):
@@ -99,7 +99,7 @@ def test_a_story_in_batches_is_the_same_stream(story: list[e.Event]) -> None:
         assert b"".join(one.encode(event, n) for n, event in enumerate(story)) == many.encode_many(enumerate(story))
 
 
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_every_event_has_one_frame_with_its_number_and_it_is_the_last_of_its_frames(story: list[e.Event]) -> None:
     encoder = SseEncoder(RUN)
@@ -143,7 +143,7 @@ def test_a_null_is_only_where_json_of_others_has_one() -> None:
 @pytest.mark.req("SRV-06")
 @pytest.mark.parametrize("name", NAMED)
 def test_protobuf_is_byte_for_byte_what_the_official_package_writes(name: str) -> None:
-    """The file was made with `encode` of @ag-ui/proto 1.0.0 from the JSON of the same stories: story, type, bytes."""
+    """The file was made with `encode` of @ag-ui/proto 1.0.0 from the JSON of the same event_sequences: story, type, bytes."""
     lines = [line.split(" ") for line in (GOLDEN / "ag-ui-proto-1.0.0.txt").read_text().splitlines()]
     official = [(kind, data) for story, kind, data in lines if story == name]
     wires = [wire for event in NAMED[name] for wire in translate(event, Profile.FULL)]

@@ -13,7 +13,7 @@ from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.decode import decode
 from tests.examples import examples
 from tests.wires.agui.bodies import USER, body
-from tests.wires.stories import JSON, TEXTS
+from tests.wires.event_sequences import JSON, TEXTS
 
 
 def nested(depth: int) -> Any:

@@ -13,8 +13,8 @@ from holodeck.wires.ai_sdk.request import KnownCall
 from holodeck.wires.ai_sdk.stream import UiMessageEncoder
 from tests.examples import examples
 from tests.wires.ai_sdk.ui_client import UiClient
+from tests.wires.event_sequences import NAMED, STARTED, call, event_sequences, finished, step, text
 from tests.wires.sse_parsers import whatwg
-from tests.wires.stories import NAMED, STARTED, call, finished, step, stories, text
 
 RELAXED = examples(25)
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ def shown(events: list[e.Event], encoder: UiMessageEncoder | None = None, parts:
     return client
 
 
-@given(events=stories())
+@given(events=event_sequences())
 @RELAXED
 def test_any_run_is_a_message_that_the_client_accepts(events: list[e.Event]) -> None:
     client = shown(events)
@@ -53,7 +53,7 @@ def test_any_run_is_a_message_that_the_client_accepts(events: list[e.Event]) -> 
     assert (client.finish_reason == "error") == bool(client.errors)
 
 
-@given(events=stories())
+@given(events=event_sequences())
 @RELAXED
 def test_one_event_at_a_time_gives_the_same_bytes(events: list[e.Event]) -> None:
     one, many = UiMessageEncoder("m"), UiMessageEncoder("m")

@@ -11,8 +11,8 @@ from holodeck.core import events as e
 from holodeck.wires.chat_stream.stream import MAX_ACCUMULATED, ChatStreamEventMapper
 from holodeck.wires.named_events import NamedEventEncoder
 from tests.examples import examples
+from tests.wires.event_sequences import NAMED, RUN, SESSION, event_sequences, finished, reasoning, step, text
 from tests.wires.sse_parsers import whatwg
-from tests.wires.stories import NAMED, RUN, SESSION, finished, reasoning, step, stories, text
 
 RELAXED = examples(25)
 REQUEST = "req_0123456789ab"
@@ -35,7 +35,7 @@ def told(story: list[e.Event], *, minimal: bool = False) -> list[tuple[str, dict
 
 
 @pytest.mark.req("ORC-02", "ORC-07")
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
     frames = told(story)
@@ -49,7 +49,7 @@ def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
 
 
 @pytest.mark.req("ORC-02")
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_accumulated_is_all_that_was_said_so_far(story: list[e.Event]) -> None:
     said = ""
@@ -60,7 +60,7 @@ def test_accumulated_is_all_that_was_said_so_far(story: list[e.Event]) -> None:
     assert all("accumulated" not in data for _, data in told(story, minimal=True))
 
 
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_a_story_in_batches_is_the_same_stream(story: list[e.Event]) -> None:
     one = encoder()

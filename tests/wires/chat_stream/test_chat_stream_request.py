@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from holodeck.errors import InvalidRequest
 from holodeck.wires.chat_stream.request import MAX_INPUT, decode, run_request
-from tests.wires.stories import JSON
+from tests.wires.event_sequences import JSON
 
 
 def body(**fields: Any) -> bytes:

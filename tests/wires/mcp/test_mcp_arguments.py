@@ -18,7 +18,7 @@ from holodeck.wires.mcp.approvals import form_answers
 from holodeck.wires.mcp.envelope import MODERN, Caller
 from holodeck.wires.mcp.tools import ask_arguments, continue_arguments, tool_list, wait_arguments
 from tests.examples import examples
-from tests.wires.stories import JSON, OBJECTS
+from tests.wires.event_sequences import JSON, OBJECTS
 
 ASKED = (Interrupt(id="i1", call_id="c", tool="t", arguments="{}", message="May I?", expires_at=datetime.now(UTC)),)
 

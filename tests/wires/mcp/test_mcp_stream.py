@@ -14,8 +14,8 @@ from holodeck.wires.mcp.envelope import MODERN, Caller
 from holodeck.wires.mcp.stream import ProgressEncoder
 from holodeck.wires.mcp.tools import ANSWER_SCHEMA
 from tests.examples import examples
+from tests.wires.event_sequences import NAMED, event_sequences
 from tests.wires.sse_parsers import whatwg
-from tests.wires.stories import NAMED, stories
 
 RELAXED = examples(25)
 INFO = {"name": "tester", "version": "1"}
@@ -33,7 +33,7 @@ def result_of(name: str, caller: Caller = PLAIN) -> Json:
     return result
 
 
-@given(events=stories())
+@given(events=event_sequences())
 @RELAXED
 @pytest.mark.parametrize("caller", [LEGACY, PLAIN, FORMS])
 def test_any_run_is_progress_and_then_one_result(caller: Caller, events: list[e.Event]) -> None:
@@ -52,7 +52,7 @@ def test_any_run_is_progress_and_then_one_result(caller: Caller, events: list[e.
     assert ("resultType" in result) == caller.is_modern
 
 
-@given(events=stories())
+@given(events=event_sequences())
 @RELAXED
 def test_one_event_at_a_time_gives_the_same_bytes(events: list[e.Event]) -> None:
     one, many = (ProgressEncoder(1, AnswerReader(PLAIN, INFO), "t") for _ in range(2))

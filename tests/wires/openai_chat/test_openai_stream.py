@@ -10,12 +10,12 @@ from openai.types import chat as official
 from holodeck.core import events as e
 from holodeck.errors import HoloDeckError
 from holodeck.wires import sse
-from holodeck.wires.openai_chat.pieces import CompletionReader
+from holodeck.wires.openai_chat.completion_pieces import CompletionReader
 from holodeck.wires.openai_chat.response import CompletionHead, completion
 from holodeck.wires.openai_chat.stream import ChunkEncoder
 from tests.examples import examples
+from tests.wires.event_sequences import NAMED, USAGE, call, event_sequences, finished, step, text
 from tests.wires.sse_parsers import whatwg
-from tests.wires.stories import NAMED, USAGE, call, finished, step, stories, text
 
 HEAD = CompletionHead(id="chatcmpl-run-1", created=1_800_000_000, model="tester")
 RELAXED = examples(25)
@@ -45,7 +45,7 @@ def added_up(chunks: list[Json], member: str) -> str:
     return "".join(choice["delta"].get(member) or "" for chunk in chunks for choice in chunk["choices"])
 
 
-@given(events=stories())
+@given(events=event_sequences())
 @RELAXED
 def test_any_run_becomes_chunks_that_the_sdk_accepts(events: list[e.Event]) -> None:
     told = frames(events)
@@ -69,7 +69,7 @@ def test_any_run_becomes_chunks_that_the_sdk_accepts(events: list[e.Event]) -> N
         assert choice["message"].get("reasoning_content", "") == added_up(told, "reasoning_content")
 
 
-@given(events=stories())
+@given(events=event_sequences())
 @RELAXED
 def test_one_event_at_a_time_gives_the_same_bytes(events: list[e.Event]) -> None:
     one = ChunkEncoder(HEAD, reader())

@@ -17,8 +17,8 @@ from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseHea
 from holodeck.wires.openai_responses.echo import RequestEcho, echoed
 from holodeck.wires.openai_responses.stream import ResponseEncoder
 from tests.examples import examples
+from tests.wires.event_sequences import APPROVAL, NAMED, STARTED, call, event_sequences, finished, step, text
 from tests.wires.sse_parsers import whatwg
-from tests.wires.stories import APPROVAL, NAMED, STARTED, call, finished, step, stories, text
 
 HEAD = ResponseHead(id="resp_run-1", created_at=1_800_000_000, model="tester", conversation="thread-1")
 RELAXED = examples(25)
@@ -66,7 +66,7 @@ def kinds(told: list[Json]) -> list[str]:
     return [frame["type"].removeprefix("response.") for frame in told]
 
 
-@given(events=stories())
+@given(events=event_sequences())
 @RELAXED
 def test_any_run_becomes_a_stream_that_the_sdk_accepts(events: list[e.Event]) -> None:
     told = frames(events)
@@ -84,7 +84,7 @@ def test_any_run_becomes_a_stream_that_the_sdk_accepts(events: list[e.Event]) ->
     assert told[-1]["response"] == whole(events), "the plain answer is the stream's last object"
 
 
-@given(events=stories())
+@given(events=event_sequences())
 @RELAXED
 def test_one_event_at_a_time_gives_the_same_bytes(events: list[e.Event]) -> None:
     one = ResponseEncoder(builder())

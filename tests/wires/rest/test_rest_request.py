@@ -12,7 +12,7 @@ from holodeck.core.messages import TextPart, UserMessage
 from holodeck.core.request import FileNote
 from holodeck.errors import InvalidRequest
 from holodeck.wires.rest.request import MAX_FILES, MAX_MESSAGE, decode, run_request
-from tests.wires.stories import JSON
+from tests.wires.event_sequences import JSON
 
 SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 FILE = {"content": "aGk=", "mime_type": "text/plain", "filename": "a.txt"}

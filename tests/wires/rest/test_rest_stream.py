@@ -12,8 +12,8 @@ from holodeck.core.request import FileNote
 from holodeck.wires.named_events import NamedEventEncoder
 from holodeck.wires.rest.stream import RestEventMapper
 from tests.examples import examples
+from tests.wires.event_sequences import NAMED, RUN, SESSION, USAGE, call, event_sequences, finished, step, text
 from tests.wires.sse_parsers import whatwg
-from tests.wires.stories import NAMED, RUN, SESSION, USAGE, call, finished, step, stories, text
 
 RELAXED = examples(25)
 MEMBERS = {  # event → members that it always has
@@ -44,7 +44,7 @@ def told(story: list[e.Event], **fields: Any) -> list[tuple[str, dict[str, Any]]
 
 
 @pytest.mark.req("SRV-09")
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
     frames = told(story)
@@ -62,7 +62,7 @@ def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
 
 
 @pytest.mark.req("SRV-09")
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_what_is_said_arrives_whole_with_a_blank_line_between_messages(story: list[e.Event]) -> None:
     pieces: list[tuple[str, str]] = []
@@ -76,7 +76,7 @@ def test_what_is_said_arrives_whole_with_a_blank_line_between_messages(story: li
     assert said == "\n\n".join(piece for _, piece in pieces)
 
 
-@given(story=stories())
+@given(story=event_sequences())
 @RELAXED
 def test_a_story_in_batches_is_the_same_stream_and_numbers_rise(story: list[e.Event]) -> None:
     one, many = encoder(), encoder()

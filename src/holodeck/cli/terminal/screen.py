@@ -18,12 +18,12 @@ from rich.text import Text
 
 from holodeck.cli.plain_display import SHORT_RESULT, call_text, progress_text, usage_text
 from holodeck.cli.safe_stream import SafeStream
-from holodeck.cli.terminal.markdown import (
+from holodeck.cli.terminal.markdown_lines import (
     GrowingMarkdown,
     GrowingText,
     Render,
     Renderer,
-    Reply,
+    ReplyMarkdown,
     blocks,
     dim,
     plain,
@@ -117,10 +117,10 @@ class Screen:
         self.wait_for("thinking")
 
     def text_added(self, event: e.TextAdded) -> None:
-        self._write(self._safe.feed(event.delta), lambda: _Flow(GrowingMarkdown(), Reply))
+        self._write(self._safe.feed(event.delta), lambda: _Flow(GrowingMarkdown(), ReplyMarkdown))
 
     def text_ended(self, _event: e.TextEnded) -> None:
-        self._write(self._safe.flush(), lambda: _Flow(GrowingMarkdown(), Reply))
+        self._write(self._safe.flush(), lambda: _Flow(GrowingMarkdown(), ReplyMarkdown))
         self._end_flow()
 
     def thought(self, event: e.ReasoningAdded) -> None:
@@ -246,10 +246,10 @@ class Screen:
 
     def _of(self, flow: _Flow, source: str, *, is_finished: bool = False) -> list[str]:
         """The lines of a part of the flow; a blank one sets it off from what stands above."""
-        markdown = flow.render is Reply
+        markdown = flow.render is ReplyMarkdown
         lines: list[str] = []
         for part in blocks(source) if markdown else [source]:
-            what = Reply(part, is_finished=is_finished) if markdown else flow.render(part)
+            what = ReplyMarkdown(part, is_finished=is_finished) if markdown else flow.render(part)
             rendered = self._renderer.lines(what, self._columns()) if part.strip() else []
             lines += ["", *rendered] if rendered and markdown and (lines or flow.begun) else rendered
         return unseen(lines, self._seen) if self._seen else lines

@@ -2,7 +2,7 @@
 
 from rich.cells import cell_len
 
-from holodeck.cli.terminal.markdown import plain
+from holodeck.cli.terminal.markdown_lines import plain
 
 
 def wrapped(text: str, width: int) -> str:

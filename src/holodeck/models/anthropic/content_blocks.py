@@ -31,7 +31,7 @@ _DIRECT = {"type": "direct"}
 GrowsBy: TypeAlias = type[TextDelta] | type[ThinkingDelta] | type[InputDelta]
 
 
-class Block:
+class ContentBlock:
     """One content block, growing. `grows_by` is the kind of delta whose pieces belong to it."""
 
     __slots__ = ("call_id", "grows_by", "kind", "pieces", "stopped", "value")

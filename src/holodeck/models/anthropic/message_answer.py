@@ -18,7 +18,7 @@ from holodeck.models.anthropic.content_blocks import (
     CALL,
     DELTAS,
     KEPT,
-    Block,
+    ContentBlock,
     is_provider_call,
     is_provider_result,
     kind_of,
@@ -61,8 +61,8 @@ class MessageAnswer:
         self._debug = debug
         self._taken_ids = taken_ids
         self._taken: set[str] | None = None
-        self._blocks: list[Block] = []  # in the order in which they began
-        self._by_index: dict[int, Block] = {}
+        self._blocks: list[ContentBlock] = []  # in the order in which they began
+        self._by_index: dict[int, ContentBlock] = {}
         self._open_calls = {call_id: call_id for call_id in paused_calls}  # the provider's: its id → the listener's
         self._stop_details: Value = {}
         self._usage: dict[str, int] = {}
@@ -115,7 +115,7 @@ class MessageAnswer:
             extra={KEPT: extra} if extra else {},
         )
 
-    def _goes_back(self, block: Block, reason: str) -> bool:
+    def _goes_back(self, block: ContentBlock, reason: str) -> bool:
         """The API refuses an empty text, and a call of its own that will get no result any more."""
         if block.kind in ("text", ""):
             return bool(block.pieces)
@@ -185,7 +185,7 @@ class MessageAnswer:
         if isinstance(value.get("container"), dict):
             self._container = value["container"]
 
-    def _start(self, index: Any, value: Value) -> Block:
+    def _start(self, index: Any, value: Value) -> ContentBlock:
         block = self._new_block(value)
         self._blocks.append(block)
         self._by_index[index if type(index) is int else len(self._blocks) - 1] = block
@@ -199,13 +199,13 @@ class MessageAnswer:
             self._answer_call(value)
         return block
 
-    def _new_block(self, value: Value) -> Block:
+    def _new_block(self, value: Value) -> ContentBlock:
         is_call = kind_of(value) == CALL or is_provider_call(value)
         if is_call and isinstance(value.get("name"), str) and value["name"]:
             call_id = self._settled_id(value.get("id"))
-            return Block(value, partial(self._listener.call_arguments, call_id), call_id)
+            return ContentBlock(value, partial(self._listener.call_arguments, call_id), call_id)
         listeners = {"text": self._listener.text, "thinking": self._listener.reasoning}
-        return Block(value, listeners.get(kind_of(value), _ignore))
+        return ContentBlock(value, listeners.get(kind_of(value), _ignore))
 
     def _take_delta(self, index: Any, delta: Value) -> None:
         kind, member = DELTAS.get(str(delta.get("type")), ("", ""))
@@ -222,20 +222,20 @@ class MessageAnswer:
         elif isinstance(piece, dict | list):
             block.pieces.add(json.dumps(piece, ensure_ascii=False))
 
-    def _at(self, index: Any) -> Block | None:
+    def _at(self, index: Any) -> ContentBlock | None:
         if type(index) is int:
             return self._by_index.get(index)
         return self._blocks[-1] if self._blocks else None
 
     # calls
 
-    def _stop_block(self, block: Block | None) -> None:
+    def _stop_block(self, block: ContentBlock | None) -> None:
         if block is not None and not block.stopped and block.is_provider_call and block.call_id:
             self._end_call(block)
         if block is not None:
             block.stopped = True
 
-    def _end_call(self, block: Block) -> ToolCall:
+    def _end_call(self, block: ContentBlock) -> ToolCall:
         block.pieces.end()
         arguments = block.arguments()
         if not block.pieces:

@@ -16,11 +16,11 @@ from holodeck.errors import ModelError
 from holodeck.models.anthropic import message_lessons, message_request
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks, open_provider_calls
 from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
-from holodeck.models.body import AnswerStream
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.lessons import Lessons
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import PROVIDERS, messages_models_url, messages_url
+from holodeck.models.response_body import AnswerStream
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 

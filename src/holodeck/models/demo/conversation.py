@@ -12,15 +12,15 @@ from datetime import datetime
 from holodeck.core.messages import AssistantMessage, Message, TextPart, ToolMessage, UserMessage, text_of
 from holodeck.core.tools import ToolSchema
 from holodeck.models.demo import sentences, todos, wording
-from holodeck.models.demo.intents import Create, Delete, Everything, Intent, Numbers, Talk, Todo
-from holodeck.models.demo.todos import Memory, Question, Say, Script, Unreadable
+from holodeck.models.demo.intents import Create, Delete, Everything, Intent, ListedTodo, Numbers, Talk
+from holodeck.models.demo.todos import Memory, OpenQuestion, Say, Script, Unreadable
 from holodeck.models.demo.tools_by_name import Call, UseTool, read_tool_use, with_arguments
 
 HORIZON = 12  # turns that "it" and "the second one" may reach back to; each is replayed for every reply
 
 
 @dataclass(slots=True)
-class Turn:
+class DemoTurn:
     words: str
     results: list[ToolMessage] = field(default_factory=list)
     reply: str = ""
@@ -38,12 +38,12 @@ def next_step(
     return player.play(turns[-1].words, turns[-1].results)
 
 
-def _turns(messages: Sequence[Message]) -> list[Turn]:
-    turns: list[Turn] = []
+def _turns(messages: Sequence[Message]) -> list[DemoTurn]:
+    turns: list[DemoTurn] = []
     for message in messages:
         if isinstance(message, UserMessage):
             parts = [TextPart(message.content)] if isinstance(message.content, str) else message.content
-            turns.append(Turn("\n".join(part.text for part in parts if isinstance(part, TextPart)).strip()))
+            turns.append(DemoTurn("\n".join(part.text for part in parts if isinstance(part, TextPart)).strip()))
         elif turns and isinstance(message, AssistantMessage):
             turns[-1].reply = message.content
         elif turns and isinstance(message, ToolMessage):
@@ -59,7 +59,7 @@ class _Player:
         self.now = now
         self.memory = Memory()
 
-    def recall(self, turn: Turn) -> None:
+    def recall(self, turn: DemoTurn) -> None:
         """Replays a turn that is over, for what it established. Another model may have answered it."""
         before, results = self.memory, list(turn.results)
         step = self.play(turn.words, results)
@@ -92,7 +92,7 @@ class _Player:
             return (question.then, True) if intent == Talk("yes") else (intent, False)
         return self._answer(question, words, intent) or intent, False
 
-    def _answer(self, question: Question, words: str, intent: Intent | UseTool) -> Intent | UseTool | None:
+    def _answer(self, question: OpenQuestion, words: str, intent: Intent | UseTool) -> Intent | UseTool | None:
         """What a message means as the answer to a question; None if it is about something else."""
         unclear = intent == Talk("unknown")
         if isinstance(question.then, UseTool):
@@ -120,7 +120,7 @@ class _Player:
             return _use(intent)
         if self.todo_tools is None:
             return self._talk("no_todo_tools")
-        desk = todos.Desk(self.todo_tools, self.now, self.memory)
+        desk = todos.TodoDesk(self.todo_tools, self.now, self.memory)
         return (
             todos.delete(intent, desk, confirmed=confirmed)
             if isinstance(intent, Delete)
@@ -153,12 +153,12 @@ class _Player:
 
 def _use(intent: UseTool) -> Script:
     if problem := wording.cannot_use(intent):
-        return Say(text=problem, question=Question(line=problem, then=intent))
+        return Say(text=problem, question=OpenQuestion(line=problem, then=intent))
     (answer,) = yield (Call(intent.tool.name, intent.arguments),)
     return Say(text=answer.strip() or wording.NO_RESULT)
 
 
-def _confirms(question: Question) -> bool:
+def _confirms(question: OpenQuestion) -> bool:
     return isinstance(question.then, Delete) and question.line != wording.WHICH
 
 
@@ -166,7 +166,7 @@ def _is_guess(intent: Intent | UseTool) -> bool:
     return isinstance(intent, Create) and not (intent.due or intent.tags)
 
 
-def _chosen(choices: tuple[Todo, ...], words: str, *, plain: bool) -> tuple[Todo, ...]:
+def _chosen(choices: tuple[ListedTodo, ...], words: str, *, plain: bool) -> tuple[ListedTodo, ...]:
     target = sentences.read_target(words)
     if isinstance(target, Everything):
         return choices

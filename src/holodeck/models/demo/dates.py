@@ -71,7 +71,7 @@ def month_later(day: date, months: int) -> date:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Piece:
+class DatePiece:
     """What one phrase contributes: "tomorrow at 3 in the afternoon" is three pieces that fit together."""
 
     day: date | None = None
@@ -81,66 +81,66 @@ class Piece:
     loose: bool = False  # the clock time does not say which half of the day
 
 
-def _joined(one: Piece, other: Piece) -> Piece | None:
+def _joined(one: DatePiece, other: DatePiece) -> DatePiece | None:
     """Both together, or None when they contradict each other."""
     given: dict[str, Any] = {field.name: value for field in fields(other) if (value := getattr(other, field.name))}
-    clash = any(getattr(one, name) for name in given) or ((one.moment or other.moment) and one != Piece())
+    clash = any(getattr(one, name) for name in given) or ((one.moment or other.moment) and one != DatePiece())
     return None if clash else replace(one, **given)
 
 
-def _near(match: Match[str], now: datetime) -> Piece:
+def _near(match: Match[str], now: datetime) -> DatePiece:
     word = match["near"].lower()
     ahead = 2 if "after" in word else word in {"tomorrow", "tmrw"}
-    return Piece(day=now.date() + ahead * DAY, part="tonight" if word == "tonight" else _part(match))
+    return DatePiece(day=now.date() + ahead * DAY, part="tonight" if word == "tonight" else _part(match))
 
 
 def _part(match: Match[str]) -> str | None:
     return (match.groupdict().get("part") or "").lower() or None
 
 
-def _in(match: Match[str], now: datetime) -> Piece:
+def _in(match: Match[str], now: datetime) -> DatePiece:
     word, unit = match["count"].lower(), match["unit"].lower()
     few = {"a": 1, "an": 1, "a couple of": 2, "a few": 3, "half a": 0.5, "half an": 0.5}
     count = few.get(word) or NUMBERS.get(word) or int(word)
     if unit.startswith(("h", "mi")):
         minutes = count * (60 if unit.startswith("h") else 1)
         later = now.astimezone(UTC) + timedelta(minutes=minutes)  # in real time, whatever the wall clocks do
-        return Piece(moment=later.astimezone(now.tzinfo).replace(second=0, microsecond=0))
+        return DatePiece(moment=later.astimezone(now.tzinfo).replace(second=0, microsecond=0))
     if unit.startswith(("mo", "y")):
-        return Piece(day=month_later(now.date(), int(count * (12 if unit.startswith("y") else 1))))
-    return Piece(day=now.date() + count * (7 if unit.startswith("w") else 1) * DAY)
+        return DatePiece(day=month_later(now.date(), int(count * (12 if unit.startswith("y") else 1))))
+    return DatePiece(day=now.date() + count * (7 if unit.startswith("w") else 1) * DAY)
 
 
-def _next(match: Match[str], now: datetime) -> Piece:
+def _next(match: Match[str], now: datetime) -> DatePiece:
     today, unit = now.date(), match["unit"].lower()
     if unit == "week":
-        return Piece(day=monday_of(today) + 7 * DAY)
-    return Piece(day=month_later(today.replace(day=1), 1) if unit == "month" else date(today.year + 1, 1, 1))
+        return DatePiece(day=monday_of(today) + 7 * DAY)
+    return DatePiece(day=month_later(today.replace(day=1), 1) if unit == "month" else date(today.year + 1, 1, 1))
 
 
-def _end_of(match: Match[str], now: datetime) -> Piece:
+def _end_of(match: Match[str], now: datetime) -> DatePiece:
     today, unit, following = now.date(), match["unit"].lower(), bool(match.groupdict().get("next"))
     if unit == "week":
         friday = monday_of(today) + (FRIDAY + 7 * following) * DAY
-        return Piece(day=friday if friday >= today else friday + 2 * DAY)
+        return DatePiece(day=friday if friday >= today else friday + 2 * DAY)
     if unit == "month":
-        return Piece(day=month_later(today.replace(day=1), 1 + following) - DAY)
-    return Piece(day=date(today.year + following, 12, 31) if unit == "year" else today + following * DAY)
+        return DatePiece(day=month_later(today.replace(day=1), 1 + following) - DAY)
+    return DatePiece(day=date(today.year + following, 12, 31) if unit == "year" else today + following * DAY)
 
 
-def _weekday(match: Match[str], now: datetime) -> Piece:
+def _weekday(match: Match[str], now: datetime) -> DatePiece:
     today, which, name = now.date(), (match["which"] or "").lower(), match["weekday"].lower()
     if name == "weekend":
         saturday = monday_of(today) + SATURDAY * DAY
-        return Piece(day=saturday + 7 * DAY if which == "next" else max(today, saturday))
+        return DatePiece(day=saturday + 7 * DAY if which == "next" else max(today, saturday))
     index = next(index for index, weekday in enumerate(WEEKDAYS) if weekday.startswith(name[:3]))
     if which == "next":
-        return Piece(day=monday_of(today) + (7 + index) * DAY, part=_part(match))
+        return DatePiece(day=monday_of(today) + (7 + index) * DAY, part=_part(match))
     ahead = (index - today.weekday()) % 7
-    return Piece(day=today + (ahead if ahead or which == "this" else 7) * DAY, part=_part(match))
+    return DatePiece(day=today + (ahead if ahead or which == "this" else 7) * DAY, part=_part(match))
 
 
-def _day_of_month(match: Match[str], now: datetime) -> Piece | None:
+def _day_of_month(match: Match[str], now: datetime) -> DatePiece | None:
     """The next day with that number, in the month and year if they are given."""
     today, groups = now.date(), match.groupdict()
     day, year, month = int(groups["day"]), groups.get("year"), groups.get("month")
@@ -152,23 +152,23 @@ def _day_of_month(match: Match[str], now: datetime) -> Piece | None:
     for first in firsts:
         fits = 1 <= day <= calendar.monthrange(first.year, first.month)[1]
         if fits and (year or first.replace(day=day) >= today):
-            return Piece(day=first.replace(day=day), part=_part(match))
+            return DatePiece(day=first.replace(day=day), part=_part(match))
     return None
 
 
-def _iso(match: Match[str], now: datetime) -> Piece:
+def _iso(match: Match[str], now: datetime) -> DatePiece:
     moment = datetime.fromisoformat(match["iso"].upper())
     if moment.tzinfo is not None:
-        return Piece(moment=moment.astimezone(now.tzinfo))
-    return Piece(day=moment.date(), clock=moment.time() if match["time"] else None)
+        return DatePiece(moment=moment.astimezone(now.tzinfo))
+    return DatePiece(day=moment.date(), clock=moment.time() if match["time"] else None)
 
 
-def _clock(match: Match[str], _now: datetime) -> Piece | None:
+def _clock(match: Match[str], _now: datetime) -> DatePiece | None:
     groups = match.groupdict("")
     hour, minute = NUMBERS.get(groups["hour"].lower()) or int(groups["hour"]), int(groups.get("minute") or 0)
     if half := groups.get("half"):
-        return Piece(clock=time(hour % NOON + NOON * (half in "pP"), minute)) if 1 <= hour <= NOON else None
-    return Piece(clock=time(hour, minute), loose=1 <= hour <= NOON and not groups["hour"].startswith("0"))
+        return DatePiece(clock=time(hour % NOON + NOON * (half in "pP"), minute)) if 1 <= hour <= NOON else None
+    return DatePiece(clock=time(hour, minute), loose=1 <= hour <= NOON and not groups["hour"].startswith("0"))
 
 
 class Rule(NamedTuple):
@@ -179,7 +179,7 @@ class Rule(NamedTuple):
     """
 
     pattern: str
-    read: Callable[[Match[str], datetime], Piece | None]
+    read: Callable[[Match[str], datetime], DatePiece | None]
     strong: bool = False
     introduced: bool = False
 
@@ -213,8 +213,8 @@ _RULES = (
     Rule(r"(?P<hour>\d{1,2})(?:[:.](?P<minute>[0-5]\d))?\s*(?P<half>[ap])\.?m\b\.?", _clock, strong=True),
     Rule(r"(?P<hour>[01]?\d|2[0-3]):(?P<minute>[0-5]\d)(?![\d:])", _clock, strong=True),
     Rule(rf"{_INTRODUCED_HOUR}{_HOUR}(?: ?h| o'clock)?(?![\w:/%.-])", _clock, introduced=True),
-    Rule(r"(?P<part>noon|midnight)", lambda match, _: Piece(part=_part(match))),
-    Rule(r"in the (?P<part>morning|afternoon|evening)", lambda match, _: Piece(part=_part(match)), strong=True),
+    Rule(r"(?P<part>noon|midnight)", lambda match, _: DatePiece(part=_part(match))),
+    Rule(r"in the (?P<part>morning|afternoon|evening)", lambda match, _: DatePiece(part=_part(match)), strong=True),
 )
 _INTRODUCTION = r"(?P<intro>(?:[,;(]\s*)?\b(?:(?:due|scheduled)(?: (?:by|on|at|for))?|by|on|at|before|until|for)\s+)"
 _FOLLOWS_A_DATE = re.compile(r"\s*(?:$|[,;:.!)#]|(?:to|about|with|and|in|at|for|from|or|that|by)\b)", re.IGNORECASE)
@@ -222,12 +222,12 @@ _FOLLOWS_A_DATE = re.compile(r"\s*(?:$|[,;:.!)#]|(?:to|about|with|and|in|at|for|
 
 def cut_date(text: str, now: datetime) -> tuple[str, Due | None]:
     """The sentence without its date, and the date."""
-    found, rest = Piece(), text
+    found, rest = DatePiece(), text
     while best := max(_fitting(rest, found, now), key=lambda fit: fit[:2], default=None):
         _, _, start, found = best
         end = start + best[1]
         rest = f"{rest[:start].rstrip(' ,;:.(-')} {rest[end:].lstrip(' ,;:.)-')}".strip()
-    return (text, None) if found == Piece() else (rest, _due(found, now))
+    return (text, None) if found == DatePiece() else (rest, _due(found, now))
 
 
 def read_date(text: str, now: datetime) -> Due | None:
@@ -242,7 +242,7 @@ def _compiled(rule: Rule) -> re.Pattern[str]:
     return re.compile(rf"{_INTRODUCTION}{optional}(?<![\w/#:.-])(?:{rule.pattern})(?![\w/]|'s\b)", re.IGNORECASE)
 
 
-def _fitting(text: str, found: Piece, now: datetime) -> list[tuple[int, int, int, Piece]]:
+def _fitting(text: str, found: DatePiece, now: datetime) -> list[tuple[int, int, int, DatePiece]]:
     """The date phrases that go with what was found: (position, length, start, both together)."""
     fits = []
     for rule in _RULES:
@@ -267,7 +267,7 @@ def _position(rule: Rule, match: Match[str], text: str) -> int:
     return 1 if rule.strong or (match["intro"] and connected) else 0
 
 
-def _due(piece: Piece, now: datetime) -> Due:
+def _due(piece: DatePiece, now: datetime) -> Due:
     if piece.moment is not None:
         return Due(when=piece.moment)
     if piece.clock is None and piece.part is None:
@@ -281,7 +281,7 @@ def _due(piece: Piece, now: datetime) -> Due:
     return Due(when=when, dated=piece.day is not None or piece.clock is None)
 
 
-def _clocks(piece: Piece) -> list[time]:
+def _clocks(piece: DatePiece) -> list[time]:
     """The possible readings of a time of day, the earlier first."""
     if piece.clock is None:
         return [PARTS[piece.part or "night"]]

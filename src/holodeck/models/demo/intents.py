@@ -8,7 +8,7 @@ from holodeck.models.demo.dates import Due
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Todo:
+class ListedTodo:
     """A todo as the tools return it."""
 
     id: str
@@ -67,7 +67,7 @@ class Show:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class TodoChange:
     target: Target
     title: str | None = None
     due: Due | None = None
@@ -90,4 +90,4 @@ class Talk:
     topic: str
 
 
-Intent: TypeAlias = Create | Show | Change | Delete | Talk
+Intent: TypeAlias = Create | Show | TodoChange | Delete | Talk

@@ -10,7 +10,6 @@ from typing import Any
 
 from holodeck.models.demo.dates import DAY, at, cut_date, monday_of, read_date
 from holodeck.models.demo.intents import (
-    Change,
     Create,
     Delete,
     Everything,
@@ -21,6 +20,7 @@ from holodeck.models.demo.intents import (
     Talk,
     Target,
     Titled,
+    TodoChange,
 )
 
 LONGEST = 600  # characters; a longer text is a document, not a request
@@ -60,7 +60,7 @@ def read_command(request: str, now: datetime) -> Intent | None:
 def guess(request: str, now: datetime) -> Intent | None:
     """A date alone, which corrects the last todo, or a plain "buy eggs tomorrow"."""
     if due := read_date(re.sub(r"^(?:no,? |i meant? |rather )+", "", request, flags=re.IGNORECASE), now):
-        return Change(target=It(), due=due)
+        return TodoChange(target=It(), due=due)
     return read_todo(request, now) if _BEGINS_LIKE_A_TODO.fullmatch(request) else None
 
 
@@ -278,7 +278,7 @@ def _read_change(request: str, now: datetime) -> Intent | None:
     return None
 
 
-def _change(found: dict[str, str | None], given: dict[str, Any], now: datetime) -> Change | None:
+def _change(found: dict[str, str | None], given: dict[str, Any], now: datetime) -> TodoChange | None:
     """The change that the groups of a pattern describe; None if they make no sense ("move the sofa")."""
     what, new = found.get("what"), found.get("new") or ""
     changes: dict[str, Any] = dict(given)
@@ -295,7 +295,7 @@ def _change(found: dict[str, str | None], given: dict[str, Any], now: datetime) 
         rest, changes["due"] = cut_date(f"{moved} {found.get('when') or ''}".strip(), now)
         what = _BEFORE_A_DATE.sub("", rest)
     changes = {name: value for name, value in changes.items() if value}
-    return Change(target=read_target(what) if what else It(), **changes) if changes else None
+    return TodoChange(target=read_target(what) if what else It(), **changes) if changes else None
 
 
 def read_title(text: str) -> str:

@@ -17,7 +17,18 @@ import msgspec
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.demo import wording
 from holodeck.models.demo.dates import at, is_over
-from holodeck.models.demo.intents import Change, Create, Delete, Everything, It, Numbers, Show, Target, Titled, Todo
+from holodeck.models.demo.intents import (
+    Create,
+    Delete,
+    Everything,
+    It,
+    ListedTodo,
+    Numbers,
+    Show,
+    Target,
+    Titled,
+    TodoChange,
+)
 from holodeck.models.demo.tools_by_name import Call, UseTool
 
 _FILLERS = re.compile(r"the|an?|my|this|that|to|of|for|with|and|in|on|at|it|one|about|task|todo|item|reminder|called")
@@ -29,31 +40,31 @@ class Unreadable(Exception):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Question:
+class OpenQuestion:
     """What the reply asks: a choice becomes the target of `then`, a yes lets `then` go ahead."""
 
     line: str
-    then: Create | Change | Delete | UseTool
-    choices: tuple[Todo, ...] = ()
+    then: Create | TodoChange | Delete | UseTool
+    choices: tuple[ListedTodo, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Say:
     text: str
-    shown: tuple[Todo, ...] | None = None
-    focus: Todo | None = None
+    shown: tuple[ListedTodo, ...] | None = None
+    focus: ListedTodo | None = None
     forgets: bool = False  # the todo in focus is deleted
-    question: Question | None = None
+    question: OpenQuestion | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Memory:
     """What the conversation established: the todo that is "it", the list that was numbered, the open question."""
 
-    focus: Todo | None = None
-    shown: tuple[Todo, ...] = ()
-    question: Question | None = None
-    chosen: tuple[Todo, ...] = ()  # the answer to a question, for this turn only
+    focus: ListedTodo | None = None
+    shown: tuple[ListedTodo, ...] = ()
+    question: OpenQuestion | None = None
+    chosen: tuple[ListedTodo, ...] = ()  # the answer to a question, for this turn only
 
     def after(self, said: Say) -> "Memory":
         focus = None if said.forgets else self.focus
@@ -90,7 +101,7 @@ class TodoTools:
             timezone=self._timezone if takes_timezone else None,
         )
 
-    def change(self, todo: Todo, change: Change, now: datetime) -> Call | None:
+    def change(self, todo: ListedTodo, change: TodoChange, now: datetime) -> Call | None:
         call = _call("update_todo", todo_id=todo.id, title=change.title, priority=change.priority, status=change.status)
         if change.due or change.undated:
             call.arguments["due_date"] = "" if change.undated else _moved(todo, change, now)
@@ -99,7 +110,7 @@ class TodoTools:
             call.arguments["tags"] = [tag for tag in tags if tag not in change.remove_tags]
         return call
 
-    def delete(self, todo: Todo) -> Call:
+    def delete(self, todo: ListedTodo) -> Call:
         return _call("delete_todo", todo_id=todo.id, confirmation=True)
 
     @property
@@ -121,12 +132,12 @@ class TaskTools(TodoTools):
     def show(self, wanted: Show) -> Call:
         return _call("list_tasks", status=wanted.status)
 
-    def change(self, todo: Todo, change: Change, now: datetime) -> Call | None:  # noqa: ARG002, tasks have no dates
+    def change(self, todo: ListedTodo, change: TodoChange, now: datetime) -> Call | None:  # noqa: ARG002, tasks have no dates
         if change.status == "completed":
             return _call("complete_task", task_id=todo.id)
         return _call("update_task", task_id=todo.id, title=change.title) if change.title else None
 
-    def delete(self, todo: Todo) -> Call:
+    def delete(self, todo: ListedTodo) -> Call:
         return _call("delete_task", task_id=todo.id)
 
 
@@ -140,7 +151,7 @@ def _call(name: str, **arguments: Any) -> Call:
     return Call(name, {key: value for key, value in arguments.items() if value})
 
 
-def _moved(todo: Todo, change: Change, now: datetime) -> str | None:
+def _moved(todo: ListedTodo, change: TodoChange, now: datetime) -> str | None:
     """The new due date. It keeps the hour when only a day is given, and the day when only an hour is."""
     due, old = change.due, todo.due and todo.due.astimezone(now.tzinfo)
     if due is None:
@@ -155,7 +166,7 @@ def _moved(todo: Todo, change: Change, now: datetime) -> str | None:
     return when.isoformat(timespec="seconds")
 
 
-class Desk(NamedTuple):
+class TodoDesk(NamedTuple):
     """What a script works with."""
 
     tools: TodoTools
@@ -163,27 +174,27 @@ class Desk(NamedTuple):
     memory: Memory
 
 
-def script(intent: Create | Show | Change, desk: Desk) -> Script:
+def script(intent: Create | Show | TodoChange, desk: TodoDesk) -> Script:
     if isinstance(intent, Create):
         return _create(intent, desk)
     return _show(intent, desk) if isinstance(intent, Show) else _change(intent, desk)
 
 
-def _create(intent: Create, desk: Desk) -> Script:
+def _create(intent: Create, desk: TodoDesk) -> Script:
     if not intent.title:
-        return Say(text=wording.WHAT_TO_ADD, question=Question(line=wording.WHAT_TO_ADD, then=intent))
+        return Say(text=wording.WHAT_TO_ADD, question=OpenQuestion(line=wording.WHAT_TO_ADD, then=intent))
     (answer,) = yield (desk.tools.create(intent),)
     todo = read_todo(answer)
     return Say(text=wording.created(todo, intent, desk.now), focus=todo)
 
 
-def _show(intent: Show, desk: Desk) -> Script:
+def _show(intent: Show, desk: TodoDesk) -> Script:
     (answer,) = yield (desk.tools.show(intent),)
     todos = tuple(todo for todo in read_todos(answer) if _is_wanted(todo, intent, desk.now))
     return Say(text=wording.listed(todos, intent, desk.now), shown=todos, focus=todos[0] if len(todos) == 1 else None)
 
 
-def _is_wanted(todo: Todo, wanted: Show, now: datetime) -> bool:
+def _is_wanted(todo: ListedTodo, wanted: Show, now: datetime) -> bool:
     """Applies the filters once more, for tools that do not have them all."""
     due = todo.due and todo.due.astimezone(UTC)
     return (
@@ -196,7 +207,7 @@ def _is_wanted(todo: Todo, wanted: Show, now: datetime) -> bool:
     )
 
 
-def _change(intent: Change, desk: Desk) -> Script:
+def _change(intent: TodoChange, desk: TodoDesk) -> Script:
     found = yield from _find(intent, desk)
     if isinstance(found, Say):
         return found
@@ -210,25 +221,27 @@ def _change(intent: Change, desk: Desk) -> Script:
     return Say(text=wording.changed(todos, intent, desk.now), focus=todos[-1])
 
 
-def delete(intent: Delete, desk: Desk, *, confirmed: bool) -> Script:
+def delete(intent: Delete, desk: TodoDesk, *, confirmed: bool) -> Script:
     found = yield from _find(intent, desk)
     if isinstance(found, Say):
         return found
     if not confirmed and not desk.tools.asks_before_deleting:
         line = wording.confirm_deletion(found)
-        return Say(text=line, focus=found[-1], question=Question(line=line, then=intent, choices=found))
+        return Say(text=line, focus=found[-1], question=OpenQuestion(line=line, then=intent, choices=found))
     yield tuple(desk.tools.delete(todo) for todo in found)
     return Say(text=wording.deleted(found), forgets=True)
 
 
-def _find(intent: Change | Delete, desk: Desk) -> Generator[tuple[Call, ...], list[str], Say | tuple[Todo, ...]]:
+def _find(
+    intent: TodoChange | Delete, desk: TodoDesk
+) -> Generator[tuple[Call, ...], list[str], Say | tuple[ListedTodo, ...]]:
     """The todos that are meant, or the reply instead. Lists them only when the conversation does not name them."""
     target = intent.target
     if known := _known(target, desk.memory):
         return known
     (answer,) = yield (desk.tools.show(Show(status="all")),)
     every = read_todos(answer)
-    reopens = isinstance(intent, Change) and intent.status == "pending"
+    reopens = isinstance(intent, TodoChange) and intent.status == "pending"
     likely = tuple(todo for todo in every if (todo.status == "completed") == reopens)
     if isinstance(target, Titled):
         likely = matching(target.words, likely) or matching(target.words, every)
@@ -236,11 +249,11 @@ def _find(intent: Change | Delete, desk: Desk) -> Generator[tuple[Call, ...], li
         return Say(text=wording.not_found(target.words) if isinstance(target, Titled) else wording.EMPTY)
     if isinstance(target, Everything) or (len(likely) == 1 and not isinstance(target, Numbers)):
         return likely
-    question = Question(line=wording.WHICH, then=intent, choices=likely)
+    question = OpenQuestion(line=wording.WHICH, then=intent, choices=likely)
     return Say(text=wording.which(likely, desk.now), shown=likely, question=question)
 
 
-def _known(target: Target, memory: Memory) -> Say | tuple[Todo, ...]:
+def _known(target: Target, memory: Memory) -> Say | tuple[ListedTodo, ...]:
     """What the conversation alone says about the target; nothing if the list has to be looked up."""
     if memory.chosen:
         return memory.chosen
@@ -251,14 +264,14 @@ def _known(target: Target, memory: Memory) -> Say | tuple[Todo, ...]:
     return memory.shown if isinstance(target, Everything) else ()
 
 
-def at_positions(target: Numbers, shown: Sequence[Todo]) -> tuple[Todo, ...]:
+def at_positions(target: Numbers, shown: Sequence[ListedTodo]) -> tuple[ListedTodo, ...]:
     """The todos at these positions of a list; none if one of them is out of range."""
     if any(number > len(shown) or number == 0 for number in target.positions):
         return ()
     return tuple(shown[number - 1 if number > 0 else -1] for number in target.positions)
 
 
-def matching(words: str, todos: Sequence[Todo]) -> tuple[Todo, ...]:
+def matching(words: str, todos: Sequence[ListedTodo]) -> tuple[ListedTodo, ...]:
     """The todos that a phrase may mean: those with the same title, else those that have most of its words."""
     wanted = _words(words)
     same = tuple(todo for todo in todos if _words(todo.title) == wanted)
@@ -274,13 +287,13 @@ def _words(text: str) -> list[str]:
     return [word for word in words if not _FILLERS.fullmatch(word)] or words
 
 
-def read_todo(text: str) -> Todo:
+def read_todo(text: str) -> ListedTodo:
     data = _json(text)
     nested = next((data[key] for key in ("todo", "task") if key in data), data) if isinstance(data, dict) else data
     return _todo(nested)
 
 
-def read_todos(text: str) -> tuple[Todo, ...]:
+def read_todos(text: str) -> tuple[ListedTodo, ...]:
     data = _json(text)
     if isinstance(data, dict):
         data = next((data[key] for key in ("todos", "tasks", "items") if key in data), None)
@@ -296,10 +309,10 @@ def _json(text: str) -> Any:
         raise Unreadable(text) from None
 
 
-def _todo(data: Any) -> Todo:
+def _todo(data: Any) -> ListedTodo:
     if not isinstance(data, dict) or "title" not in data or "id" not in data:
         raise Unreadable(str(data))
-    return Todo(
+    return ListedTodo(
         id=str(data["id"]),
         title=str(data["title"]),
         description=str(data.get("description") or ""),

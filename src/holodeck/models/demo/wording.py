@@ -6,7 +6,7 @@ from datetime import datetime
 from holodeck.core.text import one_line
 from holodeck.core.tools import ToolSchema
 from holodeck.models.demo.dates import END_OF_DAY, MONTHS, WEEKDAYS, is_over
-from holodeck.models.demo.intents import Change, Create, Show, Todo
+from holodeck.models.demo.intents import Create, ListedTodo, Show, TodoChange
 from holodeck.models.demo.tools_by_name import UseTool, signature
 
 LONGEST_LIST = 30
@@ -73,7 +73,7 @@ def _hashed(tags: Sequence[str]) -> str:
     return " ".join(f"#{tag}" for tag in tags)
 
 
-def describe(todo: Todo, now: datetime) -> str:
+def describe(todo: ListedTodo, now: datetime) -> str:
     """One todo in one line."""
     due = ""
     if todo.due:
@@ -90,19 +90,19 @@ def describe(todo: Todo, now: datetime) -> str:
     return f"**{todo.title}** — {facts}" if facts else f"**{todo.title}**"
 
 
-def numbered(todos: Sequence[Todo], now: datetime) -> str:
+def numbered(todos: Sequence[ListedTodo], now: datetime) -> str:
     lines = [f"{number}. {describe(todo, now)}" for number, todo in enumerate(todos[:LONGEST_LIST], 1)]
     if len(todos) > LONGEST_LIST:
         lines.append(f"\n… and {len(todos) - LONGEST_LIST} more.")
     return "\n".join(lines)
 
 
-def created(todo: Todo, wanted: Create, now: datetime) -> str:
+def created(todo: ListedTodo, wanted: Create, now: datetime) -> str:
     text = f"Added {describe(todo, now)}."
     return f"{text} Note that this is already over." if wanted.due and is_over(wanted.due.when, now) else text
 
 
-def listed(todos: Sequence[Todo], wanted: Show, now: datetime) -> str:
+def listed(todos: Sequence[ListedTodo], wanted: Show, now: datetime) -> str:
     if not todos and wanted in {Show(), Show(status="all")}:
         return EMPTY
     if not todos and wanted.due_filter == "overdue":
@@ -121,7 +121,7 @@ def listed(todos: Sequence[Todo], wanted: Show, now: datetime) -> str:
     return f"{heading}:\n\n{numbered(todos, now)}" if todos else f"{heading}."
 
 
-def changed(todos: Sequence[Todo], change: Change, now: datetime) -> str:
+def changed(todos: Sequence[ListedTodo], change: TodoChange, now: datetime) -> str:
     verb = {"completed": "Done! I ticked off", "pending": "Reopened"}.get(change.status or "")
     verb = verb or ("Renamed it to" if change.title else "Moved" if change.due else "Updated")
     if len(todos) == 1:
@@ -129,21 +129,21 @@ def changed(todos: Sequence[Todo], change: Change, now: datetime) -> str:
     return f"{verb} {len(todos)} todos:\n\n{numbered(todos, now)}"
 
 
-def already(todo: Todo) -> str:
+def already(todo: ListedTodo) -> str:
     return f"**{todo.title}** is already {'ticked off' if todo.status == 'completed' else 'open'}."
 
 
-def deleted(todos: Sequence[Todo]) -> str:
+def deleted(todos: Sequence[ListedTodo]) -> str:
     return f"Deleted {', '.join(f'**{todo.title}**' for todo in todos)}."
 
 
-def confirm_deletion(todos: Sequence[Todo]) -> str:
+def confirm_deletion(todos: Sequence[ListedTodo]) -> str:
     titles = ", ".join(f"“{todo.title}”" for todo in todos[:MOST_NAMED])
     more = f" and {len(todos) - MOST_NAMED} more" if len(todos) > MOST_NAMED else ""
     return f"Delete {titles if len(todos) == 1 else f'{len(todos)} todos ({titles}{more})'}? Say yes to confirm."
 
 
-def which(todos: Sequence[Todo], now: datetime) -> str:
+def which(todos: Sequence[ListedTodo], now: datetime) -> str:
     return f"{WHICH}\n\n{numbered(todos, now)}\n\nSay its number."
 
 
@@ -151,11 +151,11 @@ def not_found(words: str) -> str:
     return f"I found no todo like “{words}”. Say “show my todos” to see what is there."
 
 
-def out_of_range(positions: Sequence[int], shown: Sequence[Todo]) -> str:
+def out_of_range(positions: Sequence[int], shown: Sequence[ListedTodo]) -> str:
     return f"There is no number {max(positions)}: the list I showed you has {len(shown)}."
 
 
-def cannot(change: Change) -> str:
+def cannot(change: TodoChange) -> str:
     wanted = {
         "due dates": change.due or change.undated,
         "priorities": change.priority,

@@ -21,7 +21,7 @@ _ERRORS = frozenset({"error", "response.error"})
 WITHOUT_CONTENT = frozenset({"response.created", "response.queued", "response.in_progress"})
 
 
-class TextDelta(msgspec.Struct, gc=False):
+class ResponseTextDelta(msgspec.Struct, gc=False):
     """A piece of text: what nearly every event is. Any other event cannot be decoded into this."""
 
     type: Literal["response.output_text.delta"]
@@ -31,7 +31,7 @@ class TextDelta(msgspec.Struct, gc=False):
     content_index: Any = None
 
 
-class Event(msgspec.Struct, gc=False):  # JSON has no cycles: the collector need not look
+class ResponseEvent(msgspec.Struct, gc=False):  # JSON has no cycles: the collector need not look
     type: Any = None
     item_id: Any = None
     output_index: Any = None
@@ -54,11 +54,11 @@ class Event(msgspec.Struct, gc=False):  # JSON has no cycles: the collector need
     status: Any = None
 
 
-decode_text = msgspec.json.Decoder(TextDelta).decode
-_decode = msgspec.json.Decoder(Event).decode
+decode_text = msgspec.json.Decoder(ResponseTextDelta).decode
+_decode = msgspec.json.Decoder(ResponseEvent).decode
 
 
-def decode_event(name: bytes, data: bytes) -> Event:
+def decode_event(name: bytes, data: bytes) -> ResponseEvent:
     """The event in `data`, its type taken from the SSE event's name where the data has none.
 
     Raises Malformed for what is no JSON object, InBandError for an error in any of its shapes.
@@ -91,8 +91,8 @@ def _loaded(data: bytes) -> dict[str, Any]:
     return value
 
 
-def _event_of(value: dict[str, Any]) -> Event:
-    return Event(**{name: value[name] for name in Event.__struct_fields__ if name in value})
+def _event_of(value: dict[str, Any]) -> ResponseEvent:
+    return ResponseEvent(**{name: value[name] for name in ResponseEvent.__struct_fields__ if name in value})
 
 
 def _error_in(data: bytes) -> Any:

@@ -21,7 +21,7 @@ from holodeck.models.openai_responses import output_items
 from holodeck.models.openai_responses.event_decoding import (
     TERMINAL,
     WITHOUT_CONTENT,
-    Event,
+    ResponseEvent,
     decode_event,
     decode_text,
 )
@@ -136,7 +136,7 @@ class GrowingResponse:
             self.progress += 1
             self._take_content(event, event.type.removeprefix("response."))
 
-    def _take_content(self, event: Event, kind: str) -> None:
+    def _take_content(self, event: ResponseEvent, kind: str) -> None:
         subject, _, action = kind.rpartition(".")
         if subject == "output_item" and isinstance(event.item, dict):
             item = self._items.of(event, output_items.kind_of(event.item), event.item)
@@ -157,14 +157,14 @@ class GrowingResponse:
         elif subject in ("function_call_arguments", "custom_tool_call_input"):
             self._take_arguments(event, subject, action)
 
-    def _take_text(self, event: Event, action: str) -> None:
+    def _take_text(self, event: ResponseEvent, action: str) -> None:
         pieces = self._text(self._items.of(event, "message"), "output_text", event)
         self._grow(pieces, event, action, event.text)
         if action == "delta":
             self._plain = (event.item_id, event.output_index, event.content_index)
             self._writing = None if self._debug else pieces
 
-    def _take_part(self, event: Event, part: Item) -> None:
+    def _take_part(self, event: ResponseEvent, part: Item) -> None:
         """A content part that is whole; of reasoning, `part` is a thought."""
         kind = part.get("type")
         if kind == "output_text":
@@ -175,14 +175,14 @@ class GrowingResponse:
         elif kind in ("reasoning_text", "summary_text"):
             _complete(self._thought(event, "content" if kind == "reasoning_text" else "summary"), part.get("text"))
 
-    def _take_arguments(self, event: Event, subject: str, action: str) -> None:
+    def _take_arguments(self, event: ResponseEvent, subject: str, action: str) -> None:
         kind = "function_call" if subject == "function_call_arguments" else "custom_tool_call"
         item = self._items.of(event, kind)
         self._grow(self._arguments(item), event, action, event.arguments if kind == "function_call" else event.input)
         if isinstance(event.name, str) and event.name:
             self._call(item, name=event.name)
 
-    def _grow(self, pieces: Pieces | None, event: Event, action: str, whole: Any) -> None:
+    def _grow(self, pieces: Pieces | None, event: ResponseEvent, action: str, whole: Any) -> None:
         if pieces is None:
             return
         if action == "delta" and isinstance(event.delta, str):
@@ -190,7 +190,7 @@ class GrowingResponse:
         elif action == "done":
             _complete(pieces, whole)
 
-    def _end(self, event: Event) -> None:
+    def _end(self, event: ResponseEvent) -> None:
         """The response is over. Its own status counts for more than the name of the event."""
         response = event.response if isinstance(event.response, dict) else {}
         status = response.get("status")
@@ -284,7 +284,7 @@ class GrowingResponse:
 
     # texts and thoughts
 
-    def _text(self, item: OutputItem, kind: str, event: Event) -> Pieces:
+    def _text(self, item: OutputItem, kind: str, event: ResponseEvent) -> Pieces:
         return self._part(item, kind, _index(event.content_index))
 
     def _part(self, item: OutputItem, kind: str, place: int) -> Pieces:
@@ -294,7 +294,7 @@ class GrowingResponse:
             self._texts.append(pieces)
         return pieces
 
-    def _thought(self, event: Event, kind: str) -> Pieces:
+    def _thought(self, event: ResponseEvent, kind: str) -> Pieces:
         place = event.summary_index if kind == "summary" else event.content_index
         return self._part_of_thought(self._items.of(event, "reasoning"), kind, _index(place))
 

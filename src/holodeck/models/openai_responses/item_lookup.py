@@ -8,7 +8,7 @@ id of its own.
 from collections.abc import Iterator
 from typing import Any
 
-from holodeck.models.openai_responses.event_decoding import Event
+from holodeck.models.openai_responses.event_decoding import ResponseEvent
 from holodeck.models.openai_responses.output_items import Item
 from holodeck.models.pieces import Pieces
 
@@ -54,7 +54,7 @@ class ItemLookup:
     def __iter__(self) -> Iterator[OutputItem]:
         return iter(self._all)
 
-    def of(self, event: Event, kind: str, member: Item | None = None) -> OutputItem:
+    def of(self, event: ResponseEvent, kind: str, member: Item | None = None) -> OutputItem:
         """The item that the event belongs to; a new one if there is none yet."""
         said_id = event.item_id if member is None else member.get("id")
         given_id = said_id if isinstance(said_id, str) else ""

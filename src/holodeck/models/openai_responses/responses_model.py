@@ -8,7 +8,6 @@ import re
 from typing import Any
 
 from holodeck.errors import ModelError, ModelRejected
-from holodeck.models.body import AnswerStream
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.lessons import Lessons
 from holodeck.models.openai_responses.growing_response import LARGEST_EVENT, GrowingResponse
@@ -16,6 +15,7 @@ from holodeck.models.openai_responses.input_items import messages_with_items
 from holodeck.models.openai_responses.request_body import REFUSED, encode_request, refused_member
 from holodeck.models.port import Listener, Prompt
 from holodeck.models.providers import models_url, responses_url
+from holodeck.models.response_body import AnswerStream
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import ApiNotServed, StreamedModel, call_ids
 

@@ -10,12 +10,12 @@ const DELAYS = [300, 600, 1200, 2500, 5000];
 
 /** An answer of the server that is a problem (RFC 9457). */
 export class Problem extends Error {
-  constructor(status, told = {}) {
-    super(told.detail || told.title || `The server answered ${status}.`);
+  constructor(status, problem = {}) {
+    super(problem.detail || problem.title || `The server answered ${status}.`);
     this.status = status;
-    this.code = (told.type ?? "").split("/").at(-1);
-    this.reason = told.reason;
-    this.retryAfter = told.retry_after ?? null;
+    this.code = (problem.type ?? "").split("/").at(-1);
+    this.reason = problem.reason;
+    this.retryAfter = problem.retry_after ?? null;
   }
 
   /** Whether the same request may do better in a moment: the server starts, stops, or has too much to do. */
@@ -121,7 +121,7 @@ const isEnding = (type) => type === "RUN_FINISHED" || type === "RUN_ERROR";
 
 /**
  * Follows a run to its end, through lost connections. With `input` it is started first: posting a run again joins it,
- * so a post whose answer was lost is simply repeated. Every event is told once, in order: what was heard is counted,
+ * so a post whose answer was lost is simply repeated. Every event is passed on once, in order: received events are counted,
  * and reading goes on behind it. Throws the Problem that cannot be waited out.
  */
 export async function followRun({ server, runId, input = null, signal, hear, lost, pause = wait }) {

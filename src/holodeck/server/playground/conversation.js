@@ -110,13 +110,13 @@ export class Conversation {
 
   // the run
 
-  /** One AG-UI event. `at` is when it came, `replayed` that it was told before this page listened. */
+  /** One AG-UI event. `at` is when it came, `replayed` that the server sent it before this page connected. */
   apply(event, at, replayed = false) {
     EVENTS[event.type]?.(this, event, at, replayed);
   }
 
   runStarted({ runId, metadata }, at, replayed) {
-    this.settle(); // a run that begins has the answers, whoever gave them
+    this.settle(); // a run that begins has the answers, from this page or another
     this.remove(`turn:${runId}`);
     this.remove("lost");
     this.run = { runId, at: this.run?.runId === runId ? this.run.at : at, started: at, first: null, last: null, deltas: 0, model: metadata?.model, replayed };
@@ -255,8 +255,8 @@ export class Conversation {
 
   /** The conversation as the server has it: known items stay, new ones come, absent ones go; our own stay beside theirs. */
   messagesReplaced({ messages }) {
-    const told = messages.map(fromAgui).filter((message) => message.role !== "reasoning" && message.role !== "activity");
-    const items = told.flatMap((message) => this.#itemsOf(message));
+    const shown = messages.map(fromAgui).filter((message) => message.role !== "reasoning" && message.role !== "activity");
+    const items = shown.flatMap((message) => this.#itemsOf(message));
     const kept = new Set(items.map((item) => item.id));
     const following = new Map([[null, []]]);
     let anchor = null;
@@ -289,7 +289,7 @@ export class Conversation {
     return [];
   }
 
-  /** A message that was remembered is about to be told: what is remembered of it makes room. */
+  /** The events of a remembered message follow: they replace what is remembered of it. */
   #retell(messageId) {
     const isOld = (item) => item.remembered && (item.id === messageId || item.messageId === messageId || item.id === `${messageId}:remembered`);
     if (this.items.some(isOld)) this.#reorder(this.items.filter((item) => !isOld(item)));

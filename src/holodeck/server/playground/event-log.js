@@ -1,4 +1,4 @@
-// Every event that the page heard, for the inspector: when, which, how large, the JSON itself, which request brought it.
+// Every event that the page received, for the inspector: when, which, how large, the JSON itself, which request brought it.
 
 const MAX = 20_000;
 

@@ -16,10 +16,10 @@ export class Health {
     try {
       this.last = await this.server.health();
     } catch {
-      this.last = null; // nobody answers: that is what is told
+      this.last = null; // the server does not answer, and the page says so
     }
     this.tell(this.last);
-    clearTimeout(this.#timer); // somebody else may have looked meanwhile
+    clearTimeout(this.#timer); // another caller may have asked meanwhile
     this.#timer = setTimeout(() => this.look(), isWell(this.last) ? EVERY : SOON);
   }
 }

@@ -24,7 +24,7 @@ class Inline {
     this.text = text;
     this.mayLink = mayLink;
     this.frames = [{ marker: "", children: [] }];
-    this.plain = 0; // where the text begins that is not told yet
+    this.plain = 0; // where the text begins that is not emitted yet
     this.missing = new Set(); // lengths of backtick runs that have no partner
     this.brackets = null;
     this.paren = -1; // the next ) that is known

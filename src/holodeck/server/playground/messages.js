@@ -49,33 +49,33 @@ function readText(text) {
 
 /** The conversation as AG-UI clients send it. Known media are only named: the server has them. */
 export function toAgui(items) {
-  const told = [];
+  const sent = [];
   const results = [];
   for (const item of items) {
-    if (item.kind === "user") told.push(userMessage(item));
-    if (item.kind === "text") assistantOf(told, item.id).content = item.text;
+    if (item.kind === "user") sent.push(userMessage(item));
+    if (item.kind === "text") assistantOf(sent, item.id).content = item.text;
     if (item.kind === "call") {
       const call = { id: item.id, type: "function", function: { name: item.name, arguments: item.arguments } };
-      (assistantOf(told, item.messageId).toolCalls ??= []).push(call);
+      (assistantOf(sent, item.messageId).toolCalls ??= []).push(call);
       if (item.resultId) results.push({ after: item.messageId, message: toolMessage(item) });
     }
   }
   for (const { after, message } of results) {
-    let at = told.findIndex((each) => each.id === after) + 1;
-    while (told[at]?.role === "tool") at += 1;
-    told.splice(at, 0, message);
+    let at = sent.findIndex((each) => each.id === after) + 1;
+    while (sent[at]?.role === "tool") at += 1;
+    sent.splice(at, 0, message);
   }
-  return told;
+  return sent;
 }
 
 const toolMessage = (item) => ({ id: item.resultId, role: "tool", toolCallId: item.id, content: item.result ?? "", ...(item.failed ? { error: item.result } : {}) });
 
 const userMessage = (item) => ({ id: item.id, role: "user", content: item.text });
 
-function assistantOf(told, id) {
-  const known = told.find((message) => message.id === id);
+function assistantOf(sent, id) {
+  const known = sent.find((message) => message.id === id);
   if (known) return known;
   const made = { id, role: "assistant" };
-  told.push(made);
+  sent.push(made);
   return made;
 }

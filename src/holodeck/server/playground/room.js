@@ -1,6 +1,6 @@
 // One session as it goes on: what the person does becomes requests, what the server tells goes into the conversation.
 //
-// Runs are followed one after the other, whoever started them: this tab, another one, or this page before a reload.
+// Runs are followed one after the other, whichever page started them: this tab, another one, or this page before a reload.
 
 import { followRun, Problem } from "./client.js";
 import { Conversation } from "./conversation.js";
@@ -81,7 +81,7 @@ export class Room {
     try {
       await this.server.stop(runId);
     } catch {
-      this.#givenUp.abort(); // nobody there to stop it, or it never arrived: then at least nobody waits for it
+      this.#givenUp.abort(); // the server has no such run, or is away: stop waiting for it
     }
   }
 
@@ -139,10 +139,10 @@ export class Room {
 
   // runs
 
-  #start(runId, messages, fields, told = []) {
+  #start(runId, messages, fields, shown = []) {
     const input = { threadId: this.id, runId, protocolVersion: "1.0", messages, state: this.conversation.state ?? {}, ...this.tools.offer(), ...fields };
     this.log.requested(runId, { method: "POST", path: "/awp", body: input });
-    this.#enqueue({ runId, input, messages: told });
+    this.#enqueue({ runId, input, messages: shown });
   }
 
   #enqueue(entry) {
@@ -188,7 +188,7 @@ export class Room {
     this.#isOurs = input !== null;
   }
 
-  /** The server has the run. Other tabs are told of it only now: before, they would find nothing to follow. */
+  /** The server has the run. Other tabs learn of it only now: before, they would find nothing to follow. */
   #arrived(runId, messages) {
     this.sessions.update(this.id, { at: Date.now(), sending: undefined });
     if (messages !== null) this.tabs.post({ kind: "started", session: this.id, run: runId, messages });

@@ -7,7 +7,7 @@ import { matches } from "./event-log.js";
 import { identity } from "./identity.js";
 import { sizeText } from "./uploads.js";
 
-const OFTEN = 150; // milliseconds: nobody reads faster
+const OFTEN = 150; // milliseconds: people read no faster
 const ROW = 26; // pixels, as in layout.css
 
 export class EventsView {

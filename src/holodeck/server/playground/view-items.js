@@ -1,4 +1,4 @@
-// One view for each kind of item: made once, then told when its item changed. What people do goes to `act`.
+// One view for each kind of item: made once, then updated when its item changes. What people do goes to `act`.
 
 import { copyButton, h, icon, iconButton } from "./dom.js";
 import { hintFor } from "./hints.js";
@@ -147,15 +147,15 @@ const seconds = (milliseconds) => (milliseconds < 1000 ? `${Math.round(milliseco
 
 /** [what it is, what it says] of a run's times and tokens. The rate is of pieces when the model tells no tokens. */
 export function marksOf({ marks, usage }) {
-  const told = [];
-  if (marks?.first !== null && marks?.first !== undefined) told.push(["Time to the first token", `first token ${seconds(marks.first)}`]);
+  const facts = [];
+  if (marks?.first !== null && marks?.first !== undefined) facts.push(["Time to the first token", `first token ${seconds(marks.first)}`]);
   if (marks && marks.stream > 50) {
     const count = usage?.output || marks.deltas;
-    told.push(["Tokens a second while they came", `${Math.round((count * 1000) / marks.stream).toLocaleString("en")} ${usage?.output ? "tokens" : "pieces"}/s`]);
+    facts.push(["Tokens a second while they came", `${Math.round((count * 1000) / marks.stream).toLocaleString("en")} ${usage?.output ? "tokens" : "pieces"}/s`]);
   }
-  if (marks) told.push(["The whole run", seconds(marks.total)]);
-  if (usage) told.push(["Tokens: read, written", `${usage.input.toLocaleString("en")} in, ${usage.output.toLocaleString("en")} out`]);
-  return told;
+  if (marks) facts.push(["The whole run", seconds(marks.total)]);
+  if (usage) facts.push(["Tokens: read, written", `${usage.input.toLocaleString("en")} in, ${usage.output.toLocaleString("en")} out`]);
+  return facts;
 }
 
 const VIEWS = { user: UserView, text: TextView, reasoning: ReasoningView, call: CallView, activity: ActivityView, notice: NoticeView, turn: TurnView };

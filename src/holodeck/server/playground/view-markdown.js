@@ -168,7 +168,7 @@ function linkNode(href, host, children) {
   return h("span", { class: "link" }, link, plain ? null : h("bdi", { class: "host" }, ` (${host})`));
 }
 
-/** Images are not loaded: their address may carry what the conversation holds to somebody else (T25). */
+/** Images are not loaded: their address may carry what the conversation holds to another server (T25). */
 function imageNode({ label, host, href }) {
   const name = [`Image: ${label || "no description"}`];
   return h("span", { class: "image" }, href ? h("a", { href, rel: "noopener noreferrer", target: "_blank" }, name) : name, h("bdi", { class: "host" }, ` (${host}, not loaded)`));

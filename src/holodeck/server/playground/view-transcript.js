@@ -97,7 +97,7 @@ export class Transcript {
     if (items.length === 0) this.list.append(this.empty());
   }
 
-  /** Asked when somebody scrolls, not when something is drawn: the answer takes a layout. */
+  /** Asked when the user scrolls, not when something is drawn: the answer takes a layout. */
   #scrolled() {
     this.#follows = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < NEAR_END;
     this.jump.hidden = this.#follows;

@@ -19,7 +19,7 @@ from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow
 from holodeck.server.wire import Wire
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 from holodeck.wires import sse
 from holodeck.wires.chat_stream.request import decode, run_request
 from holodeck.wires.chat_stream.stream import ChatStreamEventMapper

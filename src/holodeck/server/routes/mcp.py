@@ -28,7 +28,7 @@ from holodeck.server.problems import known
 from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.wire import Wire
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc
 from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError
 from holodeck.wires.mcp.answer import marked

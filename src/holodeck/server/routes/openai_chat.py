@@ -32,7 +32,7 @@ from holodeck.server.stream import follow
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.wires.body import foreign_id
-from holodeck.wires.openai_chat.pieces import CompletionReader
+from holodeck.wires.openai_chat.completion_pieces import CompletionReader
 from holodeck.wires.openai_chat.request import decode, run_request
 from holodeck.wires.openai_chat.response import PREFIX, CompletionHead, completion
 from holodeck.wires.openai_chat.stream import ChunkEncoder

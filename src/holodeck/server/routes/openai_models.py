@@ -18,7 +18,7 @@ from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS
 from holodeck.wires.openai_chat.error_form import chat_problem, model_not_found, retry_headers
 from holodeck.wires.openai_chat.parameters import CHOICES
-from holodeck.wires.openai_chat.response import Model, ModelList
+from holodeck.wires.openai_chat.response import ModelList, OpenAIModel
 
 log = logging.getLogger(__name__)
 
@@ -55,8 +55,8 @@ def check_model(server: AgentServer, wanted: str | None) -> None:
         raise model_not_found(f"There is no model {wanted!r} here, only the agent {name!r}.")
 
 
-def _model(server: AgentServer) -> Model:
-    return Model(id=server.agent.name, created=0)
+def _model(server: AgentServer) -> OpenAIModel:
+    return OpenAIModel(id=server.agent.name, created=0)
 
 
 def own_tools(server: AgentServer, given: Collection[str], options: RunOptions) -> frozenset[str]:

@@ -14,7 +14,7 @@ from holodeck.errors import InvalidRequest, UnsupportedMediaType
 from holodeck.runs.port import RunKey
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.schemas import REPEAT_HEADER
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 from holodeck.telemetry.logs import event_log
 from holodeck.wires import sse
 from holodeck.wires.body import foreign_id

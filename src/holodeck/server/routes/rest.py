@@ -25,7 +25,7 @@ from holodeck.server.stream import follow
 from holodeck.server.sync_answer import answer_of, ending_of
 from holodeck.server.uploads import PostedChat, chat_of
 from holodeck.server.wire import Wire
-from holodeck.telemetry.context import current
+from holodeck.telemetry.log_context import current
 from holodeck.wires import sse
 from holodeck.wires.named_events import NamedEventEncoder
 from holodeck.wires.reply import failure_of

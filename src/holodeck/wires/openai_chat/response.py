@@ -8,7 +8,7 @@ from msgspec import UNSET, UnsetType
 
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import InternalError
-from holodeck.wires.openai_chat.pieces import Delta, Failure, Finish, FinishReason, FunctionCall, Piece
+from holodeck.wires.openai_chat.completion_pieces import Delta, FailedPiece, Finish, FinishReason, FunctionCall, Piece
 
 PREFIX = "chatcmpl-"
 
@@ -71,7 +71,7 @@ class ChatCompletion(msgspec.Struct, frozen=True, kw_only=True):
     holodeck: dict[str, Any] | UnsetType = UNSET
 
 
-class Model(msgspec.Struct, frozen=True, kw_only=True):
+class OpenAIModel(msgspec.Struct, frozen=True, kw_only=True):
     """An agent, as clients of OpenAI choose it."""
 
     id: str
@@ -82,7 +82,7 @@ class Model(msgspec.Struct, frozen=True, kw_only=True):
 
 class ModelList(msgspec.Struct, frozen=True, kw_only=True):
     object: Literal["list"] = "list"
-    data: tuple[Model, ...]
+    data: tuple[OpenAIModel, ...]
 
 
 def completion(head: CompletionHead, pieces: Iterable[Piece]) -> ChatCompletion:
@@ -91,7 +91,7 @@ def completion(head: CompletionHead, pieces: Iterable[Piece]) -> ChatCompletion:
     reasoning: list[str] = []
     calls: list[AnsweredCall] = []
     for piece in pieces:
-        if isinstance(piece, Failure):
+        if isinstance(piece, FailedPiece):
             raise piece.error
         if isinstance(piece, Finish):
             return _completion(head, piece, "".join(content), "".join(reasoning), tuple(calls))

@@ -8,8 +8,8 @@ from typing import Any, ClassVar
 
 from holodeck.core.events import Event
 from holodeck.wires import sse
+from holodeck.wires.openai_chat.completion_pieces import CompletionReader, Delta, FailedPiece, Finish, Piece
 from holodeck.wires.openai_chat.error_form import error_member
-from holodeck.wires.openai_chat.pieces import CompletionReader, Delta, Failure, Finish, Piece
 from holodeck.wires.openai_chat.response import CompletionHead, token_counts
 
 DONE = b"data: [DONE]\n\n"
@@ -35,7 +35,7 @@ class ChunkEncoder:
     def _frame(self, piece: Piece) -> bytes:
         if isinstance(piece, Delta):
             return b'%b%b,"finish_reason":null}]}\n\n' % (self._before_delta, sse.json_bytes(piece))
-        if isinstance(piece, Failure):
+        if isinstance(piece, FailedPiece):
             return sse.frame({"error": error_member(piece.error)}) + DONE
         return self._finish(piece)
 

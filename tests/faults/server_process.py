@@ -67,7 +67,7 @@ async def until(condition: Callable[[], object], seconds: float = PATIENCE, what
         await asyncio.sleep(0.01)
 
 
-class House:
+class ServerProcess:
     """One server that runs."""
 
     def __init__(self, process: asyncio.subprocess.Process, port: int, folder: Path) -> None:
@@ -178,7 +178,7 @@ async def launched(
     entry: Sequence[str] = ("-m", "holodeck"),
     stdout: IO[bytes] | int | None = None,
     env: Mapping[str, str] | None = None,
-) -> AsyncIterator[House]:
+) -> AsyncIterator[ServerProcess]:
     """Starts the process and waits for nothing. `before` are words in front of the command, such as prlimit's."""
     folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  a few bytes, and nobody waits
     (folder / "agent.yaml").write_text(yaml.safe_dump(agent, sort_keys=False))
@@ -190,7 +190,7 @@ async def launched(
             stdin=asyncio.subprocess.DEVNULL, env=environment(folder, env or {}),
         )  # fmt: skip
     try:
-        yield House(process, port, folder)
+        yield ServerProcess(process, port, folder)
     finally:
         if process.returncode is None:
             process.kill()
@@ -198,20 +198,20 @@ async def launched(
 
 
 @asynccontextmanager
-async def serving(folder: Path, agent: Config, **options: Any) -> AsyncIterator[House]:
+async def serving(folder: Path, agent: Config, **options: Any) -> AsyncIterator[ServerProcess]:
     """A server that answers."""
-    async with launched(folder, agent, **options) as house:
+    async with launched(folder, agent, **options) as server:
         deadline = time.monotonic() + START_SECONDS
-        while not await house.answers():
-            assert house.process.returncode is None, house.complaints()
-            assert time.monotonic() < deadline, house.complaints()
+        while not await server.answers():
+            assert server.process.returncode is None, server.complaints()
+            assert time.monotonic() < deadline, server.complaints()
             await asyncio.sleep(0.02)
-        await until(lambda: _steady(house), what="a steady number of files")
-        yield house
+        await until(lambda: _steady(server), what="a steady number of files")
+        yield server
 
 
-def _steady(house: House) -> bool:
+def _steady(server: ServerProcess) -> bool:
     """The connection of the last question may still be closing."""
-    before = (house.idle_fds, house.children)
-    house.remember_idle()
-    return before == (house.idle_fds, house.children)
+    before = (server.idle_fds, server.children)
+    server.remember_idle()
+    return before == (server.idle_fds, server.children)

@@ -57,7 +57,7 @@ class _PlainCode(CodeBlock):
     @classmethod
     def create(cls, markdown: Markdown, token: Token) -> "_PlainCode":
         code = cls((token.info or "").partition(" ")[0] or "text", markdown.code_theme)
-        code.whole = token.level == 0 and isinstance(markdown, Reply) and markdown.is_finished
+        code.whole = token.level == 0 and isinstance(markdown, ReplyMarkdown) and markdown.is_finished
         return code
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
@@ -95,7 +95,7 @@ class _FoldedTable(TableElement):
             yield table
 
 
-class Reply(Markdown):
+class ReplyMarkdown(Markdown):
     """What a model wrote, made safe before. A line break stays one: models mean them.
 
     `is_finished`: no more text follows in this block, and nothing will repaint it.
@@ -146,7 +146,7 @@ class Renderer:
 
     def lines(self, what: RenderableType, width: int) -> list[str]:
         self._console.width = max(width, MIN_WIDTH)
-        self._console.print(what, crop=not (isinstance(what, Reply) and what.is_finished))
+        self._console.print(what, crop=not (isinstance(what, ReplyMarkdown) and what.is_finished))
         text = self._out.getvalue()
         self._out.seek(0)
         self._out.truncate()

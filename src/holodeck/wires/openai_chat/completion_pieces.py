@@ -62,13 +62,13 @@ class Finish(msgspec.Struct, frozen=True, kw_only=True):
     interrupts: tuple[Waiting, ...] = ()
 
 
-class Failure(msgspec.Struct, frozen=True):
+class FailedPiece(msgspec.Struct, frozen=True):
     """The end of a run that failed or was stopped."""
 
     error: HoloDeckError
 
 
-Piece: TypeAlias = Delta | Finish | Failure
+Piece: TypeAlias = Delta | Finish | FailedPiece
 
 
 class CompletionReader:
@@ -127,7 +127,7 @@ class CompletionReader:
     def finished(self, ending: e.RunFinished) -> Sequence[Piece]:
         error = failure_of(ending, self._reply.answer(ending))
         if error is not None:
-            return (Failure(error),)
+            return (FailedPiece(error),)
         if ending.outcome is e.Outcome.INTERRUPTED:
             waiting = tuple(map(_waiting, ending.interrupts))
             asked = Delta(content=(PARAGRAPH if self._said else "") + self._what_waits(ending))
@@ -137,7 +137,7 @@ class CompletionReader:
         return (Delta(tool_calls=calls), finish) if calls else (finish,)
 
     def failed(self, ending: e.RunFailed) -> Sequence[Piece]:
-        return (Failure(error_of(ending)),)
+        return (FailedPiece(error_of(ending)),)
 
     def _waiting_calls(self, ending: e.RunFinished) -> tuple[ToolCallPiece, ...]:
         known = [call_id for call_id in dict.fromkeys(ending.pending_calls) if call_id in self._calls]

@@ -9,7 +9,7 @@ from typing import Protocol
 from holodeck.errors import ModelProtocolError
 from holodeck.models.chunks import Malformed
 from holodeck.models.port import ModelReply
-from holodeck.models.sse import MAX_EVENT, SseReader
+from holodeck.models.sse_reader import MAX_EVENT, SseReader
 
 
 class GrowingAnswer(Protocol):

@@ -13,11 +13,11 @@ import aiohttp
 import psutil
 
 from tests.faults.client_faults import talking
-from tests.faults.endpoint import tool_results
-from tests.faults.house import START_SECONDS, House, config, launched, serving, until
 from tests.faults.matrix import Setting, Stage
 from tests.faults.model_faults import saying
+from tests.faults.planned_endpoint import tool_results
 from tests.faults.scene import Scene
+from tests.faults.server_process import START_SECONDS, ServerProcess, config, launched, serving, until
 from tests.faults.tool_faults import call
 from tests.faults.tool_servers import rogue_block
 from tests.models.endpoint import Wire, text_frames, text_stream, tool_call_stream
@@ -27,27 +27,27 @@ MISSING = {"name": "gone", "type": "mcp", "command": "no-such-program-anywhere"}
 
 
 def setting(*, journal: Sequence[str] | None = None, launch: dict[str, Any] | None = None, **changes: Any) -> Setting:
-    """A house that differs from everybody's in these blocks; with the rogue in these modes, if `journal` names any."""
+    """A server that differs from everybody's in these blocks; with the rogue in these modes, if `journal` names any."""
 
-    def opened(shared: Stage, folder: Path) -> AbstractAsyncContextManager[House]:
+    def opened(shared: Stage, folder: Path) -> AbstractAsyncContextManager[ServerProcess]:
         tools = {} if journal is None else {"tools": [rogue_block(folder / "journal", *journal)]}
         return serving(folder, config(shared.endpoint.url, **tools, **changes), **(launch or {}))
 
     return opened
 
 
-def deserted(_shared: Stage, folder: Path) -> AbstractAsyncContextManager[House]:
+def deserted(_shared: Stage, folder: Path) -> AbstractAsyncContextManager[ServerProcess]:
     """Its model is where nobody listens."""
     return serving(folder, config(f"http://127.0.0.1:{free_port()}/v1"))
 
 
 @asynccontextmanager
-async def own(scene: Scene, **changes: Any) -> AsyncIterator[House]:
-    """A house for this scene alone; from here on the scene plays in it."""
+async def own(scene: Scene, **changes: Any) -> AsyncIterator[ServerProcess]:
+    """A server for this scene alone; from here on the scene plays in it."""
     folder = scene.folder / scene.name
-    async with serving(folder, config(scene.endpoint.url, **changes)) as house:
-        scene.house = house
-        yield house
+    async with serving(folder, config(scene.endpoint.url, **changes)) as server:
+        scene.server = server
+        yield server
 
 
 # models
@@ -69,7 +69,7 @@ BROKEN = saying(*text_frames("half", " an answer")[:2], end=Wire.reset, pause=0.
 
 async def breaker_opens(scene: Scene) -> None:
     """A30: three runs fail, the next ones are refused without a question; after a while trials close it again."""
-    house = scene.house
+    server = scene.server
     for _ in range(3):
         told = await scene.ask(BROKEN)
         assert told.ending == "failed", told
@@ -77,35 +77,35 @@ async def breaker_opens(scene: Scene) -> None:
     told = await scene.finish(turn)
     assert (told.ending, told.code) == ("failed", "model-unavailable"), told
     assert not turn.plan.requests, "an open breaker asks"
-    code, health = await house.get("/health/agent")
+    code, health = await server.get("/health/agent")
     assert (code, health["breakers"][0]["state"]) == (503, "open"), health
-    await until_trials(house)
+    await until_trials(server)
     for _ in range(3):
         await scene.goes_on()
-    assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "closed"
+    assert (await server.get("/health/agent"))[1]["breakers"][0]["state"] == "closed"
 
 
-async def until_trials(house: House) -> None:
+async def until_trials(server: ServerProcess) -> None:
     deadline = time.monotonic() + 5
-    while (await house.get("/health/agent"))[1]["breakers"][0]["retry_after"]:
+    while (await server.get("/health/agent"))[1]["breakers"][0]["retry_after"]:
         assert time.monotonic() < deadline, "the breaker stays open"
         await asyncio.sleep(0.02)
 
 
 async def breaker_trial_fails(scene: Scene) -> None:
     """A31: a trial that fails opens it again, and three that succeed are needed."""
-    house = scene.house
+    server = scene.server
     for _ in range(3):
         await scene.ask(BROKEN)
-    await until_trials(house)
+    await until_trials(server)
     await scene.goes_on()
-    assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "half_open"
+    assert (await server.get("/health/agent"))[1]["breakers"][0]["state"] == "half_open"
     await scene.ask(BROKEN)
-    assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "open"
-    await until_trials(house)
+    assert (await server.get("/health/agent"))[1]["breakers"][0]["state"] == "open"
+    await until_trials(server)
     for _ in range(3):
         await scene.goes_on()
-    assert (await house.get("/health/agent"))[1]["breakers"][0]["state"] == "closed"
+    assert (await server.get("/health/agent"))[1]["breakers"][0]["state"] == "closed"
 
 
 # tool servers
@@ -115,11 +115,11 @@ async def tool_server_cannot_start(scene: Scene) -> None:
     """B01: without it if it is not needed; not at all if it is."""
     exits = rogue_block(scene.folder / scene.name / "journal", "exit=3", name="gone")
     block = exits if scene.seed % 2 else MISSING
-    async with launched(scene.folder / f"{scene.name}-needed", config(scene.endpoint.url, tools=[block])) as house:
-        assert await asyncio.wait_for(house.process.wait(), 20) == 2
-        assert "gone" in house.complaints(), house.complaints()
-    async with own(scene, tools=[{**block, "required": False}]) as house:
-        _, health = await house.get("/health/agent")
+    async with launched(scene.folder / f"{scene.name}-needed", config(scene.endpoint.url, tools=[block])) as server:
+        assert await asyncio.wait_for(server.process.wait(), 20) == 2
+        assert "gone" in server.complaints(), server.complaints()
+    async with own(scene, tools=[{**block, "required": False}]) as server:
+        _, health = await server.get("/health/agent")
         assert [(each["name"], each["ready"]) for each in health["tool_servers"]] == [("gone", False)], health
         await scene.goes_on()
         await scene.settle()
@@ -129,16 +129,16 @@ async def tool_server_is_slow(scene: Scene) -> None:
     """B02: the server answers meanwhile, and says that it is not ready."""
     mute = rogue_block(scene.folder / scene.name / "journal", "mute", start_timeout=1.0, required=False)
     begun = time.monotonic()
-    async with launched(scene.folder / scene.name, config(scene.endpoint.url, tools=[mute])) as house:
+    async with launched(scene.folder / scene.name, config(scene.endpoint.url, tools=[mute])) as server:
         seen: set[int] = set()
         while 200 not in seen:
-            assert time.monotonic() - begun < START_SECONDS, f"{seen} {house.complaints()}"
+            assert time.monotonic() - begun < START_SECONDS, f"{seen} {server.complaints()}"
             try:
-                seen.add((await house.get("/ready"))[0])
+                seen.add((await server.get("/ready"))[0])
             except aiohttp.ClientError:
                 await asyncio.sleep(0.02)
         assert 503 in seen, "it did not answer while it started"
-        scene.house = house
+        scene.server = server
         await scene.goes_on()
         await scene.settle()
 
@@ -152,11 +152,11 @@ async def tool_server_is_noisy(scene: Scene) -> None:
 async def tool_server_is_stubborn(scene: Scene) -> None:
     """B07: closing insists, and leaves nobody behind."""
     block = rogue_block(scene.folder / scene.name / "journal", "stubborn")
-    async with own(scene, tools=[block]) as house:
+    async with own(scene, tools=[block]) as server:
         _, grandchild = await call(scene, "grandchild", {})
-        family = [*house.system.children(recursive=True), psutil.Process(int(grandchild))]
+        family = [*server.system.children(recursive=True), psutil.Process(int(grandchild))]
         begun = time.monotonic()
-        assert await house.end() == 0
+        assert await server.end() == 0
         scene.figures["seconds to close"] = time.monotonic() - begun
         assert time.monotonic() - begun < 8, "it waited too long"
         await until(lambda: not any(map(alive, family)), 3, "the processes of the tool server to be gone")
@@ -172,14 +172,14 @@ def alive(process: psutil.Process) -> bool:
 async def killed(scene: Scene) -> None:
     """B08 and D03: no child survives, the model is left alone, the port is free, a new server serves."""
     block = rogue_block(scene.folder / scene.name / "journal", "stubborn")
-    async with own(scene, tools=[block]) as house:
+    async with own(scene, tools=[block]) as server:
         turn = scene.turn(talking())
         asking = asyncio.create_task(scene.finish(turn))
         await turn.plan.asked()
         await asyncio.sleep(scene.random.uniform(0, 0.2))  # any moment will do
-        family = house.system.children(recursive=True)
+        family = server.system.children(recursive=True)
         assert family
-        await house.end(signal.SIGKILL)
+        await server.end(signal.SIGKILL)
         with suppress(aiohttp.ClientError):
             assert not (await asking).whole, "the answer came to a proper end"
         await until(lambda: not any(map(alive, family)), 3, "the children to die")
@@ -192,13 +192,13 @@ async def killed(scene: Scene) -> None:
 
 async def endless_line(scene: Scene) -> None:
     """B10: a server that writes a line without end is killed or meets its timeout, costs no memory, and comes back."""
-    before = scene.house.rss()
+    before = scene.server.rss()
     _, heard = await call(scene, "endless", {})
     assert any(words in heard for words in ("did not answer", "too_large", "stopped during")), heard
     deadline = time.monotonic() + 10
     while "here" not in (await call(scene, "echo", {"still": "here"}))[1]:
         assert time.monotonic() < deadline, "the tool server does not come back"
-    grown = scene.house.rss() - before
+    grown = scene.server.rss() - before
     scene.figures["RSS growth MiB"] = grown
     assert grown < 24, f"{grown:.0f} MiB more"
 
@@ -241,7 +241,7 @@ async def too_many_runs(scene: Scene) -> None:
     async def one(number: int) -> tuple[int, str | None]:
         body = scene.wire.body(turns[number].words, sessions[number], turns[number].run_id)
         async with scene.client.post(
-            scene.house.url + scene.wire.path, json=body, headers=scene.wire.headers
+            scene.server.url + scene.wire.path, json=body, headers=scene.wire.headers
         ) as answer:
             await answer.read()
             return answer.status, answer.headers.get("Retry-After")
@@ -262,16 +262,16 @@ def limited(limit: str, value: int) -> tuple[str, ...]:
 
 async def no_descriptors_left(scene: Scene) -> None:
     """C14: 64 descriptors. Streams that run go on, new ones wait or are refused, and it recovers at once."""
-    house = scene.house
+    server = scene.server
     turn = scene.turn(talking(0.02, 60))
     running = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
-    connection_limit = [await house.connect() for _ in range(100)]
+    connection_limit = [await server.connect() for _ in range(100)]
     told = await running
     assert (told.ending, len(told.text)) == ("finished", 300), told
-    burnt = sum(house.system.cpu_times()[:2])
+    burnt = sum(server.system.cpu_times()[:2])
     await asyncio.sleep(0.5)  # over which the CPU is measured
-    burnt = sum(house.system.cpu_times()[:2]) - burnt
+    burnt = sum(server.system.cpu_times()[:2]) - burnt
     scene.figures["CPU while full, %"] = burnt / 0.5 * 100
     for _, writer in connection_limit:
         writer.transport.abort()
@@ -281,7 +281,7 @@ async def no_descriptors_left(scene: Scene) -> None:
 
 async def until_served(scene: Scene) -> None:
     deadline = time.monotonic() + 5
-    while not await scene.house.answers():
+    while not await scene.server.answers():
         assert time.monotonic() < deadline, "it does not recover"
         await asyncio.sleep(0.02)
     await scene.goes_on()

@@ -8,13 +8,13 @@ from collections.abc import Coroutine
 
 from holodeck.server.connection_limit import ANSWERED_OVER_LIMIT
 from tests.faults.client_faults import talking
-from tests.faults.endpoint import Plan, marked
-from tests.faults.house import House, until
-from tests.faults.own_houses import own
+from tests.faults.own_servers import own
+from tests.faults.planned_endpoint import Plan, marked
 from tests.faults.scene import Scene
+from tests.faults.server_process import ServerProcess, until
 from tests.models.endpoint import text_stream
 
-CROWD = 1000
+MANY = 1000
 ROOM, FAR_BEYOND = 30, 200  # connections that are served, and that come beside them
 WORDS = 200  # of 100 characters each: more than the buffers of a socket that was told to have small ones
 ALLOWED_GROWTH = 64.0  # MiB for a thousand deaf readers
@@ -30,36 +30,36 @@ HEADS = (0, 1)  # the shapes that never were a request
 HEADS_SECONDS, BODIES_SECONDS = 15.0, 45.0
 
 
-async def deaf_crowd(scene: Scene, size: int = CROWD) -> None:
+async def deaf_crowd(scene: Scene, size: int = MANY) -> None:
     """A thousand readers of a thousand runs stop reading. The runs finish, the readers are cut off, memory stays flat.
 
     What a thousand runs cost is known from a thousand clients that do read: deaf ones may cost little more.
     """
     runs = {"stall_timeout": 2, "detach_grace": 5, "replay_window": 2, "max_concurrent": 2 * size}
-    async with own(scene, server={"runs": runs}, sessions={"ttl_seconds": 2}) as house:
-        await _round(scene, house, size // 10, "warm", deaf=False)
-        before = house.rss()
-        reading, _ = await _peak_of(house, _round(scene, house, size, "reading", deaf=False))
-        deaf, seconds = await _peak_of(house, _round(scene, house, size, "deaf", deaf=True))
-        again, _ = await _peak_of(house, _round(scene, house, size, "again", deaf=True))
+    async with own(scene, server={"runs": runs}, sessions={"ttl_seconds": 2}) as server:
+        await _round(scene, server, size // 10, "warm", deaf=False)
+        before = server.rss()
+        reading, _ = await _peak_of(server, _round(scene, server, size, "reading", deaf=False))
+        deaf, seconds = await _peak_of(server, _round(scene, server, size, "deaf", deaf=True))
+        again, _ = await _peak_of(server, _round(scene, server, size, "again", deaf=True))
         scene.figures |= {"readers": size, "RSS before MiB": before, "peak, all read MiB": reading}
-        scene.figures |= {"peak, none reads MiB": deaf, "peak, none reads again MiB": again, "after MiB": house.rss()}
+        scene.figures |= {"peak, none reads MiB": deaf, "peak, none reads again MiB": again, "after MiB": server.rss()}
         scene.figures |= {"seconds until all were cut": seconds}
         assert deaf - reading <= ALLOWED_GROWTH, f"{deaf - reading:.0f} MiB more for {size} deaf readers"
         assert again - deaf <= ALLOWED_LEAK, f"{again - deaf:.0f} MiB more the second time"
         await scene.goes_on()
 
 
-async def _peak_of(house: House, work: Coroutine[None, None, float]) -> tuple[float, float]:
+async def _peak_of(server: ServerProcess, work: Coroutine[None, None, float]) -> tuple[float, float]:
     """The largest memory while something went on, and what came of it."""
     task, peak = asyncio.create_task(work), 0.0
     while not task.done():
-        peak = max(peak, house.rss())
+        peak = max(peak, server.rss())
         await asyncio.wait({task}, timeout=0.05)
     return peak, await task
 
 
-async def _round(scene: Scene, house: House, size: int, name: str, *, deaf: bool) -> float:
+async def _round(scene: Scene, server: ServerProcess, size: int, name: str, *, deaf: bool) -> float:
     """Seconds until every run has finished and every reader is gone."""
     plans: list[Plan] = []
     writers: list[asyncio.StreamWriter] = []
@@ -73,7 +73,7 @@ async def _round(scene: Scene, house: House, size: int, name: str, *, deaf: bool
         body = json.dumps({"threadId": key, "runId": key, "protocolVersion": "1.0", "messages": [message]}).encode()
         head = b"X-Request-ID: %b\r\nConnection: close\r\nContent-Length: %d\r\n\r\n"
         async with at_once:
-            reader, writer = await asyncio.open_connection("127.0.0.1", house.port, limit=1024)
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port, limit=1024)
             writer.write(HEAD + head % (requests[number].encode(), len(body)) + body)
             writers.append(writer)
             await reader.readuntil(b"\r\n\r\n")
@@ -85,37 +85,37 @@ async def _round(scene: Scene, house: House, size: int, name: str, *, deaf: bool
     begun = time.monotonic()
     await asyncio.gather(*map(one, range(size)))
     await asyncio.wait_for(asyncio.gather(*(plan.asked() for plan in plans)), 60)
-    await until(lambda: all(house.endings(each) == 1 for each in requests), 60, "every run to finish")
+    await until(lambda: all(server.endings(each) == 1 for each in requests), 60, "every run to finish")
     ports = {writer.get_extra_info("sockname")[1] for writer in writers}
-    await until(lambda: not _open(house, ports), 30, f"{size} readers to be cut off")
+    await until(lambda: not _open(server, ports), 30, f"{size} readers to be cut off")
     for writer in writers:
         writer.transport.abort()
     return time.monotonic() - begun
 
 
-def _open(house: House, ports: set[int]) -> bool:
-    return any(each.raddr and each.raddr.port in ports for each in house.system.net_connections("tcp4"))
+def _open(server: ServerProcess, ports: set[int]) -> bool:
+    return any(each.raddr and each.raddr.port in ports for each in server.system.net_connections("tcp4"))
 
 
 async def too_many_connections(scene: Scene) -> None:
     """C13: a stream goes on while hundreds connect. Those beyond the limit are told, or closed; monitors are answered."""
-    house = scene.house
+    server = scene.server
     turn = scene.turn(talking(0.02, 60))
     running = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
-    connection_limit = [await house.connect() for _ in range(ROOM + FAR_BEYOND)]
+    connection_limit = [await server.connect() for _ in range(ROOM + FAR_BEYOND)]
     told = [asyncio.create_task(_asked(reader, writer)) for reader, writer in connection_limit[-FAR_BEYOND:]]
     assert (await running).ending == "finished", turn.told
     answers = await asyncio.wait_for(asyncio.gather(*told), 10)
     assert set(answers) == {b"HTTP/1.1 503 Service Unavailable", b""}, set(answers)
     assert answers.count(b"") >= FAR_BEYOND - 2 * ANSWERED_OVER_LIMIT, "more were heard than there is room for"
     await until(
-        lambda: house.fds() <= house.idle_fds + ROOM + ANSWERED_OVER_LIMIT + 10, 5, "those far beyond to be closed"
+        lambda: server.fds() <= server.idle_fds + ROOM + ANSWERED_OVER_LIMIT + 10, 5, "those far beyond to be closed"
     )
-    assert (await house.get("/health"))[0] == 200
+    assert (await server.get("/health"))[0] == 200
     for _, writer in connection_limit:
         writer.transport.abort()
-    await until(lambda: house.fds() <= house.idle_fds + ROOM // 2, 5, "the connection_limit to be gone")
+    await until(lambda: server.fds() <= server.idle_fds + ROOM // 2, 5, "the connection_limit to be gone")
     await scene.goes_on()
 
 
@@ -129,20 +129,20 @@ async def _asked(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> 
     return b""
 
 
-async def slow_loris(scene: Scene, size: int = CROWD) -> None:
+async def slow_loris(scene: Scene, size: int = MANY) -> None:
     """A thousand requests that are never finished: all closed in time, others are served meanwhile."""
-    async with own(scene) as house:
+    async with own(scene) as server:
         begun, waits = time.monotonic(), [0.0]
         connection_limit = []
         for number in range(size):
-            reader, writer = await house.connect()
+            reader, writer = await server.connect()
             writer.write(SHAPES[number % len(SHAPES)])
             connection_limit.append(asyncio.create_task(_closed(reader, writer)))
         while (
             pending := [task for task in connection_limit if not task.done()]
         ) and time.monotonic() - begun < BODIES_SECONDS:
             asked = time.monotonic()
-            assert (await house.get("/health"))[0] == 200
+            assert (await server.get("/health"))[0] == 200
             waits.append(time.monotonic() - asked)
             await asyncio.wait(pending, timeout=0.1)
         assert not pending, f"{len(pending)} of {size} are still open"
@@ -166,11 +166,11 @@ async def _closed(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) ->
 
 async def client_is_killed(scene: Scene) -> None:
     """A client process that gets kill -9 in mid-stream: its kernel says so, and the model is left after the grace."""
-    async with own(scene) as house:
+    async with own(scene) as server:
         turn = scene.turn(talking())
         body = json.dumps(scene.wire.body(turn.words, scene.session, turn.run_id))
         client = await asyncio.create_subprocess_exec(
-            "curl", "-sN", house.url + scene.wire.path, "-H", "Content-Type: application/json", "-d", body,
+            "curl", "-sN", server.url + scene.wire.path, "-H", "Content-Type: application/json", "-d", body,
             stdout=asyncio.subprocess.PIPE,
         )  # fmt: skip
         assert client.stdout is not None

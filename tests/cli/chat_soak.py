@@ -1,6 +1,6 @@
 """Talks to the demo agent for a long time and watches its memory (`make soak`).
 
-    python -m tests.cli.soak [--turns 200] [--minutes 30] [--growth 5]
+    python -m tests.cli.chat_soak [--turns 200] [--minutes 30] [--growth 5]
 
 The real program in a pseudo-terminal, its MCP server included. Turns are spread over the minutes; memory is compared
 between the end of the first tenth, when everything is loaded, and the end. Exit code 1 if it grew by more than that.

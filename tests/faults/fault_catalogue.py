@@ -4,14 +4,13 @@ Kinds that need what is not built yet (shared stores, replicas) are listed in `L
 """
 
 from tests.faults import client_faults as client
-from tests.faults import crowds, model_faults, process_faults, tool_faults
-from tests.faults import own_houses as houses
+from tests.faults import many_clients, model_faults, own_servers, process_faults, tool_faults
 from tests.faults.matrix import Kind, Play, Setting, Spread
-from tests.faults.own_houses import limited, setting
+from tests.faults.own_servers import limited, setting
 from tests.faults.wires import CHAT, REST_STREAM, SSE, STREAMS, WIRES, Wire
 
 TEXT = (SSE, REST_STREAM, CHAT)  # streams that have comments and event ids
-BREAKING = setting(circuit_breakers=houses.BREAKER)
+BREAKING = setting(circuit_breakers=own_servers.BREAKER)
 
 
 def model(id_: str, fault: str, seen: str) -> Kind:
@@ -25,7 +24,7 @@ def tool(id_: str, fault: str, seen: str) -> Kind:
 def inside(
     id_: str, fault: str, seen: str, play: Play, place: Setting, *, spread: Spread = Spread.TURNS, settles: bool = True
 ) -> Kind:
-    """In a house that the runs of this kind share."""
+    """In a server that the runs of this kind share."""
     wires = STREAMS if id_ == "C14" else WIRES
     return Kind(id_, fault, seen, play, spread, wires, settles=settles, setting=place)
 
@@ -33,12 +32,12 @@ def inside(
 def alone(
     id_: str, fault: str, seen: str, play: Play, *, wires: tuple[Wire, ...] = WIRES, most: int | None = None
 ) -> Kind:
-    """Each run in a house of its own."""
+    """Each run in a server of its own."""
     return Kind(id_, fault, seen, play, Spread.OWN, wires, most, settles=False)
 
 
 MODEL_KINDS = (
-    inside("A01", "The endpoint refuses connections, or its name is unknown", "Two more tries, then `model-error`, reason `upstream_unavailable`", houses.nobody_listens, houses.deserted, spread=Spread.EVERY),
+    inside("A01", "The endpoint refuses connections, or its name is unknown", "Two more tries, then `model-error`, reason `upstream_unavailable`", own_servers.nobody_listens, own_servers.deserted, spread=Spread.EVERY),
     model("A02", "The connection closes before the first byte", "Two more tries, then `model-error`, reason `upstream_unavailable`"),
     model("A03", "The connection is reset in the middle of an answer", "No second try: `model-error`, reason `upstream_interrupted`; the text so far is kept and flagged"),
     model("A04", "The connection ends inside a chunk", "As with a reset"),
@@ -67,26 +66,26 @@ MODEL_KINDS = (
     model("A27", "A call of a tool that does not exist", "The result lists the tools that exist"),
     model("A28", "The model calls tools for ever", "The run stops after `loop.max_iterations` model calls"),
     model("A29", "Two choices where one was asked for", "The first counts"),
-    inside("A30", "The endpoint keeps failing", "After `circuit_breakers.model.failure_threshold` runs it is left alone: `model-unavailable` at once, 503 at `/ready`; trials close the breaker again", houses.breaker_opens, BREAKING),
-    inside("A31", "A trial after the pause fails", "The breaker opens again; `half_open_max_calls` trials have to succeed", houses.breaker_trial_fails, BREAKING),
+    inside("A30", "The endpoint keeps failing", "After `circuit_breakers.model.failure_threshold` runs it is left alone: `model-unavailable` at once, 503 at `/ready`; trials close the breaker again", own_servers.breaker_opens, BREAKING),
+    inside("A31", "A trial after the pause fails", "The breaker opens again; `half_open_max_calls` trials have to succeed", own_servers.breaker_trial_fails, BREAKING),
 )  # fmt: skip
 
 TOOL_KINDS = (
-    alone("B01", "The command of a tool server is missing or exits at once", "A required server: exit code 2 with the reason. Another: the agent starts without its tools, `/health/agent` says so", houses.tool_server_cannot_start),
-    alone("B02", "A tool server takes long to start", "The server answers 503 meanwhile; after `start_timeout` it goes on without", houses.tool_server_is_slow),
-    inside("B03", "A tool server prints noise on its stdout", "Ignored; the first lines are logged", houses.tool_server_is_noisy, setting(journal=["banner=1000"])),
+    alone("B01", "The command of a tool server is missing or exits at once", "A required server: exit code 2 with the reason. Another: the agent starts without its tools, `/health/agent` says so", own_servers.tool_server_cannot_start),
+    alone("B02", "A tool server takes long to start", "The server answers 503 meanwhile; after `start_timeout` it goes on without", own_servers.tool_server_is_slow),
+    inside("B03", "A tool server prints noise on its stdout", "Ignored; the first lines are logged", own_servers.tool_server_is_noisy, setting(journal=["banner=1000"])),
     tool("B04", "A tool's answer is no UTF-8", "That call fails, the server stays usable"),
     tool("B05", "A tool server crashes in a call", "The result says that the outcome is unknown; the server is restarted, the call is not repeated"),
     tool("B06", "A tool call hangs", "After the tool's `timeout` it is cancelled; the result says so"),
-    alone("B07", "A tool server ignores the end of its input and SIGTERM", "It is killed with its process group within five seconds", houses.tool_server_is_stubborn),
-    alone("B08", "HoloDeck is killed with -9", "Its tool servers die with it", houses.killed),
+    alone("B07", "A tool server ignores the end of its input and SIGTERM", "It is killed with its process group within five seconds", own_servers.tool_server_is_stubborn),
+    alone("B08", "HoloDeck is killed with -9", "Its tool servers die with it", own_servers.killed),
     tool("B09", "An answer of 50 MB", "The call fails with `too_large`; memory stays flat"),
-    inside("B10", "A line without end", "The call meets its timeout, or the server is killed and restarted; memory stays flat", houses.endless_line, setting(journal=[])),
+    inside("B10", "A line without end", "The call meets its timeout, or the server is killed and restarted; memory stays flat", own_servers.endless_line, setting(journal=[])),
     tool("B11", "A tool answers with an image", "The model sees the image, or a note about it"),
     tool("B12", "A tool says that it failed", "The model reads the tool's own words"),
     tool("B13", "Two answers to one call, and answers to unknown calls", "The first counts"),
     tool("B14", "A result that breaks the MCP schema", "That call fails, the server stays usable"),
-    alone("B15", "A tool server changes its tools", "New ones are offered, missing ones fail; one that describes itself anew is withdrawn", houses.tools_change),
+    alone("B15", "A tool server changes its tools", "New ones are offered, missing ones fail; one that describes itself anew is withdrawn", own_servers.tools_change),
     tool("B16", "A tool server over HTTP: wrong status, redirect, cut, zipped, too large, silent", "That call fails with the reason; a forgotten session is begun anew once; redirects are not followed"),
     tool("B17", "A tool server asks for sampling, elicitation or roots", "Declined at once; the call goes on"),
     Kind("B18", "Many calls at the same time", "All are answered, eight at a time", tool_faults.many_calls_at_once, Spread.TURNS),
@@ -96,11 +95,11 @@ TOOL_KINDS = (
 
 CLIENT_KINDS = (
     Kind("C01", "A client leaves in the middle of an answer", "The run goes on for `detach_grace`, then it is cancelled and the model's connection closed; the text so far is kept and flagged", client.leaves_in_the_text),
-    alone("C01k", "A client process is killed with -9", "The same", crowds.client_is_killed, wires=(SSE,)),
+    alone("C01k", "A client process is killed with -9", "The same", many_clients.client_is_killed, wires=(SSE,)),
     Kind("C02", "A client leaves during a tool call", "After the grace the call is cancelled, and kept as one whose outcome is not known", client.leaves_in_a_tool_call, Spread.TURNS),
     Kind("C03", "A client leaves while its run is queued", "The model is never asked", client.leaves_in_the_queue, wires=STREAMS),
     Kind("C04", "A client never reads", "It is cut off after `stall_timeout`; the run finishes", client.never_reads, Spread.TURNS, STREAMS),
-    alone("C04k", "A thousand clients stop reading", "All runs finish, all readers are cut off, memory stays flat", crowds.deaf_crowd, wires=(SSE,), most=1),
+    alone("C04k", "A thousand clients stop reading", "All runs finish, all readers are cut off, memory stays flat", many_clients.deaf_crowd, wires=(SSE,), most=1),
     Kind("C05", "A client reads slowly", "It gets everything, in larger pieces", client.reads_slowly, wires=STREAMS),
     Kind("C06", "Nothing happens for a while", "A comment every `server.keepalive` seconds, so that proxies keep the stream", client.silence_is_filled, wires=TEXT),
     Kind("C07", "A client comes back with `Last-Event-ID`", "It reads on from there: nothing twice, nothing missing", client.comes_back, wires=TEXT),
@@ -109,16 +108,16 @@ CLIENT_KINDS = (
     Kind("C10", "The session is deleted during a run", "The run is stopped; the id can be used anew", client.session_is_deleted),
     Kind("C11", "Empty, blank and too long messages; NUL and half emoji in them", "422 with the field, or a cleaned text; never a 500", client.words_at_the_limit),
     Kind("C12", "Foreign hosts, compressed bodies, TLS on a plain port, two lengths, half heads", "400, 408, 413, 415 or 431 as a problem", client.odd_requests, wires=(SSE,), most=len(client.PROBES), settles=False),
-    inside("C13", "More connections than `server.max_connections`", "503 with Retry-After for those beyond it, and nothing for those far beyond; streams go on, monitors are answered, and it recovers at once", crowds.too_many_connections, setting(server={"max_connections": crowds.ROOM})),
-    inside("C13r", "More runs than `server.runs.max_concurrent`", "503 with Retry-After for those beyond it", houses.too_many_runs, setting(server={"runs": {"max_concurrent": 20}})),
-    alone("C13k", "A thousand requests that are never finished", "Closed after 10 s (heads) or 30 s (bodies); others are served meanwhile", crowds.slow_loris, wires=(SSE,), most=1),
-    inside("C14", "No file descriptors left", "Streams that run go on; it recovers at once, and does not spin", houses.no_descriptors_left, setting(launch={"before": limited("RLIMIT_NOFILE", 64)})),
+    inside("C13", "More connections than `server.max_connections`", "503 with Retry-After for those beyond it, and nothing for those far beyond; streams go on, monitors are answered, and it recovers at once", many_clients.too_many_connections, setting(server={"max_connections": many_clients.ROOM})),
+    inside("C13r", "More runs than `server.runs.max_concurrent`", "503 with Retry-After for those beyond it", own_servers.too_many_runs, setting(server={"runs": {"max_concurrent": 20}})),
+    alone("C13k", "A thousand requests that are never finished", "Closed after 10 s (heads) or 30 s (bodies); others are served meanwhile", many_clients.slow_loris, wires=(SSE,), most=1),
+    inside("C14", "No file descriptors left", "Streams that run go on; it recovers at once, and does not spin", own_servers.no_descriptors_left, setting(launch={"before": limited("RLIMIT_NOFILE", 64)})),
 )  # fmt: skip
 
 PROCESS_KINDS = (
     alone("D01", "SIGTERM with fifty live streams", "Each gets `shutting-down` as its proper ending; exit code 0. A second signal ends it at once", process_faults.told_to_stop, wires=STREAMS),
     alone("D02", "Ctrl+C in the terminal", "The first stops the answer; twice at the prompt leaves", process_faults.interrupted_chat, wires=(SSE,)),
-    alone("D03", "kill -9 in the middle of a run", "Children die, the model is left alone, a new process serves on the same machine at once", houses.killed),
+    alone("D03", "kill -9 in the middle of a run", "Children die, the model is left alone, a new process serves on the same machine at once", own_servers.killed),
     alone("D04", "The session store cannot be opened", "The server does not start; memory never replaces the store", process_faults.store_is_missing, wires=(SSE,)),
     inside("D08", "The process is paused in mid-run (SIGSTOP) and wakes up late", "Its runs end once, in time or with `timeout`; a session that was forgotten and begun anew meanwhile gets nothing of the late run", process_faults.paused, setting()),
     inside("D09", "The clock jumps by an hour or a day", "No deadline and no session notices", process_faults.clock_jumps, process_faults.with_a_clock),

@@ -5,7 +5,7 @@ from typing import Any
 from holodeck.core.messages import ToolCall
 
 
-class Heard:
+class RecordingListener:
     def __init__(self) -> None:
         self.said: list[tuple[str, ...]] = []
         self.ended: list[ToolCall] = []

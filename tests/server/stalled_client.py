@@ -9,7 +9,7 @@ from tests.server.serving import ask
 MB = 1024 * 1024
 
 
-async def deaf_client(s, body: bytes, buffer=4096, connection="keep-alive") -> socket.socket:
+async def stalled_client(s, body: bytes, buffer=4096, connection="keep-alive") -> socket.socket:
     """A connection that asks and does not read."""
     raw = socket.socket()
     raw.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, buffer)

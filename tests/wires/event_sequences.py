@@ -329,7 +329,7 @@ class _Teller:
 
 
 @st.composite
-def stories(draw: st.DrawFn, max_moves: int = 25) -> list[e.Event]:
+def event_sequences(draw: st.DrawFn, max_moves: int = 25) -> list[e.Event]:
     """A complete run, as wild as the grammar lets it be."""
     teller = _Teller(draw)
     for _ in range(draw(st.integers(0, max_moves))):
