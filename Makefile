@@ -9,7 +9,7 @@ UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/a
         tests/wires/agui tests/config
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit react check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean conformance-mcp
+.PHONY: help setup demo test unit react check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean conformance-mcp conformance-responses
 
 help: ## list these commands
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -88,6 +88,9 @@ fuzz: $(VENV)/development ## schemathesis over every operation, after a planted 
 
 conformance-mcp: $(VENV)/development ## the conformance suite of MCP, both revisions (installs it and its Node.js from npm)
 	$(BIN)/python -m tests.conformance.mcp_suite
+
+conformance-responses: $(VENV)/development ## the compliance suite of Open Responses, from the folder CONFORMANCE (no registry has it)
+	$(BIN)/python -m tests.conformance.responses_suite
 
 mutants: $(VENV)/development ## plant faults in our own code; each has to be caught by a test
 	$(BIN)/python -m tests.faults.mutate
