@@ -8,7 +8,7 @@ from importlib import import_module
 import click
 
 from holodeck.cli.agent_choice import agent_arguments, chosen
-from holodeck.config.serving import LogFormat, LogLevel, ServeOptions
+from holodeck.config.serving import DEFAULT_PROTOCOLS, LogFormat, LogLevel, ServeOptions
 from holodeck.server.wires import WIRES
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
@@ -37,7 +37,7 @@ def _root_path(_context: click.Context, _option: click.Parameter, value: str) ->
     "protocols",
     type=click.Choice([*WIRES, "all"]),
     multiple=True,
-    default=["ag-ui"],
+    default=DEFAULT_PROTOCOLS,
     envvar="HOLODECK_PROTOCOL",
     show_default=True,
     help="What to speak; may be given several times.",

@@ -8,13 +8,16 @@ from holodeck.config.load import LoadedConfig
 LogLevel: TypeAlias = Literal["debug", "info", "warning", "error"]
 LogFormat: TypeAlias = Literal["json", "text"]
 
+DEFAULT_PROTOCOLS = ("ag-ui", "rest", "openai", "responses")
+"""What a server speaks unless it is asked for something else: the playground's protocol, and those of a first request."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
     config: LoadedConfig
     host: str = "127.0.0.1"
     port: int = 8000
-    protocols: tuple[str, ...] = ("ag-ui",)
+    protocols: tuple[str, ...] = DEFAULT_PROTOCOLS
     cors_origins: tuple[str, ...] = ("loopback",)
     allowed_hosts: tuple[str, ...] = ()  # names under which the server may be asked, besides loopback and `host`
     log_level: LogLevel = "info"

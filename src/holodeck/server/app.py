@@ -11,18 +11,17 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.types import Message, Receive, Scope, Send
 
 from holodeck._version import __version__
-from holodeck.errors import InternalError
+from holodeck.errors import InternalError, NotFound
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.guard import HostCheck, OriginCheck, origin_of
 from holodeck.server.identity import PRINCIPAL
 from holodeck.server.metered_body import metered
 from holodeck.server.openapi import document
-from holodeck.server.problems import answer_to
 from holodeck.server.routes import health, me, metrics, pages, playground, runs, sessions
 from holodeck.server.routing import Match, Operation, Router
 from holodeck.server.slots import SLOT, Slot
 from holodeck.server.trace import RequestTrace
-from holodeck.server.wires import wires_of
+from holodeck.server.wires import WIRES, wires_of
 from holodeck.telemetry.log_context import current
 
 ON_EVERY_SERVER = (runs, sessions, me, health, metrics, pages, playground)
@@ -43,6 +42,7 @@ class Application:
         )
         self._operations = operations_of(server)
         self._router = Router(self._operations)
+        self._off = [wire for name, wire in WIRES.items() if name not in server.settings.protocols]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -53,6 +53,8 @@ class Application:
         if self._settings.root_path:
             scope["root_path"] = scope.get("root_path") or self._settings.root_path
         match = self._router.match(scope)
+        if match.operation is None:
+            match = self._explained(match, scope)
         quiet = self._gate.is_flooding(scope)
         trace = RequestTrace(scope, match.operation, self._server.metrics, quiet=quiet)
         origin = origin_of(scope)
@@ -66,11 +68,21 @@ class Application:
         except Exception as error:  # whatever an endpoint raises becomes a problem
             if answer.status is not None:
                 raise  # the server closes the connection: an answer that breaks off must not look complete
-            answer_error = answer_to if match.operation is None else match.operation.answer_error
+            answer_error = match.answer_error if match.operation is None else match.operation.answer_error
             await answer_error(error)(scope, receive, answer)
         finally:
             slot.release()
             trace.end(answer.status)
+
+    def _explained(self, match: Match, scope: Scope) -> Match:
+        """What is at an address that a wire would serve which is off: an error in the wire's own form, with the flag."""
+        if not isinstance(match.error, NotFound):
+            return match
+        for wire in self._off:
+            if (found := Router(wire.operations).match(scope).operation) is not None:
+                error = NotFound(f"{match.error.message} Start the server with --protocol {wire.name} to serve it.")
+                return match._replace(error=error, answer_error=found.answer_error)
+        return match
 
     async def _serve(self, match: Match, origin: str | None, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         """The checks, cheapest and most general first. Each raises the error that answers the request."""

@@ -136,6 +136,7 @@ class Match(NamedTuple):
     operation: Operation | None
     parameters: dict[str, str]
     error: NotFound | MethodNotAllowed | None = None
+    answer_error: AnswerError = answer_to  # how that error is answered
 
 
 class Router:
