@@ -6,14 +6,11 @@ be fast. Prints the port it listens on.
 
 import asyncio
 import json
-import re
 from functools import cache
 from typing import Any
 
-HEAD = (
-    b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream; charset=utf-8\r\n"
-    b"cache-control: no-cache\r\ntransfer-encoding: chunked\r\n\r\n"
-)
+from fake_server import HEAD, chunk, serve_replies
+
 WORD = " @0123456789"  # as long as every token of fake_llm
 
 Event = dict[str, Any]
@@ -100,27 +97,8 @@ APIS = {b"/chat/completions": chat, b"/messages": messages, b"/responses": respo
 @cache
 def reply(path: bytes, tokens: int) -> bytes:
     events = next(make for end, make in APIS.items() if path.endswith(end))(tokens)
-    return HEAD + b"".join(b"%x\r\n%b\r\n" % (len(event), event) for event in events) + b"0\r\n\r\n"
-
-
-async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while True:
-            head = await reader.readuntil(b"\r\n\r\n")
-            length = re.search(rb"content-length: *(\d+)", head, re.IGNORECASE)
-            body = await reader.readexactly(int(length[1]) if length else 0)
-            mode = re.search(rb"fake-(\d+)", body)
-            writer.write(reply(head.split(b" ", 2)[1], int(mode[1]) if mode else 1))
-            await writer.drain()
-    except (asyncio.IncompleteReadError, ConnectionError):
-        writer.close()
-
-
-async def main() -> None:
-    server = await asyncio.start_server(serve, "127.0.0.1", 0)
-    print(server.sockets[0].getsockname()[1], flush=True)
-    await server.serve_forever()
+    return HEAD + b"".join(map(chunk, events)) + b"0\r\n\r\n"
 
 
 if __name__ == "__main__":
-    asyncio.run(main())
+    asyncio.run(serve_replies(reply))

@@ -9,7 +9,52 @@ from holodeck.sessions.history import place_of, summary_after_cut
 from holodeck.sessions.port import KEEP, Keep
 
 
-class Transcript:
+class HeldParts:
+    """The parts of a conversation that a run has in memory. What becomes of them is for the classes that extend it."""
+
+    _messages: list[Message]
+    _earlier: int = 0
+    _pending: PendingStep | None
+    _state: Any
+    _summary: Summary | None
+
+    @property
+    def messages(self) -> Sequence[Message]:
+        return self._messages
+
+    @property
+    def earlier(self) -> int:
+        return self._earlier
+
+    @property
+    def pending(self) -> PendingStep | None:
+        return self._pending
+
+    @property
+    def state(self) -> Any:
+        return self._state
+
+    @property
+    def summary(self) -> Summary | None:
+        return self._summary
+
+    def _add(
+        self,
+        messages: Sequence[Message],
+        pending: PendingStep | Keep | None,
+        state: Any,
+        summary: Summary | Keep | None,
+    ) -> None:
+        self._messages.extend(messages)
+        if pending is not KEEP:
+            self._pending = pending
+        if state is not KEEP:
+            self._state = state
+        if summary is not KEEP:
+            self._summary = summary
+
+
+class Transcript(HeldParts):
     def __init__(
         self,
         messages: Iterable[Message] = (),
@@ -23,26 +68,6 @@ class Transcript:
         self._pending = pending
         self._state = state
         self._summary = None if summary is None or summary.rest_of(self._messages) is None else summary
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        return self._messages
-
-    @property
-    def earlier(self) -> int:
-        return 0
-
-    @property
-    def pending(self) -> PendingStep | None:
-        return self._pending
-
-    @property
-    def state(self) -> Any:
-        return self._state
-
-    @property
-    def summary(self) -> Summary | None:
-        return self._summary
 
     async def history(self) -> Sequence[Message]:
         return self._messages
@@ -60,21 +85,6 @@ class Transcript:
         ending: Ending | None = None,  # noqa: ARG002  nothing here outlives the process
     ) -> None:
         self._add(messages, pending, state, summary)
-
-    def _add(
-        self,
-        messages: Sequence[Message],
-        pending: PendingStep | Keep | None,
-        state: Any,
-        summary: Summary | Keep | None,
-    ) -> None:
-        self._messages.extend(messages)
-        if pending is not KEEP:
-            self._pending = pending
-        if state is not KEEP:
-            self._state = state
-        if summary is not KEEP:
-            self._summary = summary
 
     async def begin_calls(self, step: PendingStep) -> None:
         self._pending = step

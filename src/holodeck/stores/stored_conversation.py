@@ -10,11 +10,12 @@ from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.sessions.history import check_room, place_of, summary_after_cut
 from holodeck.sessions.port import KEEP, Keep
+from holodeck.sessions.transcript import HeldParts
 from holodeck.stores import records
 from holodeck.stores.session_rows import SessionRow, Step, size_of_steps, steps_of
 
 
-class StoredConversation(ABC):
+class StoredConversation(HeldParts, ABC):
     """What the stores have in common; each of them says how it reads and writes."""
 
     def __init__(self, row: SessionRow, messages: list[Message], max_bytes: int) -> None:
@@ -51,26 +52,6 @@ class StoredConversation(ABC):
     def _grew(self, added: int) -> None:
         """The owner of the session stores so many bytes more, or less."""
 
-    @property
-    def messages(self) -> Sequence[Message]:
-        return self._messages
-
-    @property
-    def earlier(self) -> int:
-        return self._earlier
-
-    @property
-    def pending(self) -> PendingStep | None:
-        return self._pending
-
-    @property
-    def state(self) -> Any:
-        return self._state
-
-    @property
-    def summary(self) -> Summary | None:
-        return self._summary
-
     async def history(self) -> Sequence[Message]:
         if not self._earlier:
             return self._messages
@@ -95,18 +76,11 @@ class StoredConversation(ABC):
     ) -> None:
         steps, changed = self._encoded(messages, pending, state, summary)
 
-        def apply() -> None:
-            self._messages.extend(messages)
-            self._pending = self._pending if pending is KEEP else pending
-            self._state = self._state if state is KEEP else state
-            self._summary = self._summary if summary is KEEP else summary
-
-        await self._write(steps, changed, ending, apply)
+        await self._write(steps, changed, ending, partial(self._add, messages, pending, state, summary))
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[SessionRow | None]":
         steps, changed = self._encoded(messages, None, state, KEEP)
-        self._messages.extend(messages)
-        self._pending, self._state = None, self._state if state is KEEP else state
+        self._add(messages, None, state, KEEP)
         return self._start_writing(steps, changed, None, lambda: None)
 
     def _encoded(

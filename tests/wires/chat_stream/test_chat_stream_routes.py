@@ -11,7 +11,7 @@ from holodeck.core.messages import UserMessage
 from holodeck.core.tools import ToolResult
 from holodeck.errors import ModelUnavailable
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.server.main import _settings
+from holodeck.server.main import settings_of
 from holodeck.server.options import ServerSettings
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Gate, read_to, served, until
@@ -103,7 +103,7 @@ async def test_with_a_store_a_conversation_has_memory_and_others_have_none():
 def test_a_conversation_is_remembered_when_the_file_names_a_store(tmp_path, block, remembers):
     (tmp_path / "agent.yaml").write_text(f"name: a\nmodel: {{provider: demo}}\n{block}\n")
     options = ServeOptions(config=load_config(tmp_path / "agent.yaml"), protocols=("chat-stream", "rest"))
-    read = _settings(options)
+    read = settings_of(options)
     assert read.remember_conversations is remembers
     assert read.protocols == ("chat-stream", "rest")
 
@@ -112,7 +112,7 @@ def test_a_conversation_is_remembered_when_the_file_names_a_store(tmp_path, bloc
 @pytest.mark.parametrize(("block", "seconds"), [("", 30), ("loop: {run_timeout: 7}", 7)])
 def test_the_time_for_an_answer_is_30_seconds_or_what_the_file_says(tmp_path, block, seconds):
     (tmp_path / "agent.yaml").write_text(f"name: a\nmodel: {{provider: demo}}\n{block}\n")
-    assert _settings(ServeOptions(config=load_config(tmp_path / "agent.yaml"))).chat_stream_timeout == seconds
+    assert settings_of(ServeOptions(config=load_config(tmp_path / "agent.yaml"))).chat_stream_timeout == seconds
 
 
 @pytest.mark.req("ORC-01")
