@@ -15,7 +15,7 @@ from tests.server.serving import served
 HERE = Path(__file__).parent
 SOURCE = Path(route.__file__).parents[1] / "playground"
 MODULES = sorted(SOURCE.glob("*.js"))
-FILES = sorted(path for path in SOURCE.iterdir() if path.is_file())
+FILES = sorted(path for path in SOURCE.iterdir() if path.is_file() and path.suffix != ".ts")  # types are not served
 MAX_LINES = 400
 
 
@@ -26,6 +26,16 @@ def test_the_modules_pass_their_own_tests():
     done = subprocess.run([str(node), "--test", *map(str, sorted((HERE / "unit").glob("*.mjs")))], capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stdout[-6000:] + done.stderr[-2000:]
     assert int(re.search(r"^. pass (\d+)", done.stdout, re.MULTILINE)[1]) > 100
+
+
+def test_the_types_of_the_modules_agree():
+    checker = HERE / "node_modules" / "typescript" / "bin" / "tsc"
+    node = shutil.which("node")
+    if node is None or not checker.exists():
+        missing("TypeScript")
+    assert all(path.read_text().startswith("// @ts-check\n") for path in MODULES)
+    done = subprocess.run([str(node), str(checker), "--project", str(HERE)], capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout[-4000:]
 
 
 @pytest.mark.req("T25")

@@ -1,3 +1,4 @@
+// @ts-check
 // Where the server is. The page may be under a path that a proxy gave it, so every address starts from this module's own.
 
 /** Without a slash at its end: `${ADDRESS}/awp`. */

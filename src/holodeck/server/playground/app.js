@@ -1,7 +1,8 @@
+// @ts-check
 // Puts the page together: rooms for sessions, one of them on the screen, and what is around it.
 
 import { Server } from "./client.js";
-import { h, icon } from "./dom.js";
+import { byId, h, icon } from "./dom.js";
 import { EventLog } from "./event-log.js";
 import { markdownOf } from "./export.js";
 import { Health, isWell, troubleOf } from "./health.js";
@@ -19,12 +20,15 @@ import { SignIn } from "./view-sign-in.js";
 import { emptyState, Transcript } from "./view-transcript.js";
 import { announcementOf, lostConnection } from "./words.js";
 
-const byId = (id) => document.getElementById(id);
-
 class Playground {
   rooms = new Map();
   decisions = new Map();
+  /** @type {any} */
   capabilities = null;
+  /** @type {SignIn | undefined} */
+  signIn;
+  /** @type {((value?: unknown) => void) | undefined} */
+  signedIn;
   commands = []; // a line for the shell for each protocol that is served
 
   constructor() {

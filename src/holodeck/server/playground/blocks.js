@@ -1,3 +1,4 @@
+// @ts-check
 // Markdown blocks, as a tree. No DOM. Each block says where it starts, so that a view can keep what is settled
 // and look again only at the last one while text is still coming.
 
@@ -76,6 +77,7 @@ function block(lines, depth) {
   return (maths && formula(lines, maths)) ?? paragraph(lines);
 }
 
+/** @param {any} lines @param {string[]} match */
 function fenced(lines, [, fence, info]) {
   const close = new RegExp(`^ {0,3}${fence[0] === "`" ? "`" : "~"}{${fence.length},}\\s*$`);
   lines.next();
@@ -90,7 +92,7 @@ function fenced(lines, [, fence, info]) {
 }
 
 /** A formula on lines of its own; null while its end has not come. */
-function formula(lines, [, open]) {
+function formula(lines, /** @type {string[]} */ [, open]) {
   const close = open === "$$" ? "$$" : "\\]";
   const start = lines.text.indexOf(open, lines.offset) + open.length;
   const end = lines.text.indexOf(close, start);
@@ -113,7 +115,7 @@ function quote(lines, depth) {
 }
 
 function list(lines, depth) {
-  const first = ITEM.exec(lines.line);
+  const first = /** @type {RegExpExecArray} */ (ITEM.exec(lines.line));
   const ordered = /\d/.test(first[2]);
   const items = [];
   let loose = false;
@@ -129,7 +131,7 @@ function list(lines, depth) {
 }
 
 /** The lines of an item: indented ones, and those that go on with its paragraph. */
-function itemBody(lines, [, indent, marker, space, text]) {
+function itemBody(lines, /** @type {string[]} */ [, indent, marker, space, text]) {
   const width = indent.length + marker.length + Math.max(1, space.length);
   const inner = new RegExp(`^(?: {${Math.min(2, width)},${width}}|\\t)`);
   const body = [text];

@@ -1,3 +1,4 @@
+// @ts-check
 // The server's side of the page: AG-UI and the few routes around it. Knows HTTP; what events mean is not its business.
 
 import { ADDRESS } from "./address.js";
@@ -27,10 +28,15 @@ export class Problem extends Error {
 export class Server {
   /** `refused` is called when the server wants to know who asks. */
   constructor(identity, refused = () => {}) {
-    Object.assign(this, { identity, refused });
+    this.identity = identity;
+    this.refused = refused;
   }
 
-  /** The one place where the page asks, so that the credential is in one header and nowhere else. */
+  /**
+   * The one function by which the page asks, so that the credential is in one header and nowhere else.
+   * @param {string} path
+   * @param {RequestInit} options
+   */
   async #ask(path, { headers = {}, ...options } = {}) {
     const answer = await fetch(ADDRESS + path, { ...options, headers: { ...headers, ...this.identity.headers } });
     if (answer.status === 401) this.refused();
@@ -159,7 +165,7 @@ export async function followRun({ server, runId, input = null, signal, hear, los
 
 /** Waits; the network coming back ends it at once. */
 function wait(milliseconds, signal) {
-  return new Promise((resolve) => {
+  return new Promise((/** @type {(value?: unknown) => void} */ resolve) => {
     const over = new AbortController();
     const end = () => {
       over.abort();

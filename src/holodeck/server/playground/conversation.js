@@ -1,3 +1,4 @@
+// @ts-check
 // What a session looks like: items in the order in which they are shown, changed by AG-UI events. No DOM, no network.
 //
 // kinds: user, text, reasoning, call, activity, notice, turn (the end of a run: times, usage, how it ended).
@@ -11,11 +12,15 @@ const OWN = new Set(["reasoning", "activity", "notice", "turn"]); // no snapshot
 const STATE = Symbol("state");
 
 export class Conversation {
+  /** @type {import("./types.d.ts").Item[]} */
   items = [];
+  /** @type {any} */
   state = null;
   changes = []; // what the last change of the state was
-  run = null; // {runId, at, first, last, deltas, model, replayed} while one goes on
-  questions = []; // [{id, callId, tool, arguments}] that wait for a person
+  /** @type {import("./types.d.ts").CurrentRun | null} */
+  run = null;
+  /** @type {import("./types.d.ts").Question[]} */
+  questions = []; // that wait for a person
   #known = new Map(); // by id; also those that a snapshot dropped, since the next one may bring them back
   #changed = new Set();
   #moved = false;
@@ -48,6 +53,7 @@ export class Conversation {
     if (!this.find(id)) this.#add({ kind: "user", id, text, files, parts });
   }
 
+  /** @param {import("./types.d.ts").NoticeAction | null} action */
   notice(id, tone, text, hint = "", action = null) {
     const item = this.find(id) ?? this.#add({ kind: "notice", id });
     this.#change(item, { tone, text, hint, action });
@@ -119,7 +125,7 @@ export class Conversation {
     this.settle(); // a run that begins has the answers, from this page or another
     this.remove(`turn:${runId}`);
     this.remove("lost");
-    this.run = { runId, at: this.run?.runId === runId ? this.run.at : at, started: at, first: null, last: null, deltas: 0, model: metadata?.model, replayed };
+    this.run = { runId, at: this.run !== null && this.run.runId === runId ? this.run.at : at, started: at, first: null, last: null, deltas: 0, model: metadata?.model, replayed };
     this.#listener();
   }
 
@@ -249,7 +255,7 @@ export class Conversation {
       if ((item.kind === "text" || item.kind === "reasoning") && !item.done) this.#change(item, { done: true });
     }
     this.remove(turn.id);
-    const marks = run && !run.replayed ? { total: at - run.at, first: run.first === null ? null : run.first - run.at, stream: run.first === null ? 0 : run.last - run.first, deltas: run.deltas } : null;
+    const marks = run && !run.replayed ? { total: at - run.at, first: run.first === null ? null : run.first - run.at, stream: run.first === null || run.last === null ? 0 : run.last - run.first, deltas: run.deltas } : null;
     this.#add({ kind: "turn", model: run?.model, marks, ...turn });
   }
 
@@ -258,13 +264,15 @@ export class Conversation {
     const shown = messages.map(fromAgui).filter((message) => message.role !== "reasoning" && message.role !== "activity");
     const items = shown.flatMap((message) => this.#itemsOf(message));
     const kept = new Set(items.map((item) => item.id));
-    const following = new Map([[null, []]]);
-    let anchor = null;
+    /** @type {import("./types.d.ts").Item[]} */
+    const before = [];
+    const following = new Map();
+    let behind = before;
     for (const item of this.items) {
-      if (OWN.has(item.kind)) following.get(anchor).push(item);
-      else if (kept.has(item.id)) following.set((anchor = item.id), []);
+      if (OWN.has(item.kind)) behind.push(item);
+      else if (kept.has(item.id)) following.set(item.id, (behind = []));
     }
-    this.#reorder([...following.get(null), ...items.flatMap((item) => [item, ...(following.get(item.id) ?? [])])]);
+    this.#reorder([...before, ...items.flatMap((item) => [item, ...(following.get(item.id) ?? [])])]);
   }
 
   /** The items of one message, those that are known already with what they know besides. */

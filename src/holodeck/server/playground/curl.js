@@ -1,3 +1,4 @@
+// @ts-check
 // Requests of the page as commands for a shell.
 
 const quote = (text) => `'${text.replaceAll("'", `'\\''`)}'`;

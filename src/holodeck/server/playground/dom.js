@@ -1,6 +1,13 @@
+// @ts-check
 // The one way in which this page makes elements: names and text nodes. Nothing here can turn text into markup.
 
-/** h("button", {class: "quiet", onclick: stop, "aria-label": "Stop"}, "text", node, …). Null children are left out. */
+/**
+ * h("button", {class: "quiet", onclick: stop, "aria-label": "Stop"}, "text", node, …). Null children are left out.
+ * @param {string} tag
+ * @param {Record<string, any>} attributes
+ * @param {...any} children
+ * @returns {any} the element; which one it is depends on the tag
+ */
 export function h(tag, attributes = {}, ...children) {
   const node = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) set(node, name, value);
@@ -13,6 +20,17 @@ function set(node, name, value) {
   if (name.startsWith("on")) node.addEventListener(name.slice(2), value);
   else if (name === "value" || name === "checked" || name === "open") node[name] = value;
   else node.setAttribute(name, value === true ? "" : value);
+}
+
+/**
+ * An element of the page's frame, which index.html has.
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (found === null) throw new Error(`index.html has no element ${id}`);
+  return found;
 }
 
 const SVG = "http://www.w3.org/2000/svg";

@@ -1,3 +1,4 @@
+// @ts-check
 // Every event that the page received, for the inspector: when, which, how large, the JSON itself, which request brought it.
 
 const MAX = 20_000;

@@ -1,3 +1,4 @@
+// @ts-check
 // A session as a Markdown document, as the terminal chat exports it.
 
 /** `session` as GET /sessions/{id} has it. */

@@ -1,14 +1,18 @@
+// @ts-check
 // How the server is: asked at the start, now and then, and after trouble. Says it in a sentence.
 
 const EVERY = 20_000;
 const SOON = 1_000;
 
 export class Health {
+  /** @type {any} */
   last = null; // the server's answer, or null while it does not answer
-  #timer = null;
+  /** @type {number | undefined} */
+  #timer;
 
   constructor(server, tell) {
-    Object.assign(this, { server, tell });
+    this.server = server;
+    this.tell = tell;
   }
 
   async look() {

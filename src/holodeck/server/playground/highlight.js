@@ -1,3 +1,4 @@
+// @ts-check
 // Colours for code: comments, strings, numbers and keywords, by one expression for each family of languages. No DOM.
 //
 // It does not parse: what it does not know stays plain, and every expression looks at a character a bounded number of times.
@@ -34,7 +35,6 @@ const FAMILIES = {
 };
 
 const NAMES = {
-  __proto__: null,
   c: "c cpp c++ cc h hpp cs csharp java kotlin kt swift go golang rust rs scala dart php zig proto protobuf",
   js: "js javascript jsx mjs ts typescript tsx",
   python: "py python python3",

@@ -1,3 +1,4 @@
+// @ts-check
 // What a developer can do about a failure, in a sentence. Codes and reasons are those of the server's errors.
 
 const BY_REASON = {

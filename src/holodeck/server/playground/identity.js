@@ -1,3 +1,4 @@
+// @ts-check
 // Who uses the page: a key or token that is kept in memory only, or in this tab if its user wants that, and what it allows.
 
 import { keptAs } from "./address.js";
@@ -5,7 +6,9 @@ import { keptAs } from "./address.js";
 const KEPT = keptAs("holodeck.credential"); // in sessionStorage: it ends with the tab, and no other tab sees it
 
 export class Identity {
+  /** @type {string | null} */
   #credential = null;
+  /** @type {import("./types.d.ts").Principal | null} */
   principal = null; // the server's answer to GET /me, or null before sign-in
 
   constructor(storage = globalThis.sessionStorage ?? null) {

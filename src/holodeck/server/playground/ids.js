@@ -1,3 +1,4 @@
+// @ts-check
 // Ids of sessions, runs and messages. Not crypto.randomUUID: a page on a plain http address of the network lacks it.
 
 export function newId(kind) {

@@ -1,3 +1,4 @@
+// @ts-check
 // Markdown inside a line, as a tree: strings, {kind, children} and {kind, text}. No DOM, no HTML, linear time.
 //
 // Images are never more than a name and a host, and there is no link inside a link. References ([a][b], [b]: …) stay the text that they are.
@@ -20,14 +21,21 @@ export function parseInline(text) {
 }
 
 class Inline {
+  /** @type {Map<number, number> | null} */
+  brackets = null;
+
   constructor(text, mayLink) {
     this.text = text;
     this.mayLink = mayLink;
-    this.frames = [{ marker: "", children: [] }];
+    /** @type {{marker: string, children: import("./types.d.ts").InlinePart[]}[]} */
+    this.frames = [{ marker: "", children: [] }]; // the last is the innermost; the first stays
     this.plain = 0; // where the text begins that is not emitted yet
     this.missing = new Set(); // lengths of backtick runs that have no partner
-    this.brackets = null;
     this.paren = -1; // the next ) that is known
+  }
+
+  get #innermost() {
+    return this.frames[this.frames.length - 1];
   }
 
   parse() {
@@ -62,13 +70,13 @@ class Inline {
   /** Tells the text before `start`, then `node`, and goes on at `end`. */
   #put(start, end, node) {
     this.#tell(start);
-    this.frames.at(-1).children.push(node);
+    this.#innermost.children.push(node);
     this.plain = end;
     return end;
   }
 
   #tell(end) {
-    if (end > this.plain) this.frames.at(-1).children.push(this.text.slice(this.plain, end));
+    if (end > this.plain) this.#innermost.children.push(this.text.slice(this.plain, end));
     this.plain = end;
   }
 
@@ -161,7 +169,7 @@ class Inline {
   /** An entity is a character, as text: it cannot begin markup. */
   #entity(i) {
     ENTITY.lastIndex = i;
-    const [whole, decimal, hexadecimal, name] = ENTITY.exec(this.text) ?? [];
+    const [whole, decimal, hexadecimal, name] = ENTITY.exec(this.text) ?? [""];
     const code = decimal ? Number(decimal) : hexadecimal ? Number.parseInt(hexadecimal, 16) : null;
     const isShown = code !== null && code >= 32 && code <= 0x10ffff && !(code >= 0xd800 && code <= 0xdfff) && !(code >= 127 && code < 160);
     const character = isShown ? String.fromCodePoint(code) : ENTITIES[name];
@@ -194,7 +202,7 @@ class Inline {
 
   #marker(character, left, closes) {
     if (character === "~") return left >= 2 ? "~~" : null;
-    const closesOne = closes && this.frames.at(-1).marker === character;
+    const closesOne = closes && this.#innermost.marker === character;
     return left >= 2 && !(left >= 3 && closesOne) ? character + character : character;
   }
 
@@ -209,17 +217,19 @@ class Inline {
   #close(i, marker) {
     if (!this.frames.some((frame) => frame.marker === marker)) return false;
     this.#tell(i);
-    while (this.frames.at(-1).marker !== marker) this.#unwind();
-    const { children } = this.frames.pop();
-    this.frames.at(-1).children.push({ kind: KINDS[marker], children });
+    while (this.#innermost.marker !== marker) this.#unwind();
+    const { children } = this.#innermost;
+    this.frames.pop();
+    this.#innermost.children.push({ kind: KINDS[marker], children });
     this.plain = i + marker.length;
     return true;
   }
 
   /** A marker that found no partner was text. */
   #unwind() {
-    const { marker, children } = this.frames.pop();
-    this.frames.at(-1).children.push(marker, ...children);
+    const { marker, children } = this.#innermost;
+    this.frames.pop();
+    this.#innermost.children.push(marker, ...children);
   }
 }
 

@@ -1,3 +1,4 @@
+// @ts-check
 // Which addresses in an answer may become links: https, and only when it is plain where they lead (T25).
 
 const MAX_LENGTH = 2000;

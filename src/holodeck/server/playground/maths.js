@@ -1,3 +1,4 @@
+// @ts-check
 // Formulas in TeX → a tree of MathML elements: {tag, attributes, children} with texts as leaves. No DOM.
 //
 // The part of TeX that answers of models use. A command that is not known is shown as its name; nothing is carried out.
@@ -34,6 +35,7 @@ export function parseMaths(source, isDisplayed) {
 
 class Unreadable extends Error {}
 
+/** @returns {import("./types.d.ts").MathsNode} */
 const node = (tag, children, attributes = {}) => ({ tag, attributes, children });
 
 class Parser {
@@ -166,16 +168,20 @@ class Parser {
     if (!fences) throw new Unreadable();
     if (kind === "array") this.#raw(); // the columns
     const isEnd = (token) => token === "&" || token === "\\\\" || token === "\\end";
-    const rows = [[]];
+    /** @type {import("./types.d.ts").MathsNode[][]} */
+    const rows = [];
+    let cells = [];
     for (;;) {
-      rows.at(-1).push(node("mtd", this.row(isEnd)));
+      cells.push(node("mtd", this.row(isEnd)));
       const token = this.#take();
+      if (token === "&") continue;
+      rows.push(cells);
+      cells = [];
       if (token === "\\end") break;
-      if (token === "\\\\") rows.push([]);
     }
     if (this.#raw() !== kind) throw new Unreadable();
-    const filled = rows.filter((cells) => cells.some((cell) => cell.children.length > 0));
-    return node("mrow", [...fence(fences[0]), node("mtable", filled.map((cells) => node("mtr", cells))), ...fence(fences[1])]);
+    const filled = rows.filter((row) => row.some((cell) => cell.children.length > 0));
+    return node("mrow", [...fence(fences[0]), node("mtable", filled.map((row) => node("mtr", row))), ...fence(fences[1])]);
   }
 
   /** The source between braces, as it is. */

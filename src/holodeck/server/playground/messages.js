@@ -1,3 +1,4 @@
+// @ts-check
 // Messages as the page sees them, from both of the server's tongues: AG-UI's (snapshots) and that of GET /sessions.
 //
 // {id, role: user | assistant | tool, text, files, parts, images, calls, reasoning, cut, usage, callId, failed}

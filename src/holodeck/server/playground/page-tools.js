@@ -1,3 +1,4 @@
+// @ts-check
 // Frontend tools: what this page offers to the agent. A demonstration of AG-UI's client tools, off until it is wanted.
 
 const CHANGE_BACKGROUND = {

@@ -1,3 +1,4 @@
+// @ts-check
 // JSON Patch (RFC 6902) on plain JSON, and what differs between two values. Values are never changed in place.
 
 export class PatchError extends Error {}

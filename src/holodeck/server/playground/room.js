@@ -1,3 +1,4 @@
+// @ts-check
 // One session as it goes on: what the person does becomes requests, what the server tells goes into the conversation.
 //
 // Runs are followed one after the other, whichever page started them: this tab, another one, or this page before a reload.
@@ -13,6 +14,8 @@ export class Room {
   conversation = new Conversation();
   connection = "idle"; // idle | live | lost
   isKnown = true; // false when the server has forgotten what this browser remembers
+  isUnread = false; // the server has not answered what is in it
+  /** @type {any[]} */
   #queue = [];
   #left = new AbortController();
   #givenUp = new AbortController();
@@ -20,7 +23,14 @@ export class Room {
   #isOurs = false; // whether this tab started the last run: then its frontend tools are for this tab to carry out
 
   constructor(id, { server, sessions, log, tabs, tools, tell, trouble }) {
-    Object.assign(this, { id, server, sessions, log, tabs, tools, tell, trouble });
+    this.id = id;
+    this.server = server;
+    this.sessions = sessions;
+    this.log = log;
+    this.tabs = tabs;
+    this.tools = tools;
+    this.tell = tell;
+    this.trouble = trouble;
   }
 
   get isBusy() {
@@ -105,7 +115,7 @@ export class Room {
     }
     this.#dropFrom(messageId, false);
     const messages = toAgui(this.conversation.items);
-    messages.at(-1).content = withParts(text, item.parts);
+    messages[messages.length - 1].content = withParts(text, item.parts);
     this.#start(newId("run"), messages, {}, [{ id: messageId, text, files: item.files }]);
   }
 

@@ -1,3 +1,4 @@
+// @ts-check
 // The sessions of the list: those that this browser knows, with titles, and those that the server has besides.
 
 import { keptAs } from "./address.js";

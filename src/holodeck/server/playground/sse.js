@@ -1,3 +1,4 @@
+// @ts-check
 // Server-sent events from a stream of text, cut anywhere. Knows frames, not what is in them.
 
 export class SseReader {

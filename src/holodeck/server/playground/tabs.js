@@ -1,3 +1,4 @@
+// @ts-check
 // Messages between the tabs of this browser that show the same agent.
 
 import { keptAs } from "./address.js";

@@ -1,3 +1,4 @@
+// @ts-check
 // Files that wait to be sent, as AG-UI parts with their bytes. Limits are the server's, said before anything is sent.
 
 export const MAX_FILES = 10;
@@ -22,7 +23,10 @@ const typeByName = (name) => TYPES[name.split(".").at(-1).toLowerCase()] ?? "app
 function base64(file) {
   return new Promise((resolve, reject) => {
     const reader = new FileReader();
-    reader.addEventListener("load", () => resolve(reader.result.slice(reader.result.indexOf(",") + 1)));
+    reader.addEventListener("load", () => {
+      const address = String(reader.result);
+      resolve(address.slice(address.indexOf(",") + 1));
+    });
     reader.addEventListener("error", () => reject(new Error(`${file.name} cannot be read.`)));
     reader.readAsDataURL(file);
   });

@@ -1,3 +1,4 @@
+// @ts-check
 // A tool call as a card: name, arguments as they stream, result, how long it took, and the person's say when it is needed.
 
 import { h, icon } from "./dom.js";

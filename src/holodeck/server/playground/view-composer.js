@@ -1,3 +1,4 @@
+// @ts-check
 // The message field: text, files by button, paste and drop, send and stop.
 
 import { h, icon, iconButton } from "./dom.js";

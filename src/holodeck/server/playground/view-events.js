@@ -1,3 +1,4 @@
+// @ts-check
 // The event inspector: every event in a list that draws only the rows that are seen, a filter, the raw JSON, curl.
 
 import { ADDRESS } from "./address.js";

@@ -1,3 +1,4 @@
+// @ts-check
 // The panel at the side: state and events in two tabs.
 
 import { h, iconButton } from "./dom.js";

@@ -1,3 +1,4 @@
+// @ts-check
 // One view for each kind of item: made once, then updated when its item changes. What people do goes to `act`.
 
 import { copyButton, h, icon, iconButton } from "./dom.js";

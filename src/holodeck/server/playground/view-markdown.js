@@ -1,3 +1,4 @@
+// @ts-check
 // Shows Markdown that may still be growing. Blocks that are settled stay as they are; only the last one is made anew.
 
 import { parseBlocks } from "./blocks.js";
@@ -9,7 +10,8 @@ import { parseMaths } from "./maths.js";
 export class MarkdownView {
   #text = "";
   #settled = 0; // where the last block starts
-  #last = null; // {kind, start, node, grow?}
+  /** @type {import("./types.d.ts").ShownBlock | null} */
+  #last = null;
 
   constructor() {
     this.node = h("div", { class: "markdown", dir: "auto" });
@@ -31,10 +33,10 @@ export class MarkdownView {
   }
 
   #show(block, isFirst) {
-    const goesOn = isFirst && this.#last !== null && this.#last.start === block.start;
-    if (goesOn && this.#last.grow && block.kind === this.#last.kind && this.#last.grow(block)) return;
+    const last = isFirst && this.#last?.start === block.start ? this.#last : null; // the one that goes on
+    if (block.kind === last?.kind && last?.grow?.(block)) return;
     const made = blockNode(block);
-    if (goesOn) this.#last.node.replaceWith(made.node);
+    if (last) last.node.replaceWith(made.node);
     else this.node.append(made.node);
     this.#last = { ...made, kind: block.kind, start: block.start };
   }

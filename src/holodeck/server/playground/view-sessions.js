@@ -1,3 +1,4 @@
+// @ts-check
 // The list of sessions at the side: open, search, new, rename, delete, export.
 
 import { ADDRESS } from "./address.js";
@@ -9,7 +10,9 @@ const SEARCHED = 6; // sessions; fewer are seen at a glance
 
 export class SessionList {
   constructor(nav, sessions, act) {
-    Object.assign(this, { nav, sessions, act });
+    this.sessions = sessions;
+    this.act = act;
+    this.current = "";
     this.list = h("ul", { class: "session-list" });
     this.search = h("input", { type: "search", class: "session-search", placeholder: "Search sessions", "aria-label": "Search sessions", oninput: () => this.show(this.current) });
     this.none = h("p", { class: "quiet", role: "status" });

@@ -1,3 +1,4 @@
+// @ts-check
 // Signing in: one field for a key or a token. What is typed goes to the server in a header and nowhere else.
 
 import { h } from "./dom.js";

@@ -1,3 +1,4 @@
+// @ts-check
 // The state that agent and page share: the JSON as a tree of lines, what changed last marked in it and listed above.
 
 import { h } from "./dom.js";

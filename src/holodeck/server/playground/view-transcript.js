@@ -1,5 +1,7 @@
+// @ts-check
 // The conversation on the screen: keeps one view for each item, in the order of the items, at most once a frame.
 
+import { Conversation } from "./conversation.js";
 import { copyButton, h } from "./dom.js";
 import { viewOf } from "./view-items.js";
 
@@ -7,19 +9,26 @@ const NEAR_END = 80; // pixels from the end that still count as reading along
 const FAR = 1e9; // further down than anything: to ask how far that is would take a layout of its own
 
 export class Transcript {
+  /** @type {Map<string, import("./types.d.ts").View>} */
   #views = new Map();
-  #conversation = null;
+  #conversation = new Conversation();
   #isScheduled = false;
   #follows = true;
 
   constructor({ list, scroll, jump, progress }, act, onState) {
-    Object.assign(this, { list, scroll, jump, progress, act, onState });
+    this.list = list;
+    this.scroll = scroll;
+    this.jump = jump;
+    this.progress = progress;
+    this.act = act;
+    this.onState = onState;
+    this.empty = () => h("p");
     scroll.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     jump.addEventListener("click", () => this.#toEnd());
   }
 
   show(conversation, empty) {
-    this.#conversation?.listen(() => {});
+    this.#conversation.listen(() => {});
     this.#conversation = conversation;
     this.#views.clear();
     this.list.replaceChildren();
@@ -37,7 +46,7 @@ export class Transcript {
 
   /** Opens the editor of a message that the person sent. */
   edit(id) {
-    this.#views.get(id)?.edit();
+    this.#views.get(id)?.edit?.();
   }
 
   /** A hidden tab gets no frames; it is drawn by a timer, so that it is right when it is looked at. */
@@ -65,15 +74,14 @@ export class Transcript {
   }
 
   #viewOf(item) {
-    let view = this.#views.get(item.id);
-    if (view?.item !== item) {
-      const made = viewOf(item, this.act);
-      view?.node.replaceWith(made.node);
-      made.item = item;
-      this.#views.set(item.id, (view = made));
-      made.update(item);
-    }
-    return view;
+    const known = this.#views.get(item.id);
+    if (known?.item === item) return known;
+    const made = viewOf(item, this.act);
+    known?.node.replaceWith(made.node);
+    made.item = item;
+    this.#views.set(item.id, made);
+    made.update(item);
+    return made;
   }
 
   #order(items) {

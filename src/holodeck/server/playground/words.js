@@ -1,3 +1,4 @@
+// @ts-check
 // Sentences for people about what goes on: runs, calls, activities, the connection, what became of a history. No DOM.
 
 const OUTCOMES = {
