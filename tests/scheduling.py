@@ -6,7 +6,7 @@ programs, and share nothing, are given out one by one.
 
 from xdist.scheduler import LoadScopeScheduling
 
-TOGETHER = ("tests/playground/", "tests/todo/", "tests/clients/")
+TOGETHER = ("tests/playground/", "tests/todo/", "tests/clients/", "tests/cluster/")
 ONE_BY_ONE = (
     "tests/docs/test_pages.py",
     "tests/cli/test_chat_screen.py",
@@ -18,6 +18,7 @@ EARLY = (  # in this order; the rest computes and hardly waits, so that no core 
     "tests/files/test_file_hostile.py",
     "tests/server/test_server_process.py",
     "tests/todo/",
+    "tests/cluster/",
     "tests/telemetry/",
     "tests/server/test_server_streams.py",
     "tests/cli/",

@@ -35,7 +35,8 @@ from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload
 from holodeck.models.port import Model
 from holodeck.runs.log import follow
-from holodeck.runs.runs import Run, Runs
+from holodeck.runs.run import Run
+from holodeck.runs.runs import Runs
 from holodeck.sessions.port import SessionStore
 from holodeck.tools.binding import Tool, sources_of
 from holodeck.tools.catalogue import Source

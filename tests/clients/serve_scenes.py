@@ -10,7 +10,7 @@ import sys
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.files.reader import FileReader
-from holodeck.runs.runs import RunSettings
+from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
 from holodeck.server.main import http_server

@@ -215,7 +215,10 @@ BAD = {
         START + "observability: {enabled: maybe}\n",
         ":3:26: observability.enabled: has to be true or false, not 'maybe'",
     ),
-    "store": (START + "sessions: {store: redis}\n", ":3:19: sessions.store: 'redis' is not one of memory, sqlite"),
+    "store": (
+        START + "sessions: {store: redis}\n",
+        ":3:19: sessions.store: 'redis' is not one of memory, sqlite, postgres",
+    ),
     "type of a tool": (
         START + "tools:\n  - name: t\n    type: mpc\n",
         ":5:11: tools[0].type: 'mpc' is not one of mcp, function; did you mean mcp?",

@@ -20,7 +20,7 @@ from holodeck.core.tools import Approval
 from holodeck.errors import ConfigError
 from holodeck.models.port import Prompt
 from holodeck.runs.memory_runs import MemoryRunStore
-from holodeck.runs.runs import RunSettings, WhenBusy
+from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.tools.port import ToolContext
 from tests.models.anthropic.message_streams import Shape, end, said, start

@@ -30,9 +30,21 @@ def test_a_mistake_is_named_with_its_place_and_the_remedy(tmp_path, text, messag
 
 
 @pytest.mark.req("D04")
-@pytest.mark.parametrize("store", ["redis", "postgres", "sqlite:/x/y", "Memory "])
+@pytest.mark.parametrize("store", ["redis", "postgresql", "sqlite:/x/y", "Memory "])
 def test_a_store_that_cannot_be_had_is_never_replaced_by_memory(tmp_path, store):
-    assert "is not one of memory, sqlite" in refusal(tmp_path, START + f'sessions: {{store: "{store}"}}\n')
+    assert "is not one of memory, sqlite, postgres" in refusal(tmp_path, START + f'sessions: {{store: "{store}"}}\n')
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("sessions: {store: postgres}", "store postgres needs an address"),
+        ("sessions: {store: sqlite, url: 'postgresql://h/d'}", "only store postgres has a url"),
+        ("cluster: {take_over_seconds: 5}", "servers share a database"),
+    ],
+)
+def test_a_database_is_named_where_it_is_used(tmp_path, text, words):
+    assert words in refusal(tmp_path, START + text + "\n")
 
 
 @pytest.mark.req("SRV-02")

@@ -10,6 +10,9 @@ from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.port import RunStore
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.sessions.port import SessionStore
+from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.postgres_runs import PostgresRunStore
+from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
@@ -71,5 +74,31 @@ async def sqlite_with_runs(folder: Path, clock: Clock) -> AsyncIterator[tuple[Se
         await store.close()
 
 
-RUN_STORES: dict[str, Opener] = {"memory": memory_with_runs, "sqlite": sqlite_with_runs}
-STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite}
+@asynccontextmanager
+async def postgres_with_runs(database: str, clock: Clock) -> AsyncIterator[tuple[SessionStore, RunStore]]:
+    shared = PostgresDatabase(database)
+    runs = PostgresRunStore(shared, "tester")
+    store = PostgresSessionStore(shared, "tester", TTL, clock=clock, runs=runs)
+    await store.start()
+    try:
+        yield store, runs
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
+async def postgres(database: str, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
+    store = PostgresSessionStore(PostgresDatabase(database), "tester", TTL, clock=clock, **settings)
+    await store.start()
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+RUN_STORES: dict[str, Opener] = {
+    "memory": memory_with_runs,
+    "sqlite": sqlite_with_runs,
+    "postgres": postgres_with_runs,
+}
+STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite, "postgres": postgres}

@@ -21,7 +21,8 @@ def clock():
 @pytest.fixture(params=STORES)
 def opened(request, clock, tmp_path):
     """Opens the store with settings of its own."""
-    return lambda **settings: STORES[request.param](tmp_path, clock, **settings)
+    place = request.getfixturevalue("postgres_database") if request.param == "postgres" else tmp_path
+    return lambda **settings: STORES[request.param](place, clock, **settings)
 
 
 @pytest.fixture

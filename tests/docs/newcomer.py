@@ -29,7 +29,7 @@ from tests.ports import free_port
 
 KEYS = (
     "GEMINI_API_KEY", "OPENAI_API_KEY", "AZURE_OPENAI_API_KEY", "ANTHROPIC_API_KEY", "AWS_BEARER_TOKEN_BEDROCK",
-    "VERTEX_ACCESS_TOKEN", "DOCS_TOKEN", "PGPASSWORD",
+    "VERTEX_ACCESS_TOKEN", "DOCS_TOKEN", "PGPASSWORD", "DATABASE_URL", "VALKEY_URL",
 )  # fmt: skip
 ASKED_FOR = {"weather": '{"city": "Oslo"}', "add_task": '{"title": "Water the plants"}'}  # tool → arguments
 MODEL_ADDRESS = "http://localhost:11434"

@@ -6,7 +6,7 @@ import weakref
 import pytest
 
 from holodeck.models.scripted import says
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.scenarios.wire_clients import CLIENTS

@@ -12,7 +12,7 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition, StateSettings
 from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.scripted import ScriptedModel, Turn, says
-from holodeck.runs.runs import RunSettings
+from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
 from holodeck.server.options import ServerSettings

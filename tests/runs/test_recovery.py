@@ -17,7 +17,8 @@ from holodeck.errors import RunNotFound, Unauthorized
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.port import RunKey, RunRecord, RunState
 from holodeck.runs.recovery import CALL_AGAIN, HOLE, MAX_KEPT_BYTES, kept_of, remains_of
-from holodeck.runs.runs import Runs, RunSettings
+from holodeck.runs.run_settings import RunSettings
+from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
@@ -413,8 +414,7 @@ async def test_a_request_that_comes_again_after_a_restart_joins_its_run(restarte
     key = RunKey("rest", ME, "my key")
     async with restarted() as server:
         request = RunRequest(session_id="s", messages=(UserMessage(content="hi"),))
-        run = await server.runs.start(request)
-        server.runs.name(run, key, b"f")
+        run = await server.runs.start(request, key=key, fingerprint=b"f")
         await run.done()
     async with restarted() as server:
         again = await server.stored.with_key(key)
@@ -433,8 +433,8 @@ async def test_nothing_of_a_run_is_left_in_the_file_when_its_session_is_deleted(
 
     async with restarted(says("my secret", pause=pause), says("later", pause=pause)) as server:
         requests = [RunRequest(session_id="s", messages=(UserMessage(content="hi"),)) for _ in range(2)]
-        run, queued = [await server.runs.start(request) for request in requests]
-        server.runs.name(run, key, b"f")
+        run = await server.runs.start(requests[0], key=key, fingerprint=b"f")
+        queued = await server.runs.start(requests[1])
         await (run.done() if ends else talks.wait())
         server.runs.forget_session("s", owner=ME)
         await server.store.delete("s", owner=ME)

@@ -12,7 +12,9 @@ from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy
 from holodeck.models.scripted import ScriptedModel, says
-from holodeck.runs.runs import Runs, RunSettings, RunState, WhenBusy
+from holodeck.runs.port import RunState
+from holodeck.runs.run_settings import RunSettings, WhenBusy
+from holodeck.runs.runs import Runs
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 

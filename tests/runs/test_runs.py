@@ -13,7 +13,10 @@ from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound, SessionBusy, ShuttingDown
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.log import RunLog
-from holodeck.runs.runs import MAX_PARTS, Run, Runs, RunSettings, RunState, WhenBusy
+from holodeck.runs.port import RunState
+from holodeck.runs.run import Run
+from holodeck.runs.run_settings import RunSettings, WhenBusy
+from holodeck.runs.runs import MAX_PARTS, Runs
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools, echo
 from tests.runs.following import more

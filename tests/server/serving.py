@@ -17,7 +17,8 @@ from holodeck.config.limit_schema import RequestLimits, ServerLimits
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.memory_runs import MemoryRunStore
-from holodeck.runs.runs import Run, RunSettings
+from holodeck.runs.run import Run
+from holodeck.runs.run_settings import RunSettings
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.listen import bind
 from holodeck.server.main import FLUSH_SECONDS, http_server

@@ -8,7 +8,7 @@ import pytest
 
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, echo

@@ -9,7 +9,7 @@ from holodeck.access.hook import Hook
 from holodeck.access.principal import OF_ONE_USER, Principal
 from holodeck.core.owner import Owner
 from holodeck.models.scripted import calls, says
-from holodeck.runs.runs import WhenBusy
+from holodeck.runs.run_settings import WhenBusy
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, echo

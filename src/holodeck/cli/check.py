@@ -14,6 +14,7 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.agent_choice import agent_arguments, chosen
 from holodeck.cli.paint import Paint
 from holodeck.config.build import build_agent
+from holodeck.config.build_stores import durability_of
 from holodeck.config.load import LoadedConfig
 from holodeck.config.tool_schema import McpToolSettings
 from holodeck.core.owner import ANONYMOUS
@@ -37,7 +38,7 @@ def command(*, path: str | None, demo: bool, verbose: bool) -> int:
     report.good(f"{config.document.file} is valid")
     for line in commands_of(config):
         report.note(f"runs {line}")
-    return asyncio.run(connect(agent, report, verbose=verbose))
+    return asyncio.run(connect(agent, report, config, verbose=verbose))
 
 
 def commands_of(config: LoadedConfig) -> list[str]:
@@ -55,12 +56,13 @@ def _arguments(config: LoadedConfig, number: int, tool: McpToolSettings) -> list
     return ["${…}" if ("tools", number, "args", i) in hidden else each for i, each in enumerate(tool.args)]
 
 
-async def connect(agent: AgentDefinition, report: "Report", *, verbose: bool = False) -> int:
+async def connect(agent: AgentDefinition, report: "Report", config: LoadedConfig, *, verbose: bool = False) -> int:
     report.note(f"connecting to {agent.model.name} and the tools …")
     try:
         reached = await asyncio.gather(
             report.attempt(f"the model {agent.model.name} answers", agent.model.check()),
             report.attempt_tools(agent),
+            report.attempt_store(config),
         )
         report.tools(agent)
         if verbose:
@@ -92,6 +94,14 @@ class Report:
             self.bad(error.message)
             return False
         self.good(what)
+        return True
+
+    async def attempt_store(self, config: LoadedConfig) -> bool:
+        try:
+            self.good(await durability_of(config))
+        except HoloDeckError as error:
+            self.bad(error.message)
+            return False
         return True
 
     async def attempt_tools(self, agent: AgentDefinition) -> bool:

@@ -1,19 +1,20 @@
 """`holodeck sessions`: what a server or a chat has stored of an agent's conversations, for the operator.
 
-Works on the file while a server uses it. Everything is addressed by its id; an id that two users have needs `--user`.
+Works on the file, or the database, while servers use it. Everything is addressed by its id; an id that two users have needs `--user`.
 """
 
 import asyncio
 import sqlite3
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
 import msgspec
 
 from holodeck.cli.agent_choice import chosen
-from holodeck.config.build_stores import build_sqlite, sessions_path
+from holodeck.config.build_stores import build_durable, sessions_path
+from holodeck.config.load import LoadedConfig
 from holodeck.core.messages import AssistantMessage, ToolMessage, text_of
 from holodeck.core.owner import DEFAULT_TENANT, Owner
 from holodeck.core.text import one_line, terminal_safe
@@ -21,7 +22,11 @@ from holodeck.errors import StartError
 from holodeck.sessions.port import ServerSession, StoredSession
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
+if TYPE_CHECKING:
+    from holodeck.stores.postgres_sessions import PostgresSessionStore
+
 T = TypeVar("T")
+Store: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
 agent_option = click.option(
     "--agent", "path", metavar="PATH", help="The agent file or its folder. Default: agent.yaml here."
@@ -87,7 +92,7 @@ def show(*, session_id: str, path: str | None, demo: bool, user: str | None, ten
 def export(*, session_id: str | None, path: str | None, demo: bool, user: str | None, tenant: str) -> int:
     """Write a session, or all of them, as lines of JSON."""
 
-    async def exported(store: SqliteSessionStore) -> list[StoredSession]:
+    async def exported(store: Store) -> list[StoredSession]:
         if session_id is not None:
             return [await _read(store, session_id, user, tenant)]
         found = [await store.read(each.session_id, owner=each.owner) for each in await store.all_sessions(10**9)]
@@ -109,7 +114,7 @@ def import_(*, file: Any, path: str | None, demo: bool) -> int:
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StartError(f"this is no export of sessions: {error}") from error
 
-    async def restore(store: SqliteSessionStore) -> None:
+    async def restore(store: Store) -> None:
         for stored in found:
             await store.restore(stored)
 
@@ -127,7 +132,7 @@ def import_(*, file: Any, path: str | None, demo: bool) -> int:
 def delete(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> int:
     """Delete a session for good."""
 
-    async def deleted(store: SqliteSessionStore) -> None:
+    async def deleted(store: Store) -> None:
         found = await _found(store, session_id, user, tenant)
         await store.delete(session_id, owner=found.owner)
 
@@ -139,11 +144,12 @@ def delete(*, session_id: str, path: str | None, demo: bool, user: str | None, t
 @agent_option
 @demo_option
 def vacuum(*, path: str | None, demo: bool) -> int:
-    """Remove expired sessions and give their space back to the disk."""
+    """Remove expired sessions and give their space back to the disk; PostgreSQL does the latter by itself."""
 
-    async def vacuumed(store: SqliteSessionStore) -> int:
+    async def vacuumed(store: Store) -> int:
         removed = await store.cleanup_expired()
-        await store.file.vacuum()
+        if isinstance(store, SqliteSessionStore):
+            await store.file.vacuum()
         return removed
 
     removed = _with_store(path, demo, vacuumed)
@@ -157,7 +163,10 @@ def vacuum(*, path: str | None, demo: bool) -> int:
 @demo_option
 def backup(*, target: Path, path: str | None, demo: bool) -> int:
     """Copy the whole file, also while a server uses it. To restore it, put it in the place of the original."""
-    source = _existing(chosen(path, demo=demo))
+    config = chosen(path, demo=demo)
+    if _in_database(config):
+        raise StartError("these sessions are in a database: back it up with pg_dump")
+    source = _existing(config)
     if target.exists():
         raise StartError(f"{target} exists; choose another name")
     try:
@@ -172,18 +181,16 @@ def backup(*, target: Path, path: str | None, demo: bool) -> int:
 def _with_store(
     path: str | None,
     demo: bool,  # noqa: FBT001  click's
-    work: Callable[[SqliteSessionStore], Awaitable[T]],
+    work: Callable[[Store], Awaitable[T]],
     *,
     create: bool = False,
 ) -> T:
     config = chosen(path, demo=demo)
-    if not create:
+    if not create and not _in_database(config):
         _existing(config)
 
     async def run() -> T:
-        store = build_sqlite(config).sessions
-        if not isinstance(store, SqliteSessionStore):
-            raise StartError("these sessions are not kept in a file")
+        store = build_durable(config)
         await store.start()
         try:
             return await work(store)
@@ -193,14 +200,18 @@ def _with_store(
     return asyncio.run(run())
 
 
-def _existing(config: Any) -> Path:
+def _in_database(config: LoadedConfig) -> bool:
+    return config.agent.sessions.store == "postgres"
+
+
+def _existing(config: LoadedConfig) -> Path:
     file = sessions_path(config)
     if not file.exists():
         raise StartError(f"there are no stored sessions: {file} does not exist")
     return file
 
 
-async def _read(store: SqliteSessionStore, session_id: str, user: str | None, tenant: str) -> StoredSession:
+async def _read(store: Store, session_id: str, user: str | None, tenant: str) -> StoredSession:
     found = await _found(store, session_id, user, tenant)
     stored = await store.read(session_id, owner=found.owner)
     if stored is None:
@@ -208,7 +219,7 @@ async def _read(store: SqliteSessionStore, session_id: str, user: str | None, te
     return stored
 
 
-async def _found(store: SqliteSessionStore, session_id: str, user: str | None, tenant: str) -> ServerSession:
+async def _found(store: Store, session_id: str, user: str | None, tenant: str) -> ServerSession:
     if user is not None:
         session = await store.get(session_id, owner=Owner(tenant, user))
         found = [] if session is None else [session]

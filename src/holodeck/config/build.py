@@ -37,7 +37,7 @@ from holodeck.models.port import Model
 from holodeck.resilience.breaker import OnChange, StateChange
 from holodeck.resilience.breakers import Breakers, log_change
 from holodeck.runs.client_history import ClientHistory
-from holodeck.runs.runs import RunSettings, WhenBusy
+from holodeck.runs.run_settings import RunSettings, WhenBusy
 
 if TYPE_CHECKING:
     from holodeck.files.limits import FileLimits

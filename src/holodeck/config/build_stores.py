@@ -4,12 +4,22 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from holodeck.config.load import LoadedConfig
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
+from holodeck.errors import StartError
 from holodeck.runs.port import RunStore
 from holodeck.sessions.port import SessionStore
+
+if TYPE_CHECKING:
+    from holodeck.stores.postgres_database import PostgresDatabase
+    from holodeck.stores.postgres_runs import PostgresRunStore
+    from holodeck.stores.postgres_sessions import PostgresSessionStore
+    from holodeck.stores.sqlite_file import SqliteFile
+    from holodeck.stores.sqlite_runs import SqliteRunStore
+    from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
@@ -32,7 +42,17 @@ def build_stores(config: LoadedConfig) -> Stores:
 
         runs = MemoryRunStore()
         return Stores(build_memory(config, on_drop=runs.forget_session), runs)
+    if sessions.store == "postgres":
+        return build_postgres(config)
     return build_sqlite(config, exclusive=True)
+
+
+def build_durable(config: LoadedConfig) -> "SqliteSessionStore | PostgresSessionStore":
+    """The sessions of an agent's server, for the other commands: beside a server that uses the same store."""
+    if config.agent.sessions.store == "postgres":
+        return _postgres_sessions(config, None)
+    file = _file_of(config, exclusive=False)
+    return _sqlite_sessions(config, file, _sqlite_runs(config, file))
 
 
 def build_memory(
@@ -58,24 +78,97 @@ def sessions_path(config: LoadedConfig) -> Path:
     return config.folder / (config.agent.sessions.path or config.environment.get(PATH_VARIABLE) or FILE)
 
 
+async def durability_of(config: LoadedConfig) -> str:
+    """Where the sessions of a server are kept, and what they survive. StartError if the database cannot be used."""
+    sessions = config.agent.sessions
+    if sessions.store == "memory":
+        return "sessions are kept in memory; they end with the process"
+    if sessions.store != "postgres":
+        survives = "a loss of power loses nothing that was acknowledged"
+        if sessions.durability == "process":
+            survives = "kill -9 loses nothing that was acknowledged, a loss of power may"
+        return f"sessions are kept in the file {sessions_path(config)}; {survives} (durability {sessions.durability})"
+    database = _database_of(config)
+    await database.open()
+    try:
+        return f"sessions are kept in {database.name} and {await database.durability()}"
+    finally:
+        await database.close()
+
+
 def build_sqlite(config: LoadedConfig, *, exclusive: bool = False) -> Stores:
     """The stores of the agent's file. `exclusive` is for servers: only one may open a file."""
-    from holodeck.stores.session_rows import TTL_SECONDS
+    file = _file_of(config, exclusive=exclusive)
+    runs = _sqlite_runs(config, file)
+    return Stores(_sqlite_sessions(config, file, runs), runs)
+
+
+def _file_of(config: LoadedConfig, *, exclusive: bool) -> "SqliteFile":
     from holodeck.stores.sqlite_file import SqliteFile
+
+    return SqliteFile(sessions_path(config), durable=config.agent.sessions.durability == "full", exclusive=exclusive)
+
+
+def _sqlite_runs(config: LoadedConfig, file: "SqliteFile") -> "SqliteRunStore":
     from holodeck.stores.sqlite_runs import SqliteRunStore
+
+    window = config.agent.server.runs.replay_window
+    return SqliteRunStore(file, config.agent.name, replay_window=window, kept_seconds=_ttl_of(config))
+
+
+def _ttl_of(config: LoadedConfig) -> float:
+    from holodeck.stores.session_rows import TTL_SECONDS
+
+    return config.agent.sessions.ttl_seconds or TTL_SECONDS
+
+
+def _sqlite_sessions(config: LoadedConfig, file: "SqliteFile", runs: "SqliteRunStore") -> "SqliteSessionStore":
     from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
-    sessions, name = config.agent.sessions, config.agent.name
-    file = SqliteFile(sessions_path(config), durable=sessions.durability == "full", exclusive=exclusive)
-    ttl = sessions.ttl_seconds or TTL_SECONDS
-    runs = SqliteRunStore(file, name, replay_window=config.agent.server.runs.replay_window, kept_seconds=ttl)
-    store = SqliteSessionStore(
+    sessions = config.agent.sessions
+    return SqliteSessionStore(
         file,
-        name,
-        ttl,
+        config.agent.name,
+        _ttl_of(config),
         runs=runs,
         max_per_user=sessions.max_per_user,
         max_bytes=round(sessions.max_mb * MB),
         max_owner_bytes=round(sessions.stored_mb * MB),
     )
-    return Stores(store, runs)
+
+
+def build_postgres(config: LoadedConfig) -> Stores:
+    """The stores of the agent's database, which its servers share."""
+    database = _database_of(config)
+    from holodeck.stores.postgres_runs import PostgresRunStore
+
+    window = config.agent.server.runs.replay_window
+    runs = PostgresRunStore(database, config.agent.name, replay_window=window, kept_seconds=_ttl_of(config))
+    return Stores(_postgres_sessions(config, runs, database), runs)
+
+
+def _postgres_sessions(
+    config: LoadedConfig, runs: "PostgresRunStore | None", database: "PostgresDatabase | None" = None
+) -> "PostgresSessionStore":
+    database = database or _database_of(config)
+    from holodeck.stores.postgres_sessions import PostgresSessionStore
+
+    sessions = config.agent.sessions
+    return PostgresSessionStore(
+        database,
+        config.agent.name,
+        _ttl_of(config),
+        runs=runs,
+        max_per_user=sessions.max_per_user,
+        max_bytes=round(sessions.max_mb * MB),
+        max_owner_bytes=round(sessions.stored_mb * MB),
+    )
+
+
+def _database_of(config: LoadedConfig) -> "PostgresDatabase":
+    try:
+        from holodeck.stores.postgres_database import PostgresDatabase
+    except ImportError as error:
+        raise StartError("sessions.store: postgres needs psycopg: pip install 'holodeck-agents[postgres]'") from error
+    url = config.agent.sessions.url
+    return PostgresDatabase("" if url is None else url.get_secret_value())

@@ -12,6 +12,7 @@ from pydantic import (
     Field,
     StringConstraints,
     Tag,
+    ValidationInfo,
     field_validator,
 )
 
@@ -19,7 +20,7 @@ from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
 from holodeck.config.auth_schema import AuthSettings
 from holodeck.config.limit_schema import ServerLimits
 from holodeck.config.model_schema import ModelSettings, ShortText
-from holodeck.config.session_schema import SessionSettings
+from holodeck.config.session_schema import ClusterSettings, SessionSettings
 from holodeck.config.tool_schema import (
     Block,
     FilePath,
@@ -268,6 +269,7 @@ class AgentFile(Block):
     tools: list[ToolSettings] = Field(default=[], max_length=128, description="What the agent can do")
     mcp: McpDefaults = Field(McpDefaults(), description="Defaults of all MCP servers")
     sessions: SessionSettings = Field(SessionSettings(), description="Memory of conversations")
+    cluster: ClusterSettings = Field(ClusterSettings(), description="Several servers that share one database")
     server: ServerBlock = Field(ServerBlock(), description="Times and limits of the server")
     circuit_breakers: BreakersSettings = Field(
         BreakersSettings(), description="When to stop asking who does not answer"
@@ -288,6 +290,14 @@ class AgentFile(Block):
             return self.loop
         seconds = max(self.loop.iteration_timeout, self.model.idle_seconds)
         return self.loop.model_copy(update={"iteration_timeout": seconds})
+
+    @field_validator("cluster")
+    @classmethod
+    def _shares_a_database(cls, cluster: ClusterSettings, info: ValidationInfo) -> ClusterSettings:
+        sessions = info.data.get("sessions")
+        if sessions is not None and sessions.store != "postgres":
+            raise ValueError("servers share a database: set sessions: {store: postgres, url: …}, or leave cluster out")
+        return cluster
 
     @field_validator("tools")
     @classmethod

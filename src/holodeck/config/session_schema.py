@@ -2,7 +2,7 @@
 
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from holodeck.config.tool_schema import Block
 
@@ -22,8 +22,14 @@ class HistorySettings(Block):
 class SessionSettings(Block):
     """Memory of conversations."""
 
-    store: Literal["memory", "sqlite"] | None = Field(
+    store: Literal["memory", "sqlite", "postgres"] | None = Field(
         None, description="Where conversations are kept; default: sqlite for `holodeck serve`"
+    )
+    url: SecretStr | None = Field(
+        None,
+        max_length=2048,
+        validate_default=True,
+        description="The database of store postgres: postgresql://user:password@host/name",
     )
     path: str | None = Field(
         None,
@@ -32,13 +38,15 @@ class SessionSettings(Block):
         description="The file of store sqlite, relative to agent.yaml; default: .holodeck/sessions.db",
     )
     durability: Literal["full", "process"] = Field(
-        "full", description="What survives: a loss of power as well, or the end of the process only"
+        "full",
+        description="What survives in a file: a loss of power as well, or the end of the process only."
+        " PostgreSQL has its own setting, synchronous_commit",
     )
     ttl_seconds: float | None = Field(
         None,
         ge=1,
         le=31_536_000,
-        description="Forgotten after this long without a message; default: 30 days in a file, 30 minutes in memory",
+        description="Forgotten after this long without a message; default: 30 days in a file or database, 30 minutes in memory",
     )
     max_per_user: int | None = Field(
         None, ge=1, le=100_000, description="Conversations of one user; the one unused for longest makes room"
@@ -56,4 +64,22 @@ class SessionSettings(Block):
     )
     busy: Literal["queue", "reject"] = Field(
         "queue", description="A second message while a run is active: wait, or respond 409"
+    )
+
+    @field_validator("url")
+    @classmethod
+    def _fits_the_store(cls, url: SecretStr | None, info: ValidationInfo) -> SecretStr | None:
+        store = info.data.get("store")
+        if store == "postgres" and (url is None or not url.get_secret_value()):
+            raise ValueError("store postgres needs an address: url: ${DATABASE_URL}")
+        if url is not None and store != "postgres":
+            raise ValueError("only store postgres has a url; set store: postgres, or leave url out")
+        return url
+
+
+class ClusterSettings(Block):
+    """Several servers that share one database (sessions.store: postgres): any of them serves any request."""
+
+    take_over_seconds: float = Field(
+        10, ge=2, le=300, description="How long a server may be still before another takes over its runs"
     )

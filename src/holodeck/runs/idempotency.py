@@ -12,7 +12,8 @@ from weakref import WeakValueDictionary
 
 from holodeck.errors import InvalidRequest
 from holodeck.runs.port import RunKey
-from holodeck.runs.runs import Run, Runs
+from holodeck.runs.run import Run
+from holodeck.runs.runs import Runs
 
 
 class Claim:
@@ -61,17 +62,20 @@ class Idempotency:
             return
         self._claims[key] = claim = Claim(fingerprint)
         try:
-            claim.run = stored = None if self._stored is None else await self._stored(key)
-            if stored is not None:
-                _check(key, fingerprint, stored.fingerprint)
+            claim.run = await self.stored(key, fingerprint)
             yield claim
             if claim.run is not None:
                 self._started[key] = claim.run
-                if stored is None:  # the key is stored with the run: nothing was awaited since it was started
-                    self._runs.name(claim.run, key, fingerprint)
         finally:
             del self._claims[key]
             claim.release()
+
+    async def stored(self, key: RunKey, fingerprint: bytes) -> Run | None:
+        """The run that another process, or one before this one, has started for this key."""
+        run = None if self._stored is None else await self._stored(key)
+        if run is not None:
+            _check(key, fingerprint, run.fingerprint)
+        return run
 
 
 def _check(key: RunKey, fingerprint: bytes, first: bytes) -> None:

@@ -25,10 +25,11 @@ class ReplayGone(RequestError):
 class RunLog:
     """Events of one run, numbered from 0. The last one is the run's ending."""
 
-    __slots__ = ("_dropped", "_events", "_limit", "_waiting", "ended", "notice")
+    __slots__ = ("_dropped", "_events", "_limit", "_waiting", "ended", "is_cut", "notice")
 
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self.ended = False
+        self.is_cut = False  # without an ending
         self.notice: Emit | None = None  # called with everything but deltas
         self._events: list[Event] = []
         self._dropped = 0
@@ -38,6 +39,11 @@ class RunLog:
     def __len__(self) -> int:
         """How many events were written, those that fell out included."""
         return self._dropped + len(self._events)
+
+    @property
+    def has_ending(self) -> bool:
+        """Whether the run has ended, and the log was not cut before."""
+        return self.ended and not self.is_cut
 
     @property
     def is_whole(self) -> bool:
@@ -75,7 +81,10 @@ class RunLog:
 
     def cut(self) -> None:
         """No event follows, not even an ending: the process that wrote the log is gone."""
-        self.ended = True
+        self.ended = self.is_cut = True
+        waiting, self._waiting = self._waiting, []
+        for call in waiting:
+            call()
 
     def since(self, number: int, limit: int | None = None) -> Sequence[Event]:
         """The events from `number` on that are there now, at most `limit` of them."""

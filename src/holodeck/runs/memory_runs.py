@@ -14,7 +14,7 @@ from holodeck.core.messages import now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunKey, RunRecord, state_after
+from holodeck.runs.port import Begun, RunKey, RunRecord, state_after
 
 MAX_RUNS = 100_000
 
@@ -37,8 +37,9 @@ class MemoryRunStore:
         where = self._records if (record.owner, record.run_id) in self._records else self._noted
         where[record.owner, record.run_id] = record
 
-    async def begin(self, record: RunRecord) -> None:
+    async def begin(self, record: RunRecord) -> Begun:
         self._store(record)
+        return Begun()
 
     def release(self, record: RunRecord) -> None:
         """Keeps the ending that the run's log has; without one, nothing of the run was stored."""
@@ -88,10 +89,10 @@ class MemoryRunStore:
     async def unfinished(self) -> Sequence[RunRecord]:
         return ()
 
-    async def events(self, record: RunRecord) -> list[Event]:  # noqa: ARG002  there is no copy
+    async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:  # noqa: ARG002  there is no copy
         return []
 
-    def follow(self, record: RunRecord, log: RunLog) -> None:
+    def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:  # noqa: ARG002  there is no copy
         self._logs[record.owner, record.run_id] = log
 
     # for the session store

@@ -7,14 +7,15 @@ transaction, so they never disagree.
 from collections.abc import Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
 from holodeck.core.events import Ending, Event, Outcome, RunFailed
 from holodeck.core.messages import INTERRUPTED, now
-from holodeck.core.owner import Owner
+from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
+from holodeck.errors import InvalidRequest
 from holodeck.runs.log import RunLog
 
 
@@ -31,6 +32,13 @@ def state_after(ending: Ending) -> RunState:
     if isinstance(ending, RunFailed):
         return RunState.INTERRUPTED if ending.code == INTERRUPTED else RunState.FAILED
     return RunState.CANCELLED if ending.outcome is Outcome.CANCELLED else RunState.FINISHED
+
+
+class RunExists(InvalidRequest):
+    """Another request, perhaps at another process, has started this run."""
+
+    def __init__(self, message: str) -> None:
+        super().__init__(message, field="runId")
 
 
 class RunKey(NamedTuple):
@@ -59,6 +67,25 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     finished_at: datetime | None = None
     ending: Ending | None = None
     recovered: int = 0  # how often a process has taken it up after a crash
+    replica: str = ""  # the process that has it, where several share a store
+    stop_wanted: bool = False  # another process was asked to stop it
+
+
+class Begun(NamedTuple):
+    """Where a run stands among the runs of its session."""
+
+    is_first: bool = True
+    ahead: frozenset[str] = frozenset()  # the runs that have not ended
+
+
+class Pulse(NamedTuple):
+    """What a process learns when it shows that it is alive."""
+
+    is_alive: bool = True  # False: the others took it for dead
+    stops: Sequence[OwnedId] = ()  # its runs that are to be stopped
+    followed: Sequence[OwnedId] = ()  # its runs that another process has read since the last look
+    gone: Sequence[OwnedId] = ()  # its runs that were deleted, or taken over
+    awaited: Sequence[OwnedId] = ()  # its runs that others of the same session wait for
 
 
 class RunStore(Protocol):
@@ -71,8 +98,11 @@ class RunStore(Protocol):
     def register(self, record: RunRecord) -> None:
         """Notes a run that begins. It is stored together with the first thing that its conversation stores."""
 
-    async def begin(self, record: RunRecord) -> None:
-        """Stores it now: for a run that waits for its turn, or that shows something before it stores something."""
+    async def begin(self, record: RunRecord) -> Begun:
+        """Stores it now: for a run that waits for its turn, or that shows something before it stores something.
+
+        RunExists if another request has started it.
+        """
 
     def release(self, record: RunRecord) -> None:
         """Drops the note of a run that ended before anything of it was stored. Idempotent."""
@@ -103,10 +133,44 @@ class RunStore(Protocol):
         """Deletes one record with its copy of the log; whether there was one. The session keeps its messages."""
 
     async def unfinished(self) -> Sequence[RunRecord]:
-        """Runs that a process of this store left without an ending, oldest first."""
+        """Runs without an ending, oldest first."""
 
-    async def events(self, record: RunRecord) -> list[Event]:
-        """What is left of the run's log, from its first event on."""
+    async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
+        """The log's copy from event `first` on, in pieces without gaps, each with the number of its first event.
 
-    def follow(self, record: RunRecord, log: RunLog) -> None:
-        """Copies the log from now on, as one more reader. Never waits and never fails."""
+        A part that another process has added after a crash begins at a multiple of `HOLE`.
+        """
+
+    def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:
+        """Copies the log, as one more reader. Its first event has this number. Never waits and never fails."""
+
+
+@runtime_checkable
+class SharedRunStore(RunStore, Protocol):
+    """A store that several processes share: any of them finds, reads and stops the runs of all."""
+
+    replica: str  # this process
+
+    async def join(self) -> None:
+        """Enters this process among those that share the store. Idempotent."""
+
+    async def turn(self, record: RunRecord) -> None:
+        """Waits until no run of its session is before it, in any process. LostClaim if it was deleted meanwhile."""
+
+    async def withdraw(self, record: RunRecord) -> None:
+        """Removes a run that was begun and is refused: its key is free again."""
+
+    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
+        """The owner's runs that have not ended, oldest first; of one session, if it is given."""
+
+    async def want_stop(self, record: RunRecord) -> bool:
+        """Asks the process that has the run to stop it; False if it has ended."""
+
+    async def note_followed(self, runs: Sequence[OwnedId]) -> None:
+        """Lets the processes that have these runs know that they have readers here."""
+
+    async def beat(self) -> Pulse:
+        """Shows the others that this process is alive."""
+
+    async def take_over(self, seconds: float) -> Sequence[RunRecord]:
+        """Takes the runs of processes that have left or have been still for so long. They are this process's now."""

@@ -6,13 +6,9 @@ run can be read again for `replay_window` seconds. Nothing here knows a wire: re
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Coroutine, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from datetime import datetime
-from enum import StrEnum
-from typing import Any, TypeAlias
+from typing import Any
 
 import msgspec
 
@@ -20,20 +16,16 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
-from holodeck.agent.response import AgentResponse
-from holodeck.core.encoder import Encoder
 from holodeck.core.events import (
     Emit,
     Ending,
-    Event,
     Outcome,
-    RunFailed,
     RunFinished,
     RunStarted,
     failure,
 )
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import PendingStep, now
+from holodeck.core.messages import PendingStep
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import (
@@ -49,9 +41,11 @@ from holodeck.errors import (
 from holodeck.runs.branches import check_head
 from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
 from holodeck.runs.feeds import SessionFeeds
-from holodeck.runs.log import MAX_EVENTS, RunLog, size_of_messages
-from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, state_after
+from holodeck.runs.log import RunLog, size_of_messages
+from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import kept_of
+from holodeck.runs.run import OpenEncoder, Run
+from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.session_queue import QueueSlot, SessionQueue
 from holodeck.sessions.port import Conversation, SessionStore
 from holodeck.sessions.transcript import Transcript
@@ -61,107 +55,6 @@ log = logging.getLogger(__name__)
 MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
 DETACHED_SECONDS = 600.0  # how long at least a run that went on without readers can be read again
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
-
-
-class WhenBusy(StrEnum):
-    """What a second request on a session gets while a run is in progress."""
-
-    QUEUE = "queue"
-    REJECT = "reject"
-
-
-@dataclass(frozen=True, kw_only=True)
-class RunSettings:
-    detach_grace: float = 30.0
-    replay_window: float = 120.0
-    when_busy: WhenBusy = WhenBusy.QUEUE
-    client_history: ClientHistory = ClientHistory.ADOPT
-    max_log_events: int = MAX_EVENTS
-    continues: bool = True  # runs that a crash cut go on, where that is safe and a reader comes back
-    max_queued: int = 20  # runs that wait on one session: one conversation must not take all slots of the server
-    max_finished: int = 10_000  # finished runs that can be read again, whatever the replay window says …
-    max_finished_bytes: int = 64 * 1024 * 1024  # … what they take together, about …
-    max_finished_of_session: int = 8  # … and those of one conversation, since each may hold all of it
-
-
-OpenEncoder: TypeAlias = Callable[["Run", str | None], Encoder]
-"""Makes the encoder of one reader from a run and an Accept header. It must not hold the run, which holds it."""
-
-
-@dataclass(kw_only=True, eq=False)
-class Run:
-    """One run of the agent: data about it, its log, and the task that writes it."""
-
-    request: RunRequest
-    run_id: str
-    session_id: str
-    owner: Owner
-    log: RunLog
-    created_at: datetime = field(default_factory=now)
-    finished_at: datetime | None = None
-    begun: float = field(default_factory=time.monotonic)
-    ended: float | None = None
-    state: RunState = RunState.QUEUED
-    response: AgentResponse | None = None
-    conversation: Conversation | None = None  # while it goes on
-    readers: int = 0
-    stopped_by: HoloDeckError | None = None
-    task: "asyncio.Task[None] | None" = None
-    grace: asyncio.TimerHandle | None = None
-    size: int = 0  # of log and request in bytes, about; known when it has ended
-    watch: Emit | None = None  # called with everything but deltas
-    open_encoder: OpenEncoder | None = None  # how the wire that started it encodes it
-    fingerprint: bytes = b""  # of the request, if it has an idempotency key
-    deadline: asyncio.TimerHandle | None = None
-    earlier: "Run | None" = None  # the part that this run continues under the same id: it ended with an interrupt
-    first_number: int = 0  # the number of the log's first event, as readers count over all parts
-    is_new_session: bool = False  # the client named a session that has expired, or is unknown
-    slot: QueueSlot | None = None
-    behind: frozenset[str] = frozenset()  # the runs of its session that were in progress when it came
-    record: RunRecord | None = None  # as it is stored, if it is
-    is_rebuilt: bool = False  # from its messages, since its log is gone: it has not the events that clients have seen
-    root: str = ""  # the first run of its chain: each run answers what the one before waited for
-    wanted: asyncio.Event | None = None  # set by a reader: a run that a crash cut waits for one before it goes on
-
-    def __post_init__(self) -> None:
-        self.root = self.root or self.run_id
-        self.log.notice = self._note
-        self.emit: Emit = self.log.append
-
-    def release(self) -> None:
-        """Drops observers, which reference the run, so that no cycle keeps the log; and what only a live run needs."""
-        self.watch = self.log.notice = self.conversation = None
-        self.request = msgspec.structs.replace(self.request, client_tools=(), context=(), resume=())
-
-    def _note(self, event: Event) -> None:
-        if isinstance(event, RunFinished | RunFailed):
-            self.state = state_after(event)
-            self.finished_at, self.ended = now(), time.monotonic()
-        if self.watch is not None:
-            self.watch(event)
-
-    @property
-    def parts(self) -> "list[Run]":
-        """The runs that readers of this id follow, oldest first; this one is the last."""
-        parts = [self]
-        while (earlier := parts[-1].earlier) is not None:
-            parts.append(earlier)
-        return parts[::-1]
-
-    @property
-    def events(self) -> int:
-        """How many events all parts have written."""
-        return self.first_number + len(self.log)
-
-    @property
-    def seconds(self) -> float:
-        """How long it took, or has taken so far, whatever the clock on the wall did meanwhile (D09)."""
-        return (time.monotonic() if self.ended is None else self.ended) - self.begun
-
-    async def done(self) -> None:
-        """Waits for the run's end; a waiter that is cancelled does not take the run with it."""
-        if self.task is not None:
-            await asyncio.wait({self.task})
 
 
 class Runs:
@@ -181,6 +74,7 @@ class Runs:
     ) -> None:
         self.agent = agent
         self.store, self.records = store, records
+        self._shared = records if isinstance(records, SharedRunStore) else None
         self.settings = settings or RunSettings()
         self._watch = watch
         self._runs: dict[OwnedId, Run] = {}
@@ -205,8 +99,19 @@ class Runs:
         """
         return len(self._live) - len(self._waiting)
 
-    async def start(self, request: RunRequest, open_encoder: OpenEncoder | None = None) -> Run:
-        """Starts a run. Its id has to be new; `Idempotency` finds the run of a duplicate request."""
+    async def start(
+        self,
+        request: RunRequest,
+        open_encoder: OpenEncoder | None = None,
+        *,
+        key: RunKey | None = None,
+        fingerprint: bytes = b"",
+    ) -> Run:
+        """Starts a run. Its id has to be new; `Idempotency` finds the run of a duplicate request.
+
+        `key` is the request's idempotency key, which is stored with the run. RunExists if another process has just
+        started the same run.
+        """
         if self._closing:
             raise ShuttingDown("The server is shutting down; try again in a moment.")
         owner = request.owner
@@ -223,13 +128,16 @@ class Runs:
             owner=owner,
             log=RunLog(self.settings.max_log_events),
             open_encoder=open_encoder,
+            fingerprint=fingerprint,
             earlier=earlier,
             first_number=0 if earlier is None else earlier.events,
             behind=frozenset(each.run_id for each in self._by_session.get(session, ()) if not each.log.ended),
         )
         self._give_up_cut_runs(session)
-        self._register(run)
+        self._register(run, key)
         run.slot = slot = self.queue.take(session)
+        if self._shared is not None and run.record is not None:
+            await self._begin_among_all(run, run.record, self._shared)
         self.launch(run, self._execute(run, slot))
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
@@ -248,26 +156,37 @@ class Runs:
         run.task = asyncio.create_task(work, name=f"run {run.run_id}")
         run.task.add_done_callback(lambda _: self._ended(run))
 
-    def name(self, run: Run, key: RunKey, fingerprint: bytes) -> None:
-        """Gives a run that was just started its idempotency key, which is stored with it."""
-        run.fingerprint = fingerprint
-        if self.records is not None and run.record is not None:
-            run.record = msgspec.structs.replace(run.record, wire=key.wire, key=key.name, fingerprint=fingerprint)
-            self.records.register(run.record)
-
-    def _register(self, run: Run) -> None:
+    def _register(self, run: Run, key: RunKey | None) -> None:
         if self.records is None or run.request.throw_away:
             return
         run.record = RunRecord(
             run_id=run.run_id,
             owner=run.owner,
             session_id=run.session_id,
-            wire=run.request.wire,
+            wire=run.request.wire if key is None else key.wire,
+            key=None if key is None else key.name,
+            fingerprint=run.fingerprint,
             request=kept_of(run.request),
             created_at=run.created_at,
         )
         self.records.register(run.record)
-        self.records.follow(run.record, run.log)
+        self.records.follow(run.record, run.log, run.first_number)
+
+    async def _begin_among_all(self, run: Run, record: RunRecord, shared: SharedRunStore) -> None:
+        """Enters a run among those of all processes that share the store."""
+        try:
+            begun = await shared.begin(record)
+            try:
+                self._refuse_behind(run.session_id, len(begun.ahead))
+            except SessionBusy:
+                await shared.withdraw(record)
+                raise
+        except BaseException:
+            shared.release(record)
+            if run.slot is not None:
+                run.slot.release()
+            raise
+        run.is_first, run.behind = begun.is_first, run.behind | begun.ahead
 
     def get(self, run_id: str, *, owner: Owner) -> Run:
         run = self._runs.get((owner, run_id))
@@ -311,6 +230,24 @@ class Runs:
 
     def detach(self, run: Run) -> None:
         run.readers -= 1
+        if not run.is_remote:
+            self._end_unless_read(run)
+
+    def note_reader_elsewhere(self, run: Run) -> None:
+        """Another process has a reader of this run: its grace begins anew."""
+        if run.wanted is not None:
+            run.wanted.set()
+            self._waiting.discard(run)
+        if run.grace is not None:
+            run.grace.cancel()
+        self._end_unless_read(run)
+
+    def give_up(self, run: Run) -> None:
+        """The user has gone on: a run that a crash cut and that waits for a reader ends."""
+        if run.wanted is not None and not run.log.ended:
+            self.stop(run, RunInterrupted("The conversation has gone on without this run."))
+
+    def _end_unless_read(self, run: Run) -> None:
         if run.readers == 0 and not run.log.ended and not run.request.detached:
             loop = asyncio.get_running_loop()
             run.grace = loop.call_later(self.settings.detach_grace, self.stop, run)
@@ -321,7 +258,7 @@ class Runs:
 
     def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
         """Cancels a run at once; returns whether it was active. `why` is None for a client's stop."""
-        if run.log.ended or run.task is None or run.task.done():
+        if run.log.ended or run.task is None or run.task.done() or run.is_remote:
             return False
         run.stopped_by = run.stopped_by or why
         return run.task.cancel()
@@ -379,10 +316,8 @@ class Runs:
         self._keep_finished(run)
 
     def _give_up_cut_runs(self, session: OwnedId) -> None:
-        """The user has gone on: a run of the session that still waits for a reader ends."""
         for run in self._by_session.get(session, ()):
-            if run.wanted is not None and not run.log.ended:
-                self.stop(run, RunInterrupted("The conversation has gone on without this run."))
+            self.give_up(run)
 
     async def _check(self, request: RunRequest, session: OwnedId) -> None:
         """Refuses before the first byte what can be refused by then."""
@@ -394,25 +329,34 @@ class Runs:
         decide(None if stored is None else stored.pending, request.resume, ())
 
     def _refuse_if_busy(self, session: OwnedId) -> None:
-        if self.settings.when_busy is WhenBusy.REJECT and self.queue.busy(session):
-            raise SessionBusy(f"Session {session[1]!r} has a run in progress; wait for it or stop it.")
-        if self.queue.waiting(session) > self.settings.max_queued:
+        self._refuse_behind(session[1], self.queue.waiting(session))
+
+    def _refuse_behind(self, session_id: str, ahead: int) -> None:
+        """Refuses a run that would wait behind so many others of its session."""
+        if self.settings.when_busy is WhenBusy.REJECT and ahead:
+            raise SessionBusy(f"Session {session_id!r} has a run in progress; wait for it or stop it.")
+        if ahead > self.settings.max_queued:
             raise SessionBusy(
-                f"Session {session[1]!r} has {self.settings.max_queued} runs waiting; let them end first."
+                f"Session {session_id!r} has {self.settings.max_queued} runs waiting; let them end first."
             )
 
     async def _execute(self, run: Run, slot: QueueSlot) -> None:
         """The task of a run. Whatever happens in it, the log gets its ending."""
-        async with CertainEnding(self, run):
-            if not slot.is_free:
-                await self._store_record(run)
-            async with slot:
-                run.state = RunState.RUNNING
-                change, run.conversation = await self._opened(run)
-                try:
-                    await self._run(run, change, run.conversation)
-                finally:
-                    run.conversation.close()
+        async with CertainEnding(self, run), RunTurn(self, run, slot):
+            run.state = RunState.RUNNING
+            change, run.conversation = await self._opened(run)
+            try:
+                await self._run(run, change, run.conversation)
+            finally:
+                run.conversation.close()
+
+    async def wait_among_all(self, run: Run) -> bool:
+        """Waits for the run's turn on its session in all processes. False if this process has its store for itself."""
+        if self._shared is None or run.record is None:
+            return False
+        if not run.is_first:
+            await self._shared.turn(run.record)
+        return True
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:
         """The conversation, rewound to where the client is if it went back, and what is new.
@@ -460,8 +404,9 @@ class Runs:
         shown = self.agent.max_messages
         return await self.store.open(run.session_id, owner=run.owner, run_id=run.run_id, last=shown, create=True)
 
-    async def _store_record(self, run: Run) -> None:
-        if self.records is not None and run.record is not None:
+    async def store_record(self, run: Run) -> None:
+        """Stores that there is this run. Where processes share the store, that was done when it came."""
+        if self.records is not None and self._shared is None and run.record is not None:
             await self.records.begin(run.record)
 
     async def _run(self, run: Run, change: Change, conversation: Conversation) -> None:
@@ -476,7 +421,7 @@ class Runs:
             run.record = msgspec.structs.replace(run.record, request=kept, root=root)
             self.records.register(run.record)
             if conversation.pending is not None:  # then something is shown before the user's message is stored
-                await self._store_record(run)
+                await self.store_record(run)
         context = context_of(request, change, conversation, run.session_id, why_stopped=lambda: run.stopped_by)
         run.response = await run_loop(self.agent, context, run.emit)
 
@@ -565,6 +510,29 @@ class Runs:
             self._by_session.pop(session, None)
 
 
+class RunTurn:
+    """Waits until it is the run's turn on its session: in this process, or among all that share the store."""
+
+    __slots__ = ("_run", "_runs", "_slot")
+
+    def __init__(self, runs: Runs, run: Run, slot: QueueSlot) -> None:
+        self._runs, self._run, self._slot = runs, run, slot
+
+    async def __aenter__(self) -> None:
+        try:
+            if await self._runs.wait_among_all(self._run):
+                return
+        except BaseException:
+            self._slot.release()
+            raise
+        if not self._slot.is_free:
+            await self._runs.store_record(self._run)
+            await self._slot.__aenter__()
+
+    async def __aexit__(self, *_: object) -> None:
+        self._slot.release()
+
+
 class CertainEnding:
     """Whatever the block raises becomes the run's ending."""
 
@@ -594,6 +562,9 @@ def _size_of(request: RunRequest) -> int:
 
 
 def _ending_of(run: Run, error: HoloDeckError | None) -> Ending:
-    if error is not None:
-        return failure(run.run_id, run.session_id, error)
+    return stopped(run) if error is None else failure(run.run_id, run.session_id, error)
+
+
+def stopped(run: Run | RunRecord) -> RunFinished:
+    """The ending of a run that a client has stopped."""
     return RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")

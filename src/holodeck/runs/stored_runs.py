@@ -6,6 +6,7 @@ was cut. Otherwise it ends as `interrupted`. `recovery` decides what is left of 
 
 import asyncio
 import logging
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
@@ -19,9 +20,11 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, RunInterrupted
 from holodeck.runs.client_history import Change, context_of
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore
+from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import HOLE, log_of, remains_of, response_of
-from holodeck.runs.runs import CertainEnding, Run, Runs
+from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
+from holodeck.runs.run import Run
+from holodeck.runs.runs import CertainEnding, Runs, RunTurn, stopped
 from holodeck.sessions.port import KEEP, SessionStore
 
 log = logging.getLogger(__name__)
@@ -41,14 +44,53 @@ class StoredRuns:
     ) -> None:
         """`refusal` says why a run that was cut may not go on: its credential is no longer valid."""
         self._runs, self._store, self._records, self._refusal = runs, store, records, refusal
+        self.remote = RemoteRuns(store, records, runs.settings) if isinstance(records, SharedRunStore) else None
 
     # reading
 
     async def find(self, run_id: str, *, owner: Owner) -> Run:
         """The run, read from the store if this process has none of that id. RunNotFound."""
         found = self._runs.find(run_id, owner=owner)
-        record = await self._records.find(run_id, owner=owner) if found is None and self._records is not None else None
-        return self._runs.get(run_id, owner=owner) if record is None else await self._restored(record)
+        if self._records is None or (found is not None and (self.remote is None or not found.log.ended)):
+            return self._runs.get(run_id, owner=owner)
+        record = await self._records.find(run_id, owner=owner)
+        if record is None or (found is not None and record.ending is not None):
+            return self._runs.get(run_id, owner=owner)
+        return await self._restored(record)
+
+    async def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:
+        """The runs of a session that can still be read, oldest first; those of other processes while they go on."""
+        found = self._runs.of_session(session_id, owner=owner)
+        if self.remote is None:
+            return found
+        known = {run.run_id for run in found if not run.log.ended}
+        others = [
+            each
+            for each in await self.remote.records.open_runs(owner=owner, session_id=session_id)
+            if each.run_id not in known
+        ]
+        ids = {each.run_id for each in others}
+        return [*(run for run in found if run.run_id not in ids), *[await self._restored(each) for each in others]]
+
+    async def active(self, session_id: str, *, owner: Owner) -> list[str]:
+        """The ids of the session's runs that have not ended, in any process."""
+        here = [run.run_id for run in self._runs.of_session(session_id, owner=owner) if not run.log.ended]
+        if self.remote is None:
+            return here
+        return _joined(await self.remote.records.open_runs(owner=owner, session_id=session_id), here)
+
+    async def active_in(self, session_ids: Sequence[str], *, owner: Owner) -> list[list[str]]:
+        """The same for several sessions of one owner."""
+        if self.remote is None:
+            return [await self.active(session_id, owner=owner) for session_id in session_ids]
+        found = await self.remote.records.open_runs(owner=owner)
+        return [_joined([each for each in found if each.session_id == session_id], ()) for session_id in session_ids]
+
+    async def stop(self, run: Run) -> bool:
+        """Stops a run, wherever it is; returns whether it was active."""
+        if run.is_remote and self.remote is not None and run.record is not None:
+            return await self.remote.records.want_stop(run.record)
+        return self._runs.stop(run)
 
     async def session_of(self, run_id: str, *, owner: Owner) -> str | None:
         """The session of a run, also if its log is gone."""
@@ -75,14 +117,20 @@ class StoredRuns:
 
     async def _restored(self, record: RunRecord) -> Run:
         """A run to be read again: from the copy of its log, or from its messages."""
-        events, history, waiting = await self._left_of(record)
+        if record.ending is None and self.remote is not None:
+            return await self.remote.open(record)
+        pieces, history, waiting = await self._left_of(record)
         found = self._runs.find(record.run_id, owner=record.owner)  # another request may have restored it meanwhile
-        if found is not None or record.ending is None:
+        if (found is not None and found.log.ended) or record.ending is None:
             return found or self._runs.get(record.run_id, owner=record.owner)
-        if events and type(events[-1]) in ENDINGS:
-            run = self._log_again(record, events, history)
+        events = flattened(pieces)
+        is_complete = bool(events) and type(events[-1]) in ENDINGS
+        if self.remote is not None and not is_complete and self.remote.may_be_copied_yet(record):
+            return await self.remote.open(record)
+        if is_complete:
+            run = parts_of(record, pieces, history, self._runs.settings.max_log_events)[-1]
         else:
-            run = self._behind(record, events, history)
+            run = self._behind(record, pieces, history)
             run.is_rebuilt = not events
             closings = remains_of(record, events, None).closings if events else log_of(record, (*history, *waiting))
             _emit(run, (*closings, MessagesReplaced(tuple(history)), record.ending))
@@ -94,36 +142,36 @@ class StoredRuns:
         self._runs.adopt(run)
         return run
 
-    async def _left_of(self, record: RunRecord) -> tuple[list[Event], Sequence[Message], Sequence[Message]]:
+    async def _left_of(self, record: RunRecord) -> tuple[Pieces, Sequence[Message], Sequence[Message]]:
         """The copy of its log, its session's messages, and those of its step that waits."""
-        events = [] if self._records is None else await self._records.events(record)
+        pieces = [] if self._records is None else await self._records.events(record)
         stored = await self._store.read(record.session_id, owner=record.owner)
         if stored is None:
-            return events, (), ()
+            return pieces, (), ()
         step = stored.pending if stored.pending is not None and stored.pending.run_id == record.run_id else None
-        return events, stored.messages, () if step is None else (step.assistant, *step.results)
+        return pieces, stored.messages, () if step is None else (step.assistant, *step.results)
 
-    def _log_again(self, record: RunRecord, events: Sequence[Event], history: Sequence[Message]) -> Run:
-        """A run with these events; a snapshot shows the history as it is now, since copies are made without it."""
-        run = _run_of(record, RunLog(self._runs.settings.max_log_events))
-        _emit(run, [MessagesReplaced(tuple(history)) if type(each) is MessagesReplaced else each for each in events])
-        return run
-
-    def _behind(self, record: RunRecord, events: Sequence[Event], history: Sequence[Message]) -> Run:
+    def _behind(self, record: RunRecord, pieces: Pieces, history: Sequence[Message]) -> Run:
         """A run that continues this log, which may be empty.
 
         Its event numbers start beyond all that the dead process may have sent.
         """
-        run = _run_of(record, RunLog(self._runs.settings.max_log_events))
-        run.earlier, run.first_number = self._log_again(record, events, history), HOLE
-        run.earlier.log.cut()
-        return run
+        limit = self._runs.settings.max_log_events
+        parts = parts_of(record, pieces, history, limit)
+        parts[-1].log.cut()
+        block = parts[-1].first_number // HOLE + 1
+        return run_of(record, RunLog(limit), earlier=parts[-1], first_number=block * HOLE)
 
     # taking up
 
     async def recover(self) -> int:
         """Takes up the runs that a process left without an ending; returns how many."""
-        left = [] if self._records is None else await self._records.unfinished()
+        if self.remote is not None:
+            return await self.take_up(await self.remote.records.take_over(math.inf))
+        return await self.take_up([] if self._records is None else await self._records.unfinished())
+
+    async def take_up(self, left: Sequence[RunRecord]) -> int:
+        """Ends the runs that other processes left, or goes on with them; returns how many."""
         by_session: dict[OwnedId, list[RunRecord]] = {}
         for record in left:
             by_session.setdefault((record.owner, record.session_id), []).append(record)
@@ -136,18 +184,30 @@ class StoredRuns:
                 await self._recover(record, may_go_on=record is records[-1] and record.recovered == 0)
             except Exception:  # one that cannot be read must not keep the others, nor the server, from starting
                 log.exception("run %s cannot be recovered", record.run_id)
-                await self._runs.end(_run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
+                await self._runs.end(run_of(record, RunLog()), RunInterrupted(INTERRUPTED_TEXT))
+                if self._records is not None:
+                    self._records.release(record)
 
     async def _recover(self, record: RunRecord, *, may_go_on: bool) -> None:
         """Stores what is left of a run, and ends it or lets it wait for a reader that wants it to go on."""
-        events, history, _ = await self._left_of(record)
+        pieces, history, _ = await self._left_of(record)
+        events = flattened(pieces)
         stored = await self._store.read(record.session_id, owner=record.owner)
         remains = remains_of(record, events, stored, self._is_repeatable)
         refusal = self._refusal(record.request)
-        may_go_on = may_go_on and not record.request.shortened and refusal is None
+        may_go_on = may_go_on and not record.request.shortened and refusal is None and not record.stop_wanted
+        if may_go_on and self.remote is not None:  # a run that waits elsewhere for this one's end goes first
+            others = await self.remote.records.open_runs(owner=record.owner, session_id=record.session_id)
+            may_go_on = not others or others[-1].run_id == record.run_id
         goes_on = may_go_on and remains.is_certain and self._runs.settings.continues
         why = refusal or RunInterrupted(INTERRUPTED_TEXT)
-        ending = None if goes_on else failure(record.run_id, record.session_id, why)
+        ending = (
+            None
+            if goes_on
+            else stopped(record)
+            if record.stop_wanted
+            else failure(record.run_id, record.session_id, why)
+        )
         conversation = await self._store.open(record.session_id, owner=record.owner, run_id=record.run_id, create=True)
         try:
             pending = None if remains.settles_step else KEEP
@@ -155,13 +215,16 @@ class StoredRuns:
             snapshot = MessagesReplaced(tuple(await conversation.history()))
         finally:
             conversation.close()
-        run = self._behind(record, events, history)
+        run = self._behind(record, pieces, history)
         started = RunStarted(record.run_id, record.session_id, record.request.parent_run_id)
         _emit(run, (*(() if events else (started,)), *remains.closings, snapshot))
         if ending is None:
             await self._wait_to_go_on(run, remains.steps)
         else:
             run.emit(ending)
+            if self._records is not None:
+                self._records.follow(record, run.log, run.first_number)
+                self._records.release(record)
             self._runs.adopt(run)
 
     def _is_repeatable(self, name: str) -> bool:
@@ -170,7 +233,7 @@ class StoredRuns:
     async def _wait_to_go_on(self, run: Run, steps: int) -> None:
         if self._records is not None and run.record is not None:
             await self._records.take_up(run.record)
-            self._records.follow(run.record, run.log)
+            self._records.follow(run.record, run.log, run.first_number)
         run.state, run.wanted = RunState.RUNNING, asyncio.Event()
         if run.request.detached:
             run.wanted.set()
@@ -186,7 +249,8 @@ class StoredRuns:
                 raise RunInterrupted(INTERRUPTED_TEXT) from None
             finally:
                 run.wanted = None
-            async with self._runs.queue.take((run.owner, run.session_id)):
+            run.is_first = True  # its row is the one that runs; in this process others may wait before it
+            async with RunTurn(self._runs, run, self._runs.queue.take((run.owner, run.session_id))):
                 run.emit(WarningRaised(TAKEN_UP, "The server was restarted in the middle of this run; it goes on."))
                 run.conversation = await self._runs.open(run)
                 try:
@@ -199,19 +263,11 @@ class StoredRuns:
                     run.conversation.close()
 
 
-def _run_of(record: RunRecord, run_log: RunLog) -> Run:
-    return Run(
-        request=record.request,
-        run_id=record.run_id,
-        session_id=record.session_id,
-        owner=record.owner,
-        log=run_log,
-        created_at=record.created_at,
-        fingerprint=record.fingerprint,
-        record=record,
-    )
-
-
 def _emit(run: Run, events: Sequence[Event]) -> None:
     for event in events:
         run.emit(event)
+
+
+def _joined(stored: Sequence[RunRecord], here: Sequence[str]) -> list[str]:
+    ids = [each.run_id for each in stored]
+    return [*ids, *(run_id for run_id in here if run_id not in ids)]

@@ -21,8 +21,11 @@ from holodeck.resilience.breakers import Dependency
 from holodeck.runs.client_history import ClientHistory
 from holodeck.runs.idempotency import Idempotency
 from holodeck.runs.middleware import Chain
-from holodeck.runs.port import RunStore
-from holodeck.runs.runs import Run, Runs, RunSettings
+from holodeck.runs.port import RunStore, SharedRunStore
+from holodeck.runs.replica import Replica
+from holodeck.runs.run import Run
+from holodeck.runs.run_settings import RunSettings
+from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
 from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.gate import Gate
@@ -85,6 +88,7 @@ class AgentServer:
         self.run_settings = run_settings or RunSettings()
         self.runs = Runs(self.agent, store, self.run_settings, records=records, watch=self._watch)
         self.stored_runs = StoredRuns(self.runs, store, records, refusal=self._refusal)
+        self._replica = self._replica_of(records)
         self.idempotency = Idempotency(self.runs, self.stored_runs.with_key)
         self.state = ServerState.INITIALIZING
         self.quotas = Quotas(
@@ -99,6 +103,12 @@ class AgentServer:
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
         self._started_at = time.monotonic()
 
+    def _replica_of(self, records: RunStore | None) -> Replica | None:
+        """This process among those that share its store; None if it has the store for itself."""
+        if not isinstance(records, SharedRunStore):
+            return None
+        return Replica(self.runs, self.stored_runs, records, self.settings.take_over_seconds)
+
     async def start(self) -> None:
         """Makes the agent ready; raises StartError if it cannot be."""
         await self.store.start()
@@ -106,6 +116,8 @@ class AgentServer:
         await self.agent.start()
         if recovered := await self.stored_runs.recover():
             log.warning("runs_recovered", extra={"details": {"runs": recovered}})
+        if self._replica is not None:
+            self._replica.start()
         self.state = advance(self.state, ServerState.READY)
 
     def serve(self) -> None:
@@ -133,6 +145,10 @@ class AgentServer:
         """Releases everything. Also for a server whose start failed half-way."""
         if self._watchdog is not None:
             self._watchdog.close()
+        if self._replica is not None:
+            await self._replica.close()
+        if self.stored_runs.remote is not None:
+            await self.stored_runs.remote.close()
         try:
             await self.access.close()
             await self.agent.close()

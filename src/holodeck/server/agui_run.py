@@ -8,7 +8,7 @@ from starlette.requests import Request
 from holodeck._version import __version__
 from holodeck.core.encoder import Encoder
 from holodeck.runs.port import RunKey
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files

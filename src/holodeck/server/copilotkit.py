@@ -28,7 +28,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
 from holodeck.errors import AgentNotFound, InvalidRequest
 from holodeck.runs.middleware import Chain, Numbered
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.agui_run import capabilities_of, start
 from holodeck.server.identity import owner_of, require
@@ -107,7 +107,7 @@ async def connect(request: Request) -> Response:
 )
 async def stop(request: Request) -> Response:
     body, params = await request.body(), request.path_params
-    return _stop(request, params["agent_id"], params["thread_id"], parse(body) if body else {})
+    return await _stop(request, params["agent_id"], params["thread_id"], parse(body) if body else {})
 
 
 @routes.post("", "All of the above in one route", access=SIGNED_IN, body=_CALL_BODY, responses=_ANY_OF_THEM)
@@ -129,7 +129,9 @@ async def single(request: Request) -> Response:
             return await _connect(request, agent_id, sse.json_bytes(body))
         case "agent/stop":
             require(request, RUNS_STOP)
-            return _stop(request, agent_id, str(params.get("threadId", "")), body if isinstance(body, dict) else {})
+            return await _stop(
+                request, agent_id, str(params.get("threadId", "")), body if isinstance(body, dict) else {}
+            )
     raise InvalidRequest("method has to be info, agent/run, agent/connect or agent/stop.", field="method")
 
 
@@ -161,11 +163,11 @@ async def _run(request: Request, agent_id: str, body: bytes) -> Response:
     return await start(request, body)
 
 
-def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str, Any]) -> JSONResponse:
+async def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str, Any]) -> JSONResponse:
     server, wanted = server_of(request), body.get("runId")
     _check(server, agent_id)
-    found = server.runs.of_session(session_id(thread_id), owner=owner_of(request))
-    stopped = [server.runs.stop(each) for each in found if wanted in (None, each.run_id)]
+    found = await server.stored_runs.of_session(session_id(thread_id), owner=owner_of(request))
+    stopped = [await server.stored_runs.stop(each) for each in found if wanted in (None, each.run_id)]
     return JSONResponse({"stopped": any(stopped)})
 
 
@@ -174,7 +176,7 @@ async def _connect(request: Request, agent_id: str, body: bytes) -> Response:
     _check(server, agent_id)
     given = decode(body, server.settings.limits.message_characters)
     await slot_of(request).take(owner_of(request))
-    found = _readable(server.runs.of_session(given.thread_id, owner=owner_of(request)))
+    found = _readable(await server.stored_runs.of_session(given.thread_id, owner=owner_of(request)))
     cursors = [await _cursor(each, given.profile, server.chain()) for each in found]
     if cursors and isinstance(cursors[0], LateCursor):
         prefix = cursors[0].so_far()

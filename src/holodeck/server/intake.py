@@ -1,6 +1,7 @@
 """How a request becomes a run. Every wire enters here, by one function that reads top to bottom."""
 
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
@@ -8,9 +9,10 @@ from starlette.requests import Request
 
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
+from holodeck.errors import RunNotFound
 from holodeck.runs.client_history import first_of_use
-from holodeck.runs.port import RunKey
-from holodeck.runs.runs import OpenEncoder, Run
+from holodeck.runs.port import RunExists, RunKey
+from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import api_key_of, check_approval
 from holodeck.server.slots import slot_of
@@ -54,7 +56,7 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
                     await arrival.prepare(), owner=owner, api_key_id=key_id, wire=arrival.wire
                 )
                 check_approval(arrival.request, wanted.resume)
-                run = claim.run = await server.runs.start(wanted, arrival.open_encoder)
+                run = claim.run = await _started(server, arrival, wanted)
     context.conversation_id = arrival.conversation or run.session_id
     return run
 
@@ -69,3 +71,18 @@ async def with_files(server: AgentServer, wanted: RunRequest, owner: Owner) -> R
         first = 0
     messages, notes = await server.files.resolve(wanted.messages, first=first, tenant=owner.tenant)
     return msgspec.structs.replace(wanted, messages=messages, files=notes)
+
+
+async def _started(server: AgentServer, arrival: Arrival, wanted: RunRequest) -> Run:
+    """Starts the run, or joins the one that another process has started for the same request in this moment."""
+    key = arrival.key
+    if key is not None and key.part:  # it continues a run under its own id, which another process may have begun
+        with suppress(RunNotFound):
+            await server.stored_runs.find(key.name, owner=arrival.owner)
+    try:
+        return await server.runs.start(wanted, arrival.open_encoder, key=key, fingerprint=arrival.fingerprint)
+    except RunExists:
+        other = None if key is None else await server.idempotency.stored(key, arrival.fingerprint)
+        if other is None:
+            raise
+        return other

@@ -36,7 +36,7 @@ from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 from holodeck.errors import StartError
 from holodeck.files.limits import FileLimits
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
 from holodeck.server.banner import banner
@@ -222,6 +222,7 @@ def settings_of(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
         chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
         remember_conversations="store" in file.sessions.model_fields_set,
         shutdown_seconds=file.server.shutdown_timeout,
+        take_over_seconds=file.cluster.take_over_seconds,
         watchdog=file.server.watchdog,
         debug=options.debug,
     )

@@ -20,7 +20,8 @@ from holodeck.core.events import Event, Outcome, RunFinished
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound
 from holodeck.runs.port import RunKey
-from holodeck.runs.runs import DETACHED_SECONDS, Run
+from holodeck.runs.run import Run
+from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files

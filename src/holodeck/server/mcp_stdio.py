@@ -20,7 +20,7 @@ from holodeck.config.serving import ServeOptions
 from holodeck.core.events import Emit
 from holodeck.errors import StartError
 from holodeck.runs.memory_runs import MemoryRunStore
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.app import Application, create_app
 from holodeck.server.main import Traces, build_server, run_to_end, settings_of
 from holodeck.server.mcp_calls import NAME, WITHOUT_HEADERS

@@ -64,5 +64,6 @@ class ServerSettings:
     mcp_wait: float = MCP_WAIT_SECONDS
     remember_conversations: bool = False  # whether a chat-stream's conversation_id gives memory (ORC-03)
     shutdown_seconds: float = 10.0  # for runs in progress, under a foreign ASGI server
+    take_over_seconds: float = 10.0  # after which another process takes over the runs of one that is still
     watchdog: bool = True
     debug: bool = False

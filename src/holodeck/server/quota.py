@@ -36,7 +36,7 @@ from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import DAY, MINUTE, Full, Level, MemoryWindows, StoreDown, Taken, Use, Window, WindowStore
 from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.runs.log import ReplayGone
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.options import SpendingSettings
 from holodeck.telemetry.log_context import current
 

@@ -2,7 +2,7 @@
 
 from holodeck.core.events import Ending, Interrupt, RunFailed, RunFinished
 from holodeck.core.owner import Owner
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 
 

@@ -3,7 +3,7 @@
 from collections import deque
 
 from holodeck.core.owner import OwnedId
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse

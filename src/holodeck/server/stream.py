@@ -19,7 +19,8 @@ from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.middleware import Batch, Chain
-from holodeck.runs.runs import OpenEncoder, Run, Runs
+from holodeck.runs.run import OpenEncoder, Run
+from holodeck.runs.runs import Runs
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.connection import connection_of, unsent_bytes
 from holodeck.server.options import StreamSettings
@@ -89,7 +90,7 @@ class EventStream(Response):
         self.status_code = 200
         self.background = None
         self.raw_headers = list(_head(content_type))
-        self._runs, self._cursors, self._prefix = runs, cursors, prefix
+        self._runs, self._cursors, self._prefix = runs, list(cursors), prefix
         self._keepalive, self._stall = settings.keepalive, settings.stall_timeout
         self._interval = min(self._keepalive, self._stall / 3)
         self._left = False
@@ -127,8 +128,12 @@ class EventStream(Response):
     async def _stream(self) -> None:
         if self._prefix:
             await self._write(self._prefix)
-        for cursor in self._cursors:
+        for cursor in self._cursors:  # it grows when another process goes on with the last run
             await self._follow(cursor, last=cursor is self._cursors[-1])
+            later = cursor.run.later
+            if later is not None and cursor is self._cursors[-1]:
+                self._cursors.append(Cursor(later, cursor.encoder, chain=cursor.chain))
+                self._runs.attach(later)
         if not self._left and not self._complete:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
@@ -138,7 +143,7 @@ class EventStream(Response):
             while not self._left and (cursor.has_pending or not run_log.ended):
                 if cursor.has_pending:
                     body = cursor.take()
-                    await self._write(body, final=last and run_log.ended and not cursor.has_pending)
+                    await self._write(body, final=last and run_log.has_ending and not cursor.has_pending)
                 else:
                     await self._needed(cursor)
                     if self._silent:
@@ -241,6 +246,12 @@ class EventStream(Response):
             self._connection.transport.abort()
 
 
+def _place(part: Run, first: int) -> int:
+    """Where in the log of a part a reader begins. A copy of a log may not have yet what its reader has seen already."""
+    place = max(0, first - part.first_number)
+    return place if part.is_remote and not part.log.ended else min(place, len(part.log))
+
+
 def follow(
     server: AgentServer, run: Run, open_encoder: OpenEncoder, *, accept: str | None = None, first: int = 0
 ) -> EventStream:
@@ -249,6 +260,6 @@ def follow(
     A reader that comes back passes the run's own `open_encoder`, a duplicate request its own.
     """
     encoder = open_encoder(run, accept)
-    places = [(part, min(max(0, first - part.first_number), len(part.log))) for part in run.parts]
+    places = [(part, _place(part, first)) for part in run.parts]
     cursors = [Cursor(part, encoder, place, server.chain()) for part, place in places]
     return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)

@@ -11,7 +11,8 @@ from holodeck.core.encoder import bare
 from holodeck.core.events import Ending, RunFailed, RunFinished, StepStarted, TextAdded, ToolFinished
 from holodeck.core.tools import ToolExecution
 from holodeck.runs.middleware import Chain
-from holodeck.runs.runs import Run, Runs
+from holodeck.runs.run import Run
+from holodeck.runs.runs import Runs
 from holodeck.wires.reply import ReplyText
 
 
@@ -36,6 +37,8 @@ async def ending_of(runs: Runs, run: Run, receive: Receive) -> Ending:
 
 
 def _last(run: Run) -> Ending:
+    while run.later is not None:
+        run = run.later
     last = run.log.since(max(0, len(run.log) - 1))
     if not last or not isinstance(last[0], RunFinished | RunFailed):
         raise ClientDisconnect

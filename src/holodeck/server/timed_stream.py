@@ -6,7 +6,7 @@ from collections.abc import Callable
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
 
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.server.sync_answer import left

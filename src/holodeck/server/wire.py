@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from holodeck.runs.runs import OpenEncoder
+from holodeck.runs.run import OpenEncoder
 from holodeck.server.routing import Operation, Routes
 
 

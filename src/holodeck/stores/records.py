@@ -4,7 +4,7 @@ Reading validates. A body of an older version is upgraded in memory and written 
 version and one that cannot be read raise, and stay as they are.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,6 +13,7 @@ from holodeck.core.events import AnyEvent, Ending, Event
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.request import RunRequest
 from holodeck.errors import SessionBroken, SessionNewer
+from holodeck.runs.recovery import HOLE
 
 VERSION = 1
 UPGRADES: dict[int, Callable[[bytes], bytes]] = {}  # from this version to the next; pure functions
@@ -57,15 +58,26 @@ def optional(value: Any) -> bytes | None:
     return None if value is None else encode(value)
 
 
-def events_of(bodies: Sequence[bytes]) -> list[Event]:
-    """The events of a log copy, up to the first that cannot be read: what follows it would not fit."""
-    events: list[Event] = []
-    for body in bodies:
+def pieces_of(stored: Iterable[Sequence[Any]], first: int = 0) -> list[tuple[int, list[Event]]]:
+    """The pieces of a log copy, from event `first` on, each with the number of its first event.
+
+    `stored` are numbers and bodies in their order. A piece that was written again may overlap the next one: no event is
+    returned twice. What follows a gap, or a piece that cannot be read, is left out up to the next part of the log.
+    """
+    pieces: list[tuple[int, list[Event]]] = []
+    expected = first
+    for number, body in stored:
+        if number // HOLE > expected // HOLE:
+            expected = number // HOLE * HOLE
         try:
-            events += _events.decode(body)
+            events: list[Event] = [*_events.decode(body)] if number <= expected else []
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
-            break
-    return events
+            continue
+        new = events[expected - number :]
+        if new:
+            pieces.append((expected, new))
+            expected += len(new)
+    return pieces
 
 
 def _read(decoder: "msgspec.json.Decoder[T]", body: bytes, version: int) -> T:

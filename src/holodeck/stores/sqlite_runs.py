@@ -1,28 +1,22 @@
 """Runs in the SQLite file of the sessions: their records, their idempotency keys, and a copy of their logs.
 
-The copy is one more reader of a log: it looks at what is new four times a second, never per token, and a run does not wait
-for it. What a crash cuts off is at most the last quarter of a second of tokens; messages are stored by the conversation.
+What a crash cuts off a copy is at most the last quarter of a second of tokens; messages are stored by the conversation.
 """
 
-import asyncio
 import sqlite3
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import partial
-from typing import TypeAlias
 
-from holodeck.core.events import ENDINGS, Ending, Event, MessagesReplaced
+from holodeck.core.events import Ending, Event
 from holodeck.core.owner import Owner
-from holodeck.errors import HoloDeckError
-from holodeck.runs.log import ReplayGone, RunLog
-from holodeck.runs.port import RunRecord, RunState, state_after
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import Begun, RunRecord, RunState, state_after
 from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
+from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.sqlite_file import Job, SqliteFile
 
-COPY_SECONDS = 0.25
 KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
 REMOVED_BATCH = 500
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
@@ -40,9 +34,7 @@ class SqliteRunStore:
         self._file, self._agent = file, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
         self._registered: dict[tuple[Owner, str], RunRecord] = {}
-        self._copies: set[_Copy] = set()
-        self._due: set[_Copy] = set()
-        self._timer: asyncio.TimerHandle | None = None
+        self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 
     # the port
@@ -50,12 +42,13 @@ class SqliteRunStore:
     def register(self, record: RunRecord) -> None:
         self._registered[record.owner, record.run_id] = record
 
-    async def begin(self, record: RunRecord) -> None:
+    async def begin(self, record: RunRecord) -> Begun:
         self.register(record)
         now = self.clock()
         await self._file.write(
             lambda connection: self.store_with_commit(connection, record.owner, record.run_id, None, now)
         )
+        return Begun()
 
     def release(self, record: RunRecord) -> None:
         self._registered.pop((record.owner, record.run_id), None)
@@ -108,18 +101,19 @@ class SqliteRunStore:
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._file.read(self._selected("ended IS NULL", ()))
 
-    async def events(self, record: RunRecord) -> list[Event]:
-        def job(connection: sqlite3.Connection) -> list[bytes]:
+    async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
+        def job(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
             key = self._key(connection, record.owner, record.run_id)
-            found = connection.execute("SELECT first, body FROM pieces WHERE run = ? ORDER BY first", (key,))
-            return [body for _, body in found]
+            statement = (
+                "SELECT first, body FROM pieces WHERE run = ?1 AND first >= coalesce((SELECT max(first) FROM pieces"
+                " WHERE run = ?1 AND first <= ?2), 0) ORDER BY first"
+            )
+            return connection.execute(statement, (key, first)).fetchall()
 
-        return records.events_of(await self._file.read(job))
+        return records.pieces_of(await self._file.read(job), first)
 
-    def follow(self, record: RunRecord, log: RunLog) -> None:
-        copy = _Copy(record.owner, record.run_id, log, len(log))
-        self._copies.add(copy)
-        self._wait_for_more(copy)
+    def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:
+        self._copier.follow((record.owner, record.run_id), log, first_number)
 
     # in the file's thread
 
@@ -214,76 +208,17 @@ class SqliteRunStore:
 
         return await self._file.write(job)
 
-    # the copy of logs
-
-    def _wait_for_more(self, copy: "_Copy") -> None:
-        if len(copy.log) > copy.place:
-            self._is_due(copy)
-        else:
-            copy.log.call_at_next(partial(self._is_due, copy))
-
-    def _is_due(self, copy: "_Copy") -> None:
-        self._due.add(copy)
-        if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(COPY_SECONDS, self._copy_now)
-
-    def _copy_now(self) -> None:
-        """All copies that are due, in one job."""
-        self._timer, due, self._due = None, self._due, set()
-        pieces = [piece for copy in due if (piece := self._piece_of(copy)) is not None]
-        try:
-            self._file.write(lambda connection: self._store_pieces(connection, pieces)).add_done_callback(_ignore)
-        except HoloDeckError:  # the store is closed
-            self._copies.difference_update(due)
-
-    def _piece_of(self, copy: "_Copy") -> "_Piece | None":
-        try:
-            events = copy.log.since(copy.place)
-        except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
-            self._copies.discard(copy)
-            return None
-        first, copy.place = copy.place, copy.place + len(events)
-        if events and type(events[-1]) in ENDINGS:
-            self._copies.discard(copy)
-        else:
-            self._wait_for_more(copy)
-        return copy, first, events
-
-    def _store_pieces(self, connection: sqlite3.Connection, pieces: "Sequence[_Piece]") -> None:
+    async def _store_pieces(self, pieces: list[LogPiece]) -> None:
         """Nothing of a run whose session was deleted: it has no row any more."""
-        connection.executemany(
-            "INSERT OR REPLACE INTO pieces (run, first, body)"
-            " SELECT key, ?, ? FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
-            (
-                (first, records.encode(_without_histories(events)), *self._name(copy.owner, copy.run_id))
-                for copy, first, events in pieces
-            ),
+        await self._file.write(
+            lambda connection: (
+                connection.executemany(
+                    "INSERT OR REPLACE INTO pieces (run, first, body)"
+                    " SELECT key, ?, ? FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
+                    ((piece.first, piece.body, *self._name(*piece.run)) for piece in pieces),
+                ).rowcount
+            )
         )
-
-
-@dataclass(eq=False, slots=True)
-class _Copy:
-    owner: Owner
-    run_id: str
-    log: RunLog
-    place: int
-
-
-_Piece: TypeAlias = tuple[_Copy, int, Sequence[Event]]
-"""What is new in a log, and the number of its first event."""
-
-
-def _without_histories(events: Sequence[Event]) -> Sequence[Event]:
-    """Copies snapshots without their messages: a reader of the copy fills in the session's messages."""
-    if MessagesReplaced not in map(type, events):
-        return events
-    return [MessagesReplaced(()) if isinstance(event, MessagesReplaced) else event for event in events]
-
-
-def _ignore(done: "asyncio.Future[None]") -> None:
-    """A copy that fails is logged by the file; a run does not depend on it."""
-    if not done.cancelled():
-        done.exception()
 
 
 def _record(row: tuple[object, ...]) -> RunRecord:

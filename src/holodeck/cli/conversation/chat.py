@@ -26,7 +26,8 @@ from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
 from holodeck.runs.log import follow
-from holodeck.runs.runs import Run, Runs
+from holodeck.runs.run import Run
+from holodeck.runs.runs import Runs
 
 PROMPT = "> "
 INTERRUPTED = 130

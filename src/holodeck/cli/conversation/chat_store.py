@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from holodeck.cli.conversation.archive import LAST, Archive, ChatEntry, ChatFileError, is_part_of_id, names_file
 from holodeck.cli.conversation.session import ChatSession
-from holodeck.config.build_stores import build_memory, build_sqlite, sessions_path
+from holodeck.config.build_stores import build_durable, build_memory, sessions_path
 from holodeck.config.load import LoadedConfig
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import now
@@ -119,14 +119,15 @@ class ChatStore:
 
     async def _opened_file(self) -> SessionStore:
         if self._file is None:
-            store = build_sqlite(self._config).sessions
+            store = build_durable(self._config)
             await store.start()
             self._file = store
         return self._file
 
     async def _existing_file(self) -> SessionStore | None:
         """The file, unless there is none: looking for a chat does not create it."""
-        if not self._has_file or (self._file is None and not sessions_path(self._config).exists()):
+        in_database = self._config.agent.sessions.store == "postgres"
+        if not self._has_file or (not in_database and self._file is None and not sessions_path(self._config).exists()):
             return None
         return await self._opened_file()
 

@@ -15,7 +15,7 @@ from holodeck.core.messages import Message, PendingStep
 from holodeck.errors import SessionNotFound
 from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunKey
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.audit import decided

@@ -10,7 +10,7 @@ from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.ids import new_ulid
 from holodeck.core.request import RunRequest
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin

@@ -12,7 +12,7 @@ from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event
 from holodeck.core.ids import new_ulid
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files

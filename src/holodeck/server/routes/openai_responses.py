@@ -27,7 +27,7 @@ from holodeck.runs.branches import Branch, branch_after
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunState
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of

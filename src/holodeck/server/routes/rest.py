@@ -13,7 +13,7 @@ from holodeck.core.ids import is_ulid
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import AgentNotFound, InternalError, InvalidRequest
-from holodeck.runs.runs import Run
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.identity import owner_of

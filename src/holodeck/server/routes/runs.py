@@ -7,7 +7,7 @@ from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import needs
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy
-from holodeck.runs.runs import OpenEncoder, Run
+from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of, principal_of
@@ -67,7 +67,7 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
         if after is None:
             raise InvalidRequest("Last-Event-ID is not an event of this run.", field="Last-Event-ID")
     first = 0 if after is None else after + 1
-    if first > run.events:
+    if first > run.events and not (run.is_remote and not run.log.ended):
         raise InvalidRequest(f"The run has only {run.events} events so far.", field="after")
     return first
 
@@ -121,7 +121,7 @@ async def ticket(request: Request) -> Response:
 @routes.post("/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: StopResponse})
 async def stop(request: Request) -> Response:
     run = await _run_of(request)
-    stopped = server_of(request).runs.stop(run)
+    stopped = await server_of(request).stored_runs.stop(run)
     if stopped:
         decided("run_stopped", run.owner, run_id=run.run_id)
     return json_answer(StopResponse(stopped=stopped))

@@ -16,7 +16,6 @@ from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holodeck.runs.middleware import Chain
-from holodeck.server.agent_server import AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.routes.request_input import json_answer, server_of, session_id, text_header, whole_number
@@ -79,15 +78,16 @@ async def listed(request: Request) -> Response:
     given = request.query_params.get("after")
     after = None if given is None else _session_at(given, owner)
     found = await server.store.sessions_of(owner=owner, limit=limit, after=after)
+    active = await server.stored_runs.active_in([each.session_id for each in found], owner=owner)
     entries = [
         SessionEntry(
             session_id=each.session_id,
             created_at=each.created_at,
             last_activity=each.last_activity,
             message_count=each.message_count,
-            active_runs=_active_runs(server, each.session_id, owner),
+            active_runs=runs,
         )
-        for each in found
+        for each, runs in zip(found, active, strict=True)
     ]
     return json_answer(SessionList(sessions=entries, next=_cursor(found[-1]) if len(found) == limit else None))
 
@@ -118,7 +118,7 @@ def _session_at(cursor: str, owner: Owner) -> ServerSession:
 async def events(request: Request) -> Response:
     """On whatever wire a run is started. The stream has no end of its own; a comment is sent in silence."""
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
-    if not _active_runs(server, key, owner) and await server.store.get(key, owner=owner) is None:
+    if not await server.stored_runs.active(key, owner=owner) and await server.store.get(key, owner=owner) is None:
         raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
     await slot_of(request).take(owner)
     after = event_of(text_header(request, "last-event-id") or "")
@@ -141,7 +141,7 @@ async def show(request: Request) -> Response:
         pending=None if stored.pending is None else _waiting(stored.pending, chain),
         summary=_summary(summary) if summary and chain.shown(HistoryCompacted(summary.messages)) else None,
         state=stored.state if chain.shown(StateReplaced(stored.state)) else None,
-        active_runs=_active_runs(server, key, owner),
+        active_runs=await server.stored_runs.active(key, owner=owner),
     )
     return json_answer(response)
 
@@ -154,7 +154,7 @@ async def forget(request: Request) -> Response:
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
     since = request.query_params.get("from")
     if since is not None:
-        if _active_runs(server, key, owner):
+        if await server.stored_runs.active(key, owner=owner):
             raise SessionBusy(f"Session {key!r} has a run in progress; stop it first.")
         await server.store.rewind(key, since, owner=owner)
         return Response(status_code=204)
@@ -162,10 +162,6 @@ async def forget(request: Request) -> Response:
     await server.store.delete(key, owner=owner)
     decided("session_deleted", owner, session_id=key)
     return Response(status_code=204)
-
-
-def _active_runs(server: AgentServer, key: str, owner: Owner) -> list[str]:
-    return [run.run_id for run in server.runs.of_session(key, owner=owner) if not run.log.ended]
 
 
 def _summary(summary: Summary) -> SummaryResponse:

@@ -1,0 +1,171 @@
+"""Runs that another process has: read here from the copy of their logs, as it grows.
+
+A reader sees no difference: it reads a `RunLog`. If the other process dies and a third goes on with the run, the log is cut
+and a later part follows it, whose event numbers begin at the next multiple of `HOLE`.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+from datetime import timedelta
+from typing import TypeAlias
+
+from holodeck.core.events import Event, MessagesReplaced, RunFailed
+from holodeck.core.messages import INTERRUPTED, Message, now
+from holodeck.core.owner import OwnedId
+from holodeck.errors import HoloDeckError
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import RunRecord, SharedRunStore
+from holodeck.runs.recovery import HOLE, log_of, remains_of, response_of
+from holodeck.runs.run import Run
+from holodeck.runs.run_settings import RunSettings
+from holodeck.sessions.port import SessionStore
+
+log = logging.getLogger(__name__)
+
+LOOK_SECONDS = 0.1  # between two looks at the copy
+STATE_SECONDS = 1.0  # between two looks at the run's record
+NOTE_SECONDS = 2.0  # between two notes that the run has readers here
+LAST_SECONDS = 10.0  # for the copy to get what the run's process wrote at its end
+
+Pieces: TypeAlias = Sequence[tuple[int, list[Event]]]
+"""Events with the number of the first, as a store returns them."""
+
+
+class RemoteRuns:
+    def __init__(self, store: SessionStore, records: SharedRunStore, settings: RunSettings) -> None:
+        self.records = records
+        self._store, self._settings = store, settings
+        self._followed: dict[OwnedId, Run] = {}
+
+    async def open(self, record: RunRecord) -> Run:
+        """The run, with all of its log that is copied by now."""
+        key = record.owner, record.run_id
+        if key not in self._followed:
+            pieces = await self.records.events(record)
+            history = await self._history(record)
+            if key not in self._followed:
+                run = parts_of(record, pieces, history, self._settings.max_log_events)[-1]
+                for part in run.parts:
+                    part.is_remote, part.state = True, record.state
+                self._followed[key] = run
+                run.task = asyncio.create_task(self._follow(run, record), name=f"copy of run {record.run_id}")
+        return self._followed[key]
+
+    def may_be_copied_yet(self, record: RunRecord) -> bool:
+        """Whether a run has ended so recently that its process may still be copying its last events."""
+        return record.finished_at is not None and abs(now() - record.finished_at) < timedelta(seconds=LAST_SECONDS)
+
+    async def close(self) -> None:
+        tasks = {run.task for run in self._followed.values() if run.task is not None}
+        for task in tasks:
+            task.cancel()
+        if tasks:
+            await asyncio.wait(tasks)
+
+    async def _history(self, record: RunRecord) -> Sequence[Message]:
+        stored = await self._store.read(record.session_id, owner=record.owner)
+        return () if stored is None else stored.messages
+
+    async def _follow(self, run: Run, record: RunRecord) -> None:
+        """Fills the log until the run has ended."""
+        key, noted, looked, ended = (record.owner, record.run_id), 0.0, 0.0, 0.0
+        try:
+            while not run.log.ended:
+                moment = time.monotonic()
+                try:
+                    if run.readers and moment - noted >= NOTE_SECONDS:
+                        noted = moment
+                        await self.records.note_followed([key])
+                    pieces = await self.records.events(record, run.events)
+                    run = await self._add(run, record, pieces)
+                    if not pieces and moment - looked >= STATE_SECONDS:
+                        looked = moment
+                        current = await self.records.find(record.run_id, owner=record.owner)
+                        if current is None or current.ending is not None:
+                            ended = ended or moment
+                        if ended and (current is None or moment - ended >= LAST_SECONDS):
+                            await self._end(run, current or record)
+                except HoloDeckError as error:
+                    log.warning("the copy of run %s cannot be read: %s", record.run_id, error.message)
+                if not run.log.ended:
+                    await asyncio.sleep(LOOK_SECONDS)
+            await self._complete(run, record)
+        finally:
+            self._followed.pop(key, None)
+
+    async def _add(self, run: Run, record: RunRecord, pieces: Pieces) -> Run:
+        """Adds what is new. Returns the part that the log goes on with."""
+        for first, events in pieces:
+            if first // HOLE > run.first_number // HOLE and first % HOLE == 0:
+                part = run_of(record, RunLog(self._settings.max_log_events), earlier=run, first_number=first)
+                part.is_remote, part.task, part.readers, part.state = True, run.task, 0, run.state
+                run.later, self._followed[record.owner, record.run_id] = part, part
+                run.log.cut()
+                run = part
+            if first != run.events:
+                break  # a gap: what is missing may come yet
+            for event in events:
+                run.emit(
+                    MessagesReplaced(tuple(await self._history(record))) if type(event) is MessagesReplaced else event
+                )
+        return run
+
+    async def _end(self, run: Run, record: RunRecord) -> None:
+        """Ends a log whose copy was never completed, as the record says."""
+        history, events = await self._history(record), [event for part in run.parts for event in part.log.kept]
+        closings = remains_of(record, events, None).closings if events else log_of(record, history)
+        deleted = RunFailed(record.run_id, record.session_id, INTERRUPTED, "This run was deleted with its session.")
+        for event in (*closings, MessagesReplaced(tuple(history)), record.ending or deleted):
+            run.emit(event)
+
+    async def _complete(self, run: Run, record: RunRecord) -> None:
+        """Sets what clients that wait for the whole answer are shown."""
+        current = await self.records.find(record.run_id, owner=record.owner)
+        if current is not None:
+            response = response_of(current, await self._history(current))
+            for part in run.parts:
+                part.state, part.finished_at, part.response = current.state, current.finished_at, response
+
+
+def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> list[Run]:
+    """The copied log of a run, one part for each process that had it, oldest first; at least one part.
+
+    A snapshot shows the history as it is now, since copies are made without it. A piece behind a gap is left out.
+    """
+    parts = [run_of(record, RunLog(limit))]
+    for first, events in pieces:
+        if first // HOLE > parts[-1].first_number // HOLE and first % HOLE == 0:
+            parts[-1].log.cut()
+            parts.append(run_of(record, RunLog(limit), earlier=parts[-1], first_number=first))
+        if first == parts[-1].events:
+            for event in events:
+                parts[-1].emit(MessagesReplaced(tuple(history)) if type(event) is MessagesReplaced else event)
+    return parts
+
+
+def flattened(pieces: Pieces) -> list[Event]:
+    """All events up to the first gap within a part."""
+    events: list[Event] = []
+    expected = 0
+    for first, piece in pieces:
+        if first == expected or (first % HOLE == 0 and first > expected):
+            events += piece
+            expected = first + len(piece)
+    return events
+
+
+def run_of(record: RunRecord, run_log: RunLog, *, earlier: Run | None = None, first_number: int = 0) -> Run:
+    return Run(
+        request=record.request,
+        run_id=record.run_id,
+        session_id=record.session_id,
+        owner=record.owner,
+        log=run_log,
+        created_at=record.created_at,
+        fingerprint=record.fingerprint,
+        record=record,
+        earlier=earlier,
+        first_number=first_number,
+    )

@@ -1,0 +1,83 @@
+"""This process among those that share its store: it shows that it is alive, obeys the others, and takes over from the dead.
+
+A process counts as dead when its counter has stood still for `take_over_seconds` of another's own clock. One that could not
+raise its counter for most of that time ends its runs itself, so that none is ever in two processes.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import Sequence
+
+from holodeck.core.owner import OwnedId
+from holodeck.errors import HoloDeckError, LostClaim, RunInterrupted
+from holodeck.runs.port import Pulse, SharedRunStore
+from holodeck.runs.run import Run
+from holodeck.runs.runs import Runs
+from holodeck.runs.stored_runs import INTERRUPTED_TEXT, StoredRuns
+
+log = logging.getLogger(__name__)
+
+BEATS = 4  # within `take_over_seconds`
+OWN_SHARE = 0.8  # of it, after which a process that cannot reach the store ends its runs
+
+
+class Replica:
+    def __init__(
+        self, runs: Runs, stored: StoredRuns, records: SharedRunStore, take_over_seconds: float = 10.0
+    ) -> None:
+        self._runs, self._stored, self._records, self._seconds = runs, stored, records, take_over_seconds
+        self._beaten = time.monotonic()
+        self._beating: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        self._beating = asyncio.create_task(self._beat_regularly(), name="replica")
+
+    async def close(self) -> None:
+        if self._beating is not None:
+            self._beating.cancel()
+            await asyncio.wait({self._beating})
+            self._beating = None
+
+    async def _beat_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(self._seconds / BEATS)
+            try:
+                await self.beat()
+            except HoloDeckError as error:
+                log.warning("this process cannot show that it is alive: %s", error.message)
+            except Exception:  # the next attempt may succeed; without any, the others take over
+                log.exception("this process cannot show that it is alive")
+            if time.monotonic() - self._beaten >= OWN_SHARE * self._seconds:
+                self._runs.stop_all(RunInterrupted(INTERRUPTED_TEXT))
+
+    async def beat(self) -> None:
+        begun = time.monotonic()
+        pulse = await self._records.beat()
+        if not pulse.is_alive:
+            log.warning("the other processes took this one for dead; its runs end")
+            self._runs.stop_all(LostClaim("Another process has taken this run over."))
+            await self._records.join()
+            return
+        self._beaten = begun
+        self._obey(pulse)
+        taken = await self._records.take_over(self._seconds)
+        if taken:
+            log.warning("runs_taken_over", extra={"details": {"runs": len(taken)}})
+            await self._stored.take_up(taken)
+
+    def _obey(self, pulse: Pulse) -> None:
+        for run in self._own(pulse.stops):
+            self._runs.stop(run)
+        for run in self._own(pulse.followed):
+            self._runs.note_reader_elsewhere(run)
+        for run in self._own(pulse.awaited):
+            self._runs.give_up(run)
+        for run in self._own(pulse.gone):
+            self._runs.stop(
+                run, LostClaim("This run was deleted with its session, or another process has taken it over.")
+            )
+
+    def _own(self, names: Sequence[OwnedId]) -> list[Run]:
+        found = (self._runs.find(run_id, owner=owner) for owner, run_id in names)
+        return [run for run in found if run is not None and not run.log.ended]

@@ -1,0 +1,120 @@
+"""Copies the logs of runs to a store, as one more reader of each.
+
+It looks at what is new a few times a second, never per token, and a run does not wait for it. All that is new goes to the
+store in one write. A write that fails is repeated with what came meanwhile: the log itself is the buffer.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TypeAlias
+
+from holodeck.core.events import ENDINGS, Event, MessagesReplaced
+from holodeck.core.owner import OwnedId
+from holodeck.errors import HoloDeckError
+from holodeck.runs.log import ReplayGone, RunLog
+from holodeck.stores import records
+
+COPY_SECONDS = 0.25
+RETRY_SECONDS = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class LogPiece:
+    """Events of one run that follow each other; `first` is the number of the first."""
+
+    run: OwnedId
+    first: int
+    events: Sequence[Event]
+
+    @property
+    def body(self) -> bytes:
+        """As it is stored: snapshots without their messages, which a reader of the copy fills in from the session."""
+        events = self.events
+        if MessagesReplaced in map(type, events):
+            events = [MessagesReplaced(()) if isinstance(event, MessagesReplaced) else event for event in events]
+        return records.encode(events)
+
+
+Write: TypeAlias = Callable[[list[LogPiece]], Awaitable[object]]
+
+
+@dataclass(eq=False, slots=True)
+class _Copy:
+    run: OwnedId
+    log: RunLog
+    first_number: int
+    place: int
+
+
+class LogCopier:
+    def __init__(self, write: Write, seconds: float = COPY_SECONDS) -> None:
+        self._write, self._seconds = write, seconds
+        self._due: dict[_Copy, None] = {}
+        self._timer: asyncio.TimerHandle | None = None
+        self._writing: asyncio.Task[None] | None = None
+        self._closed = False
+
+    def follow(self, run: OwnedId, log: RunLog, first_number: int = 0) -> None:
+        """Copies a log from its beginning on; its first event has this number."""
+        self._wait_for_more(_Copy(run, log, first_number, 0))
+
+    async def close(self) -> None:
+        """Copies what is due, once."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if self._writing is not None:
+            await asyncio.wait({self._writing})
+        self._closed = True
+        if self._due:
+            await self._copy(self._take_due())
+
+    def _wait_for_more(self, copy: _Copy) -> None:
+        if len(copy.log) > copy.place:
+            self._is_due(copy)
+        else:
+            copy.log.call_at_next(partial(self._is_due, copy))
+
+    def _is_due(self, copy: _Copy) -> None:
+        self._due[copy] = None
+        self._arm(self._seconds)
+
+    def _arm(self, seconds: float) -> None:
+        if self._timer is None and self._writing is None and not self._closed:
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+
+    def _begin(self) -> None:
+        self._timer = None
+        self._writing = asyncio.get_running_loop().create_task(self._copy_due(), name="copy of run logs")
+
+    async def _copy_due(self) -> None:
+        stored = await self._copy(self._take_due())
+        self._writing = None
+        if self._due:
+            self._arm(self._seconds if stored else RETRY_SECONDS)
+
+    def _take_due(self) -> list[tuple[_Copy, LogPiece]]:
+        due, self._due = self._due, {}
+        taken: list[tuple[_Copy, LogPiece]] = []
+        for copy in due:
+            try:
+                events = copy.log.since(copy.place)
+            except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
+                continue
+            taken.append((copy, LogPiece(copy.run, copy.first_number + copy.place, events)))
+            copy.place += len(events)
+            if not (events and type(events[-1]) in ENDINGS):
+                self._wait_for_more(copy)
+        return taken
+
+    async def _copy(self, taken: list[tuple[_Copy, LogPiece]]) -> bool:
+        try:
+            await self._write([piece for _, piece in taken if piece.events])
+        except HoloDeckError:  # the store reports it; the run does not depend on it
+            for copy, piece in taken:
+                copy.place = piece.first - copy.first_number
+                self._due[copy] = None
+            return False
+        return True

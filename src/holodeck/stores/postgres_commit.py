@@ -1,0 +1,136 @@
+"""A commit to PostgreSQL as one statement: one round trip, no open transaction.
+
+It adds the steps, replaces parts of the session, and changes the run's row, all under the condition that this process has
+the run and that no other has claimed the session. It returns the session's key if it had an effect.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from holodeck.errors import LostClaim
+from holodeck.sessions.history import summary_after_cut
+from holodeck.sessions.port import StoredSession
+from holodeck.stores import records
+from holodeck.stores.postgres_database import Connection
+from holodeck.stores.postgres_runs import RunClause
+from holodeck.stores.session_rows import SessionRow, Step, size_of_steps, steps_of
+
+LOST = "Another process works on this conversation; this run may not store any more of it."
+
+
+@dataclass(frozen=True, kw_only=True)
+class Commit:
+    name: Mapping[str, str]
+    row: SessionRow  # as this process knows it
+    epoch: int  # of the session afterwards
+    steps: Sequence[Step]
+    parts: Mapping[str, bytes | None]
+    run: RunClause | None
+    now: float
+
+    @property
+    def row_after(self) -> SessionRow:
+        return self.row.grown(self.steps, epoch=self.epoch, used=self.now)
+
+    @property
+    def statement(self) -> str:
+        run, steps = self.run, len(self.steps)
+        rows = ", ".join(f"(%(seq{i})s, %(count{i})s, %(by_user{i})s, %(body{i})s::bytea)" for i in range(steps))
+        put = (
+            "INSERT INTO holodeck.steps (session, seq, messages, by_user, v, body)"
+            " SELECT mine.key, added.seq, added.messages, added.by_user, %(v)s, added.body"
+            f" FROM mine, (VALUES {rows}) AS added (seq, messages, by_user, body)"
+        )
+        clauses = [
+            *([run.lock] if run else []),
+            f"mine AS ({self._inserted if self.row.key is None else self._updated})",
+            *([f"put AS ({put})"] if steps else []),
+            *([run.change("EXISTS (SELECT 1 FROM mine)")] if run else []),
+        ]
+        return f"WITH {', '.join(clauses)} SELECT key FROM mine"
+
+    @property
+    def _source(self) -> str:
+        return "FROM run" if self.run else ""
+
+    @property
+    def _inserted(self) -> str:
+        names = "".join(f", {name}" for name in self.parts)
+        given = "".join(f", %({name})s::bytea" for name in self.parts)
+        return (
+            "INSERT INTO holodeck.sessions"
+            f" (agent, tenant, user_name, id, epoch, created, used, messages, steps, size, v{names})"
+            " SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(epoch_after)s, %(now)s, %(now)s, %(messages)s, %(steps)s,"
+            f" %(size)s, %(v)s{given} {self._source} ON CONFLICT DO NOTHING RETURNING key"
+        )
+
+    @property
+    def _updated(self) -> str:
+        changes = "".join(f", {name} = %({name})s" for name in self.parts)
+        return (
+            "UPDATE holodeck.sessions s SET epoch = %(epoch_after)s, used = %(now)s, messages = messages + %(messages)s,"
+            f" steps = steps + %(steps)s, size = size + %(size)s, v = %(v)s{changes} {self._source}"
+            " WHERE s.key = %(key)s AND s.epoch = %(epoch)s AND s.steps = %(first)s RETURNING s.key"
+        )
+
+    @property
+    def values(self) -> dict[str, Any]:
+        row, steps = self.row, self.steps
+        values: dict[str, Any] = {
+            **self.name,
+            **({} if self.run is None else self.run.values),
+            **self.parts,
+            "key": row.key,
+            "epoch": row.epoch,
+            "epoch_after": self.epoch,
+            "now": self.now,
+            "v": records.VERSION,
+            "first": row.steps,
+            "messages": sum(step[0] for step in steps),
+            "steps": len(steps),
+            "size": size_of_steps(steps),
+        }
+        for i, (count, by_user, body) in enumerate(steps):
+            values |= {f"seq{i}": row.steps + i, f"count{i}": count, f"by_user{i}": by_user, f"body{i}": body}
+        return values
+
+    async def after_cut(self, connection: Connection, kept: StoredSession) -> SessionRow:
+        """Cuts the history first; within a transaction."""
+        row = await fill(connection, self.row, kept, self.now)
+        commit = replace(self, row=row, epoch=row.epoch)
+        if await (await connection.execute(commit.statement, commit.values)).fetchone() is None:
+            raise LostClaim(LOST)
+        return commit.row_after
+
+
+async def fill(connection: Connection, row: SessionRow, content: StoredSession, used: float) -> SessionRow:
+    """Replaces all that a session holds; within a transaction. A run that has it open loses its claim."""
+    steps = steps_of(content.messages)
+    cursor = await connection.execute(
+        "UPDATE holodeck.sessions SET epoch = epoch + 1, used = %(used)s, messages = %(messages)s, steps = %(steps)s,"
+        " size = %(size)s, v = %(v)s, pending = %(pending)s, state = %(state)s, summary = %(summary)s"
+        " WHERE key = %(key)s AND epoch = %(epoch)s",
+        {
+            "key": row.key,
+            "epoch": row.epoch,
+            "used": used,
+            "messages": len(content.messages),
+            "steps": len(steps),
+            "size": size_of_steps(steps),
+            "v": records.VERSION,
+            "pending": records.optional(content.pending),
+            "state": records.optional(content.state),
+            "summary": records.optional(summary_after_cut(content.summary, content.messages)),
+        },
+    )
+    if not cursor.rowcount:
+        raise LostClaim("Another process has changed this conversation meanwhile; try again.")
+    await connection.execute("DELETE FROM holodeck.steps WHERE session = %s", (row.key,))
+    async with connection.cursor() as adding:
+        await adding.executemany(
+            "INSERT INTO holodeck.steps (session, seq, messages, by_user, v, body) VALUES (%s, %s, %s, %s, %s, %s)",
+            [(row.key, seq, *step[:2], records.VERSION, step[2]) for seq, step in enumerate(steps)],
+        )
+    empty = replace(row, messages=0, steps=0, size=0)
+    return empty.grown(steps, epoch=row.epoch + 1, used=used)

@@ -1,0 +1,205 @@
+"""One PostgreSQL database: a pool of connections, migrations, and errors in words.
+
+Works behind pgbouncer in transaction mode: no statement is prepared on the server, nothing is set in a session, and no
+connection listens. A statement that loses its connection is repeated only where its caller says that it may be.
+"""
+
+import asyncio
+import logging
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from typing import Any, TypeAlias, TypeVar
+
+import psycopg
+from psycopg.conninfo import conninfo_to_dict
+from psycopg_pool import AsyncConnectionPool, PoolTimeout
+
+from holodeck.errors import HoloDeckError, StartError, StorageFull, StoreUnavailable
+from holodeck.stores.postgres_schema import LOCK, MIGRATIONS
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Connection: TypeAlias = "psycopg.AsyncConnection[tuple[Any, ...]]"
+Values: TypeAlias = Mapping[str, Any]
+
+CONNECT_SECONDS = 5
+WAIT_SECONDS = 2.0  # for a free connection
+PATIENCE_SECONDS = 10.0  # for a database that restarts or fails over, where a statement may be repeated
+RETRY_SECONDS = 0.2
+_FULL = ("53100", "53200")  # disk full, out of memory
+_LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
+
+
+class PostgresDatabase:
+    def __init__(self, url: str, *, connections: int = 8) -> None:
+        self._url = url
+        self._connections = connections
+        self._pool: AsyncConnectionPool[Connection] | None = None
+
+    async def open(self) -> None:
+        """Connects and brings the schema up to date. Raises StartError if the database cannot be used."""
+        first = await self._first_connection()
+        try:
+            async with first:
+                await _prepare(first)
+        except psycopg.Error as error:
+            raise StartError(f"{self.name} cannot be used: {_words_of(error)}") from error
+        self._pool = AsyncConnectionPool(
+            self._url,
+            min_size=1,
+            max_size=self._connections,
+            open=False,
+            timeout=WAIT_SECONDS,
+            reconnect_timeout=1.0,  # the next request tries again
+            kwargs={"autocommit": True, "prepare_threshold": None, **self._parameters()},
+        )
+        await self._pool.open()
+
+    async def close(self) -> None:
+        """Idempotent."""
+        if self._pool is not None:
+            pool, self._pool = self._pool, None
+            await pool.close(CONNECT_SECONDS)
+
+    @property
+    def name(self) -> str:
+        """Where it is, without the password."""
+        given = _parts_of(self._url)
+        place = given.get("host") or "this machine"
+        return f"PostgreSQL on {place}, database {given.get('dbname') or given.get('user') or 'postgres'},"
+
+    async def durability(self) -> str:
+        """What of an acknowledged commit survives a loss of power and a failover, by the database's own settings."""
+        found = await self.row(
+            "SELECT current_setting('fsync'), current_setting('synchronous_commit'),"
+            " current_setting('synchronous_standby_names'),"
+            " (SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')),"
+            " (SELECT count(*) FROM pg_stat_replication)"
+        )
+        fsync, commit, names, synchronous, standbys = found or ("off", "off", "", 0, 0)
+        if fsync != "on" or commit == "off":
+            return f"a loss of power may lose the last messages (fsync {fsync}, synchronous_commit {commit})"
+        if names and commit != "local" and synchronous:
+            return f"a loss of power or a failover loses nothing (synchronous_commit {commit}, synchronous standby)"
+        if standbys or names:
+            return f"a failover may lose the last messages: no standby is synchronous (synchronous_commit {commit})"
+        return f"a loss of power loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
+
+    async def rows(self, statement: str, values: Values = {}, *, again: bool = False) -> Sequence[tuple[Any, ...]]:  # noqa: B006  never changed
+        """One statement, which is a transaction by itself. `again`: it may be repeated if its connection is lost."""
+
+        async def execute(connection: Connection) -> Sequence[tuple[Any, ...]]:
+            cursor = await connection.execute(statement, values)
+            return await cursor.fetchall() if cursor.description else []
+
+        return await self._attempt(execute, again=again)
+
+    async def row(self, statement: str, values: Values = {}, *, again: bool = False) -> tuple[Any, ...] | None:  # noqa: B006  never changed
+        found = await self.rows(statement, values, again=again)
+        return found[0] if found else None
+
+    async def transaction(self, job: Callable[[Connection], Awaitable[T]]) -> T:
+        """Several statements, all of them or nothing."""
+
+        async def execute(connection: Connection) -> T:
+            async with connection.transaction():
+                return await job(connection)
+
+        return await self._attempt(execute, again=False)
+
+    async def _attempt(self, job: Callable[[Connection], Awaitable[T]], *, again: bool) -> T:
+        deadline = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                async with self._connection() as connection:
+                    return await job(connection)
+            except _LOST as error:
+                if getattr(error, "sqlstate", None) in _FULL:
+                    raise _failure(error) from error
+                if not again or time.monotonic() >= deadline:
+                    log.warning("sessions cannot be stored: %s", _words_of(error))
+                    raise _failure(error) from error
+            except psycopg.errors.UniqueViolation:
+                raise  # the caller's to handle
+            except psycopg.Error as error:
+                log.exception("a statement of the session store failed")
+                raise _failure(error) from error
+            await asyncio.sleep(RETRY_SECONDS)
+
+    @asynccontextmanager
+    async def _connection(self) -> AsyncIterator[Connection]:
+        if self._pool is None:
+            raise StoreUnavailable("The session store is closed.")
+        async with self._pool.connection() as connection:
+            yield connection
+
+    async def _first_connection(self) -> Connection:
+        """A connection outside the pool, whose error says what is wrong."""
+        try:
+            return await psycopg.AsyncConnection.connect(
+                self._url, autocommit=True, prepare_threshold=None, **self._parameters()
+            )
+        except psycopg.ProgrammingError as error:
+            raise StartError(
+                "sessions.url is no address of a PostgreSQL database: postgresql://user@host/name"
+            ) from error
+        except psycopg.OperationalError as error:
+            raise StartError(f"{self.name} cannot be reached: {_words_of(error)}") from error
+
+    def _parameters(self) -> dict[str, Any]:
+        """Defaults, which the address itself may change."""
+        given, defaults = _parts_of(self._url), {"connect_timeout": CONNECT_SECONDS, "application_name": "holodeck"}
+        return {name: value for name, value in defaults.items() if name not in given}
+
+
+async def _prepare(connection: Connection) -> None:
+    """Checks what is there, and migrates: all of it or nothing."""
+    (encoding,) = await _one(connection, "SHOW server_encoding")
+    if encoding != "UTF8":
+        raise StartError(f"the database's encoding is {encoding}; sessions need one with the encoding UTF8")
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(%s)", (LOCK,))
+        (there,) = await _one(connection, "SELECT count(*) FROM pg_namespace WHERE nspname = 'holodeck'")
+        if not there:
+            await connection.execute("CREATE SCHEMA holodeck")
+        await connection.execute("CREATE TABLE IF NOT EXISTS holodeck.version (migrations integer NOT NULL)")
+        found = await (await connection.execute("SELECT migrations FROM holodeck.version")).fetchone()
+        version = 0 if found is None else int(found[0])
+        if version > len(MIGRATIONS):
+            raise StartError(
+                "the database was written by a newer version of HoloDeck; update HoloDeck, or set another sessions.url"
+            )
+        for script in MIGRATIONS[version:]:
+            await connection.execute(script)
+        if found is None:
+            await connection.execute("INSERT INTO holodeck.version VALUES (%s)", (len(MIGRATIONS),))
+        elif version < len(MIGRATIONS):
+            await connection.execute("UPDATE holodeck.version SET migrations = %s", (len(MIGRATIONS),))
+
+
+async def _one(connection: Connection, statement: str) -> tuple[Any, ...]:
+    found = await (await connection.execute(statement)).fetchone()
+    if found is None:
+        raise StoreUnavailable("The database returned nothing.")
+    return found
+
+
+def _parts_of(url: str) -> dict[str, Any]:
+    try:
+        return dict(conninfo_to_dict(url))
+    except psycopg.ProgrammingError:
+        return {}
+
+
+def _failure(error: BaseException) -> HoloDeckError:
+    if getattr(error, "sqlstate", None) in _FULL:
+        return StorageFull("The disk of the database that holds the sessions is full.")
+    return StoreUnavailable("Sessions cannot be stored at the moment: the database cannot be used.")
+
+
+def _words_of(error: BaseException) -> str:
+    """The first line of what the server or the library says; neither repeats a password."""
+    lines = str(error).strip().splitlines() or [type(error).__name__]
+    return lines[0].rpartition("failed: ")[2].removeprefix("FATAL:").strip()

@@ -1,0 +1,485 @@
+"""Runs in PostgreSQL: their records and keys, which process has each of them, and a copy of their logs.
+
+A run's row names the process that may write it. A process is alive as long as its counter in `replicas` moves: others
+measure that by their own clocks, so no clock that is set, and no pause of the database, ends a process that is alive.
+"""
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from typing import Any
+
+from psycopg.errors import UniqueViolation
+
+from holodeck._version import __version__
+from holodeck.core.events import Ending, Event
+from holodeck.core.ids import new_ulid
+from holodeck.core.owner import OwnedId, Owner
+from holodeck.errors import HoloDeckError, LostClaim
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, state_after
+from holodeck.runs.recovery import kept_after_end
+from holodeck.stores import records
+from holodeck.stores.log_copier import LogCopier, LogPiece
+from holodeck.stores.postgres_database import PostgresDatabase
+
+KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
+REMOVED_BATCH = 500
+LOOKS = 3  # at a counter that stands still, before its process counts as dead
+LOOK_SECONDS = (0.05, 1.0)  # between two looks whether it is a run's turn: at first, and at most
+_COLUMNS = (
+    "tenant, user_name, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
+    " replica, stop_wanted, root"
+)
+_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
+_NAMED = f"{_OF_OWNER} AND id = %(id)s"
+_SAME_SESSION = (
+    "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user_name = runs.user_name"
+    " AND other.session = runs.session AND other.key <> runs.key AND other.ended IS NULL"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """The counter of another process, and since when it has been so by our own clock."""
+
+    beats: int
+    since: float
+    looks: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class RunClause:
+    """What a commit says about its run: only the process that has the run may write, and the run's row changes with it."""
+
+    values: dict[str, Any]
+    lock: str = (
+        "run AS (SELECT key FROM holodeck.runs WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL"
+        " FOR NO KEY UPDATE)"
+    )
+
+    def change(self, condition: str) -> str:
+        return (
+            "changed AS (UPDATE holodeck.runs SET request = coalesce(%(request)s::bytea, request), v = %(v)s, root = %(root)s,"
+            " state = coalesce(%(state_after)s::text, state), ending = %(ending)s::bytea, ended = %(ended)s::float8"
+            f" WHERE key IN (SELECT key FROM run) AND {condition})"
+        )
+
+
+class PostgresRunStore:
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        agent: str,
+        *,
+        replay_window: float = 120.0,
+        kept_seconds: float = KEY_SECONDS,
+    ) -> None:
+        """`kept_seconds`: how long a record is kept after its run's end; as long as sessions are, so that all are found."""
+        self._database, self._agent = database, agent
+        self._replay_window, self._kept_seconds = replay_window, kept_seconds
+        self.replica = new_ulid()
+        self._records: dict[OwnedId, RunRecord] = {}  # of the runs that this process has, or is about to begin
+        self._keys: dict[OwnedId, int] = {}  # of those that are stored
+        self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
+        self._missing: set[OwnedId] = set()
+        self._turns: dict[OwnedId, asyncio.Event] = {}  # set when a run of the session has ended here
+        self._seen: dict[str, _Counter] = {}  # other processes
+        self._followed: dict[OwnedId, int] = {}
+        self._copier = LogCopier(self._store_pieces)
+        self.clock: Callable[[], float] = time.time
+
+    # this process among the others
+
+    async def join(self) -> None:
+        """Enters this process among those that share the database."""
+        await self._database.rows(
+            "INSERT INTO holodeck.replicas (id, agent, version) VALUES (%(id)s, %(agent)s, %(version)s)"
+            " ON CONFLICT DO NOTHING",
+            {"id": self.replica, "agent": self._agent, "version": __version__},
+            again=True,
+        )
+
+    async def leave(self) -> None:
+        """From now on another process may take up what this one left."""
+        try:
+            await self._copier.close()
+            await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self.replica})
+        except HoloDeckError:
+            return  # then the counter stands still, which has the same effect a little later
+
+    async def beat(self) -> Pulse:
+        """Raises the counter of this process, and looks at those of the others and at what they want of its runs."""
+        found = await self._database.rows(
+            "WITH me AS (UPDATE holodeck.replicas SET beats = beats + 1 WHERE id = %(me)s RETURNING 1)"
+            " SELECT id, beats, (SELECT count(*) FROM me) FROM holodeck.replicas WHERE agent = %(agent)s",
+            {"me": self.replica, "agent": self._agent},
+        )
+        if not found or not found[0][2]:
+            return Pulse(is_alive=False)
+        now, seen = time.monotonic(), self._seen
+        self._seen = {
+            replica: (
+                replace(seen[replica], looks=seen[replica].looks + 1)
+                if replica in seen and seen[replica].beats == beats
+                else _Counter(beats, now)
+            )
+            for replica, beats, _ in found
+            if replica != self.replica
+        }
+        known = dict(self._keys)
+        mine = await self._database.rows(
+            "SELECT tenant, user_name, id, stop_wanted, followed,"
+            f" EXISTS (SELECT 1 FROM holodeck.runs other WHERE {_SAME_SESSION} AND other.key > runs.key)"
+            " FROM holodeck.runs WHERE replica = %(me)s AND ended IS NULL",
+            {"me": self.replica},
+        )
+        open_ = {(Owner(tenant, user), name): rest for tenant, user, name, *rest in mine}
+        followed = [run for run, (_, count, _) in open_.items() if count != self._followed.get(run, 0)]
+        self._followed = {run: count for run, (_, count, _) in open_.items()}
+        missing = {run for run in known if run not in open_ and run in self._keys}
+        gone, self._missing = [run for run in missing if run in self._missing], missing
+        return Pulse(
+            stops=[run for run, (stop, *_) in open_.items() if stop],
+            followed=followed,
+            gone=gone,  # twice: a run that ends just now is not among the open ones either
+            awaited=[run for run, (*_, awaited) in open_.items() if awaited],
+        )
+
+    async def take_over(self, seconds: float) -> Sequence[RunRecord]:
+        """Takes the runs of processes that are gone: those that left, and those whose counter stood still so long."""
+        now = time.monotonic()
+        still = [
+            (replica, seen.beats)
+            for replica, seen in self._seen.items()
+            if seen.looks >= LOOKS and now - seen.since >= seconds
+        ]
+        if still:
+            await self._database.rows(
+                "DELETE FROM holodeck.replicas USING unnest(%(ids)s::text[], %(beats)s::bigint[]) AS gone (id, beats)"
+                " WHERE replicas.id = gone.id AND replicas.beats = gone.beats",
+                {"ids": [each[0] for each in still], "beats": [each[1] for each in still]},
+            )
+        found = await self._database.rows(
+            "WITH taken AS (UPDATE holodeck.runs SET replica = %(me)s WHERE agent = %(agent)s AND ended IS NULL"
+            "   AND replica <> %(me)s AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica)"
+            f"  RETURNING key, agent, {_COLUMNS}),"
+            " fenced AS (UPDATE holodeck.sessions s SET epoch = epoch + 1 FROM taken"
+            "   WHERE s.agent = taken.agent AND s.tenant = taken.tenant AND s.user_name = taken.user_name"
+            "   AND s.id = taken.session)"
+            f" SELECT key, {_COLUMNS} FROM taken ORDER BY key",
+            {"me": self.replica, "agent": self._agent},
+        )
+        taken = [_record(row[1:]) for row in found]
+        for (key, *_), record in zip(found, taken, strict=True):
+            self._keys[record.owner, record.run_id] = key
+            self._records[record.owner, record.run_id] = record
+        return taken
+
+    # the port
+
+    def register(self, record: RunRecord) -> None:
+        self._records[record.owner, record.run_id] = record
+        self._changed.add((record.owner, record.run_id))
+
+    async def begin(self, record: RunRecord) -> Begun:
+        """Stores a run and whether it is its turn. Of two that come at the same time, one waits."""
+        values = {**self._values(record), "me": self.replica, "accepted": self.clock()}
+        while True:
+            try:
+                found = await self._database.row(_BEGIN, values, again=True)
+            except UniqueViolation as error:
+                if error.diag.constraint_name == "one_at_a_time":
+                    continue  # another one began just now: this one waits behind it
+                raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
+            if found is None or found[0] is None:
+                raise RunExists(f"Run {record.run_id!r} is in progress.")
+            key, state, ahead = found
+            run = record.owner, record.run_id
+            self._keys[run], self._records[run] = key, record
+            self._changed.discard(run)
+            return Begun(is_first=state == RunState.RUNNING, ahead=frozenset(ahead))
+
+    async def turn(self, record: RunRecord) -> None:
+        seconds, most = LOOK_SECONDS
+        values = {"key": self._keys.get((record.owner, record.run_id)), "me": self.replica}
+        while True:
+            ended = self._turns.setdefault((record.owner, record.session_id), asyncio.Event())
+            try:
+                found = await self._database.row(_TURN, values, again=True)
+            except UniqueViolation:  # another one began just now
+                found = (True, False)
+            if found is None:
+                raise LostClaim("The session of this run was deleted, or another process has taken the run over.")
+            if found[1]:
+                return
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(ended.wait(), seconds)
+            seconds = min(most, 2 * seconds)
+
+    async def withdraw(self, record: RunRecord) -> None:
+        key = self._keys.get((record.owner, record.run_id))
+        self.release(record)
+        await self._database.rows("DELETE FROM holodeck.runs WHERE key = %(key)s", {"key": key}, again=True)
+
+    def release(self, record: RunRecord) -> None:
+        run = record.owner, record.run_id
+        self._records.pop(run, None)
+        self._keys.pop(run, None)
+        self._changed.discard(run)
+        if (ended := self._turns.pop((record.owner, record.session_id), None)) is not None:
+            ended.set()
+
+    async def take_up(self, record: RunRecord) -> None:
+        await self._database.rows(
+            f"UPDATE holodeck.runs SET recovered = recovered + 1, state = '{RunState.RUNNING}' WHERE {_NAMED}",
+            self._name(record.owner, record.run_id),
+        )
+
+    async def end(self, record: RunRecord, ending: Ending) -> None:
+        key = self._keys.get((record.owner, record.run_id))
+        values = {**self._values(record), **_ending_values(ending, self.clock()), "me": self.replica, "key": key}
+        values["request"] = records.encode(kept_after_end(record.request))
+        await self._database.rows(_END_NEW if key is None else _END, values, again=True)
+
+    async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
+        return next(iter(await self._select(_NAMED, self._name(owner, run_id))), None)
+
+    async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
+        where = f"{_OF_OWNER} AND wire = %(wire)s AND repeat_key = %(repeat_key)s"
+        values = {**self._name(owner, ""), "wire": wire, "repeat_key": key}
+        return next(iter(await self._select(where, values)), None)
+
+    async def runs_of(
+        self,
+        *,
+        owner: Owner,
+        session_id: str | None = None,
+        root: str | None = None,
+        before: str | None = None,
+        limit: int = 100,
+    ) -> Sequence[RunRecord]:
+        where, values = _OF_OWNER, {**self._name(owner, before or ""), "session": session_id, "root": root}
+        where += "" if session_id is None else " AND session = %(session)s"
+        where += "" if root is None else " AND (id = %(root)s OR root = %(root)s)"
+        where += "" if before is None else f" AND key < (SELECT key FROM holodeck.runs WHERE {_NAMED})"
+        return await self._select(where, values, f"ORDER BY key DESC LIMIT {int(limit)}")
+
+    async def remove(self, run_id: str, *, owner: Owner) -> bool:
+        statement = f"DELETE FROM holodeck.runs WHERE {_NAMED} RETURNING 1"
+        return bool(await self._database.rows(statement, self._name(owner, run_id)))
+
+    async def unfinished(self) -> Sequence[RunRecord]:
+        return await self._select("agent = %(agent)s AND ended IS NULL", {"agent": self._agent})
+
+    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
+        where = f"{_OF_OWNER} AND ended IS NULL" + ("" if session_id is None else " AND session = %(id)s")
+        return await self._select(where, self._name(owner, session_id or ""))
+
+    async def want_stop(self, record: RunRecord) -> bool:
+        found = await self._database.rows(
+            f"UPDATE holodeck.runs SET stop_wanted = true WHERE {_NAMED} AND ended IS NULL RETURNING 1",
+            self._name(record.owner, record.run_id),
+            again=True,
+        )
+        return bool(found)
+
+    async def note_followed(self, runs: Sequence[OwnedId]) -> None:
+        await self._database.rows(
+            "UPDATE holodeck.runs SET followed = followed + 1 FROM"
+            " unnest(%(tenants)s::text[], %(users)s::text[], %(ids)s::text[]) AS wanted (tenant, user_name, id)"
+            " WHERE agent = %(agent)s AND runs.tenant = wanted.tenant AND runs.user_name = wanted.user_name"
+            " AND runs.id = wanted.id AND ended IS NULL",
+            {
+                "agent": self._agent,
+                "tenants": [owner.tenant for owner, _ in runs],
+                "users": [owner.user for owner, _ in runs],
+                "ids": [name for _, name in runs],
+            },
+        )
+
+    async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
+        found = await self._database.rows(
+            f"WITH run AS (SELECT key FROM holodeck.runs WHERE {_NAMED}) SELECT first, body FROM holodeck.pieces, run"
+            " WHERE pieces.run = run.key AND first >= coalesce((SELECT max(first) FROM holodeck.pieces earlier"
+            " WHERE earlier.run = run.key AND earlier.first <= %(first)s), 0) ORDER BY first",
+            {**self._name(record.owner, record.run_id), "first": first},
+            again=True,
+        )
+        return records.pieces_of(found, first)
+
+    def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:
+        self._copier.follow((record.owner, record.run_id), log, first_number)
+
+    # for the sessions
+
+    async def with_commit(self, owner: Owner, run_id: str, ending: Ending | None) -> RunClause | None:
+        """What a commit of this run has to contain; None for a run that is not stored."""
+        run = owner, run_id
+        record = self._records.get(run)
+        if record is None:
+            return None
+        if run not in self._keys:
+            await self.begin(record)
+        request = records.encode(record.request) if run in self._changed and ending is None else None
+        self._changed.discard(run)
+        values = {"run": self._keys[run], "replica": self.replica, "v": records.VERSION, "request": request}
+        values["root"] = record.root or None
+        if ending is None:
+            return RunClause({**values, "state_after": None, "ending": None, "ended": None})
+        values["request"] = records.encode(kept_after_end(record.request))
+        return RunClause({**values, **_ending_values(ending, self.clock())})
+
+    async def is_ours(self, owner: Owner, run_id: str, ending: Ending | None) -> bool:
+        """Whether this process has the run still, and it has ended exactly if it should have."""
+        found = await self._database.row(
+            f"SELECT 1 FROM holodeck.runs WHERE {_NAMED} AND replica = %(me)s AND (ended IS NULL) = %(open)s",
+            {**self._name(owner, run_id), "me": self.replica, "open": ending is None},
+            again=True,
+        )
+        return found is not None
+
+    async def runs_elsewhere(self, owner: Owner, session_id: str) -> bool:
+        found = await self._database.row(
+            f"SELECT 1 FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s AND ended IS NULL"
+            f" AND state = '{RunState.RUNNING}' AND replica <> %(me)s",
+            {**self._name(owner, session_id), "me": self.replica},
+            again=True,
+        )
+        return found is not None
+
+    async def remove_old(self) -> int:
+        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; a batch of each."""
+        now = self.clock()
+        values = {"agent": self._agent, "batch": REMOVED_BATCH, "unread": now - self._replay_window}
+        values |= {"old": now - max(self._kept_seconds, KEY_SECONDS), "keys": now - KEY_SECONDS}
+        await self._database.rows(
+            "DELETE FROM holodeck.pieces WHERE run IN (SELECT DISTINCT run FROM holodeck.pieces"
+            " JOIN holodeck.runs ON runs.key = pieces.run WHERE agent = %(agent)s AND ended <= %(unread)s LIMIT %(batch)s)",
+            values,
+        )
+        await self._database.rows(
+            "UPDATE holodeck.runs SET repeat_key = NULL WHERE key IN (SELECT key FROM holodeck.runs"
+            " WHERE agent = %(agent)s AND repeat_key IS NOT NULL AND ended <= %(keys)s"
+            " ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED)",
+            values,
+        )
+        gone = await self._database.rows(
+            "DELETE FROM holodeck.runs WHERE key IN (SELECT key FROM holodeck.runs WHERE agent = %(agent)s"
+            " AND ended <= %(old)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
+            values,
+        )
+        return len(gone)
+
+    async def _select(self, where: str, values: dict[str, Any], order: str = "ORDER BY key") -> list[RunRecord]:
+        statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where} {order}"
+        found = await self._database.rows(statement, values, again=True)
+        return [_record(row) for row in found]
+
+    async def _store_pieces(self, pieces: list[LogPiece]) -> None:
+        """Only of runs that this process has: one that was taken over adds nothing to its log."""
+        given = {(n, f"{name}{n}"): value for n, piece in enumerate(pieces) for name, value in self._piece(piece)}
+        if not given:
+            return
+        rows = ", ".join(
+            f"(%(tenant{n})s, %(user{n})s, %(id{n})s, %(first{n})s::bigint, %(body{n})s::bytea)"
+            for n in range(len(pieces))
+        )
+        await self._database.rows(
+            "INSERT INTO holodeck.pieces (run, first, body) SELECT key, added.first, added.body FROM holodeck.runs"
+            f" JOIN (VALUES {rows}) AS added (tenant, user_name, id, first, body)"
+            " ON runs.tenant = added.tenant AND runs.user_name = added.user_name AND runs.id = added.id"
+            " WHERE runs.agent = %(agent)s AND runs.replica = %(me)s"
+            " ON CONFLICT (run, first) DO UPDATE SET body = excluded.body",
+            {**{name: value for (_, name), value in given.items()}, "agent": self._agent, "me": self.replica},
+        )
+
+    def _piece(self, piece: LogPiece) -> list[tuple[str, Any]]:
+        owner, run_id = piece.run
+        names = [("tenant", owner.tenant), ("user", owner.user), ("id", run_id)]
+        return [*names, ("first", piece.first), ("body", piece.body)]
+
+    def _name(self, owner: Owner, name: str) -> dict[str, Any]:
+        return {"agent": self._agent, "tenant": owner.tenant, "user": owner.user, "id": name}
+
+    def _values(self, record: RunRecord) -> dict[str, Any]:
+        return {
+            **self._name(record.owner, record.run_id),
+            "session": record.session_id,
+            "wire": record.wire,
+            "repeat_key": record.key,
+            "fingerprint": record.fingerprint,
+            "v": records.VERSION,
+            "request": records.encode(record.request),
+            "root": record.root or None,
+        }
+
+
+_BEGIN = f"""
+WITH ahead AS (
+  SELECT id FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(session)s AND ended IS NULL AND id <> %(id)s),
+put AS (
+  INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
+    accepted, v, request, root)
+  SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
+    CASE WHEN EXISTS (SELECT 1 FROM ahead) THEN 'queued' ELSE 'running' END, %(accepted)s, %(v)s, %(request)s::bytea, %(root)s
+  ON CONFLICT (agent, tenant, user_name, id) DO UPDATE SET state = excluded.state, request = excluded.request,
+    v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = false, ended = NULL, ending = NULL
+    WHERE runs.ended IS NOT NULL OR (runs.replica = excluded.replica AND runs.accepted = excluded.accepted)
+  RETURNING key, state)
+SELECT (SELECT key FROM put), (SELECT state FROM put), ARRAY(SELECT id FROM ahead)
+"""
+# A part that continues a run under its own id takes the place of the part before. The same row again, by a statement that
+# is repeated because its connection was lost, is no other run.
+
+_TURN = f"""
+WITH run AS (
+  UPDATE holodeck.runs SET state = 'running' WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
+  AND NOT EXISTS (SELECT 1 FROM holodeck.runs other WHERE {_SAME_SESSION}
+    AND (other.state = 'running' OR other.key < runs.key))
+  RETURNING key)
+SELECT key, EXISTS (SELECT 1 FROM run) FROM holodeck.runs WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
+"""
+
+_END = """
+UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
+WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
+"""
+
+_END_NEW = """
+INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
+  accepted, v, request, root, ending, ended)
+VALUES (%(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s, %(me)s,
+  %(state_after)s, %(ended)s, %(v)s, %(request)s, %(root)s, %(ending)s, %(ended)s)
+ON CONFLICT DO NOTHING
+"""
+
+
+def _ending_values(ending: Ending, now: float) -> dict[str, Any]:
+    return {"state_after": state_after(ending).value, "ending": records.encode(ending), "ended": now}
+
+
+def _record(row: Sequence[Any]) -> RunRecord:
+    tenant, user, run_id, session, wire, key, fingerprint, state, accepted, ended, v, request, ending, recovered = row[
+        :14
+    ]
+    return RunRecord(
+        run_id=run_id,
+        owner=Owner(tenant, user),
+        session_id=session,
+        wire=wire,
+        key=key,
+        fingerprint=fingerprint or b"",
+        state=RunState(state),
+        created_at=datetime.fromtimestamp(accepted, UTC),
+        finished_at=None if ended is None else datetime.fromtimestamp(ended, UTC),
+        request=records.request_of(request, v),
+        ending=records.ending_of(ending, v),
+        recovered=recovered,
+        replica=row[14],
+        stop_wanted=row[15],
+        root=row[16] or "",
+    )

@@ -1,0 +1,494 @@
+"""Sessions in PostgreSQL, which any number of processes share.
+
+A commit is one statement, so one round trip and no open transaction: it adds the steps, replaces the parts of the session,
+and stores the run's ending, all under the condition that this process still has the run and that no other has claimed the
+session. That condition also makes it safe to repeat a commit whose connection was lost.
+"""
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from holodeck.core.events import Ending
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import Message
+from holodeck.core.owner import OwnedId, Owner
+from holodeck.core.sizes import MB
+from holodeck.errors import (
+    HoloDeckError,
+    InvalidRequest,
+    LostClaim,
+    RateLimited,
+    SessionBroken,
+    SessionBusy,
+    SessionNotFound,
+)
+from holodeck.sessions.history import cut_before, wanted_messages
+from holodeck.sessions.port import Conversation, ServerSession, StoredSession
+from holodeck.stores import records
+from holodeck.stores.postgres_commit import LOST, Commit, fill
+from holodeck.stores.postgres_database import Connection, PostgresDatabase
+from holodeck.stores.postgres_runs import PostgresRunStore
+from holodeck.stores.session_rows import (
+    CLEAN_BATCH,
+    CLEAN_SECONDS,
+    COLUMNS,
+    TTL_SECONDS,
+    SessionRow,
+    Step,
+    described,
+    microseconds_of,
+    new_row,
+)
+from holodeck.stores.store_clock import StoreClock
+from holodeck.stores.stored_conversation import StoredConversation
+
+log = logging.getLogger(__name__)
+
+CHECKED_SHARE = 16  # an owner's total is looked up anew after growth by this part of the limit
+_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
+_NAMED = f"{_OF_OWNER} AND id = %(id)s"
+_MICROSECONDS = "floor(used * 1000000)::bigint"
+_OPEN_RUN = (
+    "EXISTS (SELECT 1 FROM holodeck.runs r WHERE r.agent = s.agent AND r.tenant = s.tenant"
+    " AND r.user_name = s.user_name AND r.session = s.id AND r.ended IS NULL)"
+)
+
+
+class PostgresSessionStore:
+    def __init__(
+        self,
+        database: PostgresDatabase,
+        agent: str,
+        ttl_seconds: float = TTL_SECONDS,
+        *,
+        runs: PostgresRunStore | None = None,
+        max_per_user: int | None = None,
+        max_bytes: int = 4 * MB,
+        max_owner_bytes: int | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self.database, self.agent, self.max_bytes = database, agent, max_bytes
+        self.runs = runs
+        self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
+        self._clock = clock
+        self._in_use: Counter[OwnedId] = Counter()  # in this process; the open runs of others are in the database
+        self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was looked up
+        self._making_space: dict[Owner, asyncio.Task[None]] = {}
+        self._cleaner: asyncio.Task[None] | None = None
+
+    async def start(self) -> None:
+        await self.database.open()
+        if self._clock is None:
+            found = await self.database.row(
+                "SELECT coalesce(max(used), 0), extract(epoch FROM now())::float8 FROM holodeck.sessions"
+                " WHERE agent = %(agent)s",
+                {"agent": self.agent},
+            )
+            self._clock = StoreClock(*(found or (0.0,)))
+        if self.runs is not None:
+            self.runs.clock = self.now
+            await self.runs.join()
+        self._cleaner = asyncio.create_task(self._clean_regularly(), name="session clean-up")
+
+    async def close(self) -> None:
+        if self._cleaner is not None:
+            self._cleaner.cancel()
+            await asyncio.wait({self._cleaner, *self._making_space.values()})
+            self._cleaner = None
+        if self.runs is not None:
+            await self.runs.leave()
+        await self.database.close()
+
+    def now(self) -> float:
+        if self._clock is None:
+            raise RuntimeError("the store is not started")
+        return self._clock()
+
+    async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
+        session_id, now = session_id or new_ulid(), self.now()
+        row = await self._find(owner, session_id, now)
+        if row is None:
+            await self.make_way(owner, session_id, now)
+            await self.database.rows(
+                "INSERT INTO holodeck.sessions (agent, tenant, user_name, id, created, used, v)"
+                " VALUES (%(agent)s, %(tenant)s, %(user)s, %(id)s, %(now)s, %(now)s, %(v)s) ON CONFLICT DO NOTHING",
+                {**self.name(owner, session_id), "now": now, "v": records.VERSION},
+                again=True,
+            )
+            row = await self._existing(owner, session_id, now)
+        return described(owner, session_id, row)
+
+    async def get(self, session_id: str, *, owner: Owner) -> ServerSession | None:
+        row = await self._find(owner, session_id, self.now())
+        return None if row is None else described(owner, session_id, row)
+
+    async def read(self, session_id: str, *, owner: Owner) -> StoredSession | None:
+        row = await self._find(owner, session_id, self.now())
+        if row is None:
+            return None
+        try:
+            return _stored(owner, session_id, row, await self.messages_of(row))
+        except SessionBroken as error:
+            await self._set_aside(owner, session_id, error)
+            raise
+
+    async def open(
+        self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False
+    ) -> Conversation:
+        now = self.now()
+        self._in_use[owner, session_id] += 1
+        try:
+            row = await self._find(owner, session_id, now, own_use=1)
+            if row is None and not create:
+                raise SessionNotFound(f"There is no session {session_id!r}.")  # noqa: TRY301  gives the use back
+            row = row or new_row(now)
+            messages = [] if row.key is None else await self._end_of(row, last)
+            return _PostgresConversation(self, (owner, session_id), run_id, row, messages)
+        except BaseException as error:
+            self.give_back(owner, session_id)
+            if isinstance(error, SessionBroken):
+                await self._set_aside(owner, session_id, error)
+            raise
+
+    async def delete(self, session_id: str, *, owner: Owner) -> bool:
+        """With what was asked, and the copies of what was answered; a run that goes on elsewhere finds itself gone."""
+        there = await self._find(owner, session_id, self.now())
+        await self.database.rows(
+            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED})"
+            f" DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s",
+            self.name(owner, session_id),
+            again=True,
+        )
+        return there is not None
+
+    async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
+        now = self.now()
+        row = await self._existing(owner, session_id, now)
+        if self._in_use[owner, session_id] or (
+            self.runs is not None and await self.runs.runs_elsewhere(owner, session_id)
+        ):
+            raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
+        content = cut_before(_stored(owner, session_id, row, await self.messages_of(row)), before)
+        await self.database.transaction(lambda connection: fill(connection, row, content, now))
+
+    async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
+        now, new_id = self.now(), new_ulid()
+        row = await self._existing(owner, session_id, now)
+        stored = _stored(owner, session_id, row, await self.messages_of(row))
+        content = stored if at is None else cut_before(stored, at)
+        await self._store_new(owner, new_id, content, now, now)
+        return new_id
+
+    async def restore(self, stored: StoredSession) -> None:
+        session = stored.session
+        if await self._find(session.owner, session.session_id, self.now()) is not None:
+            raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
+        times = session.created_at.timestamp(), session.last_activity.timestamp()
+        await self._store_new(session.owner, session.session_id, stored, *times)
+
+    async def sessions_of(
+        self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
+    ) -> Sequence[ServerSession]:
+        return await self._listed(owner, limit, after)
+
+    async def all_sessions(self, limit: int = 1000) -> Sequence[ServerSession]:
+        """Of every owner, the one used last first: for the operator."""
+        return await self._listed(None, limit)
+
+    async def cleanup_expired(self) -> int:
+        """In batches, so that no run waits long."""
+        removed = 0
+        while True:
+            values = {"agent": self.agent, "before": self.now() - self._ttl, "batch": CLEAN_BATCH, **self._used_here()}
+            gone = await self.database.rows(
+                "DELETE FROM holodeck.sessions WHERE key IN (SELECT key FROM holodeck.sessions s"
+                f" WHERE agent = %(agent)s AND used <= %(before)s AND NOT {_OPEN_RUN} AND NOT {_USED_HERE}"
+                " ORDER BY used LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
+                values,
+            )
+            removed += len(gone)
+            if len(gone) < CLEAN_BATCH:
+                return removed
+
+    async def count(self) -> int:
+        found = await self.database.row(
+            "SELECT count(*) FROM holodeck.sessions s"
+            f" WHERE agent = %(agent)s AND (used > %(before)s OR {_OPEN_RUN} OR {_USED_HERE})",
+            {"agent": self.agent, "before": self.now() - self._ttl, **self._used_here()},
+            again=True,
+        )
+        return 0 if found is None else int(found[0])
+
+    # for conversations
+
+    def give_back(self, owner: Owner, session_id: str) -> None:
+        self._in_use[owner, session_id] -= 1
+        if not self._in_use[owner, session_id]:
+            del self._in_use[owner, session_id]
+
+    async def messages_of(self, row: SessionRow) -> list[Message]:
+        steps = await self.database.rows(
+            "SELECT v, body FROM holodeck.steps WHERE session = %(key)s AND seq < %(steps)s ORDER BY seq",
+            {"key": row.key, "steps": row.steps},  # those that belong to the row: more may have been added since
+            again=True,
+        )
+        return [message for version, body in steps for message in records.messages_of(body, version)]
+
+    async def current(self, key: int | None) -> SessionRow | None:
+        found = await self.database.row(
+            f"SELECT {COLUMNS} FROM holodeck.sessions WHERE key = %(key)s", {"key": key}, again=True
+        )
+        return None if found is None else SessionRow(*found)
+
+    async def make_way(self, owner: Owner, session_id: str, now: float) -> None:
+        """Deletes the row of a session that has expired; at `max_per_user`, also the one that was unused for longest."""
+        await self.database.rows(
+            f"DELETE FROM holodeck.sessions s WHERE {_NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}",
+            {**self.name(owner, session_id), "before": now - self._ttl},
+            again=True,
+        )
+        if self._max_per_user is None:
+            return
+        theirs = await self._by_last_use(owner)
+        idle = [key for key, _, used in theirs if not used]
+        surplus = len(theirs) + 1 - self._max_per_user
+        if surplus > len(idle):
+            raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
+        await self._delete_keys(idle[: max(0, surplus)])
+
+    def grew(self, owner: Owner, added: int) -> None:
+        if self._max_owner_bytes is None:
+            return
+        unchecked = self._unchecked.get(owner)
+        self._unchecked[owner] = total = (unchecked or 0) + added
+        if owner not in self._making_space and (unchecked is None or total * CHECKED_SHARE >= self._max_owner_bytes):
+            self._unchecked[owner] = 0
+            self._making_space[owner] = task = asyncio.create_task(self._make_space(owner, self._max_owner_bytes))
+            task.add_done_callback(lambda _: self._making_space.pop(owner))
+
+    async def _make_space(self, owner: Owner, limit: int) -> None:
+        """Deletes the owner's sessions that were unused for longest."""
+        try:
+            theirs = await self._by_last_use(owner)
+            surplus, freed, going = sum(size for _, size, _ in theirs) - limit, 0, list[int]()
+            for key, size, used in theirs:
+                if freed < surplus and not used:
+                    going.append(key)
+                    freed += size
+            await self._delete_keys(going)
+        except HoloDeckError as error:
+            log.warning("old sessions could not be removed: %s", error.message)
+
+    async def _delete_keys(self, keys: Sequence[int]) -> None:
+        if keys:
+            await self.database.rows("DELETE FROM holodeck.sessions WHERE key = ANY(%(keys)s)", {"keys": list(keys)})
+
+    async def _by_last_use(self, owner: Owner) -> Sequence[tuple[int, int, bool]]:
+        """Key, size and whether it is in use, the one unused for longest first."""
+        statement = (
+            f"SELECT key, size, {_OPEN_RUN} OR {_USED_HERE} FROM holodeck.sessions s WHERE {_OF_OWNER} ORDER BY used"
+        )
+        found = await self.database.rows(statement, {**self.name(owner, ""), **self._used_here()}, again=True)
+        return [(int(key), int(size), bool(used)) for key, size, used in found]
+
+    def name(self, owner: Owner, session_id: str) -> dict[str, Any]:
+        return {"agent": self.agent, "tenant": owner.tenant, "user": owner.user, "id": session_id}
+
+    def _used_here(self) -> dict[str, list[str]]:
+        used = [(owner.tenant, owner.user, name) for (owner, name), users in self._in_use.items() if users]
+        tenants, users, names = ([each[i] for each in used] for i in range(3))
+        return {"used_tenants": tenants, "used_users": users, "used_names": names}
+
+    async def _find(self, owner: Owner, session_id: str, now: float, *, own_use: int = 0) -> SessionRow | None:
+        if owner in self._making_space:  # then the session may be gone in a moment
+            await asyncio.wait({self._making_space[owner]})
+        found = await self.database.row(
+            f"SELECT {COLUMNS}, {_OPEN_RUN} FROM holodeck.sessions s WHERE {_NAMED}",
+            self.name(owner, session_id),
+            again=True,
+        )
+        if found is None:
+            return None
+        row, runs = SessionRow(*found[:-1]), bool(found[-1])
+        if row.used + self._ttl <= now and not runs and self._in_use[owner, session_id] <= own_use:
+            return None
+        if row.broken is not None:
+            raise SessionBroken("This session cannot be read; its data is kept as it is.")
+        return row
+
+    async def _existing(self, owner: Owner, session_id: str, now: float) -> SessionRow:
+        row = await self._find(owner, session_id, now)
+        if row is None:
+            raise SessionNotFound(f"There is no session {session_id!r}.")
+        return row
+
+    async def _end_of(self, row: SessionRow, last: int | None) -> list[Message]:
+        """The last messages, from a user's message on."""
+        summary = records.summary_of(row.summary, row.v) if last is not None else None
+        wanted = wanted_messages(last, row.messages, summary)
+        if wanted >= row.messages:
+            return await self.messages_of(row)
+        steps = await self.database.rows(
+            "WITH counted AS (SELECT seq, by_user, sum(messages) OVER (ORDER BY seq DESC) AS count"
+            "   FROM holodeck.steps WHERE session = %(key)s AND seq < %(steps)s)"
+            " SELECT v, body FROM holodeck.steps WHERE session = %(key)s AND seq < %(steps)s AND seq >= coalesce("
+            "   (SELECT max(seq) FROM counted WHERE by_user AND count >= %(wanted)s), 0) ORDER BY seq",
+            {"key": row.key, "steps": row.steps, "wanted": wanted},
+            again=True,
+        )
+        return [message for version, body in steps for message in records.messages_of(body, version)]
+
+    async def _store_new(
+        self, owner: Owner, session_id: str, content: StoredSession, created: float, used: float
+    ) -> None:
+        await self.make_way(owner, session_id, self.now())
+
+        async def job(connection: Connection) -> None:
+            cursor = await connection.execute(
+                "INSERT INTO holodeck.sessions (agent, tenant, user_name, id, created, used, v)"
+                " VALUES (%(agent)s, %(tenant)s, %(user)s, %(id)s, %(now)s, %(now)s, %(v)s) RETURNING key",
+                {**self.name(owner, session_id), "now": created, "v": records.VERSION},
+            )
+            (key,) = await cursor.fetchone() or (None,)
+            await fill(connection, new_row(created, key), content, used)
+
+        await self.database.transaction(job)
+
+    async def _listed(self, owner: Owner | None, limit: int, after: ServerSession | None = None) -> list[ServerSession]:
+        whose = "agent = %(agent)s" if owner is None else _OF_OWNER
+        values = {"agent": self.agent} if owner is None else self.name(owner, "")
+        if after is not None:
+            whose += f' AND ({_MICROSECONDS}, id COLLATE "C") < (%(place)s, %(last)s)'
+            values |= {"place": microseconds_of(after.last_activity), "last": after.session_id}
+        found = await self.database.rows(
+            f"SELECT tenant, user_name, id, {COLUMNS} FROM holodeck.sessions s WHERE {whose}"
+            f" AND (used > %(before)s OR {_OPEN_RUN} OR {_USED_HERE})"
+            f' ORDER BY {_MICROSECONDS} DESC, id COLLATE "C" DESC LIMIT %(limit)s',
+            {**values, "before": self.now() - self._ttl, "limit": limit, **self._used_here()},
+            again=True,
+        )
+        return [described(Owner(tenant, user), name, SessionRow(*row)) for tenant, user, name, *row in found]
+
+    async def _set_aside(self, owner: Owner, session_id: str, error: SessionBroken) -> None:
+        """Marks a session that cannot be read, so that it is reported once and its bytes stay."""
+        cause = repr(error.__cause__)
+        marked = await self.database.rows(
+            f"UPDATE holodeck.sessions SET broken = %(cause)s WHERE {_NAMED} AND broken IS NULL RETURNING 1",
+            {**self.name(owner, session_id), "cause": cause},
+        )
+        if marked:
+            log.warning("session %r cannot be read and is set aside: %s", session_id, cause)
+
+    async def _clean_regularly(self) -> None:
+        while True:
+            await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
+            try:
+                await self.cleanup_expired()
+                if self.runs is not None:
+                    await self.runs.remove_old()
+            except Exception:  # a database that is away now may not be so in a minute
+                log.exception("old sessions could not be removed")
+
+
+_USED_HERE = (
+    "(s.tenant, s.user_name, s.id) IN"
+    " (SELECT * FROM unnest(%(used_tenants)s::text[], %(used_users)s::text[], %(used_names)s::text[]))"
+)
+
+
+class _PostgresConversation(StoredConversation):
+    """The end of a history, decoded once; every commit is one statement."""
+
+    def __init__(
+        self,
+        store: PostgresSessionStore,
+        session: OwnedId,
+        run_id: str,
+        row: SessionRow,
+        messages: list[Message],
+    ) -> None:
+        super().__init__(row, messages, store.max_bytes)
+        self._store, (self._owner, self._session_id), self._run_id = store, session, run_id
+
+    async def _older(self) -> list[Message]:
+        return await self._store.messages_of(self._row)
+
+    def _released(self) -> None:
+        self._store.give_back(self._owner, self._session_id)
+
+    def _grew(self, added: int) -> None:
+        self._store.grew(self._owner, added)
+
+    def _begin_write(
+        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
+    ) -> "asyncio.Future[SessionRow | None]":
+        return asyncio.get_running_loop().create_task(self._store_all(steps, parts, ending, cut))
+
+    async def _store_all(
+        self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
+    ) -> SessionRow | None:
+        store, runs, row = self._store, self._store.runs, self._row
+        run = None if runs is None or not self._run_id else await runs.with_commit(self._owner, self._run_id, ending)
+        if row.key is None and not steps:  # nothing to keep, so no session
+            if run is not None:
+                await store.database.rows(f"WITH {run.lock}, {run.change('TRUE')} SELECT 1", run.values, again=True)
+            return row
+        now = store.now()
+        if row.key is None:
+            await store.make_way(self._owner, self._session_id, now)
+        commit = Commit(
+            name=store.name(self._owner, self._session_id),
+            row=row,
+            epoch=row.epoch + (not self._claimed),
+            steps=steps,
+            parts=parts,
+            run=run,
+            now=now,
+        )
+        if cut is not None:
+            whole = _stored(self._owner, self._session_id, row, await store.messages_of(row))
+            return await store.database.transaction(
+                lambda connection: commit.after_cut(connection, cut_before(whole, cut))
+            )
+        found = await store.database.row(commit.statement, commit.values, again=run is not None)
+        if found is None:
+            return await self._without_effect(commit, ending)
+        return replace(commit.row_after, key=found[0])
+
+    async def _without_effect(self, commit: Commit, ending: Ending | None) -> SessionRow | None:
+        """Nothing was written: the session was deleted, or taken over, or the commit was made before its connection broke."""
+        key, store = commit.row.key, self._store
+        current = await (store.current(key) if key is not None else self._created())
+        if current is None and key is not None:
+            return None
+        wanted = commit.row_after
+        is_ours = (
+            store.runs is not None
+            and commit.run is not None
+            and await store.runs.is_ours(self._owner, self._run_id, ending)
+        )
+        if is_ours and current is not None and (current.epoch, current.steps) == (wanted.epoch, wanted.steps):
+            return current
+        raise LostClaim(LOST)
+
+    async def _created(self) -> SessionRow | None:
+        found = await self._store.database.row(
+            f"SELECT {COLUMNS} FROM holodeck.sessions WHERE {_NAMED}",
+            self._store.name(self._owner, self._session_id),
+            again=True,
+        )
+        return None if found is None else SessionRow(*found)
+
+
+def _stored(owner: Owner, session_id: str, row: SessionRow, messages: Sequence[Message]) -> StoredSession:
+    return StoredSession(
+        session=described(owner, session_id, row),
+        messages=tuple(messages),
+        pending=records.pending_of(row.pending, row.v),
+        state=records.state_of(row.state, row.v),
+        summary=records.summary_of(row.summary, row.v),
+    )

@@ -1,0 +1,185 @@
+"""Two servers on one PostgreSQL: any of them serves any request, and one that dies is taken over."""
+
+import asyncio
+import signal
+
+import pytest
+
+from tests.cluster.replicas import PATIENCE, Client, Pace, replicas
+
+UNKNOWN = "whether it took effect is not known"
+WORDS = "".join(f"{number} " for number in range(20)) + "end"
+
+
+@pytest.mark.req("C07")
+async def test_a_client_reads_on_at_the_other_server_and_gets_every_word_once(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace) as (one, other):
+        client = Client("slow", run="r1")
+        reading = asyncio.create_task(client.post(one))
+        for server in (other, one, other):
+            pace.permit(5)
+            await client.until("TEXT_MESSAGE_CONTENT", client.types.count("TEXT_MESSAGE_CONTENT") + 1)
+            reading.cancel()
+            await asyncio.wait({reading})
+            reading = asyncio.create_task(client.resume(server))
+        pace.permit(20)
+        await asyncio.wait_for(reading, PATIENCE)
+        assert client.types[-1] == "RUN_FINISHED"
+        assert client.text == WORDS
+        assert client.ids == sorted(set(client.ids))
+        again = Client("slow", run="r1")
+        await again.resume(other)
+        assert again.text == WORDS
+        assert pace.asked == 1
+
+
+@pytest.mark.req("C08")
+async def test_the_same_request_at_both_servers_is_one_run(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace) as servers:
+        clients = [Client("slow", run="r1") for _ in servers]
+        reading = [asyncio.create_task(client.post(server)) for client, server in zip(clients, servers, strict=True)]
+        pace.permit(50)
+        await asyncio.wait_for(asyncio.gather(*reading), PATIENCE)
+        assert [client.text for client in clients] == [WORDS, WORDS]
+        assert pace.asked == 1
+        asked = [server.post("/agent/tester/chat", {"message": "hi"}, Idempotency_Key="k") for server in servers]
+        first, second = await asyncio.wait_for(asyncio.gather(*asked), PATIENCE)
+        assert (first["content"], first["message_id"]) == (second["content"], second["message_id"])
+        assert first["content"] == "all is well"
+        other = await servers[1].post("/agent/tester/chat", {"message": "ho"}, Idempotency_Key="k")
+        assert other["status"] == 422
+
+
+@pytest.mark.req("C09b")
+async def test_runs_of_one_session_take_turns_whichever_server_they_came_to(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace) as (one, other):
+        first, second = Client("slow", run="r1"), Client("hello", run="r2")
+        reading = asyncio.create_task(first.post(one))
+        pace.permit(1)
+        await first.until("TEXT_MESSAGE_CONTENT")
+        waiting = asyncio.create_task(second.post(other))
+        await other.in_state("r2", "queued")
+        assert (await one.get("/sessions/t"))["active_runs"] == ["r1", "r2"]
+        assert (await one.delete("/sessions/t?from=m-r1")) == 409
+        pace.permit(50)
+        await asyncio.wait_for(asyncio.gather(reading, waiting), PATIENCE)
+        assert (first.types[-1], second.types[-1]) == ("RUN_FINISHED", "RUN_FINISHED")
+        said = [message["content"] for message in await one.messages()]
+        assert said == ["slow", WORDS, "hello", "all is well"]
+
+
+async def test_a_busy_session_is_refused_at_the_other_server_too(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace, busy="reject") as (one, other):
+        first, second = Client("slow", run="r1"), Client("hello", run="r2")
+        reading = asyncio.create_task(first.post(one))
+        pace.permit(1)
+        await first.until("TEXT_MESSAGE_CONTENT")
+        await asyncio.wait_for(second.post(other), PATIENCE)
+        assert second.status == 409
+        pace.permit(50)
+        await asyncio.wait_for(reading, PATIENCE)
+        await asyncio.wait_for(second.post(other), PATIENCE)
+        assert second.types[-1] == "RUN_FINISHED", "its id is free: the request was refused"
+
+
+@pytest.mark.req("SRV-11")
+async def test_a_run_is_stopped_approved_and_deleted_at_the_other_server(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace, seconds=8, approval="always") as (one, other):
+        slow = Client("slow", run="r1")
+        reading = asyncio.create_task(slow.post(one))
+        pace.permit(1)
+        await slow.until("TEXT_MESSAGE_CONTENT")
+        assert (await other.post("/runs/r1/stop"))["stopped"]
+        await asyncio.wait_for(reading, PATIENCE)
+        assert (await other.in_state("r1", "cancelled"))["status"] == 200
+
+        asking = Client("act quickly", run="r2", thread="u")
+        await asyncio.wait_for(asking.post(one), PATIENCE)
+        interrupts = asking.events[-1]["outcome"]["interrupts"]
+        yes = [{"interruptId": each["id"], "status": "resolved", "payload": {"approved": True}} for each in interrupts]
+        answering = Client("", run="r3", thread="u", resume=yes)
+        await asyncio.wait_for(answering.post(other), PATIENCE)
+        assert answering.types[-1] == "RUN_FINISHED", answering.events[-1]
+        assert len((tmp_path / "acts").read_text().split()) == 1
+
+        doomed = Client("slow", run="r4", thread="v")
+        reading = asyncio.create_task(doomed.post(one))
+        pace.permit(1)
+        await doomed.until("TEXT_MESSAGE_CONTENT")
+        assert await other.delete("/sessions/v") == 204
+        await asyncio.wait_for(reading, PATIENCE)
+        for server in (one, other):
+            assert (await server.get("/sessions/v"))["status"] == 404
+
+
+@pytest.mark.req("D03b")
+async def test_a_run_goes_on_at_another_server_when_its_own_is_killed(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace, seconds=4) as (one, other):
+        client = Client("slow", run="r1")
+        reading = asyncio.create_task(client.post(one))
+        pace.permit(5)
+        await client.until("TEXT_MESSAGE_CONTENT")
+        watching = Client("slow", run="r1")
+        watched = asyncio.create_task(watching.resume(other))
+        await watching.until("TEXT_MESSAGE_CONTENT")
+        await one.end(signal.SIGKILL)
+        await reading
+        pace.permit(50)
+        await asyncio.gather(client.resume(other), watched)
+        for each in (client, watching):
+            assert each.types[-1] == "RUN_FINISHED"
+            assert each.ids == sorted(set(each.ids))
+            assert each.types.count("RUN_STARTED") == 1
+            assert "MESSAGES_SNAPSHOT" in each.types
+        stored = await other.messages()
+        assert [message["content"] for message in stored if message["role"] == "user"] == ["slow"]
+        assert stored[-1]["content"] == WORDS
+        assert (await other.get("/runs/r1"))["state"] == "finished"
+
+
+@pytest.mark.req("D03b", "D08")
+async def test_a_server_that_was_paused_past_its_time_writes_nothing_more(tmp_path, postgres_database):
+    async with replicas(tmp_path, postgres_database, seconds=4) as (one, other):
+        client = Client("act slowly", run="r1")
+        reading = asyncio.create_task(client.post(one))
+        async with asyncio.timeout(PATIENCE):
+            while not (tmp_path / "acts").exists():
+                await asyncio.sleep(0.02)
+        one.process.send_signal(signal.SIGSTOP)
+        try:
+            state = await other.in_state("r1", "interrupted")
+            (tmp_path / "go").touch()
+        finally:
+            one.process.send_signal(signal.SIGCONT)
+        await asyncio.wait_for(reading, PATIENCE)
+        assert client.types[-1] == "RUN_ERROR"
+        assert client.events[-1]["code"] in ("session-taken", "interrupted")
+        assert await other.get("/runs/r1") == state
+        results = [message["content"] for message in await other.messages() if message["role"] == "tool"]
+        assert len(results) == 1
+        assert UNKNOWN in results[0]
+        assert len((tmp_path / "acts").read_text().split()) == 1
+        again = Client("and now?", run="r2")
+        await asyncio.wait_for(again.post(one), PATIENCE)
+        assert again.types[-1] == "RUN_FINISHED", "it serves again"
+
+
+@pytest.mark.req("D14")
+async def test_a_server_that_stops_leaves_its_waiting_run_to_the_other(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace, seconds=8) as (one, other):
+        asking = Client("hello", run="r1")
+        await asyncio.wait_for(asking.post(one), PATIENCE)
+        await one.end(signal.SIGTERM)
+        again = Client("hello", run="r1")
+        await again.resume(other)
+        assert again.types[-1] == "RUN_FINISHED"
+        assert again.text == "all is well"
+        await asyncio.wait_for(Client("more", run="r2").post(other), PATIENCE)
+        assert len(await other.messages()) == 4
