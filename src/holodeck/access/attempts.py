@@ -4,12 +4,14 @@ import ipaddress
 import time
 from collections import deque
 from collections.abc import Callable
+from functools import lru_cache
 
 MINUTE = 60.0
 MAX_ADDRESSES = 10_000
 _IPV6_PREFIX = 64  # bits: one household or machine may use any address of such a network
 
 
+@lru_cache(maxsize=4096)  # parsing costs more than the rest of what is asked about an address for each request
 def network_of(address: str | None) -> str:
     """What is counted as one client: an IPv4 address, an IPv6 network of 64 bits."""
     if address is None:
