@@ -28,6 +28,7 @@ COMMANDS = {
     "serve": "Serve an agent over HTTP.",
     "mcp": "Serve an agent to an MCP client that starts it.",
     "call": "Call one tool of an agent, without a model.",
+    "login": "Sign in at a tool server that wants OAuth.",
     "check": "Validate an agent file and connect to everything it names.",
     "models": "List the models that an agent's endpoint offers.",
     "sessions": "List, show, move, delete and back up stored conversations.",

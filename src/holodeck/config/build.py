@@ -8,6 +8,7 @@ brings libraries that other agents do not need (HTTP and TLS, the MCP SDK).
 import logging
 import re
 from collections.abc import Callable, Sequence
+from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, assert_never
 
@@ -29,7 +30,7 @@ from holodeck.config.schema import (
     LogMiddleware,
     Middleware,
 )
-from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings
+from holodeck.config.tool_schema import FunctionToolSettings, McpToolSettings, OAuthSettings
 from holodeck.core.events import Event
 from holodeck.core.secrets import Redactor
 from holodeck.errors import ConfigError
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from holodeck.files.reader import FileReader
     from holodeck.runs.middleware import Chain, Stage
     from holodeck.tools.catalogue import Catalogue, Source
+    from holodeck.tools.mcp_settings import McpSettings, OAuthClient
 
 log = logging.getLogger(__name__)
 
@@ -191,24 +193,10 @@ def build_tools(config: LoadedConfig, breakers: Breakers | None = None, added: S
 
 def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Source":
     from holodeck.tools.catalogue import Source
-    from holodeck.tools.mcp import McpSettings, McpToolset
+    from holodeck.tools.mcp import McpToolset
     from holodeck.tools.result_cache import CacheRule
     from holodeck.tools.rules import ToolRules
 
-    settings = McpSettings(
-        name=tool.name,
-        command=tool.command,
-        args=tuple(tool.args),
-        env=tool.env,
-        cwd=config.folder / (tool.cwd or "."),
-        url=tool.url,
-        sse=tool.transport == "sse",
-        headers=tool.headers,
-        timeout=tool.timeout,
-        start_timeout=tool.start_timeout or config.agent.mcp.start_timeout,
-        required=tool.required,
-        max_result_chars=tool.max_result_chars,
-    )
     rules = ToolRules(
         include=tool.include,
         exclude=tool.exclude,
@@ -219,7 +207,45 @@ def _mcp(config: LoadedConfig, tool: McpToolSettings, *, guarded: bool) -> "Sour
         cache={name: CacheRule(each.seconds, each.per) for name, each in tool.cache.items()},
     )
     breaker = config.agent.circuit_breakers.mcp if guarded else None
-    return Source(toolset=McpToolset(settings), name=tool.name, rules=rules, breaker=breaker)
+    return Source(toolset=McpToolset(mcp_settings(config, tool)), name=tool.name, rules=rules, breaker=breaker)
+
+
+def mcp_settings(config: LoadedConfig, tool: McpToolSettings) -> "McpSettings":
+    """What the file says about one server, as the toolset takes it."""
+    from holodeck.tools.mcp_settings import McpSettings
+
+    return McpSettings(
+        name=tool.name,
+        command=tool.command,
+        args=tuple(tool.args),
+        env=tool.env,
+        cwd=config.folder / (tool.cwd or "."),
+        url=tool.url,
+        sse=tool.transport == "sse",
+        headers=tool.headers,
+        oauth=_oauth(config, tool),
+        timeout=tool.timeout,
+        start_timeout=tool.start_timeout or config.agent.mcp.start_timeout,
+        required=tool.required,
+        max_result_chars=tool.max_result_chars,
+    )
+
+
+def _oauth(config: LoadedConfig, tool: McpToolSettings) -> "OAuthClient | None":
+    """The tokens belong to the address: agents of one user that use the same server share a sign-in."""
+    from holodeck.tools.mcp_settings import OAuthClient
+
+    if not tool.oauth:
+        return None
+    base = config.environment.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    given = OAuthSettings() if tool.oauth is True else tool.oauth
+    name = sha256((tool.url or "").encode()).hexdigest()[:32]
+    return OAuthClient(
+        file=Path(base) / "holodeck" / "oauth" / f"{name}.json",
+        client_id=given.client_id,
+        client_secret=given.client_secret,
+        scope=given.scope,
+    )
 
 
 def _function(config: LoadedConfig, tool: FunctionToolSettings) -> "Source":

@@ -66,6 +66,16 @@ class ToolBlock(Block):
     )
 
 
+class OAuthSettings(Block):
+    """How the agent signs in at a server that wants OAuth."""
+
+    client_id: Text | None = Field(
+        None, description="Of a client that was registered by hand; else it registers itself"
+    )
+    client_secret: Text | None = Field(None, description="Its secret, if it has one")
+    scope: Text | None = Field(None, description="What to ask for; default: what the server names")
+
+
 class McpToolSettings(ToolBlock):
     """The tools of an MCP server: a command that speaks it on stdin and stdout, or a URL."""
 
@@ -83,6 +93,9 @@ class McpToolSettings(ToolBlock):
     )
     url: Url | None = Field(None, description="A streamable HTTP endpoint, or with transport sse the older kind")
     headers: dict[Identifier, Text] = Field(default={}, max_length=50, description="Sent with every request to url")
+    oauth: bool | OAuthSettings = Field(
+        default=False, description="Sign in with OAuth: `holodeck login` opens the browser once, the tokens are kept"
+    )
     prefix: Annotated[str, StringConstraints(max_length=32, pattern=r"^[A-Za-z0-9_-]*$")] = Field(
         "", description="Put before the name of each tool, so that two servers may have tools of the same name"
     )
@@ -120,6 +133,7 @@ class McpToolSettings(ToolBlock):
             ("args", self.args, "command"),
             ("env", self.env, "command"),
             ("headers", self.headers, "url"),
+            ("oauth", self.oauth, "url"),
         ):
             if value and getattr(self, needs) is None:
                 raise ValueError(f"{key} goes with {needs}, which is not there")

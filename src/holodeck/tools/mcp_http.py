@@ -54,11 +54,13 @@ async def open_http(settings: McpSettings) -> AsyncGenerator[Link]:
             timeout=httpx2.Timeout(settings.timeout + READ_SLACK, connect=CONNECT_TIMEOUT),
             transport=_Guard(httpx2.AsyncHTTPTransport(), settings.max_line_bytes),
             trust_env=False,
+            auth=auth_of(settings),
         ) as client,
         streamable_http_client(url, http_client=client, max_sse_event_size=settings.max_line_bytes) as (read, write),
         anyio.create_task_group() as tasks,
     ):
         link = HttpLink(settings.name, "Check its `url`; one of the older kind needs `transport: sse`.")
+        link.credentials_advice = credentials_advice(settings)
         tasks.start_soon(link.pass_on, write)
         tasks.start_soon(link.listen, read)
         yield link
@@ -105,6 +107,20 @@ class HttpLink(Link):
             _log.warning("mcp_unreadable_message", extra={"details": {"reason": str(error)}})
         else:
             self.receive(message)
+
+
+def auth_of(settings: McpSettings) -> httpx2.Auth | None:
+    if settings.oauth is None:
+        return None
+    from holodeck.tools.mcp_oauth import stored_auth  # noqa: PLC0415  most servers do without
+
+    return stored_auth(settings)
+
+
+def credentials_advice(settings: McpSettings) -> str:
+    if settings.oauth is not None:
+        return f"Run `holodeck login {settings.name}`."
+    return "Check its `headers`; if it wants OAuth, set `oauth: true`."
 
 
 def check_scheme(url: str) -> None:

@@ -55,6 +55,7 @@ class Link:
         self.receive: Callable[[Message], None] = _dropped
         self.on_end: Callable[[], None] = _ignored
         self.ended = asyncio.Event()
+        self.credentials_advice = "Check its `headers`."  # when the server refuses them
         self.protocol_version: str | None = None  # once it is agreed on; some transports have to repeat it
         self._reason = ""
 

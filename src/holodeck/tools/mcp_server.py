@@ -243,7 +243,7 @@ def _refused(error: McpError, link: Link) -> CannotConnect:
     if error.code == McpRefusal.UNREACHABLE:
         return CannotConnect(error.message, "Is it running? Check its `url`.")
     if error.code == McpRefusal.UNAUTHORIZED:
-        return CannotConnect(error.message, "Check its `headers`.")
+        return CannotConnect(error.message, link.credentials_advice)
     return CannotConnect(f"refused to start: {error.message}", link.advice)
 
 

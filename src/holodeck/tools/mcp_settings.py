@@ -11,6 +11,16 @@ MAX_RESULT_CHARS = 50_000
 
 
 @dataclass(frozen=True, kw_only=True)
+class OAuthClient:
+    """How to sign in at a server. Without a `client_id` the client registers itself; `file` keeps what was agreed."""
+
+    file: Path
+    client_id: str | None = None
+    client_secret: str | None = field(default=None, repr=False)
+    scope: str | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
 class McpSettings:
     """One server: a `command` that speaks MCP on its standard streams, or the `url` of one that speaks it over HTTP.
 
@@ -26,6 +36,7 @@ class McpSettings:
     url: str | None = None
     sse: bool = False  # the url speaks the older HTTP+SSE transport
     headers: Mapping[str, str] = field(default_factory=dict, repr=False)  # credentials are here
+    oauth: OAuthClient | None = None
     timeout: float = 30.0
     start_timeout: float = 60.0  # npx and uvx download a server before they run it
     required: bool = False
@@ -38,4 +49,5 @@ class McpSettings:
 
     def masked(self, text: str) -> str:
         """Removes this server's credentials: its error messages may quote them, and users see those messages."""
-        return Redactor([*self.env.values(), *self.headers.values()])(text)
+        secret = [self.oauth.client_secret] if self.oauth and self.oauth.client_secret else []
+        return Redactor([*self.env.values(), *self.headers.values(), *secret])(text)

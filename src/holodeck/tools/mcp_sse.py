@@ -13,7 +13,7 @@ import anyio
 import httpx2
 from httpx2 import SSEError
 
-from holodeck.tools.mcp_http import CONNECT_TIMEOUT, HttpLink, check_scheme
+from holodeck.tools.mcp_http import CONNECT_TIMEOUT, HttpLink, auth_of, check_scheme, credentials_advice
 from holodeck.tools.mcp_link import CannotConnect, Link
 from holodeck.tools.mcp_sdk import sse_client
 from holodeck.tools.mcp_settings import McpSettings
@@ -38,10 +38,11 @@ async def open_sse(settings: McpSettings) -> AsyncGenerator[Link]:
         return httpx2.AsyncClient(headers=headers, timeout=timeout, auth=auth, transport=guard, trust_env=False)
 
     headers = {**settings.headers, "accept-encoding": "identity"}
+    auth = auth_of(settings)
     opened = False
     try:
         async with (
-            sse_client(url, headers, CONNECT_TIMEOUT, SILENCE, httpx_client_factory=client) as (read, write),
+            sse_client(url, headers, CONNECT_TIMEOUT, SILENCE, httpx_client_factory=client, auth=auth) as (read, write),
             anyio.create_task_group() as tasks,
         ):
             opened = True
@@ -52,10 +53,10 @@ async def open_sse(settings: McpSettings) -> AsyncGenerator[Link]:
     except (httpx2.HTTPError, httpx2.StreamError, SSEError, RuntimeError, ValueError, ExceptionGroup) as error:
         if opened:
             raise
-        raise _not_opened(error) from error
+        raise _not_opened(error, settings) from error
 
 
-def _not_opened(error: Exception) -> CannotConnect:
+def _not_opened(error: Exception, settings: McpSettings) -> CannotConnect:
     while isinstance(error, ExceptionGroup):
         error = error.exceptions[0]
     match error:
@@ -63,7 +64,7 @@ def _not_opened(error: Exception) -> CannotConnect:
             return CannotConnect("cannot be reached", "Is it running? Check its `url`.")
         case httpx2.HTTPStatusError() if error.response.status_code in UNAUTHORIZED:
             return CannotConnect(
-                f"does not accept our credentials (HTTP {error.response.status_code})", "Check its `headers`."
+                f"does not accept our credentials (HTTP {error.response.status_code})", credentials_advice(settings)
             )
         case httpx2.HTTPStatusError():
             return CannotConnect(f"answered with HTTP {error.response.status_code}", "Check its `url`.")

@@ -128,7 +128,7 @@ async def test_credentials_of_the_agent_file_are_what_the_server_sees():
 @pytest.mark.req("B16")
 async def test_missing_credentials_are_named_at_the_start():
     async with rogue_http(token="ours") as rogue:
-        with pytest.raises(StartError, match=r"our credentials \(HTTP 401\)\. Check its `headers`\."):
+        with pytest.raises(StartError, match=r"our credentials \(HTTP 401\)\. Check its `headers`; if it wants OAuth"):
             async with connected(rogue.url):
                 pass
 
