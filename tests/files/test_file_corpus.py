@@ -6,6 +6,7 @@ what is left out.
 
 import base64
 import json
+import time
 from collections.abc import Callable
 from email.message import EmailMessage
 from io import BytesIO
@@ -27,6 +28,7 @@ from pypdf.annotations import Text as PdfComment
 
 from holodeck.core.messages import MediaPart, TextPart
 from holodeck.errors import InvalidRequest
+from holodeck.files.documents import pdf, xlsx
 from holodeck.files.limits import FileLimits
 from holodeck.files.reader import FileReader
 from holodeck.files.upload import Upload
@@ -316,6 +318,57 @@ async def test_a_scanned_pdf_is_read_page_by_page():
     assert "4711" in part.text
     assert "43.50" in part.text
     assert (note.read_as, note.truncated) == ("pdf", False)
+
+
+def _with_image(text: bytes, size: tuple[int, int]) -> bytes:
+    """A page of 612 x 792 points with text and an image of this size."""
+    image = b"/Type /XObject /Subtype /Image /Width 1 /Height 1 /ColorSpace /DeviceGray /BitsPerComponent 8"
+    drawn = b"q %d 0 0 %d 0 0 cm /X Do Q " % size
+    return d.pdf([d.stream(drawn + d.show(text.decode()))], more=[d.stream(b"\x80", image)]).replace(
+        b"/Resources << /Font << /F1 3 0 R >> >>", b"/Resources << /Font << /F1 3 0 R >> /XObject << /X 6 0 R >> >>"
+    )
+
+
+def test_images_beside_text_are_mentioned_and_logos_are_not():
+    (page, _) = pdf.read(_with_image(b"A long report. " * 10, (300, 300))).blocks
+    assert page.endswith("[1 image on this page.]")
+    (page, _) = pdf.read(_with_image(b"A long report. " * 10, (30, 30))).blocks
+    assert "image" not in page
+
+
+def test_a_page_with_only_a_page_number_over_an_image_is_a_scan():
+    document = pdf.read(_with_image(b"12", (612, 792)))
+    assert list(document.blocks) == ["Page 1\n12", "Page 1\n[This page is a scan.]", ""]
+    assert document.scans == [1]
+
+
+def test_running_text_in_columns_is_no_table():
+    """A two-column article: its lines stand side by side, but its cells are sentences."""
+    lines = [f"line {i} of a column that goes on for a while" for i in range(6)]
+    text = b"".join(
+        b"BT /F1 9 Tf 1 0 0 1 %d %d Tm (%s) Tj ET\n" % (x, 700 - 12 * i, line.encode())
+        for x in (50, 320)
+        for i, line in enumerate(lines)
+    )
+    (page, _) = pdf.read(d.pdf([d.stream(text)])).blocks
+    assert "|" not in page
+    assert page.count("line 5 of a column") == 2
+
+
+def test_a_large_workbook_takes_less_than_two_seconds_of_cpu():
+    """A workbook of 500 kB that openpyxl writes; the cheapest of three, because a busy machine makes each dearer."""
+    book = openpyxl.Workbook()
+    for number in range(2_800):
+        book.active.append([f"name {number * 7919 % 100_003}" if j % 5 == 0 else number * j / 7 for j in range(30)])
+    data = _saved(book)
+    assert len(data) > 400_000
+    seconds = []
+    for _ in range(3):
+        begun = time.process_time()
+        characters = sum(len(block) for block in xlsx.read(data).blocks)
+        seconds.append(time.process_time() - begun)
+    assert characters > 100_000
+    assert min(seconds) < 2.0
 
 
 async def test_scanned_pages_beyond_the_limit_are_named():

@@ -7,6 +7,7 @@ import asyncio
 import json
 import sys
 from collections.abc import Awaitable
+from importlib.util import find_spec
 
 import click
 
@@ -36,9 +37,16 @@ def command(*, path: str | None, demo: bool, verbose: bool) -> int:
     agent = build_agent(config)
     report = Report()
     report.good(f"{config.document.file} is valid")
+    if not can_read_pdf():
+        report.note('PDF and images cannot be read: pip install "holodeck-agents[files]"')
     for line in commands_of(config):
         report.note(f"runs {line}")
     return asyncio.run(connect(agent, report, config, verbose=verbose))
+
+
+def can_read_pdf() -> bool:
+    """Whether the extra `files` is installed."""
+    return all(find_spec(name) is not None for name in ("pypdfium2", "rapidocr"))
 
 
 def commands_of(config: LoadedConfig) -> list[str]:

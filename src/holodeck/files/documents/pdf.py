@@ -5,6 +5,7 @@ Against pypdf it is ten times faster, keeps the cells of a table's row on one li
 """
 
 import ctypes
+from collections import Counter
 from collections.abc import Iterator
 
 import pypdfium2 as pdfium  # type: ignore[import-untyped]
@@ -12,10 +13,13 @@ import pypdfium2.raw as api  # type: ignore[import-untyped]
 
 from holodeck.files.documents import markdown
 from holodeck.files.documents.document import Document, DocumentRefused, counted, scan_mark
-from holodeck.files.documents.pdf_tables import Piece, with_tables
+from holodeck.files.documents.pdf_tables import MAX_PIECES, Piece, with_tables
 
 MAX_PAGES = 2_000
 MAX_ANNOTATIONS = 500  # of a page
+MAX_IMAGES = 1_000  # of a page
+FEW_CHARACTERS = 100  # that a scanner adds to a page: a number, its own name
+MOST_OF_PAGE, DECORATION = 0.5, 0.02  # shares of a page: what an image of all of it covers, and a logo
 _COMMENTS = {api.FPDF_ANNOT_TEXT, api.FPDF_ANNOT_FREETEXT, api.FPDF_ANNOT_HIGHLIGHT, api.FPDF_ANNOT_STRIKEOUT}
 _LOCKED = {api.FPDF_ERR_PASSWORD, api.FPDF_ERR_SECURITY}
 
@@ -51,9 +55,13 @@ def _pages(source: pdfium.PdfDocument, document: Document) -> Iterator[str]:
             yield f"Page {index + 1}\n[This page is damaged.]"
             continue
         text = "\n\n".join(filter(None, (_text(page), _annotations(page))))
+        pictures = _image_shares(page)
+        is_scan = bool(pictures) and (not text or (len(text) < FEW_CHARACTERS and max(pictures) > MOST_OF_PAGE))
+        shown = [share for share in pictures if share > DECORATION]
         if text:
-            yield f"Page {index + 1}\n{text}"
-        elif _has_image(page):
+            note = f"\n\n[{counted(len(shown), 'image')} on this page.]" if shown and not is_scan else ""
+            yield f"Page {index + 1}\n{text}{note}"
+        if is_scan:
             document.scans.append(index + 1)
             yield scan_mark(index + 1)
         page.close()
@@ -65,18 +73,32 @@ def _pages(source: pdfium.PdfDocument, document: Document) -> Iterator[str]:
 def _text(page: pdfium.PdfPage) -> str:
     text_page = page.get_textpage()
     plain = text_page.get_text_range().replace("\r\n", "\n").replace("\ufffe", "").strip()
-    number = text_page.count_rects() if plain else 0
+    number = text_page.count_rects()
     pieces = []
-    for index in range(min(number, MAX_PAGES)):
+    for index in range(number if number <= MAX_PIECES else 0):
         left, bottom, right, top = text_page.get_rect(index)
         if words := " ".join(text_page.get_text_bounded(left, bottom, right, top).split()):
             pieces.append(Piece(left, bottom, right, top, words))
     text_page.close()
-    return with_tables(pieces) or plain
+    tabled = with_tables(pieces)
+    return tabled if tabled is not None and not _lost(plain, tabled) else plain
 
 
-def _has_image(page: pdfium.PdfPage) -> bool:
-    return any(True for _ in page.get_objects(filter=[api.FPDF_PAGEOBJ_IMAGE], max_depth=3))
+def _lost(plain: str, tabled: str) -> bool:
+    """Whether a letter or digit of the page is missing where it was put into tables: then the plain text is shown."""
+    return bool(Counter(filter(str.isalnum, plain)) - Counter(filter(str.isalnum, tabled)))
+
+
+def _image_shares(page: pdfium.PdfPage) -> list[float]:
+    """What share of the page each of its images covers."""
+    width, height = page.get_size()
+    shares = []
+    for image in page.get_objects(filter=[api.FPDF_PAGEOBJ_IMAGE], max_depth=3):
+        left, bottom, right, top = image.get_bounds()
+        shares.append(abs((right - left) * (top - bottom)) / max(width * height, 1.0))
+        if len(shares) >= MAX_IMAGES:
+            break
+    return shares
 
 
 def _annotations(page: pdfium.PdfPage) -> str:
