@@ -263,6 +263,7 @@ async def test_openapi_describes_every_route_and_its_problems():
         told = await answer.json()
     assert {
         "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/runs/{run_id}/continue",
+        "/runs/{run_id}/ticket",
         "/sessions", "/sessions/{id}", "/sessions/{id}/events",
         "/health", "/ready", "/health/agent", "/metrics", "/copilotkit", "/copilotkit/info", "/copilotkit/agent/{agent_id}/run",
         "/copilotkit/agent/{agent_id}/connect", "/copilotkit/agent/{agent_id}/stop/{thread_id}",
@@ -276,6 +277,7 @@ async def test_openapi_describes_every_route_and_its_problems():
     assert {path for path, each in posted.items() if "requestBody" not in each} == {
         "/runs/{run_id}/stop",
         "/runs/{run_id}/continue",
+        "/runs/{run_id}/ticket",
     }
     protobuf = {path for path, each in posted.items() if PROTOBUF in each["responses"]["200"]["content"]}
     assert protobuf == {"/awp", "/runs/{run_id}/continue"}  # CopilotKit's clients are not asked what they accept

@@ -3,7 +3,7 @@
 Reads two files, the agent's and `.env` beside it, and connects to nothing: `holodeck.config.build` makes things of it.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import get_args
@@ -11,8 +11,7 @@ from typing import get_args
 import msgspec
 from pydantic import ValidationError
 
-from holodeck.config.advice import advice_on
-from holodeck.config.environment import Keys, YamlDocument, expand, read_environment
+from holodeck.config.environment import Keys, YamlDocument, dotted, expand, read_environment
 from holodeck.config.model_schema import Provider
 from holodeck.config.schema import AgentFile
 from holodeck.config.upstream_format import UpstreamParts
@@ -69,7 +68,7 @@ def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, st
         folder=folder,
         environment=environment,
         document=document,
-        warnings=(*foreign.warnings, *advice_on(agent, document)),
+        warnings=(*foreign.warnings, *_advice_on(agent, document)),
     )
 
 
@@ -118,3 +117,22 @@ def _read(file: Path) -> bytes:
         ) from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error.__class__.__name__}") from error
+
+
+def _advice_on(agent: AgentFile, document: YamlDocument) -> list[str]:
+    """Warnings about time limits that are never reached, because the step that they are part of ends first."""
+    limit = agent.loop_in_time.iteration_timeout
+    return [
+        f"{document.file}:{mark.line}:{mark.column}: {dotted(keys)}: {seconds:g} s are never reached: "
+        f"loop.iteration_timeout ends the step after {limit:g} s"
+        for keys, seconds in _timeouts(agent)
+        if seconds > limit and (mark := document.marks.get(keys))
+    ]
+
+
+def _timeouts(agent: AgentFile) -> Iterator[tuple[Keys, float]]:
+    yield ("model", "timeout"), agent.model.idle_seconds
+    for number, choice in enumerate(agent.model.fallback):
+        yield ("model", "fallback", number, "timeout"), choice.idle_seconds
+    for number, tool in enumerate(agent.tools):
+        yield ("tools", number, "timeout"), tool.timeout

@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from enum import StrEnum
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
@@ -32,7 +33,6 @@ from holodeck.server.gate import Gate
 from holodeck.server.options import ServerSettings
 from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, current_meter, spender_of
 from holodeck.server.slots import StreamSlots
-from holodeck.server.state import ServerState, advance
 from holodeck.sessions.port import SessionStore
 from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
@@ -40,6 +40,31 @@ from holodeck.telemetry.watchdog import Watchdog
 from holodeck.tools.port import ToolsetHealth
 
 log = logging.getLogger(__name__)
+
+
+class ServerState(StrEnum):
+    """The life of a server (SRV-03)."""
+
+    INITIALIZING = "initializing"  # listening, but the agent is not ready: 503
+    READY = "ready"  # the agent can serve
+    RUNNING = "running"  # it does
+    SHUTTING_DOWN = "shutting_down"  # running streams may finish, new runs get 503
+    STOPPED = "stopped"
+
+
+_NEXT = {
+    ServerState.INITIALIZING: {ServerState.READY, ServerState.SHUTTING_DOWN},
+    ServerState.READY: {ServerState.RUNNING, ServerState.SHUTTING_DOWN},
+    ServerState.RUNNING: {ServerState.SHUTTING_DOWN},
+    ServerState.SHUTTING_DOWN: {ServerState.STOPPED},
+    ServerState.STOPPED: set[ServerState](),
+}
+
+
+def _advance(state: ServerState, to: ServerState) -> ServerState:
+    if to not in _NEXT[state]:
+        raise RuntimeError(f"a server that is {state} cannot become {to}")
+    return to
 
 
 class AgentServer:
@@ -118,16 +143,16 @@ class AgentServer:
             log.warning("runs_recovered", extra={"details": {"runs": recovered}})
         if self._replica is not None:
             self._replica.start()
-        self.state = advance(self.state, ServerState.READY)
+        self.state = _advance(self.state, ServerState.READY)
 
     def serve(self) -> None:
-        self.state = advance(self.state, ServerState.RUNNING)
+        self.state = _advance(self.state, ServerState.RUNNING)
         if self._watchdog is not None:  # not before: what a start imports may well hold up the loop
             self._watchdog.start()
 
     async def drain(self, seconds: float) -> None:
         """No new runs from now on; those that run get their time, then an ending."""
-        self.state = advance(self.state, ServerState.SHUTTING_DOWN)
+        self.state = _advance(self.state, ServerState.SHUTTING_DOWN)
         await self.runs.close(seconds)
 
     @asynccontextmanager
@@ -156,7 +181,7 @@ class AgentServer:
             await self.quotas.close()
             await self.store.close()
             if self.state is ServerState.SHUTTING_DOWN:
-                self.state = advance(self.state, ServerState.STOPPED)
+                self.state = _advance(self.state, ServerState.STOPPED)
 
     @asynccontextmanager
     async def admission(self, owner: Owner) -> AsyncIterator[None]:
