@@ -30,6 +30,7 @@ from benchmarks import (
     tokens,
     uploads,
     walk,
+    wires,
 )
 from benchmarks.options import Options
 from benchmarks.report import CannotMeasureError, Row, keep, table
@@ -40,6 +41,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "install": (install.run, "packages and size of `pip install .` in a fresh environment"),
     "start": (start.run, "CPU and memory of `holodeck --help`, `holodeck serve --demo` and the todo server"),
     "server": (server.run, "`holodeck serve` under load: CPU per token and request, memory per stream and session"),
+    "wires": (wires.run, "CPU per token of each streaming wire beside AG-UI"),
     "uploads": (uploads.run, "how long others wait while a 50 MB form and 10 MB of base64 arrive"),
     "access": (access.run, "what checking an API key and a token costs"),
     "added": (added.run, "what an API key and TLS to the model add to a one-token request"),

@@ -45,6 +45,10 @@ COMPLETION_BODY: dict[str, Any] = {
                         "items": {"type": "object"},
                         "description": "Functions that the client carries out",
                     },
+                    "store": {
+                        "type": ["boolean", "null"],
+                        "description": "true: the conversation is kept, and recognised when its messages come again",
+                    },
                     "metadata": {
                         "type": ["object", "null"],
                         "description": "`session_id` in it names a session, as X-Session-Id does",
@@ -72,6 +76,7 @@ MODELS: dict[int | str, Any] = {
 }
 SESSION_HEADER = "X-Session-Id"
 CONVERSATION_HEADER = "X-Conversation-Id"
+HINT_HEADER = "X-OpenWebUI-Chat-Id"
 SESSION_PARAMETERS = tuple(
     {
         "name": header,

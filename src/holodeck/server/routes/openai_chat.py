@@ -4,6 +4,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from hashlib import sha256
 
+import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
@@ -11,15 +12,26 @@ from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event
-from holodeck.core.ids import new_ulid
+from holodeck.core.owner import Owner
+from holodeck.core.request import RunRequest
+from holodeck.runs.client_history import first_of_use
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.completion_sessions import (
+    THROW_AWAY,
+    AnsweredConversations,
+    CompletionSession,
+    branch_of,
+    hinted,
+    recognised,
+)
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.openai_schemas import (
     COMPLETION,
     COMPLETION_BODY,
     CONVERSATION_HEADER,
+    HINT_HEADER,
     SESSION_HEADER,
     SESSION_PARAMETERS,
 )
@@ -33,7 +45,7 @@ from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.wires.body import foreign_id
 from holodeck.wires.openai_chat.completion_pieces import CompletionReader
-from holodeck.wires.openai_chat.request import decode, run_request
+from holodeck.wires.openai_chat.request import ChatCompletionRequest, decode, run_request
 from holodeck.wires.openai_chat.response import PREFIX, CompletionHead, completion
 from holodeck.wires.openai_chat.stream import ChunkEncoder
 
@@ -52,40 +64,69 @@ routes = Routes("/v1", tag="OpenAI", responses=PROBLEMS, answer_error=answer_err
     responses=COMPLETION,
 )
 async def chat_completions(request: Request) -> Response:
-    """Without a session, `messages` is the whole conversation, and nothing of it is kept."""
+    """Without a session and without `store`, `messages` is the whole conversation, and nothing of it is kept."""
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
     chat = decode(body, server.settings.limits.message_characters)
     check_model(server, chat.model)
-    named = _session_of(request) or chat.session_id
+    means = await _session_of(request, chat)
     new_reader = partial(
-        CompletionReader, client_tools=own_tools(server, chat.tool_names, chat.options), throw_away=named is None
+        CompletionReader, client_tools=own_tools(server, chat.tool_names, chat.options), throw_away=not means.is_kept
     )
     open_encoder = partial(_encoder, model=server.agent.name, new_reader=new_reader, include_usage=chat.include_usage)
-
-    wanted = run_request(chat, session_id=named or new_ulid(), throw_away=named is None)
     arrival = Arrival(
         request=request,
         wire=NAME,
         owner=owner,
-        conversation=named,
+        conversation=means.session_id,
         key=repeat_key_of(request, NAME, owner),
-        fingerprint=sha256(body + (named or "").encode()).digest(),
-        prepare=partial(with_files, server, wanted, owner),
+        fingerprint=sha256(body + (_named(request) or "").encode()).digest(),
+        prepare=partial(_prepare, server, owner, chat, means),
         open_encoder=open_encoder,
     )
     run = await begin(server, arrival)
+    if chat.store:
+        _known(request).note(owner, chat.messages, run.run_id)
     try:
         answer = follow(server, run, open_encoder) if chat.stream else await _whole(request, run, new_reader())
     except ClientDisconnect:
         raise
     except Exception as error:  # noqa: BLE001  whatever it is, the client must not start a second run by itself
         answer = answer_error(error, begun=True)
-    if named is not None:
-        answer.raw_headers.append((SESSION_HEADER.lower().encode(), named.encode()))
+    if means.is_kept:
+        answer.raw_headers.append((SESSION_HEADER.lower().encode(), run.session_id.encode()))
     return answer
 
 
-def _session_of(request: Request) -> str | None:
+async def _prepare(
+    server: AgentServer, owner: Owner, chat: ChatCompletionRequest, means: CompletionSession
+) -> RunRequest:
+    branch = await branch_of(server, owner, means)
+    wanted = run_request(chat, session_id=branch.session_id, throw_away=not means.is_kept)
+    if means.only_new:
+        new = wanted.messages[first_of_use(wanted.messages) :]
+        wanted = msgspec.structs.replace(wanted, messages=new, only_adds=True, follows=branch.follows)
+    return await with_files(server, wanted, owner)
+
+
+async def _session_of(request: Request, chat: ChatCompletionRequest) -> CompletionSession:
+    server, owner = server_of(request), owner_of(request)
+    named = _named(request) or chat.session_id
+    if named is not None:
+        return CompletionSession(session_id=named, is_kept=True)
+    if hint := text_header(request, HINT_HEADER):
+        return await hinted(server, owner, foreign_id(hint, HINT_HEADER), chat.messages)
+    return await recognised(server, owner, _known(request), chat.messages) if chat.store else THROW_AWAY
+
+
+def _known(request: Request) -> AnsweredConversations:
+    state = request.app.state
+    if not hasattr(state, "answered_conversations"):
+        state.answered_conversations = AnsweredConversations()
+    known: AnsweredConversations = state.answered_conversations
+    return known
+
+
+def _named(request: Request) -> str | None:
     for header in (SESSION_HEADER, CONVERSATION_HEADER):
         given = text_header(request, header)
         if given:

@@ -68,6 +68,7 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     stream: bool = False
     include_usage: bool = False
     session_id: str | None = None  # from `metadata`
+    store: bool = False  # keep the conversation, and recognise it when its messages come again
     options: RunOptions = RunOptions()
 
     @property
@@ -90,6 +91,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
         stream=flag(raw.get("stream"), "stream"),
         include_usage=flag(options.get("include_usage"), "stream_options.include_usage"),
         session_id=_session(raw.get("metadata")),
+        store=flag(raw.get("store"), "store"),
         options=RunOptions(tool_choice=_choice(raw.get("tool_choice")), max_output_tokens=_limit(raw)),
     )
 

@@ -1,0 +1,123 @@
+"""Which session a request of Chat Completions means: most clients send the whole conversation and no id.
+
+In this order: the session that the request names; the one that a chat page hints at, if the messages match it; with `store`,
+the one in which the server gave the last answer among the messages. Otherwise nothing is kept, and `messages` is the whole
+conversation. A wrong guess does no harm: the model is shown what the client sent.
+"""
+
+import re
+import unicodedata
+from collections.abc import Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
+from holodeck.core.owner import Owner
+from holodeck.errors import RunNotFound
+from holodeck.runs.branches import Branch, branch_after
+from holodeck.runs.client_history import first_of_use
+from holodeck.server.agent_server import AgentServer
+
+MAX_CONVERSATIONS = 10_000
+MAX_ANSWERS = 8  # of one question, as of one that is asked again
+_DETAILS = re.compile(r"<details\b.*?</details>", re.DOTALL | re.IGNORECASE)  # chat pages show tools and thoughts so
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompletionSession:
+    """What a request goes on with. `after` is the run whose answer it continues, if that was recognised."""
+
+    session_id: str | None = None
+    is_kept: bool = False
+    only_new: bool = False  # the session has the rest of the messages
+    after: str | None = None
+
+
+THROW_AWAY = CompletionSession()
+
+
+class AnsweredConversations:
+    """Which runs answered a conversation that began with the same words. The oldest entries make way."""
+
+    def __init__(self, limit: int = MAX_CONVERSATIONS) -> None:
+        self._limit = limit
+        self._runs: dict[tuple[Owner, bytes], list[str]] = {}
+
+    def note(self, owner: Owner, messages: Sequence[Message], run_id: str) -> None:
+        """A run answers these messages."""
+        key = owner, _digest(messages)
+        runs = self._runs.pop(key, [])
+        self._runs[key] = [*runs, run_id][-MAX_ANSWERS:]
+        while len(self._runs) > self._limit:
+            del self._runs[next(iter(self._runs))]
+
+    def runs_after(self, owner: Owner, messages: Sequence[Message]) -> list[str]:
+        """Those that answered these messages, the last one first."""
+        return self._runs.get((owner, _digest(messages)), [])[::-1]
+
+
+async def hinted(server: AgentServer, owner: Owner, session_id: str, sent: Sequence[Message]) -> CompletionSession:
+    """The session that a chat page names in all its requests, those for titles and tags included: it counts if it fits."""
+    stored = await server.store.read(session_id, owner=owner)
+    if stored is None or not stored.messages:
+        return CompletionSession(session_id=session_id, is_kept=True)
+    if visible(sent[: first_of_use(sent)]) == visible(stored.messages):
+        return CompletionSession(session_id=session_id, is_kept=True, only_new=True)
+    return THROW_AWAY
+
+
+async def recognised(
+    server: AgentServer, owner: Owner, known: AnsweredConversations, sent: Sequence[Message]
+) -> CompletionSession:
+    """The session in which the last answer among the messages was given; a new one if there is none."""
+    first = first_of_use(sent)
+    if first:
+        answer = visible(sent[first - 1 : first])
+        for run_id in known.runs_after(owner, sent[: first - 1]):
+            session_id = await server.stored_runs.session_of(run_id, owner=owner)
+            history = () if session_id is None else await server.history(session_id, owner=owner)
+            if answer == _answer_of(run_id, history):
+                return CompletionSession(session_id=session_id, is_kept=True, only_new=True, after=run_id)
+    return CompletionSession(session_id=new_ulid(), is_kept=True)
+
+
+async def branch_of(server: AgentServer, owner: Owner, chat: CompletionSession) -> Branch:
+    """The session to go on with: a copy, if the conversation went on after the answer that the client continues."""
+    session_id = chat.session_id or new_ulid()
+    if chat.after is None:
+        return Branch(session_id)
+    going = [run.run_id for run in server.runs.of_session(session_id, owner=owner) if not run.log.ended]
+    try:
+        return await branch_after(chat.after, session_id, server.store, owner=owner, in_progress=going)
+    except RunNotFound:  # deleted since it was recognised
+        return Branch(new_ulid())
+
+
+def visible(messages: Sequence[Message]) -> list[tuple[str, str]]:
+    """What a chat page shows of messages: who wrote what, whatever the spaces and the form of letters.
+
+    Texts of one side that follow each other count as one: a run may write several, and a client has one answer of it.
+    """
+    texts: list[tuple[str, str]] = []
+    for message in messages:
+        text = "" if isinstance(message, ToolMessage) else _normal(text_of(message.content))
+        role = "user" if isinstance(message, UserMessage) else "assistant"
+        if text and texts and texts[-1][0] == role:
+            texts[-1] = role, f"{texts[-1][1]} {text}"
+        elif text:
+            texts.append((role, text))
+    return texts
+
+
+def _answer_of(run_id: str, history: Sequence[Message]) -> list[tuple[str, str]]:
+    own = [each for each in history if isinstance(each, AssistantMessage) and each.run_id == run_id]
+    return visible(own)
+
+
+def _digest(messages: Sequence[Message]) -> bytes:
+    return sha256(repr(visible(messages)).encode("utf-8", "surrogatepass")).digest()
+
+
+def _normal(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", _DETAILS.sub("", text)).split())

@@ -1,0 +1,83 @@
+"""Which session a request of Chat Completions goes on with, when it names none."""
+
+from typing import Any
+
+import pytest
+
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.models.scripted import calls, says
+from holodeck.server.completion_sessions import AnsweredConversations, visible
+from holodeck.server.options import ServerSettings
+from tests.agent.parts import PlainTools, echo
+from tests.server.serving import Served, served
+
+OPENAI = ServerSettings(protocols=("openai",))
+HINT = "X-OpenWebUI-Chat-Id"
+
+
+async def ask(s: Served, *texts: str, headers: Any = None, **body: Any) -> tuple[str, str | None]:
+    """The answer, and the session that the server names. The texts are the conversation, the user's first."""
+    messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
+    async with s.post({"messages": messages, **body}, "/v1/chat/completions", **(headers or {})) as answer:
+        told = await answer.json()
+        assert answer.status == 200, told
+        return told["choices"][0]["message"]["content"], answer.headers.get("X-Session-Id")
+
+
+async def texts(s: Served, session: str | None) -> list[Any]:
+    stored = await s.server.store.read(session or "", owner=ME)
+    return [] if stored is None else [message.content for message in stored.messages if message.content]
+
+
+async def test_nothing_is_kept_unless_the_client_asks_for_it() -> None:
+    async with served(says("one"), settings=OPENAI) as s:
+        assert await ask(s, "1") == ("one", None)
+        assert await s.server.store.count() == 0
+
+
+async def test_a_conversation_is_recognised_by_its_messages() -> None:
+    turns = calls(("echo", "{}"), text=["Looking."]), says("one"), says("two"), says("again"), says("three")
+    async with served(*turns, tools=PlainTools(echo=echo), settings=OPENAI) as s:
+        first, session = await ask(s, "1", store=True)
+        assert first == "Looking.\n\none"
+        second, same = await ask(s, "1", f"  {first}\n", "2", store=True)
+        assert (second, same) == ("two", session)
+        shown = [message.content for message in s.model.prompts[-1].messages]
+        assert len(shown) == 5, "the result of the tool is still there"
+        edited, branch = await ask(s, "1", first, "2, differently", store=True)
+        assert (edited, branch == session) == ("again", False)
+        assert (await texts(s, branch))[-2:] == ["2, differently", "again"]
+        await ask(s, "1", first, "2", "two", "3", store=True)
+        assert (await texts(s, session))[-2:] == ["3", "three"]
+
+
+async def test_a_history_that_the_server_did_not_write_begins_a_session_of_its_own() -> None:
+    async with served(says("one"), says("two"), settings=OPENAI) as s:
+        _, session = await ask(s, "1", store=True)
+        _, other = await ask(s, "1", "forged", "2", store=True)
+        assert other != session
+        assert await texts(s, session) == ["1", "one"]
+
+
+async def test_a_hint_counts_if_the_messages_match() -> None:
+    async with served(says("one"), says("a title"), says("two"), settings=OPENAI) as s:
+        headers = {HINT: "chat-1"}
+        assert await ask(s, "1", headers=headers) == ("one", "chat-1")
+        assert await ask(s, "Make a title of: 1, one", headers=headers) == ("a title", None)
+        assert await ask(s, "1", "one", "2", headers=headers) == ("two", "chat-1")
+        assert await texts(s, "chat-1") == ["1", "one", "2", "two"]
+
+
+def test_what_is_visible() -> None:
+    said = [AssistantMessage(content="a "), AssistantMessage(content="b<details><p>tool</p></details>")]
+    assert visible([UserMessage(content="x\u0065\u0301"), *said]) == [("user", "x\u00e9"), ("assistant", "a b")]
+
+
+@pytest.mark.parametrize("number", [3])
+def test_the_index_is_bounded(number: int) -> None:
+    known = AnsweredConversations(limit=number)
+    asked = [[UserMessage(content=str(n))] for n in range(number + 1)]
+    for n, messages in enumerate(asked):
+        known.note(ME, messages, f"r{n}")
+    assert [known.runs_after(ME, messages) for messages in asked] == [[], ["r1"], ["r2"], ["r3"]]
