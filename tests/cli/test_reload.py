@@ -15,10 +15,10 @@ from holodeck.cli.reload import stamps
 from tests.cli.process import environment
 from tests.ports import free_port
 
-PATIENCE = 40.0
+PATIENCE = 100.0
 AGENT = "name: {name}\nmodel: {{provider: demo}}\n"
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
 
 
 @asynccontextmanager

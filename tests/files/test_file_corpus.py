@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import docx
+import msgspec
 import openpyxl
 import pptx
 import pytest
@@ -29,12 +30,17 @@ from pypdf.annotations import Text as PdfComment
 from holodeck.core.messages import MediaPart, TextPart
 from holodeck.errors import InvalidRequest
 from holodeck.files.documents import pdf, xlsx
-from holodeck.files.limits import FileLimits
+from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.reader import FileReader
 from holodeck.files.upload import Upload
 from tests.files import documents as d
 
-pytestmark = pytest.mark.timeout(120)
+pytestmark = pytest.mark.timeout(400)
+PATIENT = FileLimits(  # a busy machine must not decide what is read
+    documents=WorkerLimits(cpu=60, wall=120.0),
+    pictures=WorkerLimits(memory=1_536_000_000, cpu=60, wall=120.0),
+    queue_seconds=120.0,
+)
 
 
 class Made(NamedTuple):
@@ -274,7 +280,7 @@ CORPUS = {
 @pytest.mark.parametrize("name", CORPUS)
 async def test_nothing_is_dropped_without_a_word(name):
     made = CORPUS[name]
-    [(part, note)] = await FileReader().read([Upload(name=name, data=made.make())])
+    [(part, note)] = await FileReader(PATIENT).read([Upload(name=name, data=made.make())])
     assert isinstance(part, TextPart)
     missing = [words for words in made.shown if words not in part.text]
     assert missing == [], part.text
@@ -296,7 +302,7 @@ ENCODED = {
 async def test_text_in_older_encodings_is_read_and_the_encoding_named(encoding):
     text = ENCODED[encoding]
     upload = Upload(name="table.csv", data=text.encode(encoding), declared_type="text/csv")
-    [(part, note)] = await FileReader().read([upload])
+    [(part, note)] = await FileReader(PATIENT).read([upload])
     assert text.strip() in part.text
     assert "(CSV, read as " in part.text
     assert (note.mime_type, note.read_as) == ("text/csv", "text")
@@ -304,7 +310,7 @@ async def test_text_in_older_encodings_is_read_and_the_encoding_named(encoding):
 
 async def test_short_western_text_is_not_taken_for_another_alphabet():
     for text in ("Käse;8", "5 µm ±0,1 °C; Ø 12 mm", "naïve – “quoted” text’s end, 100 €", "Año;¿Qué? ¡Hola!"):  # noqa: RUF001
-        [(part, _)] = await FileReader().read([Upload(name="a.txt", data=text.encode("cp1252"))])
+        [(part, _)] = await FileReader(PATIENT).read([Upload(name="a.txt", data=text.encode("cp1252"))])
         assert text in part.text
         assert "read as Windows-1252" in part.text
 
@@ -312,7 +318,7 @@ async def test_short_western_text_is_not_taken_for_another_alphabet():
 async def test_a_scanned_pdf_is_read_page_by_page():
     steps: list[str] = []
     data = d.scanned_pdf("Invoice number 4711", "Total due 43.50 EUR")
-    [(part, note)] = await FileReader().read([Upload(name="scan.pdf", data=data)], progress=steps.append)
+    [(part, note)] = await FileReader(PATIENT).read([Upload(name="scan.pdf", data=data)], progress=steps.append)
     assert steps == [f"scan.pdf: reading scanned page {number} of 2" for number in (1, 2)]
     assert "Page 1 (a scan, read by text recognition)" in part.text
     assert "4711" in part.text
@@ -372,7 +378,7 @@ def test_a_large_workbook_takes_less_than_two_seconds_of_cpu():
 
 
 async def test_scanned_pages_beyond_the_limit_are_named():
-    reader = FileReader(FileLimits(max_scans=1))
+    reader = FileReader(msgspec.structs.replace(PATIENT, max_scans=1))
     data = d.scanned_pdf("Invoice number 4711", "Total due 43.50 EUR")
     [(part, _)] = await reader.read([Upload(name="scan.pdf", data=data)])
     assert "Page 2\n[This page is a scan.]" in part.text
@@ -381,7 +387,7 @@ async def test_scanned_pages_beyond_the_limit_are_named():
 
 async def test_a_scan_without_any_text_is_refused():
     with pytest.raises(InvalidRequest, match=r"blank\.pdf is a scan, and text recognition found no text"):
-        await FileReader().read([Upload(name="blank.pdf", data=d.scanned_pdf(""))])
+        await FileReader(PATIENT).read([Upload(name="blank.pdf", data=d.scanned_pdf(""))])
 
 
 def _heic(text: str) -> bytes:
@@ -409,7 +415,7 @@ IMAGES = {
 @pytest.mark.parametrize("name", IMAGES)
 async def test_images_that_models_do_not_take_are_converted(name):
     make, mime = IMAGES[name]
-    [(image, note)] = await FileReader(vision=True).read([Upload(name=name, data=make(), declared_type=mime)])
+    [(image, note)] = await FileReader(PATIENT, vision=True).read([Upload(name=name, data=make(), declared_type=mime)])
     assert isinstance(image, MediaPart)
     assert image.mime_type == "image/jpeg"
     assert Image.open(BytesIO(base64.b64decode(image.data))).size == (640, 120)
@@ -417,7 +423,7 @@ async def test_images_that_models_do_not_take_are_converted(name):
 
 
 async def test_images_of_phones_are_read():
-    [(part, note)] = await FileReader().read([Upload(name="boat.heic", data=_heic("Boat 4711"))])
+    [(part, note)] = await FileReader(PATIENT).read([Upload(name="boat.heic", data=_heic("Boat 4711"))])
     assert "4711" in part.text
     assert "640 x 120 pixels, read by text recognition" in part.text
     assert (note.mime_type, note.read_as) == ("image/heic", "ocr")
@@ -425,7 +431,7 @@ async def test_images_of_phones_are_read():
 
 async def test_every_page_of_a_fax_is_read_also_for_a_model_with_vision():
     data = _fax("Boat number 4711", "Price 43.50")
-    [(part, note)] = await FileReader(vision=True).read([Upload(name="fax.tif", data=data)])
+    [(part, note)] = await FileReader(PATIENT, vision=True).read([Upload(name="fax.tif", data=data)])
     assert "Page 1\n" in part.text
     assert "4711" in part.text
     assert "43.50" in part.text

@@ -58,7 +58,7 @@ class _Supervisor:
                 _say(f"{', '.join(changed[:3])} changed; starting again")
                 self._stop()
                 self._start()
-        return self._stop() if self._child is not None else 0
+        return self._child.wait() if self._child is not None else 0
 
     def _is_valid(self) -> bool:
         try:
@@ -72,23 +72,26 @@ class _Supervisor:
         if self._ended_by is None:
             self._child = subprocess.Popen(self._command, process_group=0)  # noqa: S603  our own command; Ctrl+C reaches only us
 
-    def _stop(self) -> int:
-        """Ends the server as a signal does. The second signal, if it needs longer, ends it at once."""
+    def _stop(self) -> None:
+        """Ends the server before the next one starts; if it needs longer than a moment, at once."""
         child, self._child = self._child, None
         if child is None:
-            return 0
+            return
         for _ in range(2):
-            if child.poll() is None:
-                child.send_signal(signal.SIGTERM)
+            child.send_signal(signal.SIGTERM)
             try:
-                return child.wait(END_SECONDS)
+                child.wait(END_SECONDS)
             except subprocess.TimeoutExpired:
                 continue
+            return
         child.kill()
-        return child.wait()
+        child.wait()
 
     def _end(self, number: int, _frame: FrameType | None) -> None:
+        """Passes a signal on; the second one ends the server at once."""
         self._ended_by = number
+        if self._child is not None:
+            self._child.send_signal(signal.SIGTERM)
 
 
 def stamps(folder: Path) -> Stamps:
