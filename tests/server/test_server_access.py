@@ -183,7 +183,7 @@ async def test_only_the_owner_gets_at_what_is_there(tmp_path, client):
                 found[name] = (
                     404 if follows and status == 204 else status
                 )  # 204: nothing to follow, on the AI SDK's wire
-                shows = "sessions" in name or "responses" in name or name.endswith("/messages")
+                shows = "sessions" in name or name.endswith(("/messages", "/input_items"))
                 assert (canary.encode() in body) is (client == "the owner" and shows), name
         assert set(found.values()) == ({200} if client == "the owner" else {404}), found
         for operation in GUARDED.values():

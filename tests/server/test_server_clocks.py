@@ -9,21 +9,23 @@ import pytest
 
 import holodeck
 from holodeck.core.messages import now
-from holodeck.runs import runs
+from holodeck.runs import run
 from holodeck.server.options import ServerSettings
 from tests.server.serving import served
 
 SOURCE = Path(holodeck.__file__).parent
 SHOWN_ONLY = {"sessions/memory.py", "telemetry/process.py"}  # when it was, for people; nothing is measured by it
-STORES = {"stores/sqlite_runs.py", "stores/store_clock.py"}  # the latter never goes back; the former is given its clock
-CREDENTIALS = {"access/jwks.py", "access/key_ring.py", "access/tokens.py"}  # their times are stated by other machines
+STORES = {"stores/postgres_runs.py", "stores/sqlite_runs.py", "stores/store_clock.py"}  # the clock never goes back
+CREDENTIALS = {  # their times are stated by other machines, or to them
+    "access/jwks.py", "access/key_ring.py", "access/tickets.py", "access/tokens.py", "tools/mcp_oauth.py",
+}  # fmt: skip
 
 
 @pytest.mark.req("D09")
 @pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1)])
 async def test_a_clock_that_jumps_during_a_run_does_not_change_how_long_it_took(monkeypatch, jump):
     steps = count(1)
-    monkeypatch.setattr(runs, "now", lambda: now() + next(steps) * jump)
+    monkeypatch.setattr(run, "now", lambda: now() + next(steps) * jump)
     async with served(settings=ServerSettings(protocols=("rest",))) as s:
         async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
             told = await answer.json()

@@ -28,7 +28,10 @@ def serving(stage, *, approval=frozenset()):
 
 
 def test_every_wire_has_a_client_here():
-    known = {"ag-ui sse": "ag-ui", "ag-ui protobuf": "ag-ui", "rest stream": "rest", "openai stream": "openai"}
+    known = {
+        "ag-ui sse": "ag-ui", "ag-ui protobuf": "ag-ui", "rest stream": "rest", "openai stream": "openai",
+        "responses stream": "responses",
+    }  # fmt: skip
     assert {known.get(name, name) for name in CLIENTS} == set(WIRES)
 
 
