@@ -190,6 +190,14 @@ def test_prose_uses_plain_words():
             assert found is None, f"{path}:{line} has {found[0]!r}; write what happens and who does it"
 
 
+def test_the_playgrounds_comments_use_plain_words():
+    for path in sorted((SOURCE / "server" / "playground").glob("*.js")):
+        for line, text in enumerate(path.read_text().splitlines(), 1):
+            comment = re.search(r"(^|\s)(//|/\*\*|\*) .*", text)
+            found = comment and FORBIDDEN_WORDS.search(comment[0])
+            assert not found, f"{path}:{line} has {found[0]!r}; write what happens and who does it"
+
+
 def _prose(path):
     for node in nodes_of(path):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):

@@ -129,7 +129,7 @@ class Playground {
     if (isNew && id !== this.unused) await this.#load(this.room);
   }
 
-  /** An id that the server has not heard of, and need not be asked for. */
+  /** An id that the server does not know, and need not be asked for. */
   #newSession() {
     return (this.unused = newId("session"));
   }
@@ -143,7 +143,7 @@ class Playground {
     try {
       await room.open();
     } catch {
-      room.isUnread = true; // health says that nobody answers, and the room is read when somebody does
+      room.isUnread = true; // the health check says that the server is away; the room is read when it is back
       return;
     }
     room.isUnread = false;
@@ -167,7 +167,7 @@ class Playground {
     this.composer.focus();
   }
 
-  /** Somebody may have talked on this session elsewhere. */
+  /** Another client may have added to this session. */
   async #refresh() {
     if (!this.room || this.room.id === this.unused || this.room.isBusy || this.room.conversation.items.some((item) => item.id === "lost")) return;
     const { room } = this;

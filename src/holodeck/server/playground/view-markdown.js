@@ -114,7 +114,7 @@ function colour(code, text, language) {
 
 const MATHML = "http://www.w3.org/1998/Math/MathML";
 
-/** A formula as MathML, which browsers draw and read aloud; its source where it cannot be read. */
+/** A formula as MathML, which browsers draw and screen readers speak; its source where it cannot be read. */
 function mathsNode(source, isDisplayed) {
   const tree = parseMaths(source, isDisplayed);
   if (tree === null) return h("code", {}, isDisplayed ? `$$${source}$$` : `$${source}$`);
