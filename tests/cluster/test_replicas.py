@@ -2,19 +2,25 @@
 
 import asyncio
 import signal
+import tempfile
+from pathlib import Path
 
 import pytest
 
 from tests.cluster.replicas import PATIENCE, Client, Pace, replicas
+from tests.limits.valkey_server import valkey
 
 UNKNOWN = "whether it took effect is not known"
 WORDS = "".join(f"{number} " for number in range(20)) + "end"
 
 
 @pytest.mark.req("C07")
-async def test_a_client_reads_on_at_the_other_server_and_gets_every_word_once(tmp_path, postgres_database):
-    pace = Pace()
-    async with replicas(tmp_path, postgres_database, pace) as (one, other):
+@pytest.mark.parametrize("cluster", ["", "valkey"])
+async def test_a_client_reads_on_at_the_other_server_and_gets_every_word_once(
+    tmp_path, postgres_database, cluster, request
+):
+    pace, more = Pace(), cluster and f", valkey: '{request.getfixturevalue('valkey_url')}'"
+    async with replicas(tmp_path, postgres_database, pace, cluster=more) as (one, other):
         client = Client("slow", run="r1")
         reading = asyncio.create_task(client.post(one))
         for server in (other, one, other):
@@ -118,9 +124,10 @@ async def test_a_run_is_stopped_approved_and_deleted_at_the_other_server(tmp_pat
 
 
 @pytest.mark.req("D03b")
-async def test_a_run_goes_on_at_another_server_when_its_own_is_killed(tmp_path, postgres_database):
-    pace = Pace()
-    async with replicas(tmp_path, postgres_database, pace, seconds=4) as (one, other):
+@pytest.mark.parametrize("cluster", ["", "valkey"])
+async def test_a_run_goes_on_at_another_server_when_its_own_is_killed(tmp_path, postgres_database, cluster, request):
+    pace, more = Pace(), cluster and f", valkey: '{request.getfixturevalue('valkey_url')}'"
+    async with replicas(tmp_path, postgres_database, pace, seconds=4, cluster=more) as (one, other):
         client = Client("slow", run="r1")
         reading = asyncio.create_task(client.post(one))
         pace.permit(5)
@@ -183,3 +190,42 @@ async def test_a_server_that_stops_leaves_its_waiting_run_to_the_other(tmp_path,
         assert again.text == "all is well"
         await asyncio.wait_for(Client("more", run="r2").post(other), PATIENCE)
         assert len(await other.messages()) == 4
+
+
+async def test_with_valkey_a_stop_does_not_wait_for_the_next_beat(tmp_path, postgres_database, valkey_url):
+    pace = Pace()
+    more = f", valkey: '{valkey_url}'"
+    async with replicas(tmp_path, postgres_database, pace, seconds=300, cluster=more) as (one, other):  # a beat in 75 s
+        for run, stop in (("r1", lambda: other.post("/runs/r1/stop")), ("r2", lambda: other.delete("/sessions/t"))):
+            slow = Client("slow", run=run)
+            reading = asyncio.create_task(slow.post(one))
+            pace.permit(1)
+            await slow.until("TEXT_MESSAGE_CONTENT")
+            await stop()
+            await asyncio.wait_for(reading, PATIENCE)
+
+
+async def test_without_valkey_in_the_middle_of_a_run_the_database_carries_it(tmp_path, postgres_database):
+    pace = Pace()
+    with tempfile.TemporaryDirectory() as folder:
+        with valkey(Path(folder)) as url:
+            started = replicas(tmp_path, postgres_database, pace, cluster=f", valkey: '{url}'")
+            one, other = await started.__aenter__()
+            client = Client("slow", run="r1")
+            reading = asyncio.create_task(client.post(one))
+            pace.permit(5)
+            await client.until("TEXT_MESSAGE_CONTENT")
+        try:
+            pace.permit(50)
+            await asyncio.wait_for(reading, PATIENCE)
+            assert client.text == WORDS
+            later = Client("hello", run="r2")
+            await asyncio.wait_for(later.post(other), PATIENCE)
+            assert later.types[-1] == "RUN_FINISHED"
+            again = Client("slow", run="r1")
+            await again.resume(other)
+            assert again.types[-1] == "RUN_FINISHED"
+            assert again.events[-2]["type"] == "MESSAGES_SNAPSHOT" or again.text == WORDS
+            assert len(await other.messages()) == 4
+        finally:
+            await started.__aexit__(None, None, None)

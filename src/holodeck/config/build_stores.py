@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holodeck.config.load import LoadedConfig
+from holodeck.config.valkey_url import redis_url
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import StartError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from holodeck.stores.sqlite_file import SqliteFile
     from holodeck.stores.sqlite_runs import SqliteRunStore
     from holodeck.stores.sqlite_sessions import SqliteSessionStore
+    from holodeck.stores.valkey_link import ValkeyLink
 
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
@@ -144,7 +146,23 @@ def build_postgres(config: LoadedConfig) -> Stores:
 
     window = config.agent.server.runs.replay_window
     runs = PostgresRunStore(database, config.agent.name, replay_window=window, kept_seconds=_ttl_of(config))
+    if config.agent.cluster.valkey is not None:
+        runs.connect(_link_of(config, config.agent.cluster.valkey.get_secret_value(), runs.replica))
     return Stores(_postgres_sessions(config, runs, database), runs)
+
+
+def _link_of(config: LoadedConfig, url: str, replica: str) -> "ValkeyLink":
+    try:
+        from holodeck.stores.valkey_link import ValkeyLink
+
+        return ValkeyLink(
+            redis_url(url), config.agent.name, replica, replay_window=config.agent.server.runs.replay_window
+        )
+    except ImportError as error:
+        raise StartError("cluster.valkey needs the package redis: pip install 'holodeck-agents[cluster]'") from error
+    except ValueError as error:
+        text = "this is no address of a Valkey or Redis; write e.g. valkeys://user:password@host:6379/0"
+        raise StartError(str(config.error(("cluster", "valkey"), text))) from error
 
 
 def _postgres_sessions(

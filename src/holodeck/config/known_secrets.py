@@ -23,7 +23,7 @@ def _values(config: LoadedConfig) -> Iterator[str]:
             yield from (secret, secret.removeprefix("Bearer "))  # which may be left out where a token is quoted
     auth = config.agent.server.auth
     secrets = [issuer.keys.secret for issuer in auth.issuers] + [auth.proxy.secret if auth.proxy else None]
-    secrets += [config.agent.server.limits.store, config.agent.sessions.url]
+    secrets += [config.agent.server.limits.store, config.agent.sessions.url, config.agent.cluster.valkey]
     yield from (secret.get_secret_value() for secret in secrets if secret is not None)
     for tool in config.agent.tools:
         if isinstance(tool, McpToolSettings):

@@ -80,6 +80,11 @@ class SessionSettings(Block):
 class ClusterSettings(Block):
     """Several servers that share one database (sessions.store: postgres): any of them serves any request."""
 
+    valkey: SecretStr | None = Field(
+        None,
+        max_length=2048,
+        description="A Valkey that carries streams and stops from server to server: valkey://host:6379, valkeys:// with TLS",
+    )
     take_over_seconds: float = Field(
         10, ge=2, le=300, description="How long a server may be still before another takes over its runs"
     )

@@ -4,7 +4,7 @@ Sessions hold messages; run stores hold the requests: idempotency keys, states, 
 transaction, so they never disagree.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
 from typing import NamedTuple, Protocol, runtime_checkable
@@ -150,6 +150,7 @@ class SharedRunStore(RunStore, Protocol):
     """A store that several processes share: any of them finds, reads and stops the runs of all."""
 
     replica: str  # this process
+    on_pulse: Callable[[Pulse], None]  # called with what other processes want of its runs, between two beats
 
     async def join(self) -> None:
         """Enters this process among those that share the store. Idempotent."""
@@ -168,6 +169,12 @@ class SharedRunStore(RunStore, Protocol):
 
     async def note_followed(self, runs: Sequence[OwnedId]) -> None:
         """Lets the processes that have these runs know that they have readers here."""
+
+    async def wait_for_more(self, record: RunRecord, first: int) -> None:
+        """Waits until the copy of a run's log may have event `first`, and not long."""
+
+    def stop_waiting(self, record: RunRecord) -> None:
+        """The copy of this run's log is not followed any more."""
 
     async def beat(self) -> Pulse:
         """Shows the others that this process is alive."""

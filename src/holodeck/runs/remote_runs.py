@@ -24,7 +24,6 @@ from holodeck.sessions.port import SessionStore
 
 log = logging.getLogger(__name__)
 
-LOOK_SECONDS = 0.1  # between two looks at the copy
 STATE_SECONDS = 1.0  # between two looks at the run's record
 NOTE_SECONDS = 2.0  # between two notes that the run has readers here
 LAST_SECONDS = 10.0  # for the copy to get what the run's process wrote at its end
@@ -90,10 +89,11 @@ class RemoteRuns:
                 except HoloDeckError as error:
                     log.warning("the copy of run %s cannot be read: %s", record.run_id, error.message)
                 if not run.log.ended:
-                    await asyncio.sleep(LOOK_SECONDS)
+                    await self.records.wait_for_more(record, run.events)
             await self._complete(run, record)
         finally:
             self._followed.pop(key, None)
+            self.records.stop_waiting(record)
 
     async def _add(self, run: Run, record: RunRecord, pieces: Pieces) -> Run:
         """Adds what is new. Returns the part that the log goes on with."""

@@ -29,6 +29,7 @@ class Replica:
         self._runs, self._stored, self._records, self._seconds = runs, stored, records, take_over_seconds
         self._beaten = time.monotonic()
         self._beating: asyncio.Task[None] | None = None
+        records.on_pulse = self._obey
 
     def start(self) -> None:
         self._beating = asyncio.create_task(self._beat_regularly(), name="replica")

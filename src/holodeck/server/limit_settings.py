@@ -4,6 +4,7 @@ import logging
 from urllib.parse import urlsplit
 
 from holodeck.config.load import LoadedConfig
+from holodeck.config.valkey_url import redis_url
 from holodeck.core.usage import Price
 from holodeck.errors import StartError
 from holodeck.limits.leases import LeaseStore, ValkeyLeases
@@ -37,7 +38,7 @@ def open_store(config: LoadedConfig) -> tuple[WindowStore | None, LeaseStore | N
         return None, None
     url = file.store.get_secret_value()
     try:
-        windows = ValkeyWindows(url, file.when_store_is_down)
+        windows = ValkeyWindows(redis_url(url), file.when_store_is_down)
     except ModuleNotFoundError as error:
         raise StartError("limits.store needs the package redis: pip install 'holodeck-agents[valkey]'") from error
     except ValueError as error:

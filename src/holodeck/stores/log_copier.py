@@ -5,7 +5,7 @@ store in one write. A write that fails is repeated with what came meanwhile: the
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias
@@ -17,6 +17,7 @@ from holodeck.runs.log import ReplayGone, RunLog
 from holodeck.stores import records
 
 COPY_SECONDS = 0.25
+HURRIED_SECONDS = 0.02
 RETRY_SECONDS = 1.0
 
 
@@ -27,6 +28,7 @@ class LogPiece:
     run: OwnedId
     first: int
     events: Sequence[Event]
+    is_beginning: bool = False  # nothing of this log was copied before
 
     @property
     def body(self) -> bytes:
@@ -37,7 +39,8 @@ class LogPiece:
         return records.encode(events)
 
 
-Write: TypeAlias = Callable[[list[LogPiece]], Awaitable[object]]
+Write: TypeAlias = Callable[[list[LogPiece]], Awaitable[Collection[OwnedId]]]
+"""Stores pieces; returns the runs whose copy is gone, so that it has to be made from its beginning."""
 
 
 @dataclass(eq=False, slots=True)
@@ -49,8 +52,10 @@ class _Copy:
 
 
 class LogCopier:
-    def __init__(self, write: Write, seconds: float = COPY_SECONDS) -> None:
-        self._write, self._seconds = write, seconds
+    def __init__(self, write: Write) -> None:
+        self._write = write
+        self.seconds = COPY_SECONDS  # between two copies of one log
+        self._hurried: set[OwnedId] = set()  # runs that are read elsewhere
         self._due: dict[_Copy, None] = {}
         self._timer: asyncio.TimerHandle | None = None
         self._writing: asyncio.Task[None] | None = None
@@ -59,6 +64,10 @@ class LogCopier:
     def follow(self, run: OwnedId, log: RunLog, first_number: int = 0) -> None:
         """Copies a log from its beginning on; its first event has this number."""
         self._wait_for_more(_Copy(run, log, first_number, 0))
+
+    def hurry(self, run: OwnedId) -> None:
+        """This run is read elsewhere: it is copied more often from now on."""
+        self._hurried.add(run)
 
     async def close(self) -> None:
         """Copies what is due, once."""
@@ -79,7 +88,7 @@ class LogCopier:
 
     def _is_due(self, copy: _Copy) -> None:
         self._due[copy] = None
-        self._arm(self._seconds)
+        self._arm(min(self.seconds, HURRIED_SECONDS) if copy.run in self._hurried else self.seconds)
 
     def _arm(self, seconds: float) -> None:
         if self._timer is None and self._writing is None and not self._closed:
@@ -93,7 +102,7 @@ class LogCopier:
         stored = await self._copy(self._take_due())
         self._writing = None
         if self._due:
-            self._arm(self._seconds if stored else RETRY_SECONDS)
+            self._arm(self.seconds if stored else RETRY_SECONDS)
 
     def _take_due(self) -> list[tuple[_Copy, LogPiece]]:
         due, self._due = self._due, {}
@@ -103,18 +112,26 @@ class LogCopier:
                 events = copy.log.since(copy.place)
             except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
                 continue
-            taken.append((copy, LogPiece(copy.run, copy.first_number + copy.place, events)))
+            taken.append(
+                (copy, LogPiece(copy.run, copy.first_number + copy.place, events, is_beginning=copy.place == 0))
+            )
             copy.place += len(events)
-            if not (events and type(events[-1]) in ENDINGS):
+            if events and type(events[-1]) in ENDINGS:
+                self._hurried.discard(copy.run)
+            else:
                 self._wait_for_more(copy)
         return taken
 
     async def _copy(self, taken: list[tuple[_Copy, LogPiece]]) -> bool:
         try:
-            await self._write([piece for _, piece in taken if piece.events])
+            gone = await self._write([piece for _, piece in taken if piece.events])
         except HoloDeckError:  # the store reports it; the run does not depend on it
             for copy, piece in taken:
                 copy.place = piece.first - copy.first_number
                 self._due[copy] = None
             return False
+        for copy, _ in taken:
+            if copy.run in gone:
+                copy.place = 0
+                self._due[copy] = None
         return True

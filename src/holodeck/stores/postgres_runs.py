@@ -6,16 +6,17 @@ measure that by their own clocks, so no clock that is set, and no pause of the d
 
 import asyncio
 import contextlib
+import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import UniqueViolation
 
 from holodeck._version import __version__
-from holodeck.core.events import Ending, Event
+from holodeck.core.events import ENDINGS, Ending, Event
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import HoloDeckError, LostClaim
@@ -26,14 +27,22 @@ from holodeck.stores import records
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 
+if TYPE_CHECKING:
+    from holodeck.stores.valkey_link import ValkeyLink
+
+log = logging.getLogger(__name__)
+
 KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
 REMOVED_BATCH = 500
+FOLLOW_SECONDS = 0.1  # between two looks at a log that another process writes
+LINKED_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: between two copies; a look if nothing is announced
 LOOKS = 3  # at a counter that stands still, before its process counts as dead
 LOOK_SECONDS = (0.05, 1.0)  # between two looks whether it is a run's turn: at first, and at most
 _COLUMNS = (
     "tenant, user_name, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
     " replica, stop_wanted, root"
 )
+_WHERE = "replica, tenant, user_name, id"
 _OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 _NAMED = f"{_OF_OWNER} AND id = %(id)s"
 _SAME_SESSION = (
@@ -90,12 +99,35 @@ class PostgresRunStore:
         self._seen: dict[str, _Counter] = {}  # other processes
         self._followed: dict[OwnedId, int] = {}
         self._copier = LogCopier(self._store_pieces)
+        self._link: ValkeyLink | None = None
+        self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
+        self.on_pulse: Callable[[Pulse], None] = lambda _pulse: None
         self.clock: Callable[[], float] = time.time
+
+    def connect(self, link: "ValkeyLink") -> None:
+        """Lets a Valkey carry logs and wishes; before `join`."""
+        self._link, self._copier.seconds = link, LINKED_SECONDS
+        link.on_wish = self._wished
+
+    def _wished(self, wish: str, run: OwnedId) -> None:
+        if wish == "stop":
+            self.on_pulse(Pulse(stops=[run]))
+        elif wish == "follow":
+            self._copier.hurry(run)
+            self.on_pulse(Pulse(followed=[run]))
+
+    async def _send(self, wish: str, found: Iterable[Sequence[Any]]) -> None:
+        """Repeats a wish that is stored to the processes that have the runs."""
+        if self._link is not None:
+            for replica, tenant, user, run_id in found:
+                await self._link.send(replica, wish, (Owner(tenant, user), run_id))
 
     # this process among the others
 
     async def join(self) -> None:
         """Enters this process among those that share the database."""
+        if self._link is not None:
+            await self._link.start()
         await self._database.rows(
             "INSERT INTO holodeck.replicas (id, agent, version) VALUES (%(id)s, %(agent)s, %(version)s)"
             " ON CONFLICT DO NOTHING",
@@ -108,8 +140,11 @@ class PostgresRunStore:
         try:
             await self._copier.close()
             await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self.replica})
-        except HoloDeckError:
-            return  # then the counter stands still, which has the same effect a little later
+        except HoloDeckError as error:  # then the counter stands still, which has the same effect a little later
+            log.warning("this process could not sign off: %s", error.message)
+        finally:
+            if self._link is not None:
+                await self._link.close()
 
     async def beat(self) -> Pulse:
         """Raises the counter of this process, and looks at those of the others and at what they want of its runs."""
@@ -175,8 +210,10 @@ class PostgresRunStore:
         )
         taken = [_record(row[1:]) for row in found]
         for (key, *_), record in zip(found, taken, strict=True):
-            self._keys[record.owner, record.run_id] = key
-            self._records[record.owner, record.run_id] = record
+            run = record.owner, record.run_id
+            self._keys[run], self._records[run], self._logs[run] = key, record, key
+            if self._link is not None:
+                await self._link.seal((run, key), record.recovered)
         return taken
 
     # the port
@@ -199,7 +236,7 @@ class PostgresRunStore:
                 raise RunExists(f"Run {record.run_id!r} is in progress.")
             key, state, ahead = found
             run = record.owner, record.run_id
-            self._keys[run], self._records[run] = key, record
+            self._keys[run], self._records[run], self._logs[run] = key, record, key
             self._changed.discard(run)
             return Begun(is_first=state == RunState.RUNNING, ahead=frozenset(ahead))
 
@@ -281,18 +318,23 @@ class PostgresRunStore:
 
     async def want_stop(self, record: RunRecord) -> bool:
         found = await self._database.rows(
-            f"UPDATE holodeck.runs SET stop_wanted = true WHERE {_NAMED} AND ended IS NULL RETURNING 1",
+            f"UPDATE holodeck.runs SET stop_wanted = true WHERE {_NAMED} AND ended IS NULL RETURNING {_WHERE}",
             self._name(record.owner, record.run_id),
             again=True,
         )
+        await self._send("stop", found)
         return bool(found)
 
+    async def stop_deleted(self, found: Sequence[Sequence[Any]]) -> None:
+        """Lets the processes that have these runs know that they were deleted."""
+        await self._send("stop", found)
+
     async def note_followed(self, runs: Sequence[OwnedId]) -> None:
-        await self._database.rows(
+        found = await self._database.rows(
             "UPDATE holodeck.runs SET followed = followed + 1 FROM"
             " unnest(%(tenants)s::text[], %(users)s::text[], %(ids)s::text[]) AS wanted (tenant, user_name, id)"
             " WHERE agent = %(agent)s AND runs.tenant = wanted.tenant AND runs.user_name = wanted.user_name"
-            " AND runs.id = wanted.id AND ended IS NULL",
+            " AND runs.id = wanted.id AND ended IS NULL RETURNING runs.replica, runs.tenant, runs.user_name, runs.id",
             {
                 "agent": self._agent,
                 "tenants": [owner.tenant for owner, _ in runs],
@@ -300,16 +342,36 @@ class PostgresRunStore:
                 "ids": [name for _, name in runs],
             },
         )
+        await self._send("follow", found)
 
     async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
+        run = record.owner, record.run_id
         found = await self._database.rows(
-            f"WITH run AS (SELECT key FROM holodeck.runs WHERE {_NAMED}) SELECT first, body FROM holodeck.pieces, run"
-            " WHERE pieces.run = run.key AND first >= coalesce((SELECT max(first) FROM holodeck.pieces earlier"
+            f"WITH run AS (SELECT key FROM holodeck.runs WHERE {_NAMED})"
+            " SELECT run.key, first, body FROM run LEFT JOIN holodeck.pieces ON pieces.run = run.key"
+            " AND first >= coalesce((SELECT max(first) FROM holodeck.pieces earlier"
             " WHERE earlier.run = run.key AND earlier.first <= %(first)s), 0) ORDER BY first",
-            {**self._name(record.owner, record.run_id), "first": first},
+            {**self._name(*run), "first": first},
             again=True,
         )
-        return records.pieces_of(found, first)
+        pieces = [(number, body) for _, number, body in found if number is not None]
+        if self._link is not None and found:
+            self._logs[run] = found[0][0]
+            pieces = sorted([*pieces, *await self._link.read((run, found[0][0]), first)])
+        return records.pieces_of(pieces, first)
+
+    async def wait_for_more(self, record: RunRecord, first: int) -> None:
+        run = record.owner, record.run_id
+        if self._link is None or not self._link.is_up or run not in self._logs:
+            await asyncio.sleep(FOLLOW_SECONDS)
+        else:
+            await self._link.wait((run, self._logs[run]), first, LINKED_FOLLOW_SECONDS)
+
+    def stop_waiting(self, record: RunRecord) -> None:
+        if self._link is not None:
+            self._link.stop_waiting((record.owner, record.run_id))
+            if (record.owner, record.run_id) not in self._keys:
+                self._logs.pop((record.owner, record.run_id), None)
 
     def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:
         self._copier.follow((record.owner, record.run_id), log, first_number)
@@ -379,11 +441,17 @@ class PostgresRunStore:
         found = await self._database.rows(statement, values, again=True)
         return [_record(row) for row in found]
 
-    async def _store_pieces(self, pieces: list[LogPiece]) -> None:
+    async def _store_pieces(self, pieces: list[LogPiece]) -> Collection[OwnedId]:
         """Only of runs that this process has: one that was taken over adds nothing to its log."""
+        if self._link is not None:
+            named = [((piece.run, self._logs[piece.run]), piece) for piece in pieces if piece.run in self._logs]
+            gone = await self._link.append(named)
+            if gone is not None:
+                self._forget_ended(pieces)
+                return gone
         given = {(n, f"{name}{n}"): value for n, piece in enumerate(pieces) for name, value in self._piece(piece)}
         if not given:
-            return
+            return ()
         rows = ", ".join(
             f"(%(tenant{n})s, %(user{n})s, %(id{n})s, %(first{n})s::bigint, %(body{n})s::bytea)"
             for n in range(len(pieces))
@@ -396,6 +464,13 @@ class PostgresRunStore:
             " ON CONFLICT (run, first) DO UPDATE SET body = excluded.body",
             {**{name: value for (_, name), value in given.items()}, "agent": self._agent, "me": self.replica},
         )
+        self._forget_ended(pieces)
+        return ()
+
+    def _forget_ended(self, pieces: Sequence[LogPiece]) -> None:
+        for piece in pieces:
+            if piece.events and type(piece.events[-1]) in ENDINGS:
+                self._logs.pop(piece.run, None)
 
     def _piece(self, piece: LogPiece) -> list[tuple[str, Any]]:
         owner, run_id = piece.run

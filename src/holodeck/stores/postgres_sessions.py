@@ -157,12 +157,15 @@ class PostgresSessionStore:
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
         """With what was asked, and the copies of what was answered; a run that goes on elsewhere finds itself gone."""
         there = await self._find(owner, session_id, self.now())
-        await self.database.rows(
+        runs = await self.database.rows(
             f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED})"
-            f" DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s",
+            f" DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s"
+            " RETURNING replica, tenant, user_name, id, ended IS NULL",
             self.name(owner, session_id),
             again=True,
         )
+        if self.runs is not None:
+            await self.runs.stop_deleted([each[:4] for each in runs if each[4]])
         return there is not None
 
     async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:

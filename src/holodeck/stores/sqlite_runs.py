@@ -208,7 +208,7 @@ class SqliteRunStore:
 
         return await self._file.write(job)
 
-    async def _store_pieces(self, pieces: list[LogPiece]) -> None:
+    async def _store_pieces(self, pieces: list[LogPiece]) -> tuple[()]:
         """Nothing of a run whose session was deleted: it has no row any more."""
         await self._file.write(
             lambda connection: (
@@ -219,6 +219,7 @@ class SqliteRunStore:
                 ).rowcount
             )
         )
+        return ()
 
 
 def _record(row: tuple[object, ...]) -> RunRecord:

@@ -1,0 +1,7 @@
+"""Addresses of a Valkey, as its own tools write them, for the client library, which knows Redis's names only."""
+
+
+def redis_url(url: str) -> str:
+    """`valkey://` and `valkeys://` under the names that mean the same; any other address as it is."""
+    scheme, separator, rest = url.partition("://")
+    return {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme) + separator + rest

@@ -1,0 +1,222 @@
+"""What processes that share a database say to each other through Valkey: what their runs stream, and what they want of a run.
+
+It is a copy of what a run's process has in memory, and a shorter way: nothing that was acknowledged depends on it, and while
+it is away the database carries both. Keys hold a hash of whose run it is, never a client's text.
+"""
+
+import asyncio
+import contextlib
+import hashlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
+
+import msgspec
+from redis.asyncio import BlockingConnectionPool, Redis
+from redis.exceptions import RedisError, ResponseError
+
+from holodeck.core.events import ENDINGS
+from holodeck.core.owner import OwnedId, Owner
+from holodeck.errors import StartError
+from holodeck.runs.recovery import HOLE
+from holodeck.stores.log_copier import LogPiece
+
+log = logging.getLogger(__name__)
+
+SECONDS = 2.0  # for one round trip
+RETRY_SECONDS = 5.0  # between two attempts while it is away
+LIFE_SECONDS = 24 * 3600  # of the log of a run that never ends
+INBOX_SECONDS, INBOX_LENGTH = 3600, 1000
+BLOCK_MILLISECONDS = 5000
+BLOCKS = 3  # parts of one run that are looked for together: a run is taken up once
+MAX_CONNECTIONS = 8
+STOP, FOLLOW, LOOK = "stop", "follow", "look"
+_LAST_ID = "18446744073709551615-18446744073709551615"
+_SEALED = b"sealed"
+_ERRORS = (RedisError, OSError, TimeoutError)
+
+OnWish: TypeAlias = Callable[[str, OwnedId], None]
+LogName: TypeAlias = tuple[OwnedId, int]
+"""A run, and the number of its row: a run of the same id may have been deleted before."""
+
+
+class ValkeyLink:
+    def __init__(self, url: str, agent: str, replica: str, *, replay_window: float, seconds: float = SECONDS) -> None:
+        """Raises ValueError if the address is none."""
+        pool = BlockingConnectionPool.from_url(
+            url,
+            protocol=2,  # the forms of answers below
+            max_connections=MAX_CONNECTIONS,
+            timeout=seconds,
+            socket_timeout=seconds,
+            socket_connect_timeout=seconds,
+        )
+        self._client: Redis = Redis.from_pool(pool)
+        self._listener: Redis = Redis.from_url(
+            url, protocol=2, socket_timeout=seconds + BLOCK_MILLISECONDS / 1000, socket_connect_timeout=seconds
+        )
+        self._agent, self._replica, self._replay_seconds = agent, replica, max(1, round(replay_window))
+        self._down_until = 0.0
+        self._watched: dict[bytes, tuple[str, asyncio.Event]] = {}  # stream → the last id that was seen, what to set
+        self._watches: dict[OwnedId, asyncio.Event] = {}
+        self._listening: asyncio.Task[None] | None = None
+        self.on_wish: OnWish = lambda _wish, _run: None
+
+    @property
+    def is_up(self) -> bool:
+        return time.monotonic() >= self._down_until
+
+    async def start(self) -> None:
+        """StartError if it cannot be reached. Idempotent."""
+        if self._listening is not None:
+            return
+        try:
+            await self._client.ping()
+            policy = (await self._client.config_get("maxmemory-policy")).get("maxmemory-policy") or ""
+        except ResponseError:  # managed ones refuse CONFIG
+            policy = ""
+        except _ERRORS as error:
+            raise StartError(f"the Valkey of cluster.valkey cannot be reached: {_words_of(error)}") from error
+        if policy.startswith("allkeys"):
+            log.warning("cluster.valkey evicts keys (%s): streams that are read elsewhere may have gaps", policy)
+        self._listening = asyncio.create_task(self._listen(), name="valkey inbox")
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            self._listening.cancel()
+            await asyncio.wait({self._listening})
+            self._listening = None
+        for client in (self._client, self._listener):
+            with contextlib.suppress(*_ERRORS):
+                await client.aclose()
+
+    # logs
+
+    async def append(self, pieces: Sequence[tuple[LogName, LogPiece]]) -> set[OwnedId] | None:
+        """Adds pieces to the logs of their runs; None if it is away.
+
+        Returns the runs whose log has gone there, so that it has to be copied from its beginning.
+        """
+        if not self.is_up:
+            return None
+        pipeline = self._client.pipeline(transaction=False)
+        for name, piece in pieces:
+            key, place = self._key(name, piece.first // HOLE), piece.first % HOLE
+            entry = f"{place + len(piece.events)}-0"  # so the one that holds event n is the first above n-0
+            pipeline.xadd(key, {"f": piece.first, "e": piece.body}, id=entry, nomkstream=not piece.is_beginning)
+            if piece.events and type(piece.events[-1]) in ENDINGS:
+                pipeline.expire(key, self._replay_seconds)
+            else:
+                pipeline.expire(key, LIFE_SECONDS)
+        answers = await self._tried(pipeline.execute(raise_on_error=False))
+        if answers is None:
+            return None
+        added = answers[::2]
+        return {piece.run for (_, piece), answer in zip(pieces, added, strict=True) if answer is None}
+
+    async def read(self, log_name: LogName, first: int) -> list[tuple[int, bytes]]:
+        """Numbers and bodies of the pieces of a run's log that hold event `first` or later ones; none if it is away."""
+        if not self.is_up:
+            return []
+        block = first // HOLE
+        pipeline = self._client.pipeline(transaction=False)
+        for number in range(block, block + BLOCKS):
+            pipeline.xrange(self._key(log_name, number), min=f"{first % HOLE + 1 if number == block else 0}-0")
+        found = await self._tried(pipeline.execute(raise_on_error=False)) or []
+        entries = [fields for part in found if isinstance(part, list) for _, fields in part]
+        return [(int(fields[b"f"]), fields[b"e"]) for fields in entries if b"e" in fields]
+
+    async def seal(self, log_name: LogName, block: int) -> None:
+        """From now on nothing can be added to this part of the log: its process was taken for dead."""
+        key = self._key(log_name, block)
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)
+        pipeline.expire(key, LIFE_SECONDS)
+        await self._tried(pipeline.execute(raise_on_error=False))
+
+    async def wait(self, log_name: LogName, first: int, seconds: float) -> None:
+        """Waits until there may be more of a run's log, and no longer than so."""
+        block, run = first // HOLE, log_name[0]
+        changed = self._watches.get(run)
+        if changed is None:
+            changed = self._watches[run] = asyncio.Event()
+        places = {self._key(log_name, block): f"{first % HOLE}-0", self._key(log_name, block + 1): "0-0"}
+        new = {key.encode(): place for key, place in places.items() if key.encode() not in self._watched}
+        if new:
+            self._watched |= {key: (place, changed) for key, place in new.items()}
+            await self.send(self._replica, LOOK, run)  # so that the listener listens there too
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(changed.wait(), seconds)
+        changed.clear()
+
+    def stop_waiting(self, run: OwnedId) -> None:
+        """The run is not followed any more."""
+        changed = self._watches.pop(run, None)
+        self._watched = {key: watch for key, watch in self._watched.items() if watch[1] is not changed}
+
+    # wishes
+
+    async def send(self, replica: str, wish: str, run: OwnedId) -> None:
+        """Says to another process what is wanted of its run. It may be lost: the database has it as well."""
+        if not self.is_up:
+            return
+        owner, run_id = run
+        fields: dict[Any, Any] = {"wish": wish, "tenant": owner.tenant, "user": owner.user, "run": run_id}
+        pipeline = self._client.pipeline(transaction=False)
+        pipeline.xadd(self._inbox(replica), fields, maxlen=INBOX_LENGTH, approximate=True)
+        pipeline.expire(self._inbox(replica), INBOX_SECONDS)
+        await self._tried(pipeline.execute(raise_on_error=False))
+
+    async def _listen(self) -> None:
+        """One connection for the inbox and for all logs that are followed."""
+        inbox, last = self._inbox(self._replica).encode(), b"0-0"
+        while True:
+            try:
+                wanted: dict[Any, Any] = {inbox: last, **{name: place for name, (place, _) in self._watched.items()}}
+                found: Any = await self._listener.xread(wanted, block=BLOCK_MILLISECONDS)
+                for name, entries in found:
+                    if name == inbox:
+                        last = entries[-1][0]
+                        for _, fields in entries:
+                            self._obey(fields)
+                    elif name in self._watched:
+                        changed = self._watched[name][1]
+                        self._watched[name] = entries[-1][0].decode(), changed
+                        changed.set()
+            except _ERRORS as error:
+                self._is_down(error)
+                await asyncio.sleep(RETRY_SECONDS)
+            except Exception:  # a message that cannot be read must not end the listening
+                log.exception("a message of another process cannot be read")
+
+    def _obey(self, fields: dict[bytes, bytes]) -> None:
+        wish = fields.get(b"wish", b"").decode()
+        if wish != LOOK:
+            tenant, user, run = (fields[name].decode() for name in (b"tenant", b"user", b"run"))
+            self.on_wish(wish, (Owner(tenant, user), run))
+
+    async def _tried(self, work: Any) -> list[Any] | None:
+        try:
+            answers: list[Any] = await work
+        except _ERRORS as error:
+            self._is_down(error)
+            return None
+        return answers
+
+    def _is_down(self, error: BaseException) -> None:
+        if self.is_up:
+            log.warning("cluster.valkey is away, the database carries the logs: %s", _words_of(error))
+        self._down_until = time.monotonic() + RETRY_SECONDS
+
+    def _key(self, log_name: LogName, block: int) -> str:
+        (owner, run_id), number = log_name
+        name = msgspec.json.encode((self._agent, owner.tenant, owner.user, run_id, number))
+        return f"hd:1:{{{hashlib.sha256(name).hexdigest()[:32]}}}:log:{block}"
+
+    def _inbox(self, replica: str) -> str:
+        return f"hd:1:in:{replica}"
+
+
+def _words_of(error: BaseException) -> str:
+    return (str(error).splitlines() or [type(error).__name__])[0]

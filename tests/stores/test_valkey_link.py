@@ -1,0 +1,138 @@
+"""Logs and wishes through a real Valkey, and what happens when it forgets."""
+
+import asyncio
+import tempfile
+from pathlib import Path
+
+import pytest
+from redis import Redis
+
+from holodeck.core.events import RunFinished, TextAdded
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.owner import Owner
+from holodeck.errors import StartError
+from holodeck.runs.log import RunLog
+from holodeck.runs.recovery import HOLE
+from holodeck.stores import records
+from holodeck.stores.log_copier import LogCopier, LogPiece
+from holodeck.stores.valkey_link import ValkeyLink
+from tests.limits.valkey_server import valkey
+
+RUN, LOG = (ME, "r"), ((ME, "r"), 1)
+EVENTS = [TextAdded("m", str(number)) for number in range(6)]
+OTHER = (Owner("x", "y"), "r"), 1
+ENDING = RunFinished("r", "s")
+
+
+@pytest.fixture(scope="module")
+def url():
+    with tempfile.TemporaryDirectory() as folder, valkey(Path(folder)) as address:
+        yield address
+
+
+@pytest.fixture
+async def linked(url):
+    """Links of processes that share a Valkey, which is empty."""
+    with Redis.from_url(url) as client:
+        client.flushall()
+    links = []
+
+    async def open_link(replica="one"):
+        link = ValkeyLink(url, "tester", replica, replay_window=120, seconds=30)
+        links.append(link)
+        await link.start()
+        return link
+
+    yield open_link
+    for link in links:
+        await link.close()
+
+
+async def events(link, first=0, log=LOG):
+    return records.pieces_of(await link.read(log, first), first)
+
+
+def piece(first, events, log=LOG):
+    return log, LogPiece(log[0], first, events, is_beginning=first % HOLE == 0)
+
+
+async def test_what_one_process_adds_every_other_reads_from_any_event_on(linked):
+    one, other = await linked("one"), await linked("other")
+    assert await one.append([piece(0, EVENTS[:2]), piece(0, EVENTS[5:], OTHER)]) == set()
+    assert await one.append([piece(2, EVENTS[2:5])]) == set()
+    assert await events(other) == [(0, EVENTS[:2]), (2, EVENTS[2:5])]
+    assert await events(other, 3) == [(3, EVENTS[3:5])]
+    assert await events(other, 5) == []
+    assert await events(other, log=(RUN, 2)) == [], "a run of the same id that was deleted is another one"
+    assert await events(other, log=OTHER) == [(0, EVENTS[5:])]
+
+
+@pytest.mark.req("D08")
+async def test_a_sealed_log_takes_nothing_more_and_the_next_part_follows_it(linked):
+    late, taker = await linked("late"), await linked("taker")
+    await late.append([piece(0, EVENTS[:2])])
+    await taker.seal(LOG, 0)
+    await late.append([piece(2, EVENTS[2:4])])
+    await taker.append([piece(HOLE, EVENTS[4:])])
+    assert await events(taker) == [(0, EVENTS[:2]), (HOLE, EVENTS[4:])]
+    assert await events(taker, 2) == [(HOLE, EVENTS[4:])]
+
+
+async def test_a_log_that_the_store_forgot_is_copied_again_from_its_beginning(linked, url):
+    link, log = await linked(), RunLog()
+    copier = LogCopier(lambda pieces: link.append([(LOG, each) for each in pieces]))
+    copier.seconds = 0
+    copier.follow(RUN, log)
+    for event in EVENTS[:3]:
+        log.append(event)
+    async with asyncio.timeout(50):
+        while await events(link) != [(0, EVENTS[:3])]:
+            await asyncio.sleep(0.01)
+        with Redis.from_url(url) as client:
+            client.flushall()
+        log.append(EVENTS[3])
+        while await events(link) != [(0, EVENTS[:4])]:
+            await asyncio.sleep(0.01)
+    await copier.close()
+
+
+async def test_nothing_is_kept_for_ever(linked, url):
+    link = await linked()
+    await link.append([piece(0, EVENTS[:2])])
+    await link.append([piece(0, [*EVENTS, ENDING], ((ME, "ended"), 1))])
+    await link.seal(((ME, "never written"), 1), 0)
+    await link.send("other", "stop", RUN)
+    with Redis.from_url(url) as client:
+        lives = sorted(client.ttl(key) for key in client.scan_iter())
+        assert not any(b"anonymous" in key for key in client.scan_iter())
+    assert len(lives) == 4
+    assert 0 < lives[0] <= 120
+    assert all(life > 0 for life in lives)
+
+
+async def test_wishes_arrive_and_a_reader_is_woken(linked):
+    one, other = await linked("one"), await linked("other")
+    wishes = asyncio.Queue()
+    one.on_wish = lambda wish, run: wishes.put_nowait((wish, run))
+    await other.send("one", "stop", RUN)
+    assert await asyncio.wait_for(wishes.get(), 50) == ("stop", RUN)
+    waiting = asyncio.create_task(other.wait(LOG, 0, 50))
+    async with asyncio.timeout(50):
+        while not other._watched:
+            await asyncio.sleep(0)
+    await one.append([piece(0, EVENTS[:2])])
+    await asyncio.wait_for(waiting, 40)
+    other.stop_waiting(RUN)
+    assert not other._watched
+    assert wishes.empty(), "a look at oneself is no wish"
+
+
+async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(tmp_path):
+    link = ValkeyLink(f"unix://{tmp_path}/none.sock", "tester", "one", replay_window=120)
+    with pytest.raises(StartError, match="cannot be reached"):
+        await link.start()
+    assert await link.append([piece(0, EVENTS)]) is None
+    assert not link.is_up
+    assert await link.read(LOG, 0) == []
+    await link.send("other", "stop", RUN)
+    await link.close()
