@@ -87,7 +87,7 @@ async def branch_of(server: AgentServer, owner: Owner, chat: CompletionSession) 
     session_id = chat.session_id or new_ulid()
     if chat.after is None:
         return Branch(session_id)
-    going = [run.run_id for run in server.runs.of_session(session_id, owner=owner) if not run.log.ended]
+    going = await server.stored_runs.active(session_id, owner=owner)
     try:
         return await branch_after(chat.after, session_id, server.store, owner=owner, in_progress=going)
     except RunNotFound:  # deleted since it was recognised

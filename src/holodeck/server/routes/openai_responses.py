@@ -166,7 +166,7 @@ async def _branch(server: AgentServer, owner: Owner, asked: ResponsesRequest) ->
     message = f"There is no response {PREFIX}{asked.previous}, or it is no longer stored: send the whole input."
     if session_id is None:
         raise previous_not_found(message)
-    going = [run.run_id for run in server.runs.of_session(session_id, owner=owner) if not run.log.ended]
+    going = await server.stored_runs.active(session_id, owner=owner)
     try:
         return await branch_after(asked.previous, session_id, server.store, owner=owner, in_progress=going)
     except RunNotFound:
@@ -188,7 +188,7 @@ def _questions(pending: PendingStep) -> dict[str, Interrupt]:
 async def cancel(request: Request) -> Response:
     """Idempotent: a response that has ended stays as it is."""
     server, run = server_of(request), await _run_of(request)
-    if server.runs.stop(run):
+    if await server.stored_runs.stop(run):
         decided("run_stopped", run.owner, run_id=run.run_id)
         await run.done()
     return _whole(server, run, (await _opened(server, run)).builder(run))
@@ -247,7 +247,7 @@ async def show(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """It stops first, if it goes on. Its conversation keeps its messages; `DELETE /sessions/{id}` deletes those."""
     server, run = server_of(request), await _run_of(request)
-    if server.runs.stop(run):
+    if await server.stored_runs.stop(run):
         await run.done()
     await server.runs.remove(run)
     decided("response_deleted", run.owner, run_id=run.run_id)
