@@ -8,11 +8,14 @@ PIP    := $(BIN)/python -m pip --disable-pip-version-check
 UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/agent tests/resilience tests/sessions tests/runs \
         tests/wires/agui tests/config
 
+# The A2A compatibility kit, which no registry carries: a copy of a2aproject/a2a-tck, branch 1.0-dev.
+A2A_TCK ?= ../shared/tools/conformance/a2a-tck
+
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit react check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean conformance-mcp conformance-responses
+.PHONY: help setup demo test unit react check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean conformance-mcp conformance-responses conformance-a2a
 
 help: ## list these commands
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
 
 $(VENV)/runtime: pyproject.toml constraints.txt
 	@echo "Setting up $(VENV) (about a minute, once) …"
@@ -91,6 +94,9 @@ conformance-mcp: $(VENV)/development ## the conformance suite of MCP, both revis
 
 conformance-responses: $(VENV)/development ## the compliance suite of Open Responses, from the folder CONFORMANCE (no registry has it)
 	$(BIN)/python -m tests.conformance.responses_suite
+
+conformance-a2a: $(VENV)/development ## the A2A compatibility kit, where its folder is there (A2A_TCK=folder)
+	$(BIN)/python -m tests.conformance.a2a_suite $(A2A_TCK)
 
 mutants: $(VENV)/development ## plant faults in our own code; each has to be caught by a test
 	$(BIN)/python -m tests.faults.mutate

@@ -31,7 +31,7 @@ ALLOWED = {
     "wires": CORE,
     "telemetry": CORE,
     "config": PORTS | {"agent", "runs", "stores", "files", "wires", "access"},
-    "server": PORTS | {"agent", "runs", "wires", "config", "files", "telemetry", "access", "limits"},
+    "server": PORTS | {"agent", "runs", "wires", "config", "files", "telemetry", "access", "limits", "http"},
     "cli": PORTS | {"agent", "runs", "stores", "config", "server", "telemetry", "access"},
     "todo": set(),
     "_version": set(),

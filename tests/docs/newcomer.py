@@ -181,4 +181,4 @@ class Newcomer:
 
 
 def targets_of_makefile() -> set[str]:
-    return set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    return set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))

@@ -145,7 +145,7 @@ def test_links_lead_somewhere(page):
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_named_targets_and_files_exist(page):
     text = page.read_text(encoding="utf-8")
-    assert set(re.findall(r"(?:^|`)make ([a-z-]+)", text, re.MULTILINE)) <= targets_of_makefile()
+    assert set(re.findall(r"(?:^|`)make ([a-z0-9-]+)", text, re.MULTILINE)) <= targets_of_makefile()
     for path in re.findall(r"\b(?:tests|docs|benchmarks|src)/[\w/.-]+", text):
         assert (ROOT / path.rstrip(".")).exists(), f"{page.name}: {path}"
 

@@ -125,6 +125,11 @@ USERS = (
         "faces.md 6",
     ),
     Requirement(
+        "SRV-27",
+        "A2A 1.0 and 0.3 over JSON-RPC and HTTP+JSON: card, extended card, send, stream, get, list, cancel, subscribe, push notifications; a task is a chain of runs, its context the session.",
+        "faces.md 5",
+    ),
+    Requirement(
         "CHT-01",
         "holodeck chat <agent.yaml>: prompt in < 1 s of CPU; --verbose/-v, --quiet/-q, --observability/-o, --max-messages/-m 50, --resume <id>.",
         "seed 002",

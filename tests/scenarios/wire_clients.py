@@ -251,6 +251,39 @@ def _of_response(told: dict[str, Any]) -> Received:
     )
 
 
+async def a2a_sync(s: Served, text: str, session: str) -> Received:
+    message = {"messageId": str(uuid4()), "contextId": session, "role": "ROLE_USER", "parts": [{"text": text}]}
+    body = {"jsonrpc": "2.0", "id": 1, "method": "SendMessage", "params": {"message": message}}
+    async with s.post(body, "/a2a", **{"A2A-Version": "1.0"}) as answer:
+        task = (await answer.json())["result"]["task"]
+    return _of_task(task["status"], [part for each in task.get("artifacts", ()) for part in each["parts"]])
+
+
+async def a2a_old_stream(s: Served, text: str, session: str) -> Received:
+    message = {
+        "messageId": str(uuid4()),
+        "contextId": session,
+        "role": "user",
+        "parts": [{"kind": "text", "text": text}],
+    }
+    body = {"jsonrpc": "2.0", "id": 1, "method": "message/stream", "params": {"message": message}}
+    async with s.post(body, "/a2a") as answer:
+        frames = [json.loads(frame.data)["result"] for frame in whatwg(await answer.read())]
+    assert (frames[0]["kind"], frames[-1]["final"]) == ("task", True)
+    pieces = [frame for frame in frames if frame["kind"] == "artifact-update"]
+    said = "".join(part["text"] for each in pieces if not each["lastChunk"] for part in each["artifact"]["parts"])
+    assert said == "".join(part["text"] for each in pieces if each["lastChunk"] for part in each["artifact"]["parts"])
+    return _of_task(frames[-1]["status"], [{"text": said}])
+
+
+def _of_task(status: dict[str, Any], parts: list[dict[str, Any]]) -> Received:
+    said = "".join(part["text"] for part in parts)
+    if status["state"] in {"TASK_STATE_COMPLETED", "completed"}:
+        return Received(answer=said.rpartition("\n\n")[2], said=said)
+    (data,) = [part["data"] for part in status["message"]["parts"] if "data" in part]
+    return Received(said=said, error=data.get("code", "input-required"))
+
+
 CLIENTS: dict[str, Client] = {
     "ag-ui sse": agui_sse,
     "ag-ui protobuf": agui_protobuf,
@@ -263,4 +296,6 @@ CLIENTS: dict[str, Client] = {
     "responses stream": responses_stream,
     "ai-sdk": ai_sdk,
     "mcp": mcp,
+    "a2a": a2a_sync,
+    "a2a 0.3 stream": a2a_old_stream,
 }

@@ -7,7 +7,7 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import change_key_file
 from holodeck.access.key_ring import KeyRing
 from holodeck.access.principal import OF_ONE_USER, Defaults
-from holodeck.server.options import Access, ServerSettings
+from holodeck.server.options import Access, PushSettings, ServerSettings
 from holodeck.server.wires import WIRES
 from tests.server.serving import served
 
@@ -38,7 +38,8 @@ class KeyHolders:
 
 
 def settings(**access):
-    return ServerSettings(protocols=tuple(WIRES), remember_conversations=True, access=Access(**access))
+    push = PushSettings(allow_hosts=("hooks.example.com",))
+    return ServerSettings(protocols=tuple(WIRES), remember_conversations=True, access=Access(**access), push=push)
 
 
 @asynccontextmanager

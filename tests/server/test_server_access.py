@@ -29,6 +29,14 @@ BODIES = {
     "/agent/{name}/chat": {"message": "hi"},
     "/agent/{name}/chat/stream": {"message": "hi"},
     "/chat/stream": {"input": "hi"},
+    "/a2a": {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "message/send",
+        "params": {"message": {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}},
+    },
+    "/a2a/message:send": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}},
+    "/a2a/message:stream": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}},
     "/mcp": {
         "jsonrpc": "2.0",
         "id": 1,
@@ -50,6 +58,8 @@ PARAMETERS = {
     "id": SESSION,
     "version": "v",
     "model": "tester",
+    "task_id": RUN,
+    "config_id": "c",
 }
 
 
@@ -65,7 +75,9 @@ def operations():
 
 OPERATIONS = {f"{each.method} {each.shown_path}": each for each in operations()}
 GUARDED = {name: each for name, each in OPERATIONS.items() if each.access.kind in ("principal", "scope") and each.access.open_as != "health"}  # fmt: skip
-SHARED = {"GET /v1/models/{model}"}  # has a parameter, but the same answer for everyone who may chat
+NEW_A2A = {"A2A-Version": "1.0"}
+NO_CONFIG = "GET /a2a/tasks/{task_id}/pushNotificationConfigs/{config_id}"  # the owner has none either
+SHARED = {NO_CONFIG, "GET /v1/models/{model}"}  # has a parameter, but the same answer for everyone who may chat
 
 
 async def request(s, operation, headers, method=None):
@@ -75,15 +87,19 @@ async def request(s, operation, headers, method=None):
     body = BODIES.get(operation.shown_path)
     data = None if operation.method != "POST" else json.dumps(body or {}).encode()
     given = {"Content-Type": "application/json", **headers} if data is not None else headers
+    given = {**given, **NEW_A2A} if path.startswith("/a2a/") else given
     async with s.client.request(method or operation.method, s.url + path, data=data, headers=given) as answer:
         is_endless = answer.status == 200 and operation.shown_path == "/sessions/{id}/events"
         return answer.status, b"" if is_endless else await answer.read(), answer.headers
 
 
 def problem_of(body):
-    """The problem in an answer; in a JSON-RPC error it is the data."""
+    """The problem in an answer; in a JSON-RPC error it is the data, in one of A2A the metadata of the first detail."""
     told = json.loads(body)
-    return told["error"]["data"] if "jsonrpc" in told else told
+    details = told["error"].get("data", told["error"].get("details")) if "error" in told else None
+    if isinstance(details, list):
+        return details[0]["metadata"]
+    return details if "jsonrpc" in told else told
 
 
 @pytest.mark.req("T05")
@@ -176,14 +192,14 @@ async def test_only_the_owner_gets_at_what_is_there(tmp_path, client):
             if name in SHARED:
                 continue
             if operation.path_parameters and operation.method == "GET" and "{version}" not in operation.path:
-                follows = operation.path.endswith(("/events", "/stream"))
+                follows = operation.path.endswith(("/events", "/stream", ":subscribe"))
                 if follows and client == "the owner":
                     continue  # follows the run, which has not ended
                 status, body, _ = await request(s, operation, headers)
                 found[name] = (
                     404 if follows and status == 204 else status
                 )  # 204: nothing to follow, on the AI SDK's wire
-                shows = "sessions" in name or name.endswith(("/messages", "/input_items"))
+                shows = "sessions" in name or name.endswith(("/messages", "/input_items", "/tasks/{task_id}"))
                 assert (canary.encode() in body) is (client == "the owner" and shows), name
         assert set(found.values()) == ({200} if client == "the owner" else {404}), found
         for operation in GUARDED.values():

@@ -22,6 +22,14 @@ def ui_body(**fields):
     return {"id": uuid4().hex, "messages": [message], **fields}
 
 
+def a2a_message(**fields):
+    return {"messageId": uuid4().hex, "role": "user", "parts": [{"kind": "text", "text": "hi"}], **fields}
+
+
+def a2a_call(params):
+    return {"jsonrpc": "2.0", "id": 1, "method": "message/send", "params": params}
+
+
 def mcp_call(params):
     return {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "ask", **params}}
 
@@ -37,6 +45,8 @@ PLACES = {  # where a request could hide something: address, and the body around
     "chat-stream": ("/chat/stream", lambda hidden: {"input": "hi", **hidden}),
     "AI SDK": ("/ai-sdk/chat", lambda hidden: ui_body(**hidden)),
     "AI SDK, a message": ("/ai-sdk/chat", lambda hidden: ui_body(messages=[{**ui_body()["messages"][0], **hidden}])),
+    "A2A": ("/a2a", lambda hidden: a2a_call({"message": a2a_message(**hidden)})),
+    "A2A, beside the message": ("/a2a", lambda hidden: a2a_call({"message": a2a_message(), **hidden})),
     "MCP": ("/mcp", lambda hidden: mcp_call({"arguments": {"message": "hi", **hidden}})),
     "MCP, beside the arguments": ("/mcp", lambda hidden: mcp_call({"arguments": {"message": "hi"}, **hidden})),
     "OpenAI Responses": ("/v1/responses", lambda hidden: {"input": "hi", **hidden}),

@@ -90,6 +90,17 @@ class RunsBlock(Block):
     )
 
 
+class PushBlock(Block):
+    """Calls to clients whose tasks change (A2A push notifications)."""
+
+    allow_hosts: list[ShortText] = Field(
+        default=[],
+        max_length=100,
+        description="Hosts that clients may want to be called at, such as hooks.example.com; `*.` for all names below. "
+        "None: the server calls no one",
+    )
+
+
 class ServerBlock(Block):
     """What `holodeck serve` may take its time for."""
 
@@ -108,6 +119,7 @@ class ServerBlock(Block):
     shutdown_timeout: float = Field(
         5, ge=0, le=600, description="Seconds that running streams get to finish at the end"
     )
+    push: PushBlock = Field(PushBlock(), description="Calls to clients whose tasks change")
     keepalive: float = Field(15, ge=1, le=300, description="Seconds of silence before a keep-alive")
     watchdog: bool = Field(True, description="Log what holds up the event loop for more than 200 ms")
 

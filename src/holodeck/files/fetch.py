@@ -17,7 +17,7 @@ from holodeck.files.source import Fetched
 from holodeck.http.address import Address, address_of
 from holodeck.http.client import Client
 from holodeck.http.client_connection import Response
-from holodeck.http.dial import AddressInfo, Found, system_resolve
+from holodeck.http.dial import AddressInfo, Found, Resolve, system_resolve
 from holodeck.http.failures import HttpError, Unsendable
 
 MAX_REDIRECTS = 3
@@ -101,7 +101,8 @@ class Fetcher:
 
     async def _ask(self, url: str, host: str, field: str) -> Fetched | str:
         """The file, or where it is instead. Each question has a connection of its own, made to an address just checked."""
-        client = Client({}, self._seconds, resolve=self._public_addresses, proxied=False)
+        resolve = public_addresses(self._permit, self._resolve)
+        client = Client({}, self._seconds, resolve=resolve, proxied=False)
         try:
             async with client.get(url) as response:
                 if response.status in _REDIRECTS:
@@ -127,12 +128,20 @@ class Fetcher:
                 return Fetched(bytes(data), response.headers.get("content-type"))
         raise PayloadTooLarge(f"The file at {host} has more than {self._max_bytes:,} bytes")
 
-    async def _public_addresses(self, host: str, port: int) -> Found:
-        """All addresses of a name, or none if one of them is not public: a name with two faces is an attack."""
-        addresses = await self._resolve(host)
-        if not addresses or not all(self._permit(address) for address in addresses):
+
+def public_addresses(permit: Callable[[str], bool] = is_public, resolve: AddressesOf = known_addresses) -> Resolve:
+    """Looks up names for a client that may only go to addresses that `permit` lets pass.
+
+    A name has all of its addresses, or none if one of them may not be asked: a name with two faces is an attack.
+    """
+
+    async def found(host: str, port: int) -> Found:
+        addresses = await resolve(host)
+        if not addresses or not all(permit(address) for address in addresses):
             raise OSError(f"{host} has no address that may be asked")
         return [_found(address, port) for address in dict.fromkeys(addresses)]
+
+    return found
 
 
 def _found(address: str, port: int) -> AddressInfo:

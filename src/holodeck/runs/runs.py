@@ -387,9 +387,9 @@ class Runs:
 
     async def _join_chain(self, run: Run, pending: PendingStep | None) -> None:
         """A run that answers what another one waits for is the next of its chain."""
-        if pending is None or not pending.run_id or not answers_step(run.request, pending):
+        waited = "" if pending is None else pending.run_id
+        if not waited or (run.request.parent_run_id != waited and not answers_step(run.request, pending)):
             return
-        waited = pending.run_id
         if waited == run.run_id:  # resumed under its own id
             run.root = run.root if run.earlier is None else run.earlier.root
             return

@@ -47,6 +47,7 @@ from holodeck.server.listen import bind, bind_unix, only_on_loopback
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
     Access,
+    PushSettings,
     ServerSettings,
     StreamSettings,
 )
@@ -218,6 +219,7 @@ def settings_of(options: ServeOptions, *, keys: bool = False) -> ServerSettings:
         streams=StreamSettings(keepalive=file.server.keepalive, stall_timeout=file.server.runs.stall_timeout),
         protocols=options.protocols,
         root_path=options.root_path,
+        push=PushSettings(allow_hosts=tuple(file.server.push.allow_hosts)),
         max_concurrent_runs=file.server.runs.max_concurrent,
         chat_stream_timeout=file.loop.run_timeout or CHAT_STREAM_SECONDS,
         remember_conversations="store" in file.sessions.model_fields_set,

@@ -1,11 +1,13 @@
 """The settings of a server: who may use it, how large and how slow a request may be. Values only."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from holodeck.config.limit_schema import ServerLimits
 from holodeck.core.sizes import MB
 from holodeck.core.usage import Price
+from holodeck.files.addresses import is_public
 from holodeck.files.limits import FileLimits
 
 RESOURCE_METADATA = "/.well-known/oauth-protected-resource"
@@ -49,6 +51,16 @@ class Access:
 
 
 @dataclass(frozen=True, kw_only=True)
+class PushSettings:
+    """Which hosts the server may call when a task of a client changes; none: it calls no one (T14)."""
+
+    allow_hosts: tuple[str, ...] = ()
+    permit: Callable[[str], bool] = is_public  # which addresses a host may have
+    attempts: int = 5
+    wait: float = 1.0  # seconds before the second attempt; each further one waits twice as long
+
+
+@dataclass(frozen=True, kw_only=True)
 class ServerSettings:
     access: Access = field(default_factory=Access)
     limits: ServerLimits = field(default_factory=ServerLimits)
@@ -62,6 +74,7 @@ class ServerSettings:
     max_concurrent_runs: int = 1000
     chat_stream_timeout: float = CHAT_STREAM_SECONDS
     mcp_wait: float = MCP_WAIT_SECONDS
+    push: PushSettings = field(default_factory=PushSettings)
     remember_conversations: bool = False  # whether a chat-stream's conversation_id gives memory (ORC-03)
     shutdown_seconds: float = 10.0  # for runs in progress, under a foreign ASGI server
     take_over_seconds: float = 10.0  # after which another process takes over the runs of one that is still

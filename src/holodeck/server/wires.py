@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 
 from holodeck.errors import StartError
-from holodeck.server.routes import agui, ai_sdk, chat_stream, mcp, openai_chat, openai_responses, rest
+from holodeck.server.routes import a2a, agui, ai_sdk, chat_stream, mcp, openai_chat, openai_responses, rest
 from holodeck.server.wire import Wire
 
 WIRES: Mapping[str, Wire] = {
@@ -16,6 +16,7 @@ WIRES: Mapping[str, Wire] = {
         openai_responses.WIRE,
         ai_sdk.WIRE,
         mcp.WIRE,
+        a2a.WIRE,
     )
 }
 

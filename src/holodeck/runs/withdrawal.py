@@ -1,0 +1,30 @@
+"""Ends the wait of a run: what it asked a person for is not carried out, and the model is not asked again."""
+
+from holodeck.agent.pending import decide
+from holodeck.core.events import Outcome, RunFinished
+from holodeck.core.messages import ToolMessage
+from holodeck.runs.port import RunState
+from holodeck.runs.run import Run
+from holodeck.runs.runs import Runs
+
+
+async def withdraw(runs: Runs, run: Run) -> bool:
+    """Whether the run was still waiting. Its calls get their results, so that the conversation can go on."""
+    async with runs.queue.take((run.owner, run.session_id)):
+        conversation = await runs.open(run)
+        try:
+            pending = conversation.pending
+            if pending is None or pending.run_id != run.run_id:
+                return False
+            refused = [
+                ToolMessage(call_id=call.id, name=call.name, content=text, failed=True, run_id=run.run_id)
+                for call, text in decide(pending, (), ()).refused
+            ]
+            await conversation.commit([pending.assistant, *pending.results, *refused], None)
+        finally:
+            conversation.close()
+    run.state = RunState.CANCELLED
+    if runs.records is not None and run.record is not None:
+        ending = RunFinished(run.run_id, run.session_id, outcome=Outcome.CANCELLED, finish_reason="cancelled")
+        await runs.records.end(run.record, ending)
+    return True

@@ -1,0 +1,315 @@
+"""The operations of A2A, whatever binding they come over: parameters and results are in the JSON of 1.0.
+
+A task goes on when its client is gone: A2A has its own word for stopping one. A message to a task that waits answers it, one
+to a task that has ended is refused, and one to a task that works has to wait for it.
+"""
+
+from collections.abc import Awaitable, Callable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from holodeck._version import __version__
+from holodeck.access.principal import RUNS_READ, RUNS_STOP
+from holodeck.core.encoder import Encoder
+from holodeck.core.ids import new_ulid
+from holodeck.core.owner import Owner
+from holodeck.core.request import RunRequest
+from holodeck.errors import InvalidRequest
+from holodeck.runs.run import Run
+from holodeck.runs.withdrawal import withdraw
+from holodeck.server.a2a_tasks import (
+    MAX_LISTED,
+    TaskSubscription,
+    Wrap,
+    chain_of,
+    changed_at,
+    task_of,
+    task_stream,
+)
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import owner_of, require
+from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.push_sender import push_sender
+from holodeck.server.routes.request_input import repeat_key_of, server_of
+from holodeck.server.run_chain import open_interrupts
+from holodeck.server.sync_answer import ending_of
+from holodeck.wires import sse
+from holodeck.wires.a2a.card import agent_card
+from holodeck.wires.a2a.error_form import (
+    not_cancelable,
+    push_not_supported,
+    task_not_found,
+    unsupported_operation,
+)
+from holodeck.wires.a2a.request import (
+    ListRequest,
+    PushConfig,
+    SendRequest,
+    history_length,
+    list_request,
+    push_config,
+    send_request,
+)
+from holodeck.wires.a2a.stream import TaskEncoder
+from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader
+from holodeck.wires.body import foreign_id
+
+NAME = "a2a"
+
+
+async def send(request: Request, params: Json) -> Json:
+    """Waits for the end of the run, or until it waits itself, unless the client wants to ask later."""
+    server, wanted = server_of(request), _wanted(request, params)
+    chain = await _started(request, wanted, params)
+    if not wanted.return_immediately:
+        await ending_of(server.runs, chain[-1], request.receive)
+    return {"task": await task_of(server, chain, history_length=wanted.history_length)}
+
+
+async def stream(request: Request, params: Json, wrap: Wrap) -> Response:
+    wanted = _wanted(request, params)
+    return await task_stream(server_of(request), await _started(request, wanted, params), wrap)
+
+
+def _wanted(request: Request, params: Json) -> SendRequest:
+    server = server_of(request)
+    wanted = send_request(params, server.settings.limits.message_characters)
+    if wanted.push is not None and not push_sender(server).enabled:
+        raise push_not_supported()
+    return wanted
+
+
+async def _started(request: Request, wanted: SendRequest, params: Json) -> list[Run]:
+    """The task that the message belongs to, with the run that it starts as the last one."""
+    server, owner = server_of(request), owner_of(request)
+    before = [] if wanted.task_id is None else await _answered(server, wanted, owner)
+    waiting = before[-1] if before else None
+    session = waiting.session_id if waiting is not None else wanted.context_id
+    if wanted.decisions and waiting is None:
+        raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
+
+    async def prepare() -> RunRequest:
+        message_id = await _free_id(server, wanted.message_id, session, owner)
+        messages = (wanted.user_message(message_id),) if wanted.parts else ()
+        asked = RunRequest(
+            session_id=session,
+            messages=messages,
+            resume=wanted.decisions,
+            parent_run_id=None if waiting is None else waiting.run_id,
+            detached=True,
+        )
+        return await with_files(server, asked, owner)
+
+    arrival = Arrival(
+        request=request,
+        wire=NAME,
+        owner=owner,
+        prepare=prepare,
+        open_encoder=open_encoder,
+        conversation=session,
+        key=repeat_key_of(request, NAME, owner),
+        fingerprint=sha256(sse.json_bytes(params)).digest(),
+    )
+    run = await begin(server, arrival)
+    chain = [*before, run]
+    sender = push_sender(server)
+    if wanted.push is not None:
+        sender.add(owner, chain[0].run_id, _with_id(wanted.push))
+    sender.follow(run, chain[0].run_id)
+    return chain
+
+
+async def _answered(server: AgentServer, wanted: SendRequest, owner: Owner) -> list[Run]:
+    """The runs of the task that a message answers. Raises unless it waits for one."""
+    chain = await chain_of(server, str(wanted.task_id), owner)
+    last = chain[-1]
+    if wanted.context_id is not None and wanted.context_id != last.session_id:
+        raise InvalidRequest("message.contextId is not that of the task", field="message.contextId")
+    if not last.log.ended:
+        raise InvalidRequest(
+            "The task is working; send the message when it waits or has ended.", field="message.taskId"
+        )
+    state = (await task_of(server, chain, history_length=0))["status"]["state"]
+    if state in TERMINAL:
+        raise unsupported_operation("The task has ended; leave out taskId to begin another in the same context.")
+    return chain
+
+
+async def _free_id(server: AgentServer, message_id: str, session: str | None, owner: Owner) -> str:
+    """The client's id for its message, unless the conversation has it already: it would take it for an edit."""
+    if session is None:
+        return message_id
+    stored = await server.history(session, owner=owner)
+    return f"{message_id}:{new_ulid()}" if any(each.id == message_id for each in stored) else message_id
+
+
+def open_encoder(run: Run, _accept: str | None) -> Encoder:
+    """For readers that follow a run of this wire by its id."""
+    return TaskEncoder(TaskReader(run.root, run.session_id, run.run_id), lambda update: update)
+
+
+async def get(request: Request, params: Json) -> Json:
+    server = server_of(request)
+    require(request, RUNS_READ)
+    chain = await chain_of(server, foreign_id(params.get("id"), "id"), owner_of(request))
+    return await task_of(server, chain, history_length=history_length(params.get("historyLength"), "historyLength"))
+
+
+async def cancel(request: Request, params: Json) -> Json:
+    """Stops a task that works; one that waits is not carried out any more."""
+    server, task_id = server_of(request), foreign_id(params.get("id"), "id")
+    require(request, RUNS_STOP)
+    chain = await chain_of(server, task_id, owner_of(request))
+    last = chain[-1]
+    if server.runs.stop(last):
+        await last.done()
+    elif not (open_interrupts(last) and await withdraw(server.runs, last)):
+        raise not_cancelable(task_id)
+    return await task_of(server, chain)
+
+
+async def subscribe(request: Request, params: Json, wrap: Wrap) -> Response:
+    server, task_id = server_of(request), foreign_id(params.get("id"), "id")
+    require(request, RUNS_READ)
+    chain = await chain_of(server, task_id, owner_of(request))
+    place = len(chain[-1].log)
+    task = await task_of(server, chain)
+    if task["status"]["state"] in TERMINAL:
+        raise unsupported_operation("The task has ended; there is nothing to subscribe to.")
+    return TaskSubscription(server, chain, place, task, wrap)
+
+
+async def list_tasks(request: Request, params: Json) -> Json:
+    """The caller's tasks, the one that changed last first; of more than a thousand, the newest thousand."""
+    server, wanted, owner = server_of(request), list_request(params), owner_of(request)
+    require(request, RUNS_READ)
+    records = server.runs.records
+    found = (
+        [] if records is None else await records.runs_of(owner=owner, session_id=wanted.context_id, limit=MAX_LISTED)
+    )
+    roots = list(dict.fromkeys(each.root or each.run_id for each in found))
+    listed = [await _listed(server, root, owner, wanted) for root in roots]
+    tasks = [each for each in listed if each is not None and _is_wanted(each, wanted)]
+    tasks.sort(key=lambda task: str(task["status"]["timestamp"]), reverse=True)
+    start = int(wanted.page_token or 0)
+    page = tasks[start : start + wanted.page_size]
+    after = start + len(page)
+    return {
+        "tasks": page,
+        "nextPageToken": str(after) if after < len(tasks) else "",
+        "pageSize": wanted.page_size,
+        "totalSize": len(tasks),
+    }
+
+
+async def _listed(server: AgentServer, root: str, owner: Owner, wanted: ListRequest) -> Json | None:
+    """The task of a chain; None if it was deleted meanwhile."""
+    try:
+        chain = await chain_of(server, root, owner)
+    except type(task_not_found(root)):
+        return None
+    if wanted.after is not None and changed_at(chain[-1]) <= wanted.after:
+        return None
+    return await task_of(server, chain, history_length=wanted.history_length or 0, artifacts=wanted.include_artifacts)
+
+
+def _is_wanted(task: Json, wanted: ListRequest) -> bool:
+    return wanted.state is None or task["status"]["state"] == wanted.state
+
+
+# push notifications
+
+
+async def create_push(request: Request, params: Json) -> Json:
+    server, owner, task_id = await _own_task(request, params)
+    config = _with_id(push_config(params))
+    sender = push_sender(server)
+    sender.add(owner, task_id, config)
+    chain = await chain_of(server, task_id, owner)
+    sender.follow(chain[-1], task_id)
+    return _push_json(config, task_id)
+
+
+def _with_id(config: PushConfig) -> PushConfig:
+    return config if config.id else PushConfig(**{**_fields(config), "id": new_ulid()})
+
+
+def _fields(config: PushConfig) -> Json:
+    return {name: getattr(config, name) for name in config.__struct_fields__}
+
+
+async def get_push(request: Request, params: Json) -> Json:
+    server, owner, task_id = await _own_task(request, params)
+    configs, wanted = push_sender(server).of_task(owner, task_id), params.get("id")
+    config = next(iter(configs.values()), None) if wanted in (None, "") else configs.get(str(wanted))
+    if config is None:
+        raise task_not_found(task_id)
+    return _push_json(config, task_id)
+
+
+async def list_push(request: Request, params: Json) -> Json:
+    server, owner, task_id = await _own_task(request, params)
+    configs = push_sender(server).of_task(owner, task_id).values()
+    return {"configs": [_push_json(each, task_id) for each in configs], "nextPageToken": ""}
+
+
+async def delete_push(request: Request, params: Json) -> Json:
+    """Idempotent."""
+    server, owner, task_id = await _own_task(request, params)
+    push_sender(server).remove(owner, task_id, str(params.get("id") or ""))
+    return {}
+
+
+async def _own_task(request: Request, params: Json) -> tuple[AgentServer, Owner, str]:
+    """The task that push notifications are about, which has to be the caller's."""
+    server, owner = server_of(request), owner_of(request)
+    require(request, RUNS_READ)
+    task_id = foreign_id(params.get("taskId"), "taskId")
+    await chain_of(server, task_id, owner)
+    if not push_sender(server).enabled:
+        raise push_not_supported()
+    return server, owner, task_id
+
+
+def _push_json(config: PushConfig, task_id: str) -> Json:
+    """The configuration as it was given, credentials left out: they are the client's own."""
+    shown: Json = {"id": config.id, "taskId": task_id, "url": config.url}
+    if config.scheme:
+        shown["authentication"] = {"scheme": config.scheme}
+    return shown
+
+
+# cards
+
+
+def card_of(server: AgentServer, url: str, *, extended: bool = False, also_old: bool = True) -> Json:
+    agent = server.agent
+    return agent_card(
+        name=agent.name,
+        description=agent.description,
+        version=__version__,
+        url=url,
+        push=push_sender(server).enabled,
+        secured=server.gate.enabled,
+        tools=agent.tools.schemas() if extended else (),
+        also_old=also_old,
+    )
+
+
+Operation = Callable[[Request, Json], Awaitable[Any]]
+StreamOperation = Callable[[Request, Json, Wrap], Awaitable[Response]]
+OPERATIONS: Mapping[str, Operation] = {
+    "SendMessage": send,
+    "GetTask": get,
+    "ListTasks": list_tasks,
+    "CancelTask": cancel,
+    "CreateTaskPushNotificationConfig": create_push,
+    "GetTaskPushNotificationConfig": get_push,
+    "ListTaskPushNotificationConfigs": list_push,
+    "DeleteTaskPushNotificationConfig": delete_push,
+}
+STREAMS: Mapping[str, StreamOperation] = {"SendStreamingMessage": stream, "SubscribeToTask": subscribe}
+EXTENDED_CARD = "GetExtendedAgentCard"

@@ -1,0 +1,169 @@
+"""Tasks of A2A: a chain of runs as one object, and the updates of its newest run as a stream.
+
+A task's id is that of its first run, its context the session. Every run of the caller can be read as a task, on whichever
+wire it was started.
+"""
+
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any
+
+from starlette.responses import Response
+
+from holodeck.core.encoder import bare
+from holodeck.core.events import Event, RunFinished
+from holodeck.core.messages import Message, UserMessage
+from holodeck.core.owner import Owner
+from holodeck.errors import RunNotFound
+from holodeck.runs.port import RunState
+from holodeck.runs.run import Run
+from holodeck.server.agent_server import AgentServer
+from holodeck.server.run_chain import ending_of_log, last_of_chain, open_interrupts
+from holodeck.server.stream import Cursor, EventStream
+from holodeck.wires import sse
+from holodeck.wires.a2a.error_form import task_not_found
+from holodeck.wires.a2a.stream import TaskEncoder
+from holodeck.wires.a2a.task import CANCELED, Json, TaskReader, message_json, task_json, time_text
+
+MAX_CHAIN = 50
+MAX_LISTED = 1_000  # tasks that a list looks at, the newest first
+
+Wrap = Callable[[Json], Any]
+"""Turns an update into what the binding sends."""
+
+
+async def chain_of(server: AgentServer, task_id: str, owner: Owner) -> list[Run]:
+    """The runs of a task, oldest first. TaskNotFound, also for those of other owners."""
+    try:
+        last = await last_of_chain(server, task_id, owner=owner)
+        records = server.runs.records
+        known = [] if records is None else await records.runs_of(owner=owner, root=task_id, limit=MAX_CHAIN)
+        ids = dict.fromkeys([task_id, *(each.run_id for each in reversed(known))])
+        chain = [await server.stored_runs.find(each, owner=owner) for each in ids]
+    except RunNotFound as error:
+        raise task_not_found(task_id) from error
+    return chain if last in chain else [*chain, last]
+
+
+async def task_of(
+    server: AgentServer, chain: Sequence[Run], *, history_length: int | None = None, artifacts: bool = True
+) -> Json:
+    """The task as it is now."""
+    first, last = chain[0], chain[-1]
+    found: dict[str, Json] = {}
+    history: list[Json] = []
+    stored = await _messages(server, chain) if history_length != 0 else {}
+    status: Json = {}
+    for run in chain:
+        reader = _reader(first.run_id, run)
+        for event in _events(server, run):
+            reader.read(event)
+        found |= reader.artifacts
+        status = reader.status
+        history += [message_json(each, first.run_id, first.session_id) for each in stored.get(run.run_id, ())]
+        ending = ending_of_log(run)
+        if run is not last and isinstance(ending, RunFinished) and "message" in status:
+            history.append(status["message"])
+    if last.state is RunState.CANCELLED and status["state"] != CANCELED:
+        status = {"state": CANCELED, "timestamp": time_text(last.finished_at or last.created_at)}
+    return task_json(
+        task_id=first.run_id,
+        context_id=first.session_id,
+        status=status,
+        artifacts=list(found.values()) if artifacts else (),
+        history=history,
+        history_length=history_length,
+    )
+
+
+async def _messages(server: AgentServer, chain: Sequence[Run]) -> dict[str, list[UserMessage]]:
+    """What the user wrote in each run: as the run was started with, or as the session has it when that is gone."""
+    found = {run.run_id: _users(run.request.messages) for run in chain}
+    gone = {run_id for run_id, messages in found.items() if not messages}
+    if gone:
+        for message in _users(await server.history(chain[0].session_id, owner=chain[0].owner)):
+            if message.run_id in gone:
+                found[message.run_id].append(message)
+    return found
+
+
+def _users(messages: Sequence[Message]) -> list[UserMessage]:
+    return [each for each in messages if isinstance(each, UserMessage)]
+
+
+def _reader(task_id: str, run: Run) -> TaskReader:
+    """For a task as it is: what happened is dated by the run."""
+    return TaskReader(task_id, run.session_id, run.run_id, clock=lambda: changed_at(run))
+
+
+def changed_at(run: Run) -> datetime:
+    return run.finished_at or run.created_at
+
+
+def _events(server: AgentServer, run: Run) -> Iterator[Event]:
+    chain, kept = server.chain(), run.log.kept
+    return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
+
+
+async def task_stream(server: AgentServer, chain: Sequence[Run], wrap: Wrap) -> Response:
+    """The task as it is, then the updates of its newest run, to its end."""
+    run = chain[-1]
+    encoder = TaskEncoder(TaskReader(chain[0].run_id, run.session_id, run.run_id), wrap)
+    prefix = sse.frame(wrap({"task": await task_of(server, chain)}))
+    cursor = Cursor(run, encoder, 0, server.chain())
+    return EventStream(
+        server.runs, (cursor,), server.settings.streams, content_type=encoder.content_type, prefix=prefix
+    )
+
+
+class TaskSubscription(EventStream):
+    """The task as it is, then its updates until it has ended, over all runs that answer what it waits for.
+
+    What happened while the task was put together is sent again rather than lost.
+    """
+
+    def __init__(self, server: AgentServer, chain: Sequence[Run], place: int, task: Json, wrap: Wrap) -> None:
+        """`place`: the event of the newest run from which on updates are sent."""
+        prefix = sse.frame(wrap({"task": task}))
+        super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
+        self._server, self._wrap, self._task_id = server, wrap, chain[0].run_id
+        self._newest = chain[-1]
+        self._next: deque[tuple[Run, int] | None] = deque([(chain[-1], place)])
+
+    async def _stream(self) -> None:
+        session = (self._newest.owner, self._newest.session_id)
+        with self._runs.feeds.subscribed(session, self._started):
+            await self._write(self._prefix)
+            while not self._left:
+                if not self._next:
+                    await self._more()
+                elif (one := self._next.popleft()) is None or await self._shown(*one):
+                    break
+        if not self._left:
+            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _shown(self, run: Run, place: int) -> bool:
+        """Sends the updates of a run; whether the task has ended with it."""
+        self._newest = run
+        encoder = TaskEncoder(TaskReader(self._task_id, run.session_id, run.run_id), self._wrap)
+        with self._runs.attached(run):
+            await self._follow(Cursor(run, encoder, place, self._server.chain()), last=False)
+        return run.state is RunState.CANCELLED or not open_interrupts(run)
+
+    async def _more(self) -> None:
+        """Waits for the run that answers; in silence it looks whether the task was canceled, and sends a comment."""
+        self._waiter = self._loop.create_future()
+        await self._waiter
+        if self._newest.state is RunState.CANCELLED:
+            ids = {"taskId": self._task_id, "contextId": self._newest.session_id}
+            status = {"state": CANCELED, "timestamp": time_text(changed_at(self._newest))}
+            await self._write(sse.frame(self._wrap({"statusUpdate": {**ids, "status": status}})))
+            self._next.append(None)
+        elif self._silent:
+            await self._write(sse.KEEPALIVE)
+
+    def _started(self, run: Run | None) -> None:
+        if run is None or run.request.parent_run_id == self._newest.run_id:
+            self._next.append(None if run is None else (run, 0))
+            self._wake()

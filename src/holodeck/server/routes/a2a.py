@@ -1,0 +1,259 @@
+"""A2A: the agent's card, JSON-RPC at `POST /a2a` for 1.0 and 0.3, and HTTP+JSON below it. The wire is `holodeck.wires.a2a`."""
+
+from collections.abc import Awaitable, Callable
+from email.utils import formatdate
+from functools import partial
+from hashlib import sha256
+from typing import Any
+
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
+
+from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
+from holodeck.access.route_access import OPEN, needs
+from holodeck.errors import HoloDeckError, InvalidRequest, RequestError, RunNotFound, UnsupportedMediaType
+from holodeck.server.a2a_calls import (
+    EXTENDED_CARD,
+    NAME,
+    OPERATIONS,
+    STREAMS,
+    card_of,
+    open_encoder,
+)
+from holodeck.server.a2a_schemas import (
+    CARD,
+    EMPTY,
+    LIST,
+    MESSAGE_BODY,
+    PUSH_BODY,
+    RPC_BODY,
+    RPC_RESULT,
+    STREAM,
+    TASK,
+    VERSION,
+)
+from holodeck.server.problems import known
+from holodeck.server.routes.request_input import json_body, server_of
+from holodeck.server.routing import Routes
+from holodeck.server.wire import Wire
+from holodeck.telemetry.log_context import current
+from holodeck.wires import jsonrpc, sse
+from holodeck.wires.a2a import v03
+from holodeck.wires.a2a.error_form import as_a2a, http_error, rpc_error, version_not_supported
+from holodeck.wires.a2a.request import camel_case
+from holodeck.wires.body import parse
+from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError, RpcMessage
+
+CACHE_SECONDS = 300
+OWN_TYPE, PLAIN_TYPE = "application/a2a+json", "application/json"
+_HEADER = "A2A-Version"
+_NEW, _OLD = "1.0", "0.3"
+_STARTED = formatdate(usegmt=True)  # a card changes with the agent file, which a process reads once
+
+
+# errors
+
+
+def rpc_answer_error(error: Exception, request_id: RequestId = None) -> Response:
+    """A JSON-RPC error. Only what is refused before the request is read has a status of its own."""
+    failure = as_a2a(known(error))
+    if isinstance(failure, RpcError) and request_id is None:
+        request_id = failure.request_id
+    body = jsonrpc.error_body(request_id, rpc_error(failure, current().request_id))
+    of_protocol = isinstance(failure, InvalidRequest | RunNotFound)
+    return Response(body, 200 if of_protocol else failure.status, _headers(failure), media_type=PLAIN_TYPE)
+
+
+def http_answer_error(error: Exception) -> Response:
+    failure = as_a2a(known(error))
+    status, body = http_error(failure, current().request_id)
+    return Response(sse.json_bytes(body), status, _headers(failure), media_type=PLAIN_TYPE)
+
+
+def _headers(failure: HoloDeckError) -> dict[str, str]:
+    headers = dict(failure.headers) if isinstance(failure, RequestError) else {}
+    if failure.challenge is not None:
+        headers["WWW-Authenticate"] = failure.challenge
+    if failure.retry_after is not None:
+        headers["Retry-After"] = str(max(0, -int(-failure.retry_after // 1)))
+    return headers
+
+
+# cards
+
+cards = Routes(tag="A2A")
+
+
+@cards.get("/.well-known/agent-card.json", "The agent's card", access=OPEN, responses={200: CARD, 304: {}})
+async def card(request: Request) -> Response:
+    """What other agents read first. It names no tools: the extended card does, for clients that sign in."""
+    body = sse.json_bytes(card_of(server_of(request), _url(request)))
+    etag = f'"{sha256(body).hexdigest()[:32]}"'
+    headers = {"Cache-Control": f"max-age={CACHE_SECONDS}", "ETag": etag, "Last-Modified": _STARTED}
+    if request.headers.get("if-none-match") == etag:
+        return Response(status_code=304, headers=headers)
+    return Response(body, headers=headers, media_type=PLAIN_TYPE)
+
+
+def _url(request: Request) -> str:
+    """The address of the bindings: the operator's, else by the name under which the server was asked, which was checked."""
+    settings = server_of(request).settings
+    asked = f"{request.scope['scheme']}://{request.headers.get('host', 'localhost')}{settings.root_path}"
+    base = settings.access.public_url or asked
+    return f"{base.rstrip('/')}/a2a"
+
+
+# JSON-RPC
+
+rpc = Routes("/a2a", tag="A2A", answer_error=rpc_answer_error)
+
+
+@rpc.post(
+    "", "Call the agent over JSON-RPC", access=needs(CHAT), parameters=(VERSION,), body=RPC_BODY, responses=RPC_RESULT
+)
+async def json_rpc(request: Request) -> Response:
+    """A2A 1.0, and by their method names the requests of 0.3."""
+    message: RpcMessage | None = None
+    try:
+        message = jsonrpc.decode(await json_body(request))
+        return await (_old(request, message) if message.method in v03.METHODS else _new(request, message))
+    except ClientDisconnect:
+        raise
+    except Exception as error:  # noqa: BLE001  whatever it is, it is answered with the id of its request
+        return rpc_answer_error(error, None if message is None else message.id)
+
+
+async def _new(request: Request, message: RpcMessage) -> Response:
+    _check_version(request, _NEW)
+    return await _called(request, message, message.method, camel_case(message.params), lambda result: result)
+
+
+async def _old(request: Request, message: RpcMessage) -> Response:
+    _check_version(request, _OLD)
+    method = message.method
+    params = v03.params_of(method, message.params)
+    convert = v03.update if v03.METHODS[method] in STREAMS else partial(v03.result_of, method)
+    return await _called(request, message, v03.METHODS[method], params, convert)
+
+
+async def _called(
+    request: Request, message: RpcMessage, method: str, params: dict[str, Any], convert: Callable[[Any], Any]
+) -> Response:
+    """One operation; `convert` turns its result, or each of its updates, into what the client's version has."""
+    if method in STREAMS:
+        return await STREAMS[method](
+            request, params, lambda update: jsonrpc.result_message(message.id, convert(update))
+        )
+    if method == EXTENDED_CARD:
+        is_old = message.method in v03.METHODS
+        result: Any = card_of(server_of(request), _url(request), extended=True, also_old=is_old)
+    elif method in OPERATIONS:
+        result = await OPERATIONS[method](request, params)
+    else:
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {message.method}", status=404)
+    return Response(sse.json_bytes(jsonrpc.result_message(message.id, convert(result))), media_type=PLAIN_TYPE)
+
+
+def _check_version(request: Request, wanted: str) -> None:
+    """No version is 0.3, as the protocol has it. Patch numbers do not count."""
+    given = request.headers.get(_HEADER) or request.query_params.get(_HEADER) or _OLD
+    if ".".join(given.split(".")[:2]) != wanted:
+        raise version_not_supported(given)
+
+
+# HTTP+JSON
+
+http = Routes("/a2a", tag="A2A", answer_error=http_answer_error)
+Endpoint = Callable[[Request], Awaitable[Response]]
+
+
+def _operation(name: str) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        _check_version(request, _NEW)
+        result = await OPERATIONS[name](request, await _params(request, is_push="PushNotification" in name))
+        return Response(sse.json_bytes(result), media_type=_media_type(request))
+
+    endpoint.__name__ = name
+    return endpoint
+
+
+def _streaming(name: str) -> Endpoint:
+    async def endpoint(request: Request) -> Response:
+        _check_version(request, _NEW)
+        return await STREAMS[name](request, await _params(request), lambda update: update)
+
+    endpoint.__name__ = name
+    return endpoint
+
+
+async def _params(request: Request, *, is_push: bool = False) -> dict[str, Any]:
+    """Body, query and path as one object. A path wins: it is what was checked."""
+    given: dict[str, Any] = dict(request.query_params)
+    if request.method == "POST" and request.headers.get("content-length", "0") != "0":
+        try:
+            given |= camel_case(parse(await json_body(request)))
+        except UnsupportedMediaType as error:
+            raise as_a2a(error) from error
+    names = {"task_id": "taskId", "config_id": "id"} if is_push else {"task_id": "id"}
+    return given | {names[key]: value for key, value in request.path_params.items()}
+
+
+def _media_type(request: Request) -> str:
+    """The protocol's own type for clients that use it, JSON for the others."""
+    asks = (request.headers.get("accept", ""), request.headers.get("content-type", ""))
+    return OWN_TYPE if any(OWN_TYPE in each for each in asks) else PLAIN_TYPE
+
+
+def _describe(method: str, path: str, name: str, summary: str, scope: str, **described: Any) -> None:
+    add = {"GET": http.get, "POST": http.post, "DELETE": http.delete}[method]
+    make = _streaming if name in STREAMS else _operation
+    add(path, summary, access=needs(scope), parameters=(VERSION,), **described)(make(name))
+
+
+_CONFIGS = "/tasks/{task_id}/pushNotificationConfigs"
+_describe("POST", "/message:send", "SendMessage", "Send a message", CHAT, body=MESSAGE_BODY, responses=TASK)
+_describe(
+    "POST", "/message:stream", "SendStreamingMessage", "Send, and watch", CHAT, body=MESSAGE_BODY, responses=STREAM
+)
+_describe("GET", "/tasks", "ListTasks", "Your tasks", RUNS_READ, responses=LIST)
+_describe("POST", "/tasks/{task_id}:cancel", "CancelTask", "Cancel a task", RUNS_STOP, responses=TASK)
+_describe("POST", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Follow a task", RUNS_READ, responses=STREAM)
+_describe("GET", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Follow a task", RUNS_READ, responses=STREAM)
+_describe("POST", _CONFIGS, "CreateTaskPushNotificationConfig", "Be called", RUNS_READ, body=PUSH_BODY, responses=EMPTY)
+_describe("GET", _CONFIGS, "ListTaskPushNotificationConfigs", "Who is called", RUNS_READ, responses=EMPTY)
+_describe(
+    "GET", f"{_CONFIGS}/{{config_id}}", "GetTaskPushNotificationConfig", "Who is called", RUNS_READ, responses=EMPTY
+)
+_describe(
+    "DELETE",
+    f"{_CONFIGS}/{{config_id}}",
+    "DeleteTaskPushNotificationConfig",
+    "Call no more",
+    RUNS_READ,
+    responses=EMPTY,
+)
+_describe("GET", "/tasks/{task_id}", "GetTask", "A task", RUNS_READ, responses=TASK)
+
+
+@http.get(
+    "/extendedAgentCard",
+    "The card with the agent's tools",
+    access=needs(CHAT),
+    parameters=(VERSION,),
+    responses={200: CARD},
+)
+async def extended_card(request: Request) -> Response:
+    _check_version(request, _NEW)
+    body = sse.json_bytes(card_of(server_of(request), _url(request), extended=True, also_old=False))
+    return Response(body, media_type=_media_type(request))
+
+
+WIRE = Wire(
+    name=NAME,
+    title="A2A 1.0 and 0.3 for other agents, over JSON-RPC and HTTP+JSON",
+    endpoints=(("A2A", "/a2a"), ("A2A, card", "/.well-known/agent-card.json")),
+    example='{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":{"kind":"message","messageId":"m1",'
+    '"role":"user","parts":[{"kind":"text","text":"Hello"}]}}}',
+    routes=(cards, rpc, http),
+    open_encoder=open_encoder,
+)

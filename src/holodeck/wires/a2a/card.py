@@ -1,0 +1,63 @@
+"""The agent's card: what other agents read before they talk to it. One document for 1.0 and 0.3."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from holodeck.core.tools import ToolSchema
+
+APPROVAL_EXTENSION = "https://holodeck.dev/a2a/approval/v1"
+VERSION, OLD_VERSION = "1.0", "0.3"
+INPUT_MODES = ["text/plain", "application/json", "image/png", "image/jpeg", "application/pdf"]
+OUTPUT_MODES = ["text/plain", "application/json"]
+
+
+def agent_card(
+    *,
+    name: str,
+    description: str,
+    version: str,
+    url: str,
+    push: bool,
+    secured: bool,
+    tools: Sequence[ToolSchema] = (),
+    also_old: bool = True,
+) -> dict[str, Any]:
+    """`tools` are named in the extended card only, for clients that the server knows; `also_old` adds what 0.3 wants."""
+    about = description or f"The agent {name}."
+    skills = [{"id": name, "name": name, "description": about, "tags": ["chat"]}]
+    skills += [
+        {"id": f"tool:{each.name}", "name": each.name, "description": each.description or each.name, "tags": ["tool"]}
+        for each in tools
+    ]
+    card: dict[str, Any] = {
+        "name": name,
+        "description": about,
+        "version": version,
+        "supportedInterfaces": [
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": VERSION},
+            {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": VERSION},
+            {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": OLD_VERSION},
+        ],
+        "capabilities": {
+            "streaming": True,
+            "pushNotifications": push,
+            "extendedAgentCard": True,
+            "extensions": [
+                {
+                    "uri": APPROVAL_EXTENSION,
+                    "description": "Approvals are decided by a data part {interruptId, approved, arguments?}.",
+                    "required": False,
+                }
+            ],
+        },
+        "defaultInputModes": INPUT_MODES,
+        "defaultOutputModes": OUTPUT_MODES,
+        "skills": skills,
+    }
+    if also_old:
+        card |= {"url": url, "preferredTransport": "JSONRPC", "protocolVersion": "0.3.0"}
+        card["supportsAuthenticatedExtendedCard"] = True
+    if secured:
+        card["securitySchemes"] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+        card["securityRequirements"] = [{"schemes": {"bearer": {"list": []}}}]
+    return card

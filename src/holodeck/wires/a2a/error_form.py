@@ -1,0 +1,109 @@
+"""Errors as A2A has them: in JSON-RPC a code with details, over HTTP a status with the same details (AIP-193).
+
+What is no error of the protocol itself, such as a limit, has a detail with our own code and domain.
+"""
+
+from typing import Any
+
+from holodeck.core.text import clean, shorten
+from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound, UnsupportedMediaType
+from holodeck.wires.jsonrpc import INVALID_PARAMS, ErrorObject, RequestId, RpcError, error_object
+from holodeck.wires.problem import MAX_DETAIL, problem
+
+DOMAIN, OWN_DOMAIN = "a2a-protocol.org", "holodeck.dev"
+ERROR_INFO = "type.googleapis.com/google.rpc.ErrorInfo"
+BAD_REQUEST = "type.googleapis.com/google.rpc.BadRequest"
+_STATUS_NAMES = {
+    400: "INVALID_ARGUMENT",
+    401: "UNAUTHENTICATED",
+    403: "PERMISSION_DENIED",
+    404: "NOT_FOUND",
+    409: "ABORTED",
+    410: "NOT_FOUND",
+    429: "RESOURCE_EXHAUSTED",
+    503: "UNAVAILABLE",
+    504: "DEADLINE_EXCEEDED",
+}
+_UNPROCESSABLE = 422
+
+
+class A2aError(RpcError):
+    """An error that the protocol defines. `name` is its name in gRPC, `why` the reason in its details."""
+
+    def __init__(self, rpc_code: int, why: str, name: str, message: str, *, status: int = 400) -> None:
+        details = [{"@type": ERROR_INFO, "reason": why, "domain": DOMAIN, "metadata": {}}]
+        super().__init__(rpc_code, message, status=status, data=details)
+        self.name = name
+
+
+def task_not_found(task_id: str) -> A2aError:
+    """Also for tasks of other owners: whether there is one must not show."""
+    return A2aError(-32001, "TASK_NOT_FOUND", "NOT_FOUND", f"There is no task {task_id!r}.", status=404)
+
+
+def not_cancelable(task_id: str) -> A2aError:
+    message = f"Task {task_id!r} has ended; it cannot be canceled."
+    return A2aError(-32002, "TASK_NOT_CANCELABLE", "FAILED_PRECONDITION", message, status=409)
+
+
+def push_not_supported() -> A2aError:
+    message = "This server sends no push notifications; server.push.allow_hosts lists the hosts that it may call."
+    return A2aError(-32003, "PUSH_NOTIFICATION_NOT_SUPPORTED", "UNIMPLEMENTED", message)
+
+
+def unsupported_operation(message: str) -> A2aError:
+    return A2aError(-32004, "UNSUPPORTED_OPERATION", "UNIMPLEMENTED", message)
+
+
+def content_type_not_supported(message: str) -> A2aError:
+    return A2aError(-32005, "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_ARGUMENT", message, status=415)
+
+
+def version_not_supported(version: str) -> A2aError:
+    message = f"The protocol version {version!r} is not supported for this request; there are 1.0 and 0.3."
+    return A2aError(-32009, "VERSION_NOT_SUPPORTED", "UNIMPLEMENTED", message)
+
+
+def as_a2a(error: HoloDeckError) -> HoloDeckError:
+    """The protocol's own error, where it has one for this."""
+    if isinstance(error, RunNotFound):
+        return task_not_found("of this id")
+    if isinstance(error, UnsupportedMediaType):
+        return content_type_not_supported(error.message)
+    return error
+
+
+def details_of(error: HoloDeckError, instance: str | None) -> list[dict[str, Any]]:
+    if isinstance(error, RpcError) and isinstance(error.data, list):
+        return error.data
+    described = problem(error, instance)
+    metadata = {"type": described.type, "title": described.title}
+    metadata |= {"reason": described.reason} if described.reason else {}
+    info = {
+        "@type": ERROR_INFO,
+        "reason": error.code.upper().replace("-", "_"),
+        "domain": OWN_DOMAIN,
+        "metadata": metadata,
+    }
+    if not isinstance(error, InvalidRequest) or described.field is None:
+        return [info]
+    violation = {"field": described.field, "description": described.detail}
+    return [info, {"@type": BAD_REQUEST, "fieldViolations": [violation]}]
+
+
+def rpc_error(error: HoloDeckError, instance: str | None) -> ErrorObject:
+    plain = error_object(error, instance)
+    return ErrorObject(code=plain.code, message=plain.message, data=details_of(error, instance))
+
+
+def http_error(error: HoloDeckError, instance: str | None) -> tuple[int, dict[str, Any]]:
+    """The status and the body of an answer over HTTP+JSON."""
+    status = 400 if error.status == _UNPROCESSABLE else error.status
+    name = error.name if isinstance(error, A2aError) else _STATUS_NAMES.get(status, "INTERNAL")
+    message = shorten(clean(error.message), MAX_DETAIL)
+    body = {"code": status, "status": name, "message": message, "details": details_of(error, instance)}
+    return status, {"error": body}
+
+
+def invalid(message: str, request_id: RequestId = None) -> RpcError:
+    return RpcError(INVALID_PARAMS, message, request_id=request_id)

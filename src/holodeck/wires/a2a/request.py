@@ -1,0 +1,238 @@
+"""What A2A clients send, in the JSON of 1.0. Requests of 0.3 are turned into it first (`v03`)."""
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
+from holodeck.core.request import Resume, is_approval
+from holodeck.errors import InvalidRequest
+from holodeck.wires import sse
+from holodeck.wires.a2a.error_form import content_type_not_supported
+from holodeck.wires.body import foreign_id, name, opaque, rows, short_text, table, text
+
+MAX_PARTS = 256
+MAX_MODES = 100
+MAX_TYPE = 255
+MAX_PAGE = 100
+PAGE = 50
+MAX_DIGITS = 9
+UNKNOWN_TYPE = "application/octet-stream"
+INTERRUPT, APPROVED, ARGUMENTS = "interruptId", "approved", "arguments"
+STATES = ("SUBMITTED", "WORKING", "COMPLETED", "FAILED", "CANCELED", "INPUT_REQUIRED", "REJECTED", "AUTH_REQUIRED")
+
+
+class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the client wants to be called when a task changes."""
+
+    id: str
+    url: str
+    token: str | None = None
+    scheme: str | None = None
+    credentials: str | None = None
+
+
+class SendRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """A message for the agent."""
+
+    message_id: str
+    parts: tuple[Part, ...]
+    decisions: tuple[Resume, ...] = ()
+    context_id: str | None = None
+    task_id: str | None = None
+    return_immediately: bool = False
+    history_length: int | None = None
+    push: PushConfig | None = None
+
+    def user_message(self, message_id: str) -> UserMessage:
+        only = self.parts[0] if len(self.parts) == 1 else None
+        return UserMessage(id=message_id, content=only.text if isinstance(only, TextPart) else self.parts)
+
+
+class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
+    context_id: str | None = None
+    state: str | None = None
+    page_size: int = PAGE
+    page_token: str = ""
+    history_length: int | None = None
+    after: datetime | None = None
+    include_artifacts: bool = False
+
+
+def camel_case(given: dict[str, Any]) -> dict[str, Any]:
+    """The object with names as JSON has them. Parsers of protobuf take the names of its own language too.
+
+    What the client made itself, in `data` and `metadata`, keeps its names.
+    """
+    return {_camel(key): _camel_value(_camel(key), value) for key, value in given.items()}
+
+
+def _camel_value(key: str, value: Any) -> Any:
+    if key in ("data", "metadata"):
+        return value
+    if isinstance(value, list):
+        return [camel_case(each) if isinstance(each, dict) else each for each in value]
+    return camel_case(value) if isinstance(value, dict) else value
+
+
+def _camel(key: str) -> str:
+    first, *rest = key.split("_")
+    return first + "".join(map(str.capitalize, rest)) if first and rest else key
+
+
+def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
+    """Reads a SendMessageRequest. Raises InvalidRequest with the member's path, or an error of the protocol."""
+    message = table(given.get("message"), "message")
+    if message.get("role") not in ("ROLE_USER", None, "ROLE_UNSPECIFIED"):
+        raise InvalidRequest("message.role has to be ROLE_USER", field="message.role")
+    found = rows(message.get("parts"), "message.parts", MAX_PARTS)
+    if not found:
+        raise InvalidRequest("message.parts is empty", field="message.parts")
+    parts, decisions = _parts(found, max_text)
+    options = {} if given.get("configuration") is None else table(given["configuration"], "configuration")
+    _check_modes(rows(options.get("acceptedOutputModes"), "configuration.acceptedOutputModes", MAX_MODES))
+    push = options.get("taskPushNotificationConfig")
+    return SendRequest(
+        message_id=name(message.get("messageId"), "message.messageId"),
+        parts=parts,
+        decisions=decisions,
+        context_id=_id(message.get("contextId"), "message.contextId"),
+        task_id=_id(message.get("taskId"), "message.taskId"),
+        return_immediately=options.get("returnImmediately") is True,
+        history_length=history_length(options.get("historyLength"), "configuration.historyLength"),
+        push=None if push is None else push_config(table(push, "configuration.taskPushNotificationConfig")),
+    )
+
+
+def _id(value: Any, path: str) -> str | None:
+    """Empty is absent, as everywhere in the JSON of protobuf."""
+    return None if value in (None, "") else foreign_id(value, path)
+
+
+def _parts(found: list[Any], max_text: int) -> tuple[tuple[Part, ...], tuple[Resume, ...]]:
+    parts: list[Part] = []
+    decisions: list[Resume] = []
+    for number, each in enumerate(found):
+        path = f"message.parts[{number}]"
+        part = table(each, path)
+        decision = _decision(part.get("data"), path)
+        if decision is not None:
+            decisions.append(decision)
+        else:
+            parts.append(_part(part, path, max_text))
+    return tuple(parts), tuple(decisions)
+
+
+def _part(part: dict[str, Any], path: str, max_text: int) -> Part:
+    contents = [key for key in ("text", "raw", "url", "data") if part.get(key) is not None]
+    if len(contents) != 1:
+        raise InvalidRequest(f"{path} has to have exactly one of text, raw, url and data", field=path)
+    (kind,) = contents
+    if kind == "text":
+        return TextPart(short_text(part["text"], f"{path}.text", max_text))
+    if kind == "data":
+        return TextPart(sse.json_bytes(opaque(part["data"], f"{path}.data")).decode())
+    mime_type, filename = part.get("mediaType"), part.get("filename")
+    if kind == "raw" and not (isinstance(part["raw"], str) and part["raw"].isascii()):
+        raise InvalidRequest(f"{path}.raw has to be base64", field=f"{path}.raw")
+    return MediaPart(
+        mime_type=short_text(mime_type, f"{path}.mediaType", MAX_TYPE) if mime_type else UNKNOWN_TYPE,
+        data=part["raw"] if kind == "raw" else None,
+        url=text(part["url"], f"{path}.url") if kind == "url" else None,
+        filename=text(filename, f"{path}.filename") if filename else None,
+    )
+
+
+def _decision(data: Any, path: str) -> Resume | None:
+    """A person's answer to an approval; None for any other data. One that is neither yes nor no is refused (ACC-07)."""
+    if not isinstance(data, dict) or INTERRUPT not in data:
+        return None
+    answer = {key: data[key] for key in (APPROVED, ARGUMENTS) if key in data}
+    approved = is_approval(answer)
+    if approved is None:
+        raise InvalidRequest(f"{path}.data.{APPROVED} has to be true or false", field=f"{path}.data.{APPROVED}")
+    payload = opaque(answer, f"{path}.data")
+    return Resume(interrupt_id=name(data[INTERRUPT], f"{path}.data.{INTERRUPT}"), approved=approved, payload=payload)
+
+
+def _check_modes(modes: list[Any]) -> None:
+    """The agent writes text. A client that takes none has to know before it waits for an answer."""
+    if modes and not any(isinstance(mode, str) and mode.startswith(("text/", "*/*", "text")) for mode in modes):
+        raise content_type_not_supported("The agent answers with text/plain, which acceptedOutputModes does not list.")
+
+
+def history_length(value: Any, path: str) -> int | None:
+    """How many messages of the history to show; None is all of them. A query has it as text."""
+    if value is None or value == "":
+        return None
+    number = int(value) if isinstance(value, str) and value.isdecimal() and len(value) < MAX_PARTS else value
+    if not isinstance(number, int) or isinstance(number, bool) or number < 0:
+        raise InvalidRequest(f"{path} has to be a whole number from 0 on", field=path)
+    return number
+
+
+def push_config(given: dict[str, Any], new_id: str = "") -> PushConfig:
+    authentication = given.get("authentication")
+    login = {} if authentication is None else table(authentication, "authentication")
+    config_id, token = given.get("id"), given.get("token")
+    return PushConfig(
+        id=foreign_id(config_id, "id") if config_id else new_id,
+        url=short_text(given.get("url"), "url", 2000),
+        token=short_text(token, "token", 1000) if token else None,
+        scheme=_header_text(login.get("scheme"), "authentication.scheme"),
+        credentials=_header_text(login.get("credentials"), "authentication.credentials"),
+    )
+
+
+def _header_text(value: Any, path: str) -> str | None:
+    """Text that may stand in a header: what has a line break could begin another."""
+    if value in (None, ""):
+        return None
+    given = short_text(value, path, 8000)
+    if not given.isascii() or not given.isprintable():
+        raise InvalidRequest(f"{path} has to be printable ASCII", field=path)
+    return given
+
+
+def list_request(given: dict[str, Any]) -> ListRequest:
+    """Reads a ListTasksRequest, from a body or from a query."""
+    size = history_length(given.get("pageSize"), "pageSize")
+    if size is not None and not 1 <= size <= MAX_PAGE:
+        raise InvalidRequest(f"pageSize has to be from 1 to {MAX_PAGE}", field="pageSize")
+    state, after = given.get("status"), given.get("statusTimestampAfter")
+    return ListRequest(
+        context_id=_id(given.get("contextId"), "contextId"),
+        state=None if state in (None, "", "TASK_STATE_UNSPECIFIED") else _state(state),
+        page_size=size or PAGE,
+        page_token=_token(given.get("pageToken")),
+        history_length=history_length(given.get("historyLength"), "historyLength"),
+        after=None if after in (None, "") else _time(after),
+        include_artifacts=given.get("includeArtifacts") in (True, "true"),
+    )
+
+
+def _state(value: Any) -> str:
+    if not isinstance(value, str) or value.removeprefix("TASK_STATE_") not in STATES:
+        raise InvalidRequest("status is no state of a task", field="status")
+    return value
+
+
+def _token(value: Any) -> str:
+    if value in (None, ""):
+        return ""
+    if not isinstance(value, str) or not value.isdecimal() or len(value) > MAX_DIGITS:
+        raise InvalidRequest("pageToken is none of this server's", field="pageToken")
+    return value
+
+
+def _time(value: Any) -> datetime:
+    try:
+        read = msgspec.convert(value, datetime)
+    except msgspec.ValidationError as error:
+        raise InvalidRequest(
+            "statusTimestampAfter has to be a time such as 2026-11-16T12:00:00Z", field="statusTimestampAfter"
+        ) from error
+    if read.tzinfo is None:
+        raise InvalidRequest("statusTimestampAfter needs a time zone", field="statusTimestampAfter")
+    return read

@@ -1,0 +1,187 @@
+"""The events of a run → the task that it is, and the updates that a client sees of it, in the JSON of 1.0.
+
+The answer is one artifact of each run. Its last update has the whole text again, since some clients keep only that one; and the
+final status has no message, since others would take it for the answer.
+"""
+
+from base64 import b64decode
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from holodeck.core import events as e
+from holodeck.core.messages import Content, MediaPart, Part, TextPart, UserMessage, now, text_of
+from holodeck.core.text import one_line
+from holodeck.core.tools import arguments_shown
+from holodeck.errors import HoloDeckError
+from holodeck.wires.reply import ReplyText, failure_of
+
+SUBMITTED, WORKING, COMPLETED = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
+FAILED, CANCELED, INPUT_REQUIRED = "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_INPUT_REQUIRED"
+TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, "TASK_STATE_REJECTED"})
+MAX_LINE = 200  # characters of a tool's arguments or result in a status
+_MAX_READ = 4_000
+_decode = msgspec.json.Decoder().decode
+Json = dict[str, Any]
+
+
+class TaskReader:
+    """Reads one run of a task from its first event on. `read` returns updates; `artifacts` and `status` are their sum."""
+
+    def __init__(self, task_id: str, context_id: str, run_id: str, clock: Callable[[], datetime] = now) -> None:
+        self._ids = {"taskId": task_id, "contextId": context_id}
+        self._run_id, self._clock = run_id, clock
+        self._reply = ReplyText()
+        self._text: list[str] = []
+        self._statuses = 0
+        self.artifacts: dict[str, Json] = {}
+        self.status: Json = {"state": SUBMITTED, "timestamp": time_text(clock())}
+
+    def read(self, event: e.Event) -> Sequence[Json]:
+        """The updates that show this event; none for what the protocol has no word for."""
+        reader = _READERS.get(type(event))
+        return () if reader is None else reader(self, event)
+
+    def started(self, _event: e.RunStarted) -> Sequence[Json]:
+        return (self._status(WORKING),)
+
+    def step_started(self, _event: e.StepStarted) -> Sequence[Json]:
+        self._reply.step_started()
+        return ()
+
+    def text(self, event: e.TextAdded) -> Sequence[Json]:
+        delta = self._reply.add(event)
+        if not delta:
+            return ()
+        appends = bool(self._text)
+        self._text.append(delta)
+        return (self._artifact(self._run_id, [{"text": delta}], append=appends),)
+
+    def call_ended(self, event: e.ToolCallEnded) -> Sequence[Json]:
+        line = f"{event.name} {one_line(event.arguments[:_MAX_READ], MAX_LINE)}".rstrip()
+        return (self._status(WORKING, [{"text": line}, {"data": {"tool": event.name, "callId": event.call_id}}]),)
+
+    def tool_finished(self, event: e.ToolFinished) -> Sequence[Json]:
+        failed = "failed: " if event.failed else ""
+        line = f"{event.name}: {failed}{one_line(text_of(event.content)[:_MAX_READ], MAX_LINE)}"
+        about = {"tool": event.name, "callId": event.call_id, "failed": event.failed}
+        shown = self._status(WORKING, [{"text": line}, {"data": about}])
+        files = [each for each in _parts(event.content) if isinstance(each, MediaPart)]
+        if not files:
+            return (shown,)
+        file = self._artifact(f"{self._run_id}-{event.call_id}", [part_json(each) for each in files], last=True)
+        return shown, file
+
+    def finished(self, ending: e.RunFinished) -> Sequence[Json]:
+        error = failure_of(ending, self._reply.answer(ending))
+        if ending.outcome is e.Outcome.CANCELLED:
+            return *self._whole(), self._status(CANCELED)
+        if error is not None:
+            return *self._whole(), self._failure(error)
+        if ending.outcome in (e.Outcome.INTERRUPTED, e.Outcome.CLIENT_TOOLS):
+            return *self._whole(), self._status(INPUT_REQUIRED, question_parts(ending))
+        output: list[Json] = []
+        if ending.output is not None:
+            output = [self._artifact(f"{self._run_id}-output", [{"data": ending.output}], last=True)]
+        return *self._whole(), *output, self._status(COMPLETED)
+
+    def failed(self, ending: e.RunFailed) -> Sequence[Json]:
+        error = failure_of(ending, "")
+        return () if error is None else (*self._whole(), self._failure(error))
+
+    def _whole(self) -> Sequence[Json]:
+        """The answer once more, from its beginning."""
+        if not self._text:
+            return ()
+        return (self._artifact(self._run_id, [{"text": "".join(self._text)}], last=True),)
+
+    def _failure(self, error: HoloDeckError) -> Json:
+        return self._status(FAILED, [{"text": error.message}, {"data": {"code": error.code}}])
+
+    def _status(self, state: str, parts: Sequence[Json] = ()) -> Json:
+        self.status = {"state": state, "timestamp": time_text(self._clock())}
+        if parts:
+            self._statuses += 1
+            message_id = f"{self._run_id}-{self._statuses}"
+            self.status["message"] = {**self._ids, "messageId": message_id, "role": "ROLE_AGENT", "parts": parts}
+        return {"statusUpdate": {**self._ids, "status": self.status}}
+
+    def _artifact(self, artifact_id: str, parts: list[Json], *, append: bool = False, last: bool = False) -> Json:
+        artifact = {"artifactId": artifact_id, "name": "answer", "parts": parts}
+        if append:
+            whole = self.artifacts[artifact_id]["parts"]
+            whole[0] = {"text": whole[0]["text"] + parts[0]["text"]}
+        else:
+            self.artifacts[artifact_id] = {**artifact, "parts": list(parts)}
+        return {"artifactUpdate": {**self._ids, "artifact": artifact, "append": append, "lastChunk": last}}
+
+
+def question_parts(ending: e.RunFinished) -> list[Json]:
+    """What a person has to decide, in words and as data. The answer is data with `interruptId` and `approved`."""
+    if not ending.interrupts:
+        return [{"text": "The agent waits for a tool of the client that started this run."}]
+    words = "\n".join(f"{each.message} ({each.tool} {each.arguments})" for each in ending.interrupts)
+    asked = [
+        {
+            "interruptId": each.id,
+            "tool": each.tool,
+            "arguments": arguments_shown(each.arguments),
+            "message": each.message,
+            **({} if each.expires_at is None else {"expiresAt": time_text(each.expires_at)}),
+        }
+        for each in ending.interrupts
+    ]
+    return [{"text": words}, *({"data": each} for each in asked)]
+
+
+def task_json(
+    *,
+    task_id: str,
+    context_id: str,
+    status: Json,
+    artifacts: Sequence[Json],
+    history: Sequence[Json],
+    history_length: int | None = None,
+) -> Json:
+    task: Json = {"id": task_id, "contextId": context_id, "status": status}
+    shown = history if history_length is None else history[max(0, len(history) - history_length) :]
+    return task | ({"artifacts": list(artifacts)} if artifacts else {}) | ({"history": list(shown)} if shown else {})
+
+
+def message_json(message: UserMessage, task_id: str, context_id: str) -> Json:
+    parts = [part_json(each) for each in _parts(message.content)] or [{"text": ""}]
+    ids = {"messageId": message.id, "taskId": task_id, "contextId": context_id}
+    return {**ids, "role": "ROLE_USER", "parts": parts}
+
+
+def part_json(part: Part) -> Json:
+    if isinstance(part, TextPart):
+        return {"text": part.text}
+    about: Json = {"mediaType": part.mime_type} | ({"filename": part.filename} if part.filename else {})
+    if part.mime_type == "application/json" and part.data is not None:
+        try:
+            return {"data": _decode(b64decode(part.data)), **about}
+        except (ValueError, msgspec.DecodeError, RecursionError):
+            pass  # it is shown as the file that it is
+    return {"url": part.url, **about} if part.data is None else {"raw": part.data, **about}
+
+
+def _parts(content: Content) -> tuple[Part, ...]:
+    return (TextPart(content),) if isinstance(content, str) else content
+
+
+def time_text(at: datetime) -> str:
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
+
+_READERS: dict[type[e.Event], Callable[[TaskReader, Any], Sequence[Json]]] = {
+    e.RunStarted: TaskReader.started,
+    e.StepStarted: TaskReader.step_started,
+    e.TextAdded: TaskReader.text,
+    e.ToolCallEnded: TaskReader.call_ended,
+    e.ToolFinished: TaskReader.tool_finished,
+    e.RunFinished: TaskReader.finished,
+    e.RunFailed: TaskReader.failed,
+}

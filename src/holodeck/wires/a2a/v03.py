@@ -1,0 +1,131 @@
+"""A2A 0.3 beside 1.0: the same values with other names. Requests become those of 1.0, answers those of 0.3.
+
+Half of the frameworks still send 0.3. Objects have a `kind`, states and roles are lower case, and the last status of a
+stream is marked `final`.
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from holodeck.wires.a2a.task import INPUT_REQUIRED, TERMINAL
+from holodeck.wires.body import MAX_VALUES, rows, table
+
+METHODS: Mapping[str, str] = {
+    "message/send": "SendMessage",
+    "message/stream": "SendStreamingMessage",
+    "tasks/get": "GetTask",
+    "tasks/cancel": "CancelTask",
+    "tasks/resubscribe": "SubscribeToTask",
+    "tasks/pushNotificationConfig/set": "CreateTaskPushNotificationConfig",
+    "tasks/pushNotificationConfig/get": "GetTaskPushNotificationConfig",
+    "tasks/pushNotificationConfig/list": "ListTaskPushNotificationConfigs",
+    "tasks/pushNotificationConfig/delete": "DeleteTaskPushNotificationConfig",
+    "agent/getAuthenticatedExtendedCard": "GetExtendedAgentCard",
+}
+"""Each method of 0.3, and the one of 1.0 that does the same."""
+Json = dict[str, Any]
+
+
+def params_of(method: str, given: Json) -> Json:
+    """The parameters in the words of 1.0."""
+    if method.startswith("message/"):
+        return _send(given)
+    if method == "tasks/pushNotificationConfig/set":
+        return {"taskId": given.get("taskId"), **_table(given.get("pushNotificationConfig"), "pushNotificationConfig")}
+    if method.startswith("tasks/pushNotificationConfig/"):
+        return {"taskId": given.get("id"), "id": given.get("pushNotificationConfigId")}
+    return given
+
+
+def _send(given: Json) -> Json:
+    message = dict(table(given.get("message"), "message"))
+    parts = rows(message.get("parts"), "message.parts", MAX_VALUES)
+    message["parts"] = [_part(_table(each, f"message.parts[{i}]")) for i, each in enumerate(parts)]
+    message["role"] = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}.get(str(message.get("role")), message.get("role"))
+    options = _table(given.get("configuration"), "configuration")
+    configuration = {
+        "acceptedOutputModes": options.get("acceptedOutputModes"),
+        "historyLength": options.get("historyLength"),
+        "returnImmediately": options.get("blocking") is False,
+        "taskPushNotificationConfig": options.get("pushNotificationConfig"),
+    }
+    return {"message": message, "configuration": configuration}
+
+
+def _table(value: Any, path: str) -> Json:
+    return {} if value is None else table(value, path)
+
+
+def _part(part: Json) -> Json:
+    if part.get("kind") != "file":
+        return {key: part[key] for key in ("text", "data", "metadata") if key in part}
+    file = _table(part.get("file"), "message.parts.file")
+    about = {"raw": file.get("bytes"), "url": file.get("uri"), "mediaType": file.get("mimeType")}
+    return {**about, "filename": file.get("name")}
+
+
+def result_of(method: str, result: Any) -> Any:
+    """A result of 1.0 in the words of 0.3."""
+    if method == "message/send":
+        return task(result["task"])
+    if method in ("tasks/get", "tasks/cancel"):
+        return task(result)
+    if method == "tasks/pushNotificationConfig/list":
+        return [_push(each) for each in result["configs"]]
+    if method in ("tasks/pushNotificationConfig/set", "tasks/pushNotificationConfig/get"):
+        return _push(result)
+    return None if method == "tasks/pushNotificationConfig/delete" else result
+
+
+def update(payload: Json) -> Json:
+    """One frame of a stream."""
+    if "task" in payload:
+        return task(payload["task"])
+    if "artifactUpdate" in payload:
+        given = payload["artifactUpdate"]
+        return {**given, "artifact": _artifact(given["artifact"]), "kind": "artifact-update"}
+    given = payload["statusUpdate"]
+    state = given["status"]["state"]
+    final = state in TERMINAL or state == INPUT_REQUIRED
+    return {**given, "status": _status(given["status"]), "kind": "status-update", "final": final}
+
+
+def task(given: Json) -> Json:
+    return {
+        **given,
+        "kind": "task",
+        "status": _status(given["status"]),
+        "artifacts": [_artifact(each) for each in given.get("artifacts", ())],
+        "history": [_message(each) for each in given.get("history", ())],
+    }
+
+
+def _status(given: Json) -> Json:
+    state = given["state"].removeprefix("TASK_STATE_").lower().replace("_", "-")
+    message = {"message": _message(given["message"])} if "message" in given else {}
+    return {**given, "state": state, **message}
+
+
+def _message(given: Json) -> Json:
+    role = given["role"].removeprefix("ROLE_").lower()
+    return {**given, "kind": "message", "role": role, "parts": [_old_part(each) for each in given["parts"]]}
+
+
+def _artifact(given: Json) -> Json:
+    return {**given, "parts": [_old_part(each) for each in given["parts"]]}
+
+
+def _old_part(part: Json) -> Json:
+    if "text" in part:
+        return {"kind": "text", "text": part["text"]}
+    if "data" in part:
+        data = part["data"]
+        return {"kind": "data", "data": data if isinstance(data, dict) else {"value": data}}
+    file = {"bytes": part["raw"]} if "raw" in part else {"uri": part["url"]}
+    about = {"mimeType": part.get("mediaType"), "name": part.get("filename")}
+    return {"kind": "file", "file": file | {key: value for key, value in about.items() if value}}
+
+
+def _push(given: Json) -> Json:
+    config = {key: value for key, value in given.items() if key not in ("taskId", "tenant")}
+    return {"taskId": given["taskId"], "pushNotificationConfig": config}

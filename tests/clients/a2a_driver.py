@@ -1,0 +1,50 @@
+"""Plays scenarios with the official A2A SDK. Runs in an environment of its own, so it imports nothing of ours.
+
+Scenarios as a JSON list on standard input, one line of JSON out for each: {name, url, binding: JSONRPC, HTTP+JSON or 0.3,
+streaming, asks}. An ask is the parts of a message; the second and later ones answer the task of the one before.
+"""
+
+import asyncio
+import json
+import sys
+from typing import Any
+from uuid import uuid4
+
+import httpx
+from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
+from a2a.types import GetTaskRequest, Message, SendMessageRequest
+from google.protobuf.json_format import MessageToDict, ParseDict
+
+
+async def _play(scenario: dict[str, Any]) -> dict[str, Any]:
+    async with httpx.AsyncClient(timeout=60) as http:
+        card = await A2ACardResolver(http, scenario["url"]).get_agent_card()
+        binding, version = scenario["binding"], "1.0"
+        if binding == "0.3":
+            binding, version = "JSONRPC", "0.3"
+        kept = [
+            each
+            for each in card.supported_interfaces
+            if (each.protocol_binding, each.protocol_version) == (binding, version)
+        ]
+        del card.supported_interfaces[:]
+        card.supported_interfaces.extend(kept)
+        config = ClientConfig(httpx_client=http, streaming=scenario["streaming"], supported_protocol_bindings=[binding])
+        client = ClientFactory(config).create(card)
+        updates: list[dict[str, Any]] = []
+        task: dict[str, Any] = {}
+        for parts in scenario["asks"]:
+            message = {"messageId": uuid4().hex, "role": "ROLE_USER", "parts": parts, "taskId": task.get("id", "")}
+            request = SendMessageRequest(message=ParseDict(message, Message()))
+            updates = [MessageToDict(each) async for each in client.send_message(request)]
+            task_id = next(each["task"]["id"] for each in updates if "task" in each)
+            task = MessageToDict(await client.get_task(GetTaskRequest(id=task_id)))
+        return {"updates": updates, "task": task, "card": card.name}
+
+
+async def main() -> None:
+    for scenario in json.loads(sys.stdin.read()):
+        sys.stdout.write(json.dumps({"name": scenario["name"], **await _play(scenario)}) + "\n")
+
+
+asyncio.run(main())

@@ -1,0 +1,345 @@
+"""A2A over raw HTTP: versions, errors, tasks over several runs, lists, cancelling, subscriptions, notifications."""
+
+import asyncio
+import base64
+import hmac
+import json
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from holodeck.core.tools import ToolResult
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.server.options import PushSettings, ServerSettings
+from holodeck.server.wires import WIRES
+from tests.agent.parts import PlainTools
+from tests.server.keyed import keyed
+from tests.server.serving import Gate, Served, ask, read_to, served, until
+from tests.wires.sse_parsers import whatwg
+
+pytestmark = pytest.mark.req("SRV-27")
+
+ALL = ServerSettings(protocols=tuple(WIRES))
+V1 = {"A2A-Version": "1.0"}
+Json = dict[str, Any]
+
+
+def message(text: str = "Hi", **more: Any) -> Json:
+    return {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": text}], **more}
+
+
+async def rpc(s: Served, method: str, params: Json, version: str | None = "1.0") -> Json:
+    body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
+    async with s.post(body, "/a2a", **({"A2A-Version": version} if version else {})) as answer:
+        told: Json = json.loads(await answer.read())
+        assert (answer.status, told["id"]) == (200, 7)
+        return told
+
+
+async def sent(s: Served, text: str = "Hi", **more: Any) -> Json:
+    told = await rpc(s, "SendMessage", {"message": message(text, **more)})
+    task: Json = told["result"]["task"]
+    return task
+
+
+async def http(s: Served, method: str, path: str, body: Json | None = None, **headers: str) -> tuple[int, Json]:
+    given = {**V1, **({"Content-Type": "application/json"} if body is not None else {}), **headers}
+    data = None if body is None else json.dumps(body)
+    async with s.client.request(method, f"{s.url}/a2a{path}", data=data, headers=given) as answer:
+        return answer.status, json.loads(await answer.read())
+
+
+class Deletions:
+    def __init__(self) -> None:
+        self.deleted: list[Any] = []
+        self.tools = PlainTools(frozenset({"delete"}), delete=self.delete)
+
+    async def delete(self, arguments: Json, _context: object) -> ToolResult:
+        self.deleted.append(arguments["name"])
+        return ToolResult(content="deleted")
+
+
+DELETE = calls(("delete", '{"name": "a"}'))
+
+
+async def test_the_card() -> None:
+    async with served(settings=ALL) as s:
+        async with s.get("/.well-known/agent-card.json") as answer:
+            card = await answer.json()
+            etag = answer.headers["ETag"]
+            assert "max-age" in answer.headers["Cache-Control"]
+        async with s.get("/.well-known/agent-card.json", **{"If-None-Match": etag}) as answer:
+            assert answer.status == 304
+    assert [each["protocolBinding"] for each in card["supportedInterfaces"]] == ["JSONRPC", "HTTP+JSON", "JSONRPC"]
+    assert (card["url"], card["protocolVersion"]) == (f"{s.url}/a2a", "0.3.0")
+    assert card["capabilities"]["pushNotifications"] is False
+
+
+async def test_the_extended_card_names_the_tools() -> None:
+    async with served(settings=ALL, tools=Deletions().tools) as s:
+        _, card = await http(s, "GET", "/extendedAgentCard")
+        told = await rpc(s, "GetExtendedAgentCard", {})
+    assert [each["name"] for each in card["skills"]] == ["tester", "delete"]
+    assert told["result"] == card
+
+
+@pytest.mark.parametrize(
+    ("method", "version", "code"),
+    [
+        ("SendMessage", None, -32009),
+        ("SendMessage", "9.9", -32009),
+        ("message/send", "1.0", -32009),
+        ("tasks/get", None, -32602),
+        ("GetTask", "1.0", -32602),
+        ("GetTask", "1.0.7", -32602),
+        ("Nothing", "1.0", -32601),
+    ],
+)
+async def test_a_version_and_its_methods(method: str, version: str | None, code: int) -> None:
+    async with served(settings=ALL) as s:
+        assert (await rpc(s, method, {}, version))["error"]["code"] == code
+
+
+async def test_errors_have_the_same_details_on_both_bindings() -> None:
+    async with served(settings=ALL) as s:
+        told = (await rpc(s, "GetTask", {"id": "nothing"}))["error"]
+        status, body = await http(s, "GET", "/tasks/nothing")
+    assert (told["code"], status, body["error"]["status"]) == (-32001, 404, "NOT_FOUND")
+    assert told["data"] == body["error"]["details"]
+    assert told["data"][0]["reason"] == "TASK_NOT_FOUND"
+
+
+@pytest.mark.parametrize(
+    "params",
+    [
+        {},
+        {"message": []},
+        {"message": {"messageId": "m", "role": "ROLE_USER", "parts": []}},
+        {"message": {"role": "ROLE_USER", "parts": [{"text": "x"}]}},
+        {"message": message(parts=[{"text": "a", "url": "http://a"}])},
+        {"message": message(parts=[{}])},
+        {"message": message(role="ROLE_AGENT")},
+        {"message": message(), "configuration": {"historyLength": -1}},
+        {"message": message(parts=[{"data": {"interruptId": "i", "approved": "yes"}}])},
+        {"message": message(parts=[{"data": {"interruptId": "i", "approved": True}}])},
+    ],
+)
+async def test_bad_messages_are_invalid_params(params: Json) -> None:
+    async with served(settings=ALL) as s:
+        assert (await rpc(s, "SendMessage", params))["error"]["code"] == -32602
+        status, _ = await http(s, "POST", "/message:send", params)
+        assert (status, s.model.prompts) == (400, [])
+
+
+async def test_a_client_that_takes_no_text_is_told_so() -> None:
+    options = {"acceptedOutputModes": ["image/png"]}
+    async with served(settings=ALL) as s:
+        told = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+    assert told["error"]["code"] == -32005
+
+
+async def test_two_tasks_in_one_context() -> None:
+    async with served(says("one"), says("two"), settings=ALL) as s:
+        first = await sent(s, "first", contextId="chat-1")
+        second = await sent(s, "second", contextId="chat-1")
+        listed = (await rpc(s, "ListTasks", {"contextId": "chat-1", "includeArtifacts": True}))["result"]
+        _, page = await http(s, "GET", "/tasks?contextId=chat-1&pageSize=1")
+        _, rest = await http(s, "GET", f"/tasks?contextId=chat-1&pageSize=1&pageToken={page['nextPageToken']}")
+    assert first["id"] != second["id"]
+    assert first["contextId"] == second["contextId"] == "chat-1"
+    assert [each["id"] for each in listed["tasks"]] == [second["id"], first["id"]]
+    assert listed["tasks"][0]["artifacts"][0]["parts"] == [{"text": "two"}], "and nothing of the first task"
+    assert ([each["id"] for each in page["tasks"]], page["totalSize"]) == ([second["id"]], 2)
+    assert ([each["id"] for each in rest["tasks"]], rest["nextPageToken"]) == ([first["id"]], "")
+    assert [each.content for each in s.model.prompts[-1].messages] == ["first", "one", "second"]
+
+
+async def test_a_task_over_two_runs() -> None:
+    tool = Deletions()
+    async with served(DELETE, says("gone"), tools=tool.tools, settings=ALL) as s:
+        asked = await sent(s, "delete it")
+        assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        question = asked["status"]["message"]["parts"][1]["data"]
+        answer = {"parts": [{"data": {"interruptId": question["interruptId"], "approved": True}}]}
+        wrong = await rpc(s, "SendMessage", {"message": message(**answer, taskId=asked["id"], contextId="other")})
+        assert wrong["error"]["code"] == -32602
+        done = await sent(s, **answer, taskId=asked["id"])
+        again = (await rpc(s, "GetTask", {"id": asked["id"]}))["result"]
+        late = await rpc(s, "SendMessage", {"message": message(taskId=asked["id"])})
+    assert (done["id"], done["status"]["state"], tool.deleted) == (asked["id"], "TASK_STATE_COMPLETED", ["a"])
+    assert again == done
+    assert [each["role"] for each in done["history"]] == ["ROLE_USER", "ROLE_AGENT"]
+    assert late["error"]["code"] == -32004, "it has ended"
+
+
+async def test_words_to_a_task_that_waits_do_not_approve() -> None:
+    tool = Deletions()
+    async with served(DELETE, says("as you wish"), tools=tool.tools, settings=ALL) as s:
+        asked = await sent(s, "delete it")
+        done = await sent(s, "yes, go on", taskId=asked["id"])
+    assert (done["id"], done["status"]["state"], tool.deleted) == (asked["id"], "TASK_STATE_COMPLETED", [])
+
+
+async def test_a_task_that_waits_can_be_canceled() -> None:
+    tool = Deletions()
+    async with served(DELETE, says("well"), tools=tool.tools, settings=ALL) as s:
+        asked = await sent(s, "delete it", contextId="chat-1")
+        canceled = (await rpc(s, "CancelTask", {"id": asked["id"]}))["result"]
+        twice = await rpc(s, "CancelTask", {"id": asked["id"]})
+        question = asked["status"]["message"]["parts"][1]["data"]
+        resume = {"session_id": "chat-1", "resume": [{"interrupt_id": question["interruptId"], "approved": True}]}
+        async with s.post(resume, "/agent/tester/chat") as answer:
+            assert answer.status == 422, "what was withdrawn cannot be approved any more"
+        await sent(s, "something else", contextId="chat-1")
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+    assert (twice["error"]["code"], tool.deleted) == (-32002, [])
+
+
+async def test_a_task_that_works_can_be_canceled_and_takes_no_message() -> None:
+    async with served(Turn(text=["never"], pause=Gate()), settings=ALL) as s:
+        told = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
+        task = told["result"]["task"]
+        busy = await rpc(s, "SendMessage", {"message": message(taskId=task["id"])})
+        _, canceled = await http(s, "POST", f"/tasks/{task['id']}:cancel")
+    assert busy["error"]["code"] == -32602
+    assert canceled["status"]["state"] == "TASK_STATE_CANCELED"
+
+
+@pytest.mark.parametrize("method", ["GET", "POST"])
+async def test_a_subscription_begins_with_the_task_and_follows_it(method: str) -> None:
+    gate = Gate()
+    async with served(Turn(text=["Once", " upon"], pause=gate), settings=ALL) as s:
+        told = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
+        task_id = told["result"]["task"]["id"]
+        await until(lambda: len(s.run(task_id).log) > 3)
+        async with s.client.request(method, f"{s.url}/a2a/tasks/{task_id}:subscribe", headers=V1) as answer:
+            seen = await read_to(answer, '"task"')
+            gate.open.set()
+            frames = [json.loads(frame.data) for frame in whatwg(seen + await answer.read())]
+        after = await rpc(s, "SubscribeToTask", {"id": task_id})
+    assert frames[0]["task"]["artifacts"][0]["parts"] == [{"text": "Once"}]
+    assert frames[1]["artifactUpdate"]["artifact"]["parts"] == [{"text": " upon"}]
+    assert frames[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert after["error"]["code"] == -32004
+
+
+async def test_a_subscription_goes_on_over_an_approval() -> None:
+    async with served(DELETE, says("gone"), tools=Deletions().tools, settings=ALL) as s:
+        asked = await sent(s, "delete it")
+        async with s.client.get(f"{s.url}/a2a/tasks/{asked['id']}:subscribe", headers=V1) as answer:
+            seen = await read_to(answer, '"task"')
+            question = asked["status"]["message"]["parts"][1]["data"]
+            parts = [{"data": {"interruptId": question["interruptId"], "approved": True}}]
+            await sent(s, parts=parts, taskId=asked["id"])
+            frames = [json.loads(frame.data) for frame in whatwg(seen + await answer.read())]
+    assert frames[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    assert {each["statusUpdate"]["taskId"] for each in frames if "statusUpdate" in each} == {asked["id"]}
+
+
+async def test_a_run_of_another_wire_is_a_task() -> None:
+    async with served(says("Hello"), settings=ALL) as s:
+        async with s.post(ask("Hi", thread="chat-1", run="run-1")) as answer:
+            await answer.read()
+        task = (await rpc(s, "GetTask", {"id": "run-1"}))["result"]
+    assert (task["contextId"], task["artifacts"][0]["parts"]) == ("chat-1", [{"text": "Hello"}])
+
+
+@pytest.mark.req("T10")
+async def test_a_list_has_the_tasks_of_its_owner_only(tmp_path: Path) -> None:
+    async with keyed(tmp_path, says("Hello")) as (s, holders):
+        ann, eve = (holders.headers(user=name, tenant="acme") for name in ("ann", "eve"))
+        await s.server.access.refresh()
+        body = {"message": message(contextId="chat-1")}
+        async with s.post(body, "/a2a/message:send", **V1, **ann) as answer:
+            task = (await answer.json())["task"]
+        for headers, seen in ((ann, [task["id"]]), (eve, [])):
+            async with s.get("/a2a/tasks?contextId=chat-1", **V1, **headers) as answer:
+                assert [each["id"] for each in (await answer.json())["tasks"]] == seen
+
+
+class Webhook:
+    """A client that wants to be called. The first call fails."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[dict[str, str], bytes]] = []
+        self.failures = 1
+
+    async def take(self, request: web.Request) -> web.Response:
+        if self.failures:
+            self.failures -= 1
+            return web.Response(status=503)
+        self.calls.append(({key.lower(): value for key, value in request.headers.items()}, await request.read()))
+        return web.Response()
+
+
+async def test_push_notifications() -> None:
+    hook = Webhook()
+    app = web.Application()
+    app.router.add_post("/hook", hook.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    site = web.TCPSite(runner, "127.0.0.1", 0)
+    await site.start()
+    port = runner.addresses[0][1]
+    push = PushSettings(allow_hosts=(f"http://127.0.0.1:{port}",), permit=lambda _: True, wait=0.01)
+    try:
+        async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+            config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
+            login = {"authentication": {"scheme": "Bearer", "credentials": "s3cret"}}
+            params = {"message": message(), "configuration": {"taskPushNotificationConfig": {**config, **login}}}
+            task = (await rpc(s, "SendMessage", params))["result"]["task"]
+            await until(lambda: len(hook.calls) == 3)
+            listed = (await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]}))["result"]
+            elsewhere = {"taskId": task["id"], "url": "http://169.254.169.254/latest"}
+            refused = await rpc(s, "CreateTaskPushNotificationConfig", elsewhere)
+            (known,) = listed["configs"]
+            for _ in range(2):
+                status, _ = await http(s, "DELETE", f"/tasks/{task['id']}/pushNotificationConfigs/{known['id']}")
+                assert status == 200
+            status, _ = await http(s, "GET", f"/tasks/{task['id']}/pushNotificationConfigs/{known['id']}")
+            assert status == 404
+    finally:
+        await runner.cleanup()
+    updates = [json.loads(body) for _, body in hook.calls]
+    assert [next(iter(each)) for each in updates] == ["statusUpdate", "artifactUpdate", "statusUpdate"]
+    assert updates[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
+    headers, body = hook.calls[-1]
+    assert (headers["authorization"], headers["x-a2a-notification-token"]) == ("Bearer s3cret", "t0ken")
+    signed = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = base64.b64encode(hmac.new(b"t0ken", signed, sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{digest}"
+    assert "s3cret" not in json.dumps(listed)
+    assert refused["error"]["code"] == -32602
+
+
+@pytest.mark.req("T14")
+async def test_a_named_host_with_a_private_address_is_not_called() -> None:
+    hook = Webhook()
+    hook.failures = 0
+    app = web.Application()
+    app.router.add_post("/hook", hook.take)
+    runner = web.AppRunner(app)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    port = runner.addresses[0][1]
+    push = PushSettings(allow_hosts=(f"http://localhost:{port}",), attempts=2, wait=0.001)
+    try:
+        async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+            options = {"taskPushNotificationConfig": {"url": f"http://localhost:{port}/hook"}}
+            told = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+            assert told["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+            followers = [task for task in asyncio.all_tasks() if task.get_name().startswith("push ")]
+            await asyncio.wait_for(asyncio.gather(*followers), 30)
+    finally:
+        await runner.cleanup()
+    assert hook.calls == []
+
+
+async def test_without_named_hosts_there_are_no_notifications() -> None:
+    async with served(settings=ALL) as s:
+        options = {"taskPushNotificationConfig": {"url": "https://example.com/hook"}}
+        told = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+        assert (told["error"]["code"], s.model.prompts) == (-32003, [])
