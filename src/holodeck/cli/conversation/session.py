@@ -58,7 +58,7 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
         if self.max_messages < 1:
             raise ValueError("max_messages must be positive")
         if self.session_id is not None and not _SESSION_ID.fullmatch(self.session_id):
-            raise ValueError("session_id must have 1 to 128 letters, digits, '.', '-' and '_'")
+            raise ValueError("a session id has 1 to 128 letters, digits, '.', '-' and '_'")
 
 
 @dataclass(kw_only=True)

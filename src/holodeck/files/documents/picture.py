@@ -53,7 +53,7 @@ def opened(data: bytes) -> Image.Image:
 
 
 def _heif() -> tuple[str, ...]:
-    from pillow_heif import register_heif_opener  # noqa: PLC0415  a library of its own that other images do not need
+    from pi_heif import register_heif_opener  # type: ignore[import-untyped]  # noqa: PLC0415  other images do without
 
     register_heif_opener()
     return ("HEIF",)
