@@ -140,3 +140,22 @@ async def test_without_auth_nobody_is_asked(browser):
         assert await browser.run(
             "return document.querySelector('#identity').hidden && !document.querySelector('dialog')"
         )
+
+
+async def test_the_code_of_open_signs_in_once_and_leaves_the_address(browser, holders):
+    access = holders.authenticator()
+    async with staged(says("Hello."), access=access) as stage:
+        address = f"{stage.url}?opened#code={access.page.new_code()}"
+        await browser.open(address)
+        await browser.shows("#identity span", "system:playground")
+        assert "code=" not in await browser.run("return location.href")
+        await say(browser, "hi")
+        await hear(browser, "Hello.")
+        await browser.reload()
+        await hear(browser, "Hello.")
+        await browser.click("#identity button")
+        await browser.until("document.querySelector('dialog[open]')")
+        await browser.open("about:blank")
+        await browser.open(address)  # from the history, by another person
+        await browser.until("document.querySelector('dialog[open]')")
+        assert "code=" not in await browser.run("return location.href")

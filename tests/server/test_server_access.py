@@ -22,6 +22,7 @@ from tests.server.serving import Gate, ask, frames, read_to, served, until
 
 SESSION, RUN = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G", "run-of-ann"
 BODIES = {
+    "/playground/session": {"code": "guessed"},
     "/awp": ask(thread="other"),
     "/copilotkit": {"method": "info"},
     "/copilotkit/agent/{agent_id}/run": ask(thread="other"),

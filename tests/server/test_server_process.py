@@ -15,6 +15,7 @@ from contextlib import asynccontextmanager, closing, suppress
 import aiohttp
 import pytest
 
+from holodeck.access.api_key import new_key
 from tests.models.endpoint import ModelEndpoint, chunk, frame
 from tests.ports import free_port
 from tests.server.forked import Forked
@@ -224,6 +225,28 @@ async def test_open_shows_the_playground_in_the_browser(tmp_path):
         await server.until_ready()
         await until(opened.exists)
         assert opened.read_text() == f"{server.url}/\n"
+        server.process.send_signal(signal.SIGINT)
+        assert await server.exit_code() == 0
+
+
+@pytest.mark.req("SRV-01", "T04")
+async def test_open_signs_the_browser_in_where_a_key_is_needed(tmp_path):
+    browser, opened = tmp_path / "browser", tmp_path / "opened"
+    browser.write_text(f'#!/bin/sh\necho "$1" > {opened}.part && mv {opened}.part {opened}\n')
+    browser.chmod(0o755)
+    key = new_key().text
+    async with holodeck(tmp_path, "--open", cold=True, BROWSER=str(browser), HOLODECK_API_KEY=key) as server:
+        await until(opened.exists)
+        address, _, code = opened.read_text().strip().partition("#code=")
+        assert address == f"{server.url}/"
+        async with aiohttp.ClientSession() as client:
+            async with client.post(f"{server.url}/playground/session", json={"code": code}) as answer:
+                assert answer.status == 200
+                token = (await answer.json())["token"]
+            async with client.get(f"{server.url}/me", headers={"Authorization": f"Bearer {token}"}) as answer:
+                assert (await answer.json())["user"] == "system:playground"
+            async with client.post(f"{server.url}/playground/session", json={"code": code}) as answer:
+                assert answer.status == 404
         server.process.send_signal(signal.SIGINT)
         assert await server.exit_code() == 0
 

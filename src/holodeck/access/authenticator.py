@@ -1,7 +1,7 @@
 """From a request's head to its principal.
 
 The form of the credential decides how it is checked, and nothing else is tried when that check fails: `hdk_…` and what
-has no dots is a key, three dotted parts are a token, identity headers are the proxy's. A credential is read from headers
+has no dots is a key, `hdp_…` the playground's own token, three dotted parts are a token, identity headers are the proxy's. A credential is read from headers
 only, never from a URL, a cookie or a body.
 """
 
@@ -21,6 +21,7 @@ from holodeck.access.failure import IN_QUERY, NO_CREDENTIAL, TWO_CREDENTIALS, Fa
 from holodeck.access.hook import Hook
 from holodeck.access.key_file import KeyLimits
 from holodeck.access.key_ring import KeyRing
+from holodeck.access.page_session import TOKEN_PREFIX, PageSession
 from holodeck.access.principal import ANONYMOUS_PRINCIPAL, Principal
 from holodeck.access.proxy import TrustedProxy
 from holodeck.access.request_head import RequestHead
@@ -52,6 +53,7 @@ class Authenticator:
         attempts: Attempts | None = None,
     ) -> None:
         self.keys, self.proxy = keys, proxy
+        self.page = PageSession()
         self._tokens, self._sources, self._hook = tokens, sources, hook
         self._attempts = attempts or Attempts(None)
         self._refreshing: asyncio.Task[None] | None = None
@@ -188,11 +190,15 @@ class Authenticator:
         """Whether a mode that is on checks credentials of this form; the hook sees all others."""
         if not credential or credential.isspace():
             return False
+        if credential.startswith(TOKEN_PREFIX):
+            return True
         if _is_token(credential):
             return self._tokens is not None
         return self.keys is not None and (self._hook is None or credential.startswith(PREFIX))
 
     async def _check_bearer(self, credential: str, *, exhausted: bool) -> Principal | Failure:
+        if credential.startswith(TOKEN_PREFIX):
+            return self.page.check(credential)
         if _is_token(credential) and self._tokens is not None:
             return await self._tokens.check(credential, only_remembered=exhausted)
         if self.keys is not None:

@@ -25,7 +25,7 @@ def banner(
     uds: str | None = None,
 ) -> str:
     """`host` and `port` are those that are listened on; the addresses shown are those to use."""
-    url = (f"http://{_shown(host)}:{port}" if uds is None else "http://localhost") + root_path
+    url = (f"http://{shown_host(host)}:{port}" if uds is None else "http://localhost") + root_path
     rows = [
         ("model", model),
         ("tools", str(tools)),
@@ -53,7 +53,8 @@ def banner(
     return text if colours else _plain(text)
 
 
-def _shown(host: str) -> str:
+def shown_host(host: str) -> str:
+    """The host as part of an address that works on this machine."""
     name = "localhost" if host in ANYWHERE else host
     return f"[{name}]" if ":" in name else name
 

@@ -39,7 +39,7 @@ from holodeck.files.limits import FileLimits
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import create_app
-from holodeck.server.banner import banner
+from holodeck.server.banner import banner, shown_host
 from holodeck.server.connection_limit import room_for
 from holodeck.server.guard import ANY
 from holodeck.server.limit_settings import open_store, spending_of
@@ -301,7 +301,12 @@ class Service:
         if sys.stderr.isatty() if self._options.banner is None else self._options.banner:
             self._say(text)
         if self._options.open_browser and not uds:
-            asyncio.get_running_loop().run_in_executor(None, webbrowser.open, f"http://{host}:{port}/")
+            asyncio.get_running_loop().run_in_executor(None, webbrowser.open, self._page_address(port))
+
+    def _page_address(self, port: int) -> str:
+        """Where the browser is sent. With authentication it gets a code that signs it in, once."""
+        code = f"#code={self._server.access.page.new_code()}" if self._server.gate.enabled else ""
+        return f"http://{shown_host(self._options.host)}:{port}{self._options.root_path}/{code}"
 
     def _log_start(self, address: str) -> None:
         agent, settings = self._server.agent, self._server.settings

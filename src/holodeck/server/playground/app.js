@@ -52,6 +52,7 @@ class Playground {
     addEventListener("hashchange", () => this.#open());
     addEventListener("storage", () => this.list.show(this.room.id));
     addEventListener("focus", () => this.#refresh().then(() => this.#learnSessions()));
+    await this.#useCode();
     await this.#identify();
     await this.#open();
     await this.health.look();
@@ -59,6 +60,15 @@ class Playground {
   }
 
   // who uses the page
+
+  /** `serve --open` signs in by a code in the address. It leaves the address before anything else happens. */
+  async #useCode() {
+    const code = new URLSearchParams(location.hash.slice(1)).get("code");
+    if (code === null) return;
+    history.replaceState(null, "", location.pathname + location.search);
+    const token = await this.server.exchange(code).catch(() => null); // spent or too old: the dialog asks for a key
+    if (token !== null) identity.use(token, true);
+  }
 
   /** Asks the server who we are. Without a credential that is accepted, the page waits for one. */
   async #identify() {

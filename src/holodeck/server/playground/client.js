@@ -48,6 +48,12 @@ export class Server {
     return (await checked(await fetch(`${ADDRESS}/me`, { headers: this.identity.headers }))).json();
   }
 
+  /** A token for the code of the address that `serve --open` opened. */
+  async exchange(code) {
+    const body = JSON.stringify({ code });
+    return (await (await checked(await fetch(`${ADDRESS}/playground/session`, { method: "POST", headers: JSON_TYPE, body }))).json()).token;
+  }
+
   async post(input, signal) {
     return checked(await this.#ask("/awp", { method: "POST", headers: { ...JSON_TYPE, ...STREAM }, body: JSON.stringify(input), signal }));
   }

@@ -12,13 +12,17 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from holodeck._version import __version__
+from holodeck.access.page_session import PAGE_USER
 from holodeck.access.route_access import OPEN, PUBLIC
+from holodeck.core.owner import DEFAULT_TENANT, Owner
 from holodeck.errors import NotFound
+from holodeck.server.audit import decided
 from holodeck.server.identity import PRINCIPAL
 from holodeck.server.routes.pages import STRICT, TYPES
-from holodeck.server.routes.request_input import server_of
+from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.wires import wires_of
+from holodeck.wires.body import parse, text
 
 routes = Routes(before_ready=True)
 
@@ -74,6 +78,17 @@ async def asset(request: Request) -> Response:
         raise NotFound("There is no such file in the playground; load the page again.")
     media_type, body = kept.assets[name]
     return Response(body, headers={**HEADERS, "Cache-Control": FOREVER, "Content-Type": media_type})
+
+
+@routes.post(f"/{FOLDER}session", access=PUBLIC)
+async def sign_in(request: Request) -> Response:
+    """Exchanges the code in the address that `serve --open` opened for a token of the page's own."""
+    code = text(parse(await json_body(request)).get("code"), "code")
+    token = server_of(request).access.page.exchange(code)
+    if token is None:
+        raise NotFound("This sign-in code was used before or is older than a minute. Sign in with a key or token.")
+    decided("playground_signed_in", Owner(DEFAULT_TENANT, PAGE_USER))
+    return JSONResponse({"token": token}, headers={"Cache-Control": "no-store"})
 
 
 def _page(known: str) -> Response:

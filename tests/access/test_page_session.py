@@ -1,0 +1,55 @@
+"""The code of `serve --open` and the token that it is exchanged for: once, in time, and for nothing more than a user may do."""
+
+import pytest
+
+from holodeck.access.failure import Failure
+from holodeck.access.page_session import CODE_SECONDS, PAGE_USER, TOKEN_SECONDS, PageSession
+from holodeck.access.principal import ADMIN, CHAT, Principal, is_user_name
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = 1_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_code_is_worth_one_token() -> None:
+    session = PageSession()
+    code = session.new_code()
+    token = session.exchange(code)
+    assert token is not None
+    assert session.exchange(code) is None
+    found = session.check(token)
+    assert isinstance(found, Principal)
+    assert (found.user, found.may(CHAT), found.may(ADMIN)) == (PAGE_USER, True, False)
+    assert not is_user_name(PAGE_USER), "no other credential can name this user"
+
+
+@pytest.mark.parametrize("code", ["", "x", "0" * 43, "é"])
+def test_a_wrong_code_is_worth_nothing_and_spends_nothing(code: str) -> None:
+    session = PageSession()
+    assert session.exchange(code) is None
+    right = session.new_code()
+    assert session.exchange(code) is None
+    assert session.exchange(right) is not None
+
+
+def test_a_code_and_a_token_have_their_time() -> None:
+    clock = Clock()
+    session = PageSession(clock=clock)
+    code = session.new_code()
+    clock.now += CODE_SECONDS
+    assert session.exchange(code) is None
+    token = session.exchange(session.new_code())
+    assert token is not None
+    clock.now += TOKEN_SECONDS - 1
+    assert isinstance(session.check(token), Principal)
+    clock.now += 1
+    assert isinstance(session.check(token), Failure)
+
+
+def test_without_a_sign_in_no_token_is_valid() -> None:
+    for token in ("hdp_", "hdp_x", ""):
+        assert isinstance(PageSession().check(token), Failure)
