@@ -98,7 +98,7 @@ async def test_a_message_longer_than_the_window_is_a_typed_error_and_the_convers
         status, told = await ask(house, "Hello")
         assert status == 200
         session = told["session_id"]
-        status, told = await ask(house, "word " * 3000, session)
+        status, told = await ask(house, "word " * 1900, session)
         assert (status, told.get("reason")) == (502, "context_overflow"), told
         status, _ = await ask(house, "Hello again", session)
         assert status == 200
