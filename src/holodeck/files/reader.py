@@ -119,7 +119,7 @@ class FileReader:
                 f"{upload.name} has {len(upload.data):,} bytes; {self._limits.max_file_bytes:,} is the limit"
             )
         if (sound := sniff_audio(upload.data)) is not None:
-            return await self._heard(upload, sound)
+            return await self._audio(upload, sound)
         type_ = identify(upload)
         if type_.is_image:
             return await self._read_image(upload, type_, tenant)
@@ -132,7 +132,7 @@ class FileReader:
             answer = await self._recognized(upload, answer, tenant, progress)
         return _shown(upload, type_, type_.read_as, answer)
 
-    async def _heard(self, upload: Upload, mime: str) -> FileRead:
+    async def _audio(self, upload: Upload, mime: str) -> FileRead:
         """Audio, which nothing here can read: for models that listen."""
         if "audio" not in self._native:
             raise UnsupportedMediaType(f"{upload.name} is audio, which the model of this agent does not take")

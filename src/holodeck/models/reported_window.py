@@ -28,7 +28,7 @@ class ReportedWindow:
         self._asked: asyncio.Lock | None = asyncio.Lock()  # None: it was asked
 
     async def learn(self) -> None:
-        """Asks the endpoint once, whoever calls. Never raises."""
+        """Asks the endpoint once. Never raises."""
         lock = self._asked
         if lock is None:
             return
