@@ -41,6 +41,8 @@ HTTP = "tests/http"
 APPROVALS = "tests/server/test_server_approvals.py"
 CLIENT_HISTORY = "tests/runs/test_client_history.py tests/server/test_server_client_history.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
+RESPONSES, CHAINS = "tests/wires/openai_responses/test_responses_stream.py", "tests/runs/test_chains.py"
+COMPLETIONS = "tests/server/test_completion_sessions.py"
 
 MUTANTS = (
     Mutant("agent/loop.py", "        self._count_unusable(batch)\n", "", LOOP, "unusable calls are repaired for ever"),
@@ -198,4 +200,9 @@ MUTANTS = (
     Mutant("runs/stored_runs.py", " and refusal is None", "", RECOVERY, "a run goes on after a crash though its key was revoked"),
     Mutant("tools/catalogue.py", "source.guarded, source.names_checked = bool(found), all_known and not found", "source.guarded, source.names_checked = bool(found) and all_known, all_known and not found", RULES, "a rule with a typing mistake guards nothing while another server is down"),
     Mutant("telemetry/logs.py", 'start = self._redact(_json(line["details"]))[:', 'start = _json(line["details"])[:', "tests/telemetry/test_logs.py", "a long line is cut before its secrets are masked"),
+    Mutant("wires/openai_responses/stream.py", "if self._number > self._after:", "if self._number >= self._after:", RESPONSES, "a stream that is resumed repeats a frame"),
+    Mutant("wires/openai_responses/builder.py", " or self._tools.needs_approval(event.name):", ":", RESPONSES, "a call that waits for a person is shown as made"),
+    Mutant("runs/branches.py", "if not in_progress and head_of(stored) == run_id:", "if True:", CHAINS, "an earlier answer is continued in the midst of another conversation"),
+    Mutant("runs/branches.py", "if follows is not None and head_of(conversation) != follows:", "if False:", CHAINS, "two that continue the same answer mix"),
+    Mutant("server/completion_sessions.py", "if visible(sent[: first_of_use(sent)]) == visible(stored.messages):", "if True:", COMPLETIONS, "a request for a title enters the conversation"),
 )  # fmt: skip
