@@ -58,6 +58,7 @@ async def test_tool_calls_of_one_step_run_at_the_same_time():
         (("echo", "{not json"), "JSON"),
         (("echo", "[1]"), "object"),
         (("nothing", "{}"), "There is no tool 'nothing'; the tools are broken, echo, stuck"),
+        (("ec\x1b[mho", "{}"), "There is no tool 'ec\\x1b[mho'; the tools are broken, echo, stuck"),
         (("broken", "{}"), "internal error"),
     ],
 )

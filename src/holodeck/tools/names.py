@@ -3,10 +3,10 @@
 from collections.abc import Iterable
 from difflib import get_close_matches
 
-from holodeck.core.text import one_line
 from holodeck.core.tools import ToolResult
 from holodeck.tools.port import Toolset
 
+_LONGEST = 100  # characters of a name; `repr` shows those that cannot be seen
 _SHOWN = 20
 _NEAR = 0.75  # a typing mistake; lower, and delete_todo suggests list_todos
 
@@ -26,4 +26,4 @@ def unknown_tool(name: str, known: Iterable[str]) -> ToolResult:
     names = sorted(known)
     more = ", …" if len(names) > _SHOWN else ""
     offered = f"the tools are {', '.join(names[:_SHOWN])}{more}" if names else "there are no tools"
-    return ToolResult.failure(f"There is no tool {one_line(name)!r}{suggestion(name, names) or f'; {offered}'}")
+    return ToolResult.failure(f"There is no tool {name[:_LONGEST]!r}{suggestion(name, names) or f'; {offered}'}")
