@@ -304,6 +304,25 @@ async def test_an_edit_that_waits_for_an_answer_takes_the_edited_message_back() 
         assert texts == ["hi", "hello", "new", "new answer"]
 
 
+async def test_what_was_said_on_another_wire_is_not_taken_back_by_a_client_that_does_not_know_it() -> None:
+    settings = ServerSettings(protocols=("ag-ui", "rest"))
+    async with served(*[says(f"answer {i}") for i in range(4)], settings=settings) as s:
+        events = await run(s, said("u1", "hi"))
+        answer = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
+        known = (said("u1", "hi"), answered(answer, "answer 0"))
+        async with s.post({"message": "over REST", "session_id": "t1"}, "/agent/tester/chat") as told:
+            assert told.status == 200
+        events = await run(s, *known, said("u2", "again"))
+        assert notes(events) == []
+        assert [each["content"] for each in (await session(s))["messages"]] == [
+            *("hi", "answer 0", "over REST", "answer 1", "again", "answer 2")
+        ]
+        assert "over REST" in str(next(each for each in events if each["type"] == "MESSAGES_SNAPSHOT"))
+        events = await run(s, *known, said("u3", "instead"))  # it was shown all of it, so now it goes back
+        assert notes(events) == [{"rewound": 4}]
+        assert [each["content"] for each in (await session(s))["messages"]] == ["hi", "answer 0", "instead", "answer 3"]
+
+
 @pytest.mark.parametrize("stops", [True, False])
 async def test_regenerate_replaces_an_answer_that_is_still_being_written(*, stops: bool) -> None:
     gate = Gate()

@@ -66,10 +66,12 @@ def change_of(
     server_tools: Collection[str] = (),
     unknown: ClientHistory = ClientHistory.ADOPT,
     unseen: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> Change:
     """What this request does to a session that holds `stored` and waits for `pending`.
 
-    `unseen` are the ids of runs that were in progress when the request came: the client may lack their messages.
+    `unseen` are the ids of runs that were in progress when the request came: the client may lack their replies. Runs
+    `elsewhere` were started by clients of other wires: it may lack all their messages.
     """
     sent = request.messages
     if stored or pending is not None:
@@ -77,7 +79,9 @@ def change_of(
             return answered_again(sent, stored, request.rewind_to)
         if request.only_adds:
             return Change(append=_new_at_end(sent, {message.id for message in stored}))
-        return matched(sent, stored, pending, answers=answers_step(request, pending), unseen=unseen)
+        return matched(
+            sent, stored, pending, answers=answers_step(request, pending), unseen=unseen, elsewhere=elsewhere
+        )
     if unknown is ClientHistory.IGNORE:
         new = _new_at_end(sent, {})
         return Change(append=new, left_out=_messages_and_calls(sent) - _messages_and_calls(new))
@@ -91,6 +95,7 @@ def matched(
     *,
     answers: bool = False,
     unseen: Collection[str] = (),
+    elsewhere: Collection[str] = (),
 ) -> Change:
     """For a session with messages. `answers`: the request answers the step that waits, so nothing is rewound."""
     known = {message.id: place for place, message in enumerate(stored)}
@@ -101,7 +106,9 @@ def matched(
         message = sent[edited]
         return _rewound(stored, known[message.id], [message, *_new_at_end(sent[edited + 1 :], known)])
     new = _new_at_end(sent, known)
-    common = _common(sent, stored, pending, unseen if new else ())  # without a new message it asks for another answer
+    if not new:  # it asks for another answer
+        unseen = elsewhere = ()
+    common = _common(sent, stored, pending, unseen, elsewhere)
     return Change(append=new) if common is None else _rewound(stored, common, new)
 
 
@@ -144,19 +151,25 @@ def _new_at_end(sent: Sequence[Message], known: Collection[str]) -> list[Message
 
 
 def _common(
-    sent: Sequence[Message], stored: Sequence[Message], pending: PendingStep | None, unseen: Collection[str]
+    sent: Sequence[Message],
+    stored: Sequence[Message],
+    pending: PendingStep | None,
+    unseen: Collection[str],
+    elsewhere: Collection[str],
 ) -> int | None:
     """How many stored messages stay if the client went back; None if it did not.
 
     It did if what it has of our messages is a proper prefix of ours. Tool results are not compared: they stand or fall
-    with the message that holds their calls. Nor are replies of `unseen` runs that the client does not have.
+    with the message that holds their calls. Nor are replies of `unseen` runs and messages of runs `elsewhere` that the
+    client does not have.
     """
     has = {message.id for message in sent}
 
     def counts(message: Message) -> bool:
-        if isinstance(message, AssistantMessage):
-            return message.id in has or message.run_id not in unseen
-        return isinstance(message, UserMessage)
+        if isinstance(message, ToolMessage):
+            return False
+        lacks = message.run_id in elsewhere or (isinstance(message, AssistantMessage) and message.run_id in unseen)
+        return message.id in has or not lacks
 
     ours = [message.id for message in stored if counts(message)]
     kept, waiting = len(ours), 0

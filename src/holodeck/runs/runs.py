@@ -6,8 +6,9 @@ run can be read again for `replay_window` seconds. Nothing here knows a wire: re
 
 import asyncio
 import logging
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -25,7 +26,7 @@ from holodeck.core.events import (
     failure,
 )
 from holodeck.core.ids import new_ulid
-from holodeck.core.messages import PendingStep
+from holodeck.core.messages import Message, PendingStep
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import (
@@ -369,14 +370,7 @@ class Runs:
         run.is_new_session = is_empty and request.session_id is not None
         try:
             check_head(request.follows, conversation)
-            change = change_of(
-                request,
-                await conversation.history() if request.keeps_history or request.rewind_to else conversation.messages,
-                conversation.pending,
-                server_tools=self._server_tools() if request.client_tools else (),
-                unknown=ClientHistory.ADOPT if request.throw_away else self.settings.client_history,
-                unseen=run.behind,
-            )
+            change = await self._change(run, conversation)
             await self._join_chain(run, conversation.pending)
             if change.rewind_before is not None:
                 await conversation.rewind(change.rewind_before)
@@ -384,6 +378,40 @@ class Runs:
             conversation.close()
             raise
         return change, conversation
+
+    async def _change(self, run: Run, conversation: Conversation) -> Change:
+        """What the request does to the conversation. It is never rewound because of messages that the client cannot know."""
+        request = run.request
+        stored = await conversation.history() if request.keeps_history or request.rewind_to else conversation.messages
+        change = partial(
+            change_of,
+            request,
+            stored,
+            conversation.pending,
+            server_tools=self._server_tools() if request.client_tools else (),
+            unknown=ClientHistory.ADOPT if request.throw_away else self.settings.client_history,
+            unseen=run.behind,
+        )
+        found = change()
+        if found.rewind_before is None or request.rewind_to is not None:
+            return found
+        return change(elsewhere=await self._of_other_wires(run, stored))
+
+    async def _of_other_wires(self, run: Run, stored: Sequence[Message]) -> frozenset[str]:
+        """The runs since the last one on this run's wire. Its clients are shown the whole history by each of their own runs.
+
+        The terminal's runs have no record.
+        """
+        if self.records is None:
+            return frozenset()
+        records = await self.records.runs_of(owner=run.owner, session_id=run.session_id)
+        wires = {record.run_id: record.wire for record in records}
+        others: set[str] = set()
+        for message in reversed(stored):
+            if not message.run_id or wires.get(message.run_id) == run.request.wire:
+                break
+            others.add(message.run_id)
+        return frozenset(others)
 
     async def _join_chain(self, run: Run, pending: PendingStep | None) -> None:
         """A run that answers what another one waits for is the next of its chain."""
