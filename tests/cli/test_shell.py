@@ -135,7 +135,7 @@ def test_a_script_goes_on_with_its_session(project):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--session", "a b", "hello"], "a session id has 1 to 128 letters"),
+        (["--session", "a\tb", "hello"], "a session id has 1 to 128 printable characters"),
         (["--session", "a", "--resume", "last", "hello"], "leave out --resume"),
         (["--session", "a", "--no-save", "hello"], "leave out --resume and --no-save"),
     ],

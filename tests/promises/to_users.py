@@ -130,6 +130,11 @@ USERS = (
         "faces.md 5",
     ),
     Requirement(
+        "SRV-28",
+        "One session everywhere: the same id, taken as it is, on every wire and in the terminal; one history. A run that one wire started can be followed, stopped and approved on the others.",
+        "issue 17, part 7",
+    ),
+    Requirement(
         "CHT-01",
         "holodeck chat <agent.yaml>: prompt in < 1 s of CPU; --verbose/-v, --quiet/-q, --observability/-o, --max-messages/-m 50, --resume <id>.",
         "seed 002",
@@ -271,20 +276,6 @@ USERS = (
         "AGT-08",
         "Tool calls of one step run in parallel; bad arguments, unknown tools and failures go back to the model as text it can act on; a tool's result is bounded in size.",
         "seed 004",
-    ),
-    *(
-        Requirement(id_, sentence, "requirements.md")
-        for id_, sentence in {
-            "ACC-01": "Every operation declares its access; strangers get static pages, bare health and discovery documents, nothing else.",
-            "ACC-02": "API keys (`holodeck keys …`, `HOLODECK_API_KEY`), JWT with JWKS, trusted proxy, Python hook; header only; 401/403/404 as designed.",
-            "ACC-03": "One owner (tenant, user) keys sessions, runs, queues, idempotency keys, interrupts, files, quotas; another's object answers as one that does not exist.",
-            "ACC-04": "A `user_id` in a body equals the credential's or is 403; `act-as` is a scope.",
-            "ACC-05": "Limits per address, key, user, tenant: requests, tokens, money, runs, streams, sessions, bytes; exact over replicas on Valkey.",
-            "ACC-06": "Not on loopback and no auth: exit 2. Loopback origins are the CORS default; `*` has to be typed.",
-            "MOD-01": "OpenAI-compatible chat completions, Anthropic Messages and OpenAI Responses natively, each with thinking, tools, images, caching, native errors.",
-            "MOD-02": "`response_format` in YAML and `output_type` in Python: validated, one repair, then a typed error.",
-            "MOD-03": "Every event, log line, metric and cost names the model that answered.",
-        }.items()
     ),
     Requirement(
         "ACC-07",

@@ -17,7 +17,7 @@ from typing import Any, Literal
 import msgspec
 
 from holodeck.cli.conversation.session import ChatSession, SessionState
-from holodeck.core.ids import is_ulid
+from holodeck.core.ids import is_ulid, new_ulid
 from holodeck.core.messages import Message, Summary, now, unanswered
 from holodeck.core.text import one_line
 from holodeck.errors import StartError
@@ -172,8 +172,9 @@ def write_whole(path: Path, data: bytes) -> None:
 
 
 def _record(session: ChatSession) -> SavedChat:
+    """A copy of the chat. It gets an id of its own if the chat's cannot be the name of a file."""
     return SavedChat(
-        session_id=session.session_id,
+        session_id=session.session_id if is_ulid(session.session_id) else new_ulid(),
         agent_name=session.agent_name,
         saved_at=now(),
         started_at=session.started_at,

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shlex
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeAlias, get_args
@@ -32,6 +33,7 @@ SHORT_DESCRIPTION = 60
 SHORT_LIST = 20
 LONGEST_NUMBER = 3  # digits; what is longer is part of an id
 COPY_LIMIT = 75_000  # characters: terminals ignore longer clipboard sequences
+_NOT_IN_FILE_NAMES = re.compile(r"[^\w.-]")
 _FENCE = re.compile(r"^(`{3,}|~{3,})[^\n]*\n(.*?)^\1\s*$", re.MULTILINE | re.DOTALL)
 
 
@@ -116,7 +118,8 @@ async def _save(talk: ChatContext, argument: str) -> Outcome:
     else:
         await talk.store.keep(talk.session)
         talk.say(f"Saved as {one_line(talk.session.session_id)}")
-    talk.say(talk.paint.dim(f"holodeck chat --resume {argument or talk.session.session_id} goes on with it."))
+    shown = shlex.quote(argument or talk.session.session_id)
+    talk.say(talk.paint.dim(f"holodeck chat --resume {shown} goes on with it."))
     return None
 
 
@@ -240,7 +243,7 @@ async def _retry(talk: ChatContext, _argument: str) -> Outcome:
 
 
 async def _export(talk: ChatContext, argument: str) -> Outcome:
-    path = typed_path(argument or f"chat-{talk.session.session_id}.md")
+    path = typed_path(argument or f"chat-{_NOT_IN_FILE_NAMES.sub('_', talk.session.session_id)}.md")
     _write_new(path, to_markdown(talk.session))
     talk.say(f"Wrote {path}")
     return None

@@ -3,7 +3,6 @@
 Knows neither screen nor files; `chat_store` keeps it, `chat` holds it.
 """
 
-import re
 from dataclasses import dataclass, field
 from datetime import datetime
 from enum import StrEnum
@@ -12,7 +11,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.ids import new_ulid
+from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id, new_ulid
 from holodeck.core.messages import AssistantMessage, Message, UserMessage, now, text_of
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.text import one_line
@@ -21,7 +20,6 @@ from holodeck.sessions.transcript import Transcript
 
 MAX_MESSAGES = 50
 TITLE = 60
-_SESSION_ID = re.compile(r"[A-Za-z0-9._-]{1,128}")
 
 
 class SessionState(StrEnum):
@@ -57,8 +55,8 @@ class ChatConfig(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if self.max_messages < 1:
             raise ValueError("max_messages must be positive")
-        if self.session_id is not None and not _SESSION_ID.fullmatch(self.session_id):
-            raise ValueError("a session id has 1 to 128 letters, digits, '.', '-' and '_'")
+        if self.session_id is not None and not is_foreign_id(self.session_id):
+            raise ValueError(f"a session id has 1 to {MAX_FOREIGN_ID} printable characters")
 
 
 @dataclass(kw_only=True)

@@ -72,13 +72,12 @@ async def agent_health(request: Request) -> Response:
 
 
 async def _health(server: AgentServer) -> HealthResponse:
-    sessions = await server.session_count()
-    able = server.can_serve and sessions is not None
+    able = server.can_serve
     return HealthResponse(
         status="healthy" if able else "unhealthy",
         agent_name=server.agent.name,
         agent_ready=able,
-        active_sessions=sessions or 0,
+        active_sessions=await server.store.count(),
         uptime_seconds=round(server.uptime, 3),
     )
 
