@@ -57,6 +57,7 @@ PUSH_BODY: dict[str, Any] = {
 _STREAMED = {"text/event-stream": {"schema": {"type": "string"}}}
 _FAILED = {"description": "An error as the protocol has it", "content": _OBJECT}
 CARD: dict[str, Any] = {"description": "The card", "content": _OBJECT}
+CARD_OR_ERROR: dict[int | str, Any] = {200: CARD, "default": _FAILED}
 TASK: dict[int | str, Any] = {200: {"description": "The task", "content": _OBJECT}, "default": _FAILED}
 LIST: dict[int | str, Any] = {200: {"description": "A page of tasks", "content": _OBJECT}, "default": _FAILED}
 EMPTY: dict[int | str, Any] = {200: {"description": "What is registered", "content": _OBJECT}, "default": _FAILED}

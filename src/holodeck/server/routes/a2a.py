@@ -22,6 +22,7 @@ from holodeck.server.a2a_calls import (
 )
 from holodeck.server.a2a_schemas import (
     CARD,
+    CARD_OR_ERROR,
     EMPTY,
     LIST,
     MESSAGE_BODY,
@@ -158,7 +159,7 @@ def _check_version(request: Request, wanted: str) -> None:
     """No version is 0.3, as the protocol has it. Patch numbers do not count."""
     given = request.headers.get(_HEADER) or request.query_params.get(_HEADER) or _OLD
     if ".".join(given.split(".")[:2]) != wanted:
-        raise version_not_supported(given)
+        raise version_not_supported(given, wanted)
 
 
 # HTTP+JSON
@@ -240,7 +241,7 @@ _describe("GET", "/tasks/{task_id}", "GetTask", "A task", RUNS_READ, responses=T
     "The card with the agent's tools",
     access=needs(CHAT),
     parameters=(VERSION,),
-    responses={200: CARD},
+    responses=CARD_OR_ERROR,
 )
 async def extended_card(request: Request) -> Response:
     _check_version(request, _NEW)

@@ -59,8 +59,9 @@ def content_type_not_supported(message: str) -> A2aError:
     return A2aError(-32005, "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_ARGUMENT", message, status=415)
 
 
-def version_not_supported(version: str) -> A2aError:
-    message = f"The protocol version {version!r} is not supported for this request; there are 1.0 and 0.3."
+def version_not_supported(version: str, wanted: str) -> A2aError:
+    """`version` is what the request says, or 0.3 if it says nothing; `wanted` is the one that has such a request."""
+    message = f"This request is one of version {wanted}, not of {version!r}: send the header A2A-Version: {wanted}."
     return A2aError(-32009, "VERSION_NOT_SUPPORTED", "UNIMPLEMENTED", message)
 
 
