@@ -26,7 +26,7 @@ TALK = ("Add buy milk to my list for tomorrow", "Remind me to call the dentist o
 def demo(place: Path) -> Iterator[str]:
     """The address of a demo server of our own, with its data in `place`."""
     environment = {**os.environ, "XDG_DATA_HOME": str(place), "NO_COLOR": "1"}
-    command = [sys.executable, "-m", "holodeck", "serve", "--demo", "--port", "8765"]
+    command = [sys.executable, "-m", "holodeck", "serve", "--demo", "--banner", "--port", "8765"]
     with subprocess.Popen(
         command, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
     ) as server:
