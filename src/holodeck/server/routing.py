@@ -159,7 +159,8 @@ class Router:
         if operation is None:
             error = MethodNotAllowed(f"{one_line(method)} is not allowed at {one_line(scope['path'], _MAX_SHOWN)}.")
             error.headers = {"Allow": _allowed(operations)}
-            return Match(None, parameters, error)
+            there = next(iter(operations.values()))
+            return Match(None, parameters, error, there.answer_error)
         return Match(operation, parameters)
 
     def _at(self, path: str) -> dict[str, Operation]:
