@@ -61,7 +61,7 @@ MUTANTS = (
     Mutant("stores/sqlite_file.py", 'else "ROLLBACK"', 'else "COMMIT"', STORES, "half of a failed job is kept that was alone in its transaction"),
     Mutant("stores/sqlite_sessions.py", "        if not self._changing[owner, session_id]:\n", "        if True:\n", STORES, "a run does not see what the one before it is still storing"),
     Mutant("stores/valkey_link.py", "nomkstream=not piece.is_beginning", "nomkstream=False", STORES, "a log that Valkey forgot goes on from its middle"),
-    Mutant("stores/valkey_link.py", "id=_LAST_ID)", 'id="*")', STORES, "a process that was taken for dead adds to its log"),
+    Mutant("stores/valkey_link.py", 'pipeline.xadd(key, {_SEALED: "1"}, id=_LAST_ID)', "pass", STORES, "a process that was taken for dead adds to its log"),
     Mutant("stores/postgres_commit.py", "AND s.epoch = %(epoch)s AND", "AND", STORES, "a late process writes into a session that another has taken over"),
     Mutant("stores/postgres_runs.py", "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s", STORES, "a process that was taken for dead stores what its run does"),
     Mutant("stores/postgres_runs.py", "AND (other.state = 'running' OR other.key < runs.key)", "AND other.key < 0", STORES, "runs of one session do not wait for those of other processes"),

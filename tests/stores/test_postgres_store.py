@@ -93,6 +93,10 @@ async def test_a_run_whose_session_another_process_has_taken_over_stores_nothing
         with pytest.raises(LostClaim):
             await write()
     await taker.commit([AssistantMessage(content="third")])
+    silent = await one.open("s", owner=ME)
+    await silent.commit([], state={"taken": True})
+    with pytest.raises(LostClaim):
+        await taker.commit([AssistantMessage(content="late")])
     assert await texts(one) == ["first", "second", "third"]
 
 
@@ -129,6 +133,20 @@ async def test_runs_of_one_session_take_turns_over_all_processes(opened):
     assert max(most) == 1
     found = await texts(stores[0])
     assert found == [str(number) for number in order for _ in range(2)], "no step of one run among those of another"
+
+
+async def test_the_run_that_came_first_is_the_first_to_go(opened):
+    one, other = await opened(), await opened()
+    first, second, third = run("r1"), run("r2"), run("r3")
+    assert (await one.runs.begin(first)).is_first
+    assert not (await one.runs.begin(second)).is_first
+    assert (await other.runs.begin(third)).ahead == {"r1", "r2"}
+    await one.runs.end(first, RunFinished("r1", "s"))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(other.runs.turn(third), 0.3)
+    await asyncio.wait_for(one.runs.turn(second), 50)
+    await one.runs.end(second, RunFinished("r2", "s"))
+    await asyncio.wait_for(other.runs.turn(third), 50)
 
 
 @pytest.mark.req("C08")
@@ -210,6 +228,10 @@ async def test_a_process_whose_counter_moves_is_alive(opened):
         await one.runs.beat()
         await other.runs.beat()
         assert await other.runs.take_over(0) == [], "its counter has changed since the last look"
+    for _ in range(3):
+        await other.runs.beat()
+    await one.runs.beat()
+    assert await other.runs.take_over(0) == [], "it has shown that it is alive after the last look"
 
 
 async def test_the_runs_of_a_process_that_left_are_taken_at_once(opened):
