@@ -169,7 +169,7 @@ async def silence_is_filled(scene: Scene) -> None:
 
 def _slow_words() -> Respond:
     async def respond(wire: Wire) -> None:
-        await asyncio.sleep(0.7)  # the pace of the model: with the tool's 0.8 s, longer than the keep-alive
+        await asyncio.sleep(0.7)  # the pace of the model: with the tool's timeout, longer than the keep-alive
         await text_stream("late")(wire)
 
     return respond

@@ -11,7 +11,9 @@ from typing import Any
 from tests.tools.mcp.rogue_client import ROGUE
 from tests.tools.mcp.rogue_http import RogueHttp, rogue_http
 
-CALL_SECONDS = 0.8
+CALL_SECONDS = (
+    3.0  # long enough for 50 MB of an answer on a busy machine, and longer than the grace of a client that left
+)
 BOTH_HAVE = ["echo", "hang"]
 
 
