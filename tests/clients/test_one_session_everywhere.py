@@ -15,6 +15,7 @@ import pytest_asyncio
 from holodeck.core.ids import new_ulid
 from holodeck.server.wires import WIRES
 from tests.cli.process import holodeck
+from tests.cli.vt import Terminal
 from tests.clients import doors as ways
 from tests.clients.doors import APPROVE, ASK, FOLLOW, STOP, Doors, Json, ModelScript
 from tests.models.endpoint import ModelEndpoint
@@ -149,6 +150,28 @@ async def test_a_call_that_waits_is_approved_on_any_wire(d: Doors, wire: str) ->
         assert (told["pending"], d.wiped().count(name)) == (None, 1)
 
     await asyncio.gather(*map(approved, APPROVE))
+
+
+async def test_a_call_that_waits_is_approved_in_the_terminal(d: Doors) -> None:
+    session = "call of REST/1"
+    await ways.ask_agui(d, session, "hello")
+    await ways.ask_rest(d, session, 'call wipe {"name": "by hand"}')
+    async with Terminal("chat", "--session", session, folder=d.folder) as terminal:
+        await terminal.wait_for('? wipe(name="by hand")')
+        await terminal.wait_for("allow?")
+        terminal.enter("y")
+        await terminal.wait_for("You said by hand is gone")
+        await terminal.wait_for("6/50 messages")  # the run has ended, and is stored
+    told = await d.session(session)
+    assert [each["role"] for each in told["messages"]] == [
+        "user",
+        "assistant",
+        "user",
+        "assistant",
+        "tool",
+        "assistant",
+    ]
+    assert (told["pending"], d.wiped().count("by hand")) == (None, 1)
 
 
 @pytest.mark.parametrize("wire", ASK)

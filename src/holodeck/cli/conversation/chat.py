@@ -21,7 +21,7 @@ from holodeck.cli.conversation.validation import InputChecks
 from holodeck.cli.lines import Interrupted, Lines
 from holodeck.cli.plain_display import cost_text
 from holodeck.core.events import Emit, Ending, Interrupt, RunFailed, RunFinished
-from holodeck.core.messages import Message, UserMessage
+from holodeck.core.messages import Message, PendingStep, UserMessage, now
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.core.text import one_line
 from holodeck.errors import HoloDeckError
@@ -67,6 +67,8 @@ class Chat:
         """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed."""
         if not self._interactive:  # a script has to learn at once that the agent cannot start
             await self._context.starting.get()
+        elif questions := _open_questions(self._context.session.transcript.pending):
+            await self._answer_questions(questions)
         interrupted = False
         while not self._leaving:
             try:
@@ -158,7 +160,20 @@ class Chat:
         talk, begun = self._context, time.monotonic()
         for note in notes:
             talk.say(talk.paint.dim(f"{note.name}: {note.characters:,} characters as {note.read_as}"))
-        ending = await self._run(messages=messages, files=notes)
+        await self._conclude(await self._run(messages=messages, files=notes), begun)
+
+    async def _answer_questions(self, questions: Sequence[Interrupt]) -> None:
+        """Has the user decide about calls that wait since before the chat began, on whatever wire they were made."""
+        try:
+            answers = await self._decide(questions)
+            if len(answers) == len(questions):
+                await self._conclude(await self._run(resume=answers), time.monotonic())
+        except HoloDeckError as error:  # another client has answered meanwhile
+            self._complain(error.message)
+
+    async def _conclude(self, ending: Ending | None, begun: float) -> None:
+        """Goes on until no call waits for the user, then shows what it took."""
+        talk = self._context
         while interrupts := _waiting(ending):
             answers = await self._decide(interrupts)
             if len(answers) < len(interrupts):
@@ -292,6 +307,18 @@ class Chat:
         facts += [f"{'' if is_complete else '≥ '}{usage.total_tokens:,} tokens"] if usage else []
         facts += [cost_text(usage.cost)] if usage and is_complete and usage.cost is not None else []
         talk.say(talk.paint.dim(" · ".join([*facts, f"{seconds:.1f} s"])))
+
+
+def _open_questions(pending: PendingStep | None) -> list[Interrupt]:
+    """The calls that a person may still decide about; none where the step needs an application's answer as well."""
+    if pending is None or pending.client_calls or (pending.expires_at is not None and pending.expires_at <= now()):
+        return []
+    calls = {call.id: call for call in pending.waiting}
+    return [
+        Interrupt(id=id_, call_id=call_id, tool=calls[call_id].name, arguments=calls[call_id].arguments, message="")
+        for id_, call_id in pending.approvals.items()
+        if call_id in calls
+    ]
 
 
 def _waiting(ending: Ending | None) -> Sequence[Interrupt]:

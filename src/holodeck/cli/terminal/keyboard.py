@@ -47,6 +47,7 @@ class Keyboard:
         self._session.default_buffer.on_text_changed += self._notice_typing
         self._session.app.after_render += self._shown
         self._plain: PromptSession[str] = PromptSession(history=InMemoryHistory())
+        self._plain.app.after_render += self._shown  # a chat may begin with a question
 
     async def read(self, prompt: str) -> str | None:
         self._typed = False
