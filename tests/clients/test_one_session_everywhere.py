@@ -179,7 +179,7 @@ async def test_a_run_is_followed_on_any_wire(d: Doors, wire: str) -> None:
     session = new_ulid()
     asked, run = await held(d, wire, session)
     followed = [asyncio.create_task(each(d, session, run)) for each in FOLLOW.values()]
-    await attached(d, run, len(followed))
+    await attached(d, run, 1 + len(followed))  # the first is the client that asked
     d.model.gates[session].set()
     told = dict(zip(FOLLOW, await asyncio.gather(*followed), strict=True))
     of_run = told.pop("run")
@@ -214,6 +214,7 @@ async def held(d: Doors, wire: str, session: str) -> tuple[asyncio.Task[str], st
 
 
 async def attached(d: Doors, run: str, readers: int) -> None:
-    """Waits until so many follow the run. The one of the session's feed counts, too."""
-    while json.loads(await d.get(f"/runs/{run}"))["readers"] < readers:
-        await asyncio.sleep(0.01)
+    """Waits until so many clients follow the run: it must not end before the last of them has found it."""
+    async with asyncio.timeout(ways.SECONDS):
+        while json.loads(await d.get(f"/runs/{run}"))["readers"] < readers:
+            await asyncio.sleep(0.01)
