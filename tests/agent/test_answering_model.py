@@ -1,5 +1,7 @@
 """Which model did it: events name the model that answered, also when it is a fallback."""
 
+import pytest
+
 from holodeck.core import events as e
 from holodeck.errors import ModelUnreachable
 from holodeck.models.fallback import FallbackModel
@@ -19,6 +21,7 @@ def scene_with(*models: ScriptedModel) -> Scene:
     return scene
 
 
+@pytest.mark.req("MOD-03")
 async def test_steps_and_the_ending_name_the_model_that_answered():
     first = named("a/first", calls(("echo", '{"text": "x"}')), Turn(error=ModelUnreachable()))
     scene = scene_with(first, named("b/second", says("Done.")))

@@ -45,6 +45,7 @@ ANSWER = '{"city": "Bonn", "people": 330000}'
 SCHEMA = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
 
 
+@pytest.mark.req("MOD-02")
 @pytest.mark.parametrize("kind", KINDS)
 async def test_the_answer_is_a_value_of_the_type(kind):
     made, expected = KINDS[kind]

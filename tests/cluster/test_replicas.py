@@ -127,7 +127,7 @@ async def test_a_run_is_stopped_approved_and_deleted_at_the_other_server(tmp_pat
 @pytest.mark.parametrize("cluster", ["", "valkey"])
 async def test_a_run_goes_on_at_another_server_when_its_own_is_killed(tmp_path, postgres_database, cluster, request):
     pace, more = Pace(), cluster and f", valkey: '{request.getfixturevalue('valkey_url')}'"
-    async with replicas(tmp_path, postgres_database, pace, seconds=4, cluster=more) as (one, other):
+    async with replicas(tmp_path, postgres_database, pace, seconds=8, cluster=more) as (one, other):
         client = Client("slow", run="r1")
         reading = asyncio.create_task(client.post(one))
         pace.permit(5)
@@ -152,7 +152,7 @@ async def test_a_run_goes_on_at_another_server_when_its_own_is_killed(tmp_path, 
 
 @pytest.mark.req("D03b", "D08")
 async def test_a_server_that_was_paused_past_its_time_writes_nothing_more(tmp_path, postgres_database):
-    async with replicas(tmp_path, postgres_database, seconds=4) as (one, other):
+    async with replicas(tmp_path, postgres_database, seconds=8) as (one, other):
         client = Client("act slowly", run="r1")
         reading = asyncio.create_task(client.post(one))
         async with asyncio.timeout(PATIENCE):

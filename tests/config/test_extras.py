@@ -6,7 +6,9 @@ import sys
 import pytest
 
 from holodeck.config import build
+from holodeck.config.build_stores import build_stores
 from holodeck.config.load import load_config
+from holodeck.errors import StartError
 from holodeck.todo import database
 
 
@@ -22,3 +24,18 @@ def test_the_todo_server_names_its_extra(tmp_path, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(database.DatabaseError, match=r"pip install 'holodeck-agents\[demo\]'"):
         database.check_database(f"sqlite:///{tmp_path}/todo.sqlite3")
+
+
+@pytest.mark.parametrize(("package", "extra"), [("psycopg", "postgres"), ("redis", "cluster")])
+def test_a_shared_store_names_its_extra(tmp_path, monkeypatch, package, extra):
+    file = tmp_path / "agent.yaml"
+    shared = "sessions: {store: postgres, url: 'postgresql://h/d'}\ncluster: {valkey: 'valkey://h:6379'}\n"
+    file.write_text("name: a\nmodel: {provider: demo}\n" + shared)
+    for name in [
+        each for each in sys.modules if each.startswith(("holodeck.stores.postgres_", "holodeck.stores.valkey_"))
+    ]:
+        monkeypatch.delitem(sys.modules, name)
+    for name in [package, *(each for each in sys.modules if each.startswith(f"{package}."))]:
+        monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(StartError, match=rf"pip install 'holodeck-agents\[{extra}\]'"):
+        build_stores(load_config(file))

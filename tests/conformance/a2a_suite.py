@@ -67,7 +67,7 @@ def _run(python: Path, kit: Path, options: Sequence[str]) -> list[str]:
     sys.stdout.write("\n".join(summary or [done.stdout[-2000:], done.stderr[-2000:]]) + "\n")
     if not summary:
         return ["the kit did not run"]
-    return re.findall(r"^FAILED (\S+)", done.stdout, re.MULTILINE)
+    return re.findall(r"^FAILED (\S+::\S+)", done.stdout, re.MULTILINE)
 
 
 if __name__ == "__main__":

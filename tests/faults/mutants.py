@@ -41,6 +41,8 @@ HTTP = "tests/http"
 APPROVALS = "tests/server/test_server_approvals.py"
 CLIENT_HISTORY = "tests/runs/test_client_history.py tests/server/test_server_client_history.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
+RESPONSES, CHAINS = "tests/wires/openai_responses/test_responses_stream.py", "tests/runs/test_chains.py"
+COMPLETIONS = "tests/server/test_completion_sessions.py"
 
 MUTANTS = (
     Mutant("agent/loop.py", "        self._count_unusable(batch)\n", "", LOOP, "unusable calls are repaired for ever"),
@@ -183,6 +185,12 @@ MUTANTS = (
     Mutant("wires/body.py", "        if len(body) > MAX_PLAIN_BODY:\n            raise", "        if False:\n            raise", SIZES, "a body without files may have any size"),
     Mutant("server/quota.py", '        if not self.authenticated and self.network is not None:\n            yield "user"', '        if self.owner.is_anonymous and self.network is not None:\n            yield "user"', "tests/server/test_server_quota.py", "a name in a body frees a client from its address"),
     Mutant("server/stream.py", "if unsent < self._unsent:", "if False:", PASSING_ON, "a reader that is slow is cut off like a dead one"),
+    Mutant("models/reported_window.py", "        return room_for_history(window, self._max_tokens)\n", "        return None\n", "tests/models/test_reported_window.py", "a window that the endpoint reports is not used"),
+    Mutant("models/anthropic/message_request.py", "    if prompt.output is not None:\n", "    if False:\n", "tests/models/anthropic/test_messages_model.py", "an answer by a schema is asked for without the schema"),
+    Mutant("files/reader.py", 'if "audio" not in self._native:', "if False:", "tests/files/test_file_reader.py", "audio is sent to models that do not listen"),
+    Mutant("wires/agui/translate.py", '    model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}\n    return ({"type": "STEP_FINISHED"', '    model: Wire = {}\n    return ({"type": "STEP_FINISHED"', "tests/wires/agui/test_agui_encode.py", "clients are not shown which model answered"),
+    Mutant("server/quota.py", 'Share(f"{kind}-streams", subject, each.streams)', 'Share(f"{kind}-streams", str(id(spender)), each.streams)', "tests/server/test_server_quota.py", "any number of responses at a time"),
+    Mutant("access/tickets.py", "if claims is None or claims.run_id != run_id:", "if claims is None:", "tests/server/test_server_tickets.py", "a ticket reads every run of its owner"),
     Mutant("config/known_secrets.py", "for choice in (config.agent.model, *config.agent.model.fallback):", "for choice in (config.agent.model,):", "tests/server/test_server_secrets.py", "keys of fallback models are in the log"),
     Mutant("stores/stored_conversation.py", "self._begin_write(steps, parts, ending, cut)", "self._begin_write(steps, parts, ending, None)", "tests/contracts/test_session_store.py", "an edited message leaves what it replaces"),
     Mutant("stores/stored_conversation.py", 'cut = self._cut if steps or parts.get("pending") is not None else None', "cut = self._cut", "tests/contracts/test_session_store.py", "an edit that failed takes the old turn with it"),
@@ -192,4 +200,9 @@ MUTANTS = (
     Mutant("runs/stored_runs.py", " and refusal is None", "", RECOVERY, "a run goes on after a crash though its key was revoked"),
     Mutant("tools/catalogue.py", "source.guarded, source.names_checked = bool(found), all_known and not found", "source.guarded, source.names_checked = bool(found) and all_known, all_known and not found", RULES, "a rule with a typing mistake guards nothing while another server is down"),
     Mutant("telemetry/logs.py", 'start = self._redact(_json(line["details"]))[:', 'start = _json(line["details"])[:', "tests/telemetry/test_logs.py", "a long line is cut before its secrets are masked"),
+    Mutant("wires/openai_responses/stream.py", "if self._number > self._after:", "if self._number >= self._after:", RESPONSES, "a stream that is resumed repeats a frame"),
+    Mutant("wires/openai_responses/builder.py", " or self._tools.needs_approval(event.name):", ":", RESPONSES, "a call that waits for a person is shown as made"),
+    Mutant("runs/branches.py", "if not in_progress and head_of(stored) == run_id:", "if True:", CHAINS, "an earlier answer is continued in the midst of another conversation"),
+    Mutant("runs/branches.py", "if follows is not None and head_of(conversation) != follows:", "if False:", CHAINS, "two that continue the same answer mix"),
+    Mutant("server/completion_sessions.py", "if visible(sent[: first_of_use(sent)]) == visible(stored.messages):", "if True:", COMPLETIONS, "a request for a title enters the conversation"),
 )  # fmt: skip

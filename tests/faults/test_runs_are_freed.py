@@ -6,6 +6,7 @@ import weakref
 import pytest
 
 from holodeck.models.scripted import says
+from holodeck.runs import runs as runs_module
 from holodeck.runs.run import Run
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
@@ -19,13 +20,14 @@ SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 
 @pytest.mark.req("D11")
 @pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-async def test_nothing_of_a_request_waits_for_the_collector(client):
+async def test_nothing_of_a_request_waits_for_the_collector(client, monkeypatch):
+    monkeypatch.setattr(runs_module, "DETACHED_SECONDS", 0.01)  # tasks of A2A can be read longer than other runs
     async with served(says("hello there"), settings=ALL, replay_window=0.01) as s:
         runs: list[weakref.ref[Run]] = []
         start = s.server.runs.start
 
-        async def starts(request, open_encoder=None):
-            run = await start(request, open_encoder)
+        async def starts(request, open_encoder=None, **more):
+            run = await start(request, open_encoder, **more)
             runs.append(weakref.ref(run))
             return run
 

@@ -248,3 +248,33 @@ async def test_the_first_failure_stops_the_others():
     async with asyncio.timeout(10):
         with pytest.raises(InvalidRequest, match="holds no text"):
             await reading
+
+
+WAV, MP3 = b"RIFF\x24\x00\x00\x00WAVEfmt " + bytes(40), b"ID3\x04" + bytes(40)
+
+
+@pytest.mark.req("MOD-01")
+@pytest.mark.parametrize(
+    ("data", "mime"), [(WAV, "audio/wav"), (MP3, "audio/mpeg"), (b"\xff\xfb\x90" + bytes(40), "audio/mpeg")]
+)
+async def test_audio_goes_to_models_that_listen_and_is_refused_for_the_others(data, mime):
+    upload = Upload(name="note", data=data, declared_type=mime)
+    ((part, note),) = await FileReader(native={"audio"}).read([upload])
+    assert (part.mime_type, base64.b64decode(part.data), note.read_as) == (mime, data, "native")
+    with pytest.raises(UnsupportedMediaType, match="does not take"):
+        await FileReader().read([upload])
+    with pytest.raises(PayloadTooLarge):
+        await FileReader(FileLimits(max_native_bytes=10), native={"audio"}).read([upload])
+
+
+@pytest.mark.req("MOD-01")
+async def test_a_pdf_goes_to_models_that_read_it_unless_it_is_large():
+    data = documents.letter_pdf()
+    upload = Upload(name="letter.pdf", data=data, declared_type="application/pdf")
+    ((part, note),) = await FileReader(native={"pdf"}).read([upload])
+    assert (part.mime_type, base64.b64decode(part.data), part.filename) == ("application/pdf", data, "letter.pdf")
+    assert note.read_as == "native"
+    for reader in (FileReader(), FileReader(FileLimits(max_native_bytes=10), native={"pdf"})):
+        ((part, note),) = await reader.read([upload])
+        assert isinstance(part, TextPart)
+        assert note.read_as == "pdf"

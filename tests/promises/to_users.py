@@ -277,6 +277,20 @@ USERS = (
         "Tool calls of one step run in parallel; bad arguments, unknown tools and failures go back to the model as text it can act on; a tool's result is bounded in size.",
         "seed 004",
     ),
+    *(
+        Requirement(id_, sentence, "requirements.md")
+        for id_, sentence in {
+            "ACC-01": "Every operation declares its access; strangers get static pages, bare health and discovery documents, nothing else.",
+            "ACC-02": "API keys (`holodeck keys …`, `HOLODECK_API_KEY`), JWT with JWKS, trusted proxy, Python hook; header only; 401/403/404 as designed.",
+            "ACC-03": "One owner (tenant, user) keys sessions, runs, queues, idempotency keys, interrupts, files, quotas; another's object answers as one that does not exist.",
+            "ACC-04": "A `user_id` in a body equals the credential's or is 403; `act-as` is a scope.",
+            "ACC-05": "Limits per address, key, user, tenant: requests, tokens, money, runs, streams, sessions, bytes; exact over replicas on Valkey.",
+            "ACC-06": "Not on loopback and no auth: exit 2. Loopback origins are the CORS default; `*` has to be typed.",
+            "MOD-01": "OpenAI-compatible chat completions, Anthropic Messages and OpenAI Responses natively, each with thinking, tools, images, caching, native errors.",
+            "MOD-02": "`response_format` in YAML and `output_type` in Python: validated, one repair, then a typed error.",
+            "MOD-03": "Every event, log line, metric and cost names the model that answered.",
+        }.items()
+    ),
     Requirement(
         "ACC-07",
         "An approval is a yes only if it says yes; anything else is a no or a typed error, on every wire.",

@@ -4,6 +4,8 @@ import asyncio
 import base64
 import hmac
 import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,10 @@ from aiohttp import web
 
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
+from holodeck.runs.middleware import Chain, hide_tools
 from holodeck.server.options import PushSettings, ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools
+from tests.agent.parts import PlainTools, echo
 from tests.server.keyed import keyed
 from tests.server.serving import Gate, Served, ask, read_to, served, until
 from tests.wires.sse_parsers import whatwg
@@ -261,11 +264,11 @@ async def test_a_list_has_the_tasks_of_its_owner_only(tmp_path: Path) -> None:
 
 
 class Webhook:
-    """A client that wants to be called. The first call fails."""
+    """A client that wants to be called. So many calls fail first."""
 
-    def __init__(self) -> None:
+    def __init__(self, failures: int = 1) -> None:
         self.calls: list[tuple[dict[str, str], bytes]] = []
-        self.failures = 1
+        self.failures = failures
 
     async def take(self, request: web.Request) -> web.Response:
         if self.failures:
@@ -275,17 +278,24 @@ class Webhook:
         return web.Response()
 
 
-async def test_push_notifications() -> None:
-    hook = Webhook()
+@asynccontextmanager
+async def listening(hook: Webhook) -> AsyncIterator[int]:
+    """The port at which it is called."""
     app = web.Application()
     app.router.add_post("/hook", hook.take)
     runner = web.AppRunner(app)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", 0)
-    await site.start()
-    port = runner.addresses[0][1]
-    push = PushSettings(allow_hosts=(f"http://127.0.0.1:{port}",), permit=lambda _: True, wait=0.01)
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
     try:
+        yield runner.addresses[0][1]
+    finally:
+        await runner.cleanup()
+
+
+async def test_push_notifications() -> None:
+    hook = Webhook()
+    async with listening(hook) as port:
+        push = PushSettings(allow_hosts=(f"http://127.0.0.1:{port}",), permit=lambda _: True, wait=0.01)
         async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
             config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
             login = {"authentication": {"scheme": "Bearer", "credentials": "s3cret"}}
@@ -301,8 +311,6 @@ async def test_push_notifications() -> None:
                 assert status == 200
             status, _ = await http(s, "GET", f"/tasks/{task['id']}/pushNotificationConfigs/{known['id']}")
             assert status == 404
-    finally:
-        await runner.cleanup()
     updates = [json.loads(body) for _, body in hook.calls]
     assert [next(iter(each)) for each in updates] == ["statusUpdate", "artifactUpdate", "statusUpdate"]
     assert updates[-1]["statusUpdate"]["status"]["state"] == "TASK_STATE_COMPLETED"
@@ -317,25 +325,31 @@ async def test_push_notifications() -> None:
 
 @pytest.mark.req("T14")
 async def test_a_named_host_with_a_private_address_is_not_called() -> None:
-    hook = Webhook()
-    hook.failures = 0
-    app = web.Application()
-    app.router.add_post("/hook", hook.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    port = runner.addresses[0][1]
-    push = PushSettings(allow_hosts=(f"http://localhost:{port}",), attempts=2, wait=0.001)
-    try:
+    hook = Webhook(failures=0)
+    async with listening(hook) as port:
+        push = PushSettings(allow_hosts=(f"http://localhost:{port}",), attempts=2, wait=0.001)
         async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
             options = {"taskPushNotificationConfig": {"url": f"http://localhost:{port}/hook"}}
             told = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
             assert told["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
             followers = [task for task in asyncio.all_tasks() if task.get_name().startswith("push ")]
             await asyncio.wait_for(asyncio.gather(*followers), 30)
-    finally:
-        await runner.cleanup()
     assert hook.calls == []
+
+
+@pytest.mark.req("SRV-21")
+async def test_what_a_middleware_hides_is_not_sent() -> None:
+    hook = Webhook(failures=0)
+    turns = [calls(("echo", '{"of": "the boss"}')), says("done")]
+    async with listening(hook) as port:
+        push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
+        settings = ServerSettings(protocols=("a2a",), push=push)
+        options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook"}}
+        chain = lambda: Chain([hide_tools(["echo"])])  # noqa: E731  a factory, as the agent file makes one
+        async with served(*turns, tools=PlainTools(echo=echo), settings=settings, chain=chain) as s:
+            await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+            await until(lambda: b"TASK_STATE_COMPLETED" in b"".join(body for _, body in hook.calls))
+    assert b"the boss" not in b"".join(body for _, body in hook.calls)
 
 
 async def test_without_named_hosts_there_are_no_notifications() -> None:

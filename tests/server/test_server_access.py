@@ -115,6 +115,7 @@ def test_every_operation_declares_its_access():
     assert len(OPERATIONS) > 20
 
 
+@pytest.mark.req("ACC-01")
 @pytest.mark.req("T04", "T05")
 async def test_without_a_credential_nothing_but_public_routes_answers(tmp_path):
     """A01, A09."""
@@ -381,6 +382,7 @@ async def test_a_refused_client_need_not_send_its_body(tmp_path):
         writer.close()
 
 
+@pytest.mark.req("ACC-02")
 async def test_a_revoked_key_ends_its_streams_and_runs(tmp_path):
     """A16."""
     gate = Gate()

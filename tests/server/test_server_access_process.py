@@ -20,6 +20,7 @@ KEY = "k" * 40
 AGENT = "name: talker\nmodel: {provider: demo}\n"
 
 
+@pytest.mark.req("ACC-06")
 @pytest.mark.parametrize(
     ("arguments", "environment", "agent", "words"),
     [

@@ -18,7 +18,7 @@ ALL = ServerSettings(protocols=tuple(WIRES), remember_conversations=True)
 SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 HIDDEN, SHOWN = "lookup_salary", "lookup_weather"
 ON_CLIENTS = pytest.mark.parametrize("client", CLIENTS.values(), ids=CLIENTS)
-WITHOUT_CALLS = {CLIENTS["openai"], CLIENTS["openai stream"]}  # server tools are lines of reasoning there
+WITHOUT_CALLS = {CLIENTS[name] for name in ("openai", "openai stream", "a2a", "a2a 0.3 stream")}  # lines for people
 
 
 def serving(stage, *, approval=frozenset()):
@@ -30,7 +30,7 @@ def serving(stage, *, approval=frozenset()):
 def test_every_wire_has_a_client_here():
     known = {
         "ag-ui sse": "ag-ui", "ag-ui protobuf": "ag-ui", "rest stream": "rest", "openai stream": "openai",
-        "responses stream": "responses",
+        "responses stream": "responses", "a2a 0.3 stream": "a2a",
     }  # fmt: skip
     assert {known.get(name, name) for name in CLIENTS} == set(WIRES)
 

@@ -174,6 +174,7 @@ async def test_a_request_without_a_principal_reaches_no_route_that_has_an_owner(
         assert s.model.prompts == []
 
 
+@pytest.mark.req("ACC-04")
 @pytest.mark.parametrize(
     ("path", "body", "headers"),
     [
@@ -224,6 +225,7 @@ async def test_two_names_in_one_request_are_refused():
         assert answer.status == 403
 
 
+@pytest.mark.req("ACC-03")
 async def test_many_owners_at_once_on_one_session_id_never_meet():
     async with served(says("ok"), settings=ALL, access=hooked()) as s:
 

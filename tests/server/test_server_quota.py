@@ -139,6 +139,7 @@ async def test_an_address_gets_so_many_answers_at_a_time():
         await until(lambda: s.server.slots.taken == 0)
 
 
+@pytest.mark.req("ACC-05")
 @pytest.mark.req("T17")
 async def test_of_many_streams_at_once_exactly_as_many_as_allowed_begin():
     gate = Gate()

@@ -2,6 +2,7 @@
 
 import asyncio
 from contextlib import closing
+from pathlib import Path
 
 import psycopg
 import pytest
@@ -319,6 +320,24 @@ async def test_start_up_failures_are_one_sentence_without_the_password(opened, p
             await opened(url=url)
         assert "hunter2" not in caught.value.message
         assert "\n" not in caught.value.message
+
+
+async def test_a_wrong_password_is_one_sentence(opened, postgres_database):
+    folder = Path(psycopg.conninfo.conninfo_to_dict(postgres_database)["host"])
+    rules = folder / "pg_hba.conf"
+    before = rules.read_text()
+    try:
+        rules.write_text("local all locked scram-sha-256\n" + before)
+        sql(postgres_database, "CREATE ROLE locked LOGIN PASSWORD 'right'")
+        sql(postgres_database, "SELECT pg_reload_conf()")
+        url = f"postgresql://locked:hunter2@/postgres?host={folder}"
+        with pytest.raises(StartError, match='password authentication failed for user "locked"') as caught:
+            await opened(url=url)
+        assert "hunter2" not in caught.value.message
+    finally:
+        rules.write_text(before)
+        sql(postgres_database, "DROP ROLE IF EXISTS locked")
+        sql(postgres_database, "SELECT pg_reload_conf()")
 
 
 @pytest.mark.req("D16")

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from holodeck.agent.budget import Spending, estimate
 from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.emitter import RunEmitter
-from holodeck.agent.estimate import CHARACTERS_PER_TOKEN
+from holodeck.agent.estimate import CHARACTERS_PER_TOKEN, tokens_in
 from holodeck.agent.prompting import latest, unsummarized
 from holodeck.agent.summary import LARGEST_REQUEST, SMALLEST_REQUEST, request_for, usable
 from holodeck.core.events import HistoryCompacted
@@ -21,6 +21,9 @@ from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.sessions.port import KEEP, Conversation
 
 NOT_SUMMARIZED = "history-not-summarized"
+
+
+WORTH_ASKING = 1000  # tokens of a conversation; the smallest windows in use have 2,048
 
 
 class Compaction:
@@ -34,6 +37,7 @@ class Compaction:
         self._given_up = not agent.summarize
 
     async def before_step(self) -> None:
+        await self._learn_window()
         if self._given_up:
             return
         summary, rest, max_tokens = unsummarized(self._agent, self._conversation)
@@ -46,6 +50,14 @@ class Compaction:
             self._given_up = True
             message = f"The model is not shown {left_out} older messages, and no summary of them: {why_not}"
             self._emitter.warning(NOT_SUMMARIZED, message)
+
+    async def _learn_window(self) -> None:
+        """Asks the endpoint how much its model can read before a conversation is long enough to matter."""
+        agent = self._agent
+        if agent.window is None or agent.history_tokens is not None:
+            return
+        if tokens_in(self._conversation.messages) > WORTH_ASKING:
+            await agent.window.learn()
 
     async def _fold(self, old: Sequence[Message], before: Summary | None) -> str | None:
         """None if there is a summary of them now, else why not."""
@@ -81,7 +93,7 @@ class Compaction:
             return await self._agent.model.reply(prompt, listener)
 
     def _room(self) -> int:
-        tokens = self._agent.max_tokens
+        tokens = self._agent.history_tokens
         if tokens is None:
             return LARGEST_REQUEST
         return min(max(tokens * CHARACTERS_PER_TOKEN, SMALLEST_REQUEST), LARGEST_REQUEST)

@@ -10,7 +10,7 @@ from zoneinfo import ZoneInfo
 
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.agent.structured_output import OutputType
-from holodeck.models.port import Model
+from holodeck.models.port import ContextWindow, Model
 from holodeck.resilience.breakers import Breakers
 from holodeck.tools.catalogue import Catalogue
 from holodeck.tools.port import Toolset
@@ -72,10 +72,16 @@ class AgentDefinition:
     output: OutputType | None = None  # the form of the final answer; None: any text
     max_messages: int = 200  # of the history, that the model is shown
     max_tokens: int | None = None  # the same in tokens, estimated
+    window: ContextWindow | None = None  # asked for it in long conversations, if `max_tokens` is None
     summarize: bool = False  # what is left out is summed up by the model, instead of trimmed
     max_result_characters: int = MAX_RESULT_CHARACTERS
     approval_seconds: float = APPROVAL_SECONDS  # how long a person has to decide
     breakers: Breakers = field(default_factory=Breakers)  # of the model and the tools, for who wants to know
+
+    @property
+    def history_tokens(self) -> int | None:
+        """How many tokens of the history the model is shown at most, as far as that is known."""
+        return self.max_tokens if self.max_tokens is not None or self.window is None else self.window.tokens
 
     @cached_property
     def catalogue(self) -> Catalogue:

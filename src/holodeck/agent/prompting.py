@@ -87,8 +87,8 @@ def unsummarized(
     if rest is None and summary is not None and 0 < summary.messages <= conversation.earlier:
         rest = messages  # all that it covers lies before what was read
     if summary is None or rest is None:
-        return None, messages, agent.max_tokens
-    room = None if agent.max_tokens is None else max(1, agent.max_tokens - tokens_in(recalled(summary)))
+        return None, messages, agent.history_tokens
+    room = None if agent.history_tokens is None else max(1, agent.history_tokens - tokens_in(recalled(summary)))
     return summary, rest, room
 
 

@@ -1,6 +1,7 @@
 """`holodeck serve`: reads the options, checks the agent file, hands over to `holodeck.server`."""
 
 import gc
+import os
 import re
 import sys
 from importlib import import_module
@@ -8,7 +9,7 @@ from importlib import import_module
 import click
 
 from holodeck.cli.agent_choice import agent_arguments, chosen
-from holodeck.config.serving import DEFAULT_PROTOCOLS, LogFormat, LogLevel, ServeOptions
+from holodeck.config.serving import DEFAULT_PROTOCOLS, LISTENER_VARIABLE, LogFormat, LogLevel, ServeOptions
 from holodeck.server.wires import WIRES
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
@@ -89,6 +90,14 @@ def _root_path(_context: click.Context, _option: click.Parameter, value: str) ->
     envvar="HOLODECK_BANNER",
     help="Print the addresses when the server is ready; default: only on a terminal.",
 )
+@click.option(
+    "--workers",
+    type=click.IntRange(1, 64),
+    default=1,
+    envvar="HOLODECK_WORKERS",
+    show_default=True,
+    help="Server processes on one port, one for each core; needs sessions.store: postgres.",
+)
 @click.option("--reload", is_flag=True, help="Start again when the agent file or a file beside it changes.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the playground in the browser.")
 def command(
@@ -107,6 +116,7 @@ def command(
     log_format: LogFormat,
     debug: bool,
     banner: bool | None,
+    workers: int,
     reload: bool,
     open_browser: bool,
 ) -> int | None:
@@ -114,7 +124,7 @@ def command(
 
     PATH is an agent file or its folder; without it, agent.yaml of this folder. Options can also be set in the environment:
     HOLODECK_HOST, HOLODECK_PORT, HOLODECK_PROTOCOL, HOLODECK_CORS_ORIGINS, HOLODECK_ROOT_PATH, HOLODECK_LOG_LEVEL,
-    HOLODECK_LOG_FORMAT, HOLODECK_BANNER.
+    HOLODECK_LOG_FORMAT, HOLODECK_BANNER, HOLODECK_WORKERS.
     """
     if reload:
         code: int = import_module("holodeck.cli.reload").serve_again(sys.argv[1:], lambda: chosen(path, demo=demo))
@@ -134,7 +144,11 @@ def command(
         banner=banner,
         uds=uds,
         insecure_no_auth=insecure_no_auth,
+        listener=int(listener) if (listener := os.environ.pop(LISTENER_VARIABLE, "")) else None,
     )
+    if workers > 1 and options.listener is None:
+        ended: int = import_module("holodeck.cli.workers").serve_with(workers, sys.argv[1:], options)
+        return ended
     gc.disable()  # imports make only what stays; the server turns it on again when it is ready
     import_module("holodeck.server.main").serve(options)  # uvicorn and all, only when everything above is right
     return None

@@ -17,7 +17,7 @@ import yaml
 from holodeck.agent.definition import AgentDefinition, Instructions, Prediction, StateSettings, TextInstructions
 from holodeck.agent.settings import SystemPrompt
 from holodeck.agent.structured_output import OutputType
-from holodeck.config.build_model import build_model, sees_images, shown_tokens
+from holodeck.config.build_model import build_model, native_files, reported_window, sees_images, shown_tokens
 from holodeck.config.environment import Keys
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
@@ -85,6 +85,7 @@ def build_agent(
         state=_state(config),
         max_messages=history.max_messages or file.sessions.max_messages,
         max_tokens=shown_tokens(config),
+        window=reported_window(config) if model is None else None,
         summarize=history.strategy == "summarize",
         breakers=breakers,
     )
@@ -279,13 +280,13 @@ def build_files(config: LoadedConfig, limits: "FileLimits") -> "FileReader":
     """Who reads what users send. Pictures go to models that take them, as text to the others."""
     from holodeck.files.reader import FileReader
 
-    vision = sees_images(config.agent.model)
+    vision, native = sees_images(config.agent.model), native_files(config.agent.model)
     hosts = config.agent.files.allow_hosts
     if not hosts:
-        return FileReader(limits, vision=vision)
+        return FileReader(limits, vision=vision, native=native)
     from holodeck.files.fetch import Fetcher  # brings HTTP and TLS, which an offline agent does without
 
-    return FileReader(limits, vision=vision, fetcher=Fetcher(hosts, max_bytes=limits.max_file_bytes))
+    return FileReader(limits, vision=vision, native=native, fetcher=Fetcher(hosts, max_bytes=limits.max_file_bytes))
 
 
 def build_run_settings(config: LoadedConfig) -> RunSettings:

@@ -5,6 +5,7 @@ agents do not need (HTTP and TLS).
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
 
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -15,7 +16,7 @@ from holodeck.config.load import DEFAULT_NAME, LoadedConfig
 from holodeck.config.model_schema import ModelChoice
 from holodeck.core.usage import Price
 from holodeck.errors import InvalidRequest
-from holodeck.models.port import Model
+from holodeck.models.port import ContextWindow, Model
 from holodeck.resilience.breakers import Breakers, Dependency
 
 if TYPE_CHECKING:
@@ -24,6 +25,11 @@ if TYPE_CHECKING:
     from holodeck.models.settings import EndpointSettings
 
 MAX_CONNECT = 10.0
+NATIVE_FILES = {
+    "anthropic": frozenset({"pdf"}),
+    "openai": frozenset({"pdf"}),
+    "gemini": frozenset({"audio"}),
+}
 SEEING_PROVIDERS = frozenset({"openai", "anthropic", "gemini", "azure_openai"})
 RESPONSES_PROVIDERS = frozenset({"openai", "azure_openai", "openai_compatible"})
 AUTH_TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105  its name, not its value
@@ -63,6 +69,16 @@ def shown_tokens(config: LoadedConfig) -> int | None:
     model, limit = config.agent.model, config.agent.sessions.history.max_tokens
     window = model.context_window or known_window(model.name)
     return limit if limit is not None or window is None else room_for_history(window, model.max_tokens)
+
+
+def reported_window(config: LoadedConfig) -> "ContextWindow | None":
+    """Asks the endpoint in long conversations, where neither the file nor a table knows the model's window."""
+    choice = config.agent.model
+    if choice.provider == "demo" or shown_tokens(config) is not None:
+        return None
+    from holodeck.models.reported_window import ReportedWindow
+
+    return ReportedWindow(choice.name, partial(offered_models, config), choice.max_tokens)
 
 
 async def offered_models(config: LoadedConfig) -> "tuple[OfferedModel, ...]":
@@ -143,6 +159,13 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
 def sees_images(choice: ModelChoice) -> bool:
     """Whether the model takes images."""
     return choice.provider in SEEING_PROVIDERS if choice.vision == "auto" else choice.vision
+
+
+def native_files(choice: ModelChoice) -> frozenset[str]:
+    """The kinds of files that the model reads itself; all others are read by the server."""
+    if choice.native_files == "auto":
+        return NATIVE_FILES.get(choice.provider, frozenset())
+    return frozenset(choice.native_files)
 
 
 def _priced(model: Model, choice: ModelChoice) -> Model:

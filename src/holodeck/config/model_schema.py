@@ -138,11 +138,17 @@ class ModelChoice(Block):
         "auto",
         description="Whether the model accepts images; else the server reads the text in them. auto: yes for openai, anthropic, gemini, azure",
     )
+    native_files: list[Literal["pdf", "audio"]] | Literal["auto"] = Field(
+        "auto",
+        max_length=2,
+        description="Files that the model reads itself, up to 2 MB; the server reads the text of all others. "
+        "auto: pdf for anthropic and openai, audio for gemini",
+    )
     context_window: int | None = Field(
         None,
         ge=1_000,
         le=100_000_000,
-        description="Tokens that the model can read and write; default: known for OpenAI's, Anthropic's and Google's models",
+        description="Tokens that the model can read and write; default: known for OpenAI's, Anthropic's and Google's models, else what the endpoint reports",
     )
     price: PriceSettings | None = Field(None, description="For the cost in the chat's status line; absent: not known")
 

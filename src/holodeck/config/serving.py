@@ -12,6 +12,10 @@ DEFAULT_PROTOCOLS = ("ag-ui", "rest", "openai", "responses")
 """What a server speaks unless it is asked for something else: the playground's protocol, and those of a first request."""
 
 
+LISTENER_VARIABLE = "HOLODECK_LISTENER"
+"""Names the descriptor of the socket that the workers of one server share."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ServeOptions:
     config: LoadedConfig
@@ -28,5 +32,6 @@ class ServeOptions:
     debug: bool = False
     open_browser: bool = False
     banner: bool | None = None  # whether to print it; None: if standard error is a terminal
+    listener: int | None = None  # the descriptor of a socket that is bound already, for one of several workers
     uds: str | None = None  # a unix socket to listen on instead of host and port
     insecure_no_auth: bool = False  # whether other machines may come without a credential

@@ -50,7 +50,7 @@ class FileNote(msgspec.Struct, frozen=True, kw_only=True):
 
     name: str
     mime_type: str  # by its bytes, not by what the client claims
-    read_as: str  # text, pdf, docx, xlsx, pptx, ocr, image
+    read_as: str  # text, pdf, docx, xlsx, pptx, ocr, image; native: the model reads the file itself
     characters: int = 0  # of text that the model is shown
     truncated: bool = False
 

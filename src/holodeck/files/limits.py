@@ -23,6 +23,7 @@ class FileLimits(msgspec.Struct, frozen=True, kw_only=True):
     max_file_bytes: int = 50 * MB  # SRV-13
     max_request_bytes: int = 100 * MB  # SRV-13
     max_image_bytes: int = 20 * MB  # that a model is shown: what its endpoints take in one request
+    max_native_bytes: int = 2 * MB  # of a PDF or of audio that a model reads itself: it stays in the conversation
     max_pixels: int = 50_000_000  # T19
     max_characters: int = 100_000  # of one file that the model is shown: about 25,000 tokens
     workers: int = 2  # documents that are read at the same time, in the whole server

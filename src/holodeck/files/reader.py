@@ -7,7 +7,7 @@ that names it; only a file of an earlier turn becomes a line of text instead, be
 import asyncio
 import base64
 import binascii
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -22,7 +22,7 @@ from holodeck.files.extraction import MAX_ANSWER, Extraction, WorkerAnswer
 from holodeck.files.image_size import image_size
 from holodeck.files.limits import FileLimits, WorkerLimits
 from holodeck.files.recall import Recall
-from holodeck.files.sniff import HEAD, encoding_of, identify, is_unicode
+from holodeck.files.sniff import HEAD, encoding_of, identify, is_unicode, sniff_audio
 from holodeck.files.source import Fetch, name_of, upload_of
 from holodeck.files.types import JPEG, MODEL_IMAGES, FileType
 from holodeck.files.upload import Upload, encode_base64
@@ -37,8 +37,16 @@ class FileRead(NamedTuple):
 
 
 class FileReader:
-    def __init__(self, limits: FileLimits | None = None, *, vision: bool = False, fetcher: Fetch | None = None) -> None:
-        """Without a `fetcher`, files at an address are refused."""
+    def __init__(
+        self,
+        limits: FileLimits | None = None,
+        *,
+        vision: bool = False,
+        native: Collection[str] = (),
+        fetcher: Fetch | None = None,
+    ) -> None:
+        """`native` are the kinds that the model reads itself: pdf, audio. Without a `fetcher`, files at a URL are refused."""
+        self._native = frozenset(native)
         self._limits = limits or FileLimits()
         self._vision = vision
         self._fetcher = fetcher
@@ -110,15 +118,33 @@ class FileReader:
             raise PayloadTooLarge(
                 f"{upload.name} has {len(upload.data):,} bytes; {self._limits.max_file_bytes:,} is the limit"
             )
+        if (sound := sniff_audio(upload.data)) is not None:
+            return await self._audio(upload, sound)
         type_ = identify(upload)
         if type_.is_image:
             return await self._read_image(upload, type_, tenant)
+        if type_.read_as in self._native and len(upload.data) <= self._limits.max_native_bytes:
+            return await self._as_it_is(upload, type_.mime)
         if type_.read_as == "text" and is_unicode(upload.data[:HEAD], whole=len(upload.data) <= HEAD):
             return _shown(upload, type_, type_.read_as, _text(upload, self._limits.max_characters))
         answer = await self._extract(upload, type_.read_as, self._limits.documents, tenant)
         if answer.scans:
             answer = await self._recognized(upload, answer, tenant, progress)
         return _shown(upload, type_, type_.read_as, answer)
+
+    async def _audio(self, upload: Upload, mime: str) -> FileRead:
+        """Audio, which nothing here can read: for models that listen."""
+        if "audio" not in self._native:
+            raise UnsupportedMediaType(f"{upload.name} is audio, which the model of this agent does not take")
+        if len(upload.data) > self._limits.max_native_bytes:
+            limit = self._limits.max_native_bytes
+            raise PayloadTooLarge(f"{upload.name} has {len(upload.data):,} bytes; {limit:,} is the limit for audio")
+        return await self._as_it_is(upload, mime)
+
+    async def _as_it_is(self, upload: Upload, mime: str) -> FileRead:
+        """The file itself, for a model that reads such files."""
+        part = MediaPart(mime_type=mime, data=upload.base64 or await encode_base64(upload.data), filename=upload.name)
+        return FileRead(part, FileNote(name=upload.name, mime_type=mime, read_as="native"))
 
     async def _recognized(
         self, upload: Upload, answer: WorkerAnswer, tenant: str, progress: Progress | None

@@ -46,6 +46,14 @@ def sniff(data: bytes) -> str | None:
     return found.mime if found else None
 
 
+def sniff_audio(data: bytes) -> str | None:
+    """The MIME type of audio that models listen to; None for anything else."""
+    if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
+        return "audio/wav"
+    is_mp3 = data[:3] == b"ID3" or (data[:1] == b"\xff" and len(data) > 1 and data[1] in (0xFB, 0xF3, 0xF2, 0xFA))
+    return "audio/mpeg" if is_mp3 else None
+
+
 def identify(upload: Upload) -> FileType:
     """The type of a file. Raises UnsupportedMediaType when it is none of ours, or not what the client says."""
     found = _by_bytes(upload.data)

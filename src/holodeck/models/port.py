@@ -81,6 +81,17 @@ class Listener(Protocol):
         """A provider's own event; only models built with `debug` emit it."""
 
 
+class ContextWindow(Protocol):
+    """How much of a conversation a model can be shown, where the endpoint has to be asked."""
+
+    @property
+    def tokens(self) -> int | None:
+        """Estimated tokens of a conversation; None while it is not known."""
+
+    async def learn(self) -> None:
+        """Asks once, if nothing was asked before. Never raises."""
+
+
 class Model(Protocol):
     """One model behind one endpoint."""
 

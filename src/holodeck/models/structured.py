@@ -24,7 +24,8 @@ _BY_PROMPT = (
     "JSON Schema:\n"
 )
 _FORMAT = re.compile(
-    r"response.?format|json.?schema|text\.format|response.?mime|response.?schema|structured.?output|output_(format|config)"
+    r"response.?format|json.?schema|text\.format|response.?mime|response.?schema|structured.?output"
+    r"|output_(format|config)(?!\.effort)"
     r"|grammar",
     re.IGNORECASE,
 )
@@ -73,6 +74,11 @@ def chat_format_of(output: OutputSchema) -> dict[str, Any]:
 def responses_format_of(output: OutputSchema) -> dict[str, Any]:
     """The member `text.format` of the Responses API."""
     return {"type": "json_schema", **_named(output)}
+
+
+def messages_format_of(output: OutputSchema) -> dict[str, Any]:
+    """The member `output_config.format` of Anthropic's Messages."""
+    return {"type": "json_schema", "schema": output.schema}
 
 
 def _named(output: OutputSchema) -> dict[str, Any]:

@@ -29,6 +29,7 @@ class Replica:
         self._runs, self._stored, self._records, self._seconds = runs, stored, records, take_over_seconds
         self._beaten = time.monotonic()
         self._beating: asyncio.Task[None] | None = None
+        self.is_connected = True  # whether the last attempt to reach the store succeeded
         records.on_pulse = self._obey
 
     def start(self) -> None:
@@ -43,12 +44,15 @@ class Replica:
     async def _beat_regularly(self) -> None:
         while True:
             await asyncio.sleep(self._seconds / BEATS)
+            reached = False
             try:
                 await self.beat()
+                reached = True
             except HoloDeckError as error:
                 log.warning("this process cannot show that it is alive: %s", error.message)
             except Exception:  # the next attempt may succeed; without any, the others take over
                 log.exception("this process cannot show that it is alive")
+            self.is_connected = reached
             if time.monotonic() - self._beaten >= OWN_SHARE * self._seconds:
                 self._runs.stop_all(RunInterrupted(INTERRUPTED_TEXT))
 

@@ -118,7 +118,7 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
     sender = push_sender(server)
     if wanted.push is not None:
         sender.add(owner, chain[0].run_id, _with_id(wanted.push))
-    sender.follow(run, chain[0].run_id)
+    sender.follow(run, chain[0].run_id, server.chain())
     return chain
 
 
@@ -229,7 +229,7 @@ async def create_push(request: Request, params: Json) -> Json:
     sender = push_sender(server)
     sender.add(owner, task_id, config)
     chain = await chain_of(server, task_id, owner)
-    sender.follow(chain[-1], task_id)
+    sender.follow(chain[-1], task_id, server.chain())
     return _push_json(config, task_id)
 
 

@@ -14,7 +14,7 @@ from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import HoloDeckError, NotReady, Overloaded, Unauthorized
+from holodeck.errors import HoloDeckError, NotReady, Overloaded, StoreUnavailable, Unauthorized
 from holodeck.files.reader import FileReader
 from holodeck.limits.leases import LeaseStore
 from holodeck.limits.window import WindowStore
@@ -230,12 +230,20 @@ class AgentServer:
     def tool_servers(self) -> Sequence[ToolsetHealth]:
         return self.agent.tools.health()
 
+    async def session_count(self) -> int | None:
+        """How many sessions there are; None if the store cannot be reached."""
+        try:
+            return await self.store.count()
+        except StoreUnavailable:
+            return None
+
     @property
     def can_serve(self) -> bool:
         """Whether a run that starts now has what it needs."""
         alive = self.state in (ServerState.READY, ServerState.RUNNING)
         has_model = not self.agent.breakers.cut_off(Dependency.MODEL)
-        return alive and has_model and all(each.ready for each in self.tool_servers() if each.required)
+        has_store = self._replica is None or self._replica.is_connected
+        return alive and has_model and has_store and all(each.ready for each in self.tool_servers() if each.required)
 
     @property
     def retry_after(self) -> int:

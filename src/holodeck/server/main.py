@@ -74,7 +74,7 @@ def serve(options: ServeOptions) -> None:
     settings = settings_of(options, keys=access.keys is not None)
     traces = _traces(options.config)
     server = build_server(options.config, settings, access, trace=traces.of_run if traces else None)
-    listener = bind_unix(options.uds) if options.uds else bind(options.host, options.port)
+    listener = _listener_of(options)
     output = logs.configure(
         debug=options.debug,
         secrets=secrets_of(options.config),
@@ -92,6 +92,12 @@ def serve(options: ServeOptions) -> None:
         if traces is not None:
             traces.close()
         output.close()
+
+
+def _listener_of(options: ServeOptions) -> socket.socket:
+    if options.listener is not None:
+        return socket.socket(fileno=options.listener)
+    return bind_unix(options.uds) if options.uds else bind(options.host, options.port)
 
 
 def run_to_end(main: Coroutine[Any, Any, None]) -> None:
@@ -242,13 +248,19 @@ class Service:
 
     async def run(self) -> None:
         with _signals(self._signalled):
-            serving = asyncio.create_task(self._http.serve(sockets=[self._listener]), name="http")
+            serving = None if self._options.listener is not None else self._listening()
             try:
                 if await self._start():
+                    serving = (
+                        serving or self._listening()
+                    )  # a worker listens when it is ready: the others answer till then
                     self._announce()
                     await self._first(serving, asyncio.create_task(self._stop_requested.wait()))
             finally:
                 await self._stop(serving)
+
+    def _listening(self) -> "asyncio.Task[None]":
+        return asyncio.create_task(self._http.serve(sockets=[self._listener]), name="http")
 
     async def _start(self) -> bool:
         """Starts the agent; False if a signal came first."""
@@ -267,14 +279,16 @@ class Service:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
         tasks[-1].cancel()
 
-    async def _stop(self, serving: "asyncio.Task[None]") -> None:
+    async def _stop(self, serving: "asyncio.Task[None] | None") -> None:
         seconds = self._options.config.agent.server.shutdown_timeout
         self._announce_stop(self._server.runs.busy, seconds)
         await self._server.drain(seconds)
         self._http.should_exit = True
-        await asyncio.wait({serving})
+        if serving is not None:
+            await asyncio.wait({serving})
         await self._server.close()
-        serving.result()
+        if serving is not None:
+            serving.result()
 
     def _signalled(self, number: signal.Signals) -> None:
         if self._stop_requested.is_set():

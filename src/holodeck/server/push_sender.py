@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from weakref import WeakKeyDictionary
 
+from holodeck.core.encoder import bare
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import InvalidRequest
@@ -20,6 +21,7 @@ from holodeck.files.fetch import AllowedHost, public_addresses
 from holodeck.http.address import Address, address_of
 from holodeck.http.client import Client
 from holodeck.http.failures import HttpError, Unsendable
+from holodeck.runs.middleware import Batch, Chain
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import PushSettings
@@ -74,11 +76,14 @@ class PushSender:
         if not configs:
             self._configs.pop((owner, task_id), None)
 
-    def follow(self, run: Run, task_id: str) -> None:
-        """Sends the updates of a run from now on, if its task has an address to send them to."""
+    def follow(self, run: Run, task_id: str, chain: Chain | None = None) -> None:
+        """Sends the updates of a run from now on, if its task has an address to send them to.
+
+        `chain` is the middleware of this reader: what it hides is not sent.
+        """
         key = (run.owner, run.run_id)
         if self.of_task(run.owner, task_id) and key not in self._followers and not run.log.ended:
-            follower = asyncio.create_task(self._followed(run, task_id), name=f"push {run.run_id}")
+            follower = asyncio.create_task(self._followed(run, task_id, chain), name=f"push {run.run_id}")
             self._followers[key] = follower
             follower.add_done_callback(lambda _: self._followers.pop(key, None))
 
@@ -91,14 +96,16 @@ class PushSender:
             raise InvalidRequest("url has a host that this server does not call (server.push.allow_hosts)", field="url")
         return address
 
-    async def _followed(self, run: Run, task_id: str) -> None:
+    async def _followed(self, run: Run, task_id: str, chain: Chain | None) -> None:
         """Reads the run's log as one more reader. Updates that only add to an answer are left out."""
         reader, place = TaskReader(task_id, run.session_id, run.run_id), 0
         while not run.log.ended or place < len(run.log):
             if place == len(run.log):
                 await _next_event(run)
-            events = run.log.since(place)
-            place += len(events)
+            new = run.log.since(place)
+            batch: Batch = enumerate(new, place)
+            events = [bare(event) for _, event in (batch if chain is None else chain(batch))]
+            place += len(new)
             for update in (update for event in events for update in reader.read(event)):
                 if "statusUpdate" in update or update["artifactUpdate"]["lastChunk"]:
                     await self._send(run.owner, task_id, update)

@@ -222,7 +222,6 @@ class PostgresSessionStore:
             "SELECT count(*) FROM holodeck.sessions s"
             f" WHERE agent = %(agent)s AND (used > %(before)s OR {_OPEN_RUN} OR {_USED_HERE})",
             {"agent": self.agent, "before": self.now() - self._ttl, **self._used_here()},
-            again=True,
         )
         return 0 if found is None else int(found[0])
 

@@ -6,6 +6,7 @@ import logging
 import pytest
 
 from holodeck.core.messages import AssistantMessage, ToolMessage, UserMessage
+from holodeck.core.output import OutputSchema
 from holodeck.errors import (
     ConfigError,
     ContentFiltered,
@@ -54,6 +55,7 @@ def refusal(text: str, code: int = 400, kind: str = "invalid_request_error", **h
 # what is sent
 
 
+@pytest.mark.req("MOD-01")
 async def test_an_ordinary_answer():
     reply, endpoint = await answers(OK)
     (request,) = endpoint.requests
@@ -441,3 +443,64 @@ async def test_debug_shows_the_endpoints_own_events():
 async def test_thoughts_of_a_silent_endpoint_time_out():
     caught, _, _ = await fails(ModelTimeout, hang, deadlines=Deadlines(connect=2, first_token=0.2, idle=0.2, total=5))
     assert caught.retryable
+
+
+# answers by a schema
+
+
+OUTPUT = OutputSchema(
+    schema={
+        "type": "object",
+        "properties": {"a": {"type": "integer"}},
+        "required": ["a"],
+        "additionalProperties": False,
+    }
+)
+ASKED = Prompt(messages=PROMPT.messages, output=OUTPUT)
+
+
+@pytest.mark.req("MOD-02")
+async def test_an_answer_by_a_schema_is_asked_for_natively():
+    async with (
+        ModelEndpoint(streamed(start(), *said(0, '{"a":', " 1}"), *end())) as endpoint,
+        asking(endpoint, reasoning=Reasoning(effort="low")) as model,
+    ):
+        reply = await model.reply(ASKED, RecordingListener())
+    (request,) = endpoint.requests
+    assert request.json["output_config"] == {
+        "effort": "low",
+        "format": {"type": "json_schema", "schema": OUTPUT.schema},
+    }
+    assert "tools" not in request.json
+    assert reply.text == '{"a": 1}'
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "output_config.format: Extra inputs are not permitted",
+        "output_config: Extra inputs are not permitted",
+        "structured outputs are not supported by this model",
+    ],
+)
+async def test_an_endpoint_that_refuses_it_gets_a_tool_for_the_answer(words):
+    answer = streamed(start(), *called(0, "toolu_1", "give_answer", '{"a": 1}'), *end("tool_use"))
+    async with ModelEndpoint(refusal(words), answer) as endpoint, asking(endpoint) as model:
+        reply = await model.reply(ASKED, RecordingListener())
+        await model.reply(ASKED, RecordingListener())
+    _, *later = (request.json for request in endpoint.requests)
+    assert len(later) == 2
+    for body in later:
+        assert body["tools"][-1]["name"] == "give_answer"
+        assert "format" not in body.get("output_config", {})
+    assert reply.text == '{"a": 1}'
+
+
+async def test_a_complaint_about_the_effort_leaves_the_schema_native():
+    words = "output_config.effort: Extra inputs are not permitted"
+    async with (
+        ModelEndpoint(refusal(words), OK) as endpoint,
+        asking(endpoint, reasoning=Reasoning(effort="low")) as model,
+    ):
+        await model.reply(ASKED, RecordingListener())
+    assert endpoint.requests[-1].json["output_config"] == {"format": {"type": "json_schema", "schema": OUTPUT.schema}}

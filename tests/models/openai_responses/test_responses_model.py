@@ -168,6 +168,7 @@ THINKS = stream(
 ANSWERS = stream(Shape([*OPENING, *reasoning_events(0, ["So"], id="rs_2"), *text_events(1, "42"), completed()]).body)
 
 
+@pytest.mark.req("MOD-01")
 async def test_reasoning_and_provider_tools_survive_a_tool_call_in_their_order():
     async with asking(THINKS, ANSWERS) as (model, endpoint):
         scene = thinking_agent(model)

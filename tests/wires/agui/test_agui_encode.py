@@ -223,3 +223,12 @@ def test_the_verifier_itself_refuses(kinds: list[str]) -> None:
     ids = {"threadId": "t", "runId": "r", "messageId": "m", "toolCallId": "c", "stepName": "s"}
     with pytest.raises(Refused):
         verify([{"type": kind, **ids} for kind in kinds])
+
+
+@pytest.mark.req("MOD-03")
+def test_a_step_names_the_model_that_answered_to_clients_that_know_metadata() -> None:
+    finished = e.StepFinished(1, None, 0, "openai/gpt-4.1")
+    (full,) = translate(finished, Profile.FULL)
+    assert full == {"type": "STEP_FINISHED", "stepName": "step-1", "metadata": {"model": "openai/gpt-4.1"}}
+    (legacy,) = translate(finished, Profile.LEGACY)
+    assert "metadata" not in legacy

@@ -67,6 +67,7 @@ async def test_an_answer_has_all_that_is_promised():
         "tokens_used": {"prompt_tokens": 20, "completion_tokens": 8, "total_tokens": 28},
         "status": "completed",
         "files": [],
+        "model": "scripted",
     }
 
 
@@ -250,7 +251,7 @@ async def test_the_stream_comes_token_by_token_with_keepalives_between():
         gate.open.set()
         rest = named(await answer.read())
     assert [name for name, _ in rest] == ["message_delta", "stream_end"]
-    assert set(rest[-1][1]) == {"message_id", "tokens_used", "execution_time_ms", "status"}
+    assert set(rest[-1][1]) == {"message_id", "tokens_used", "execution_time_ms", "status", "model"}
 
 
 @pytest.mark.req("SRV-09")

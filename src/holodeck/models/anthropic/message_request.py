@@ -28,6 +28,7 @@ from holodeck.models.chunks import cleaned
 from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.port import Prompt
 from holodeck.models.settings import EndpointSettings, Reasoning
+from holodeck.models.structured import messages_format_of
 
 ANSWER_TOKENS = 16_000  # max_tokens, which the API wants, when the file does not set it
 ADAPTIVE_TOKENS = 32_000  # the same with thinking whose length the model chooses
@@ -69,6 +70,8 @@ def encode(
         _set_breakpoints(body, settings.cache)
     options = _options(settings, prompt, lessons) | (_thinking(settings, lessons, most) if thinks else {})
     body |= {name: value for name, value in options.items() if value is not None and name not in lessons.without}
+    if prompt.output is not None:
+        body["output_config"] = {**body.get("output_config", {}), "format": messages_format_of(prompt.output)}
     body |= settings.extra
     try:
         return msgspec.json.encode(body)

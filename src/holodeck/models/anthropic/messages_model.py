@@ -35,6 +35,8 @@ _REMEMBERED = 10_000  # messages and turns
 class AnthropicModel(StreamedModel):
     """One model behind one endpoint. The keyword arguments are those of StreamedModel."""
 
+    native_output = True
+
     def __init__(self, settings: EndpointSettings, **timing: Any) -> None:
         settings = _with_one_beta_header(settings)
         super().__init__(

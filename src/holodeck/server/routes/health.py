@@ -72,12 +72,13 @@ async def agent_health(request: Request) -> Response:
 
 
 async def _health(server: AgentServer) -> HealthResponse:
-    able = server.can_serve
+    sessions = await server.session_count()
+    able = server.can_serve and sessions is not None
     return HealthResponse(
         status="healthy" if able else "unhealthy",
         agent_name=server.agent.name,
         agent_ready=able,
-        active_sessions=await server.store.count(),
+        active_sessions=sessions or 0,
         uptime_seconds=round(server.uptime, 3),
     )
 

@@ -75,8 +75,9 @@ def _step_started(event: e.StepStarted, _: Profile) -> tuple[Wire, ...]:
 
 
 @_maps(e.StepFinished)
-def _step_finished(event: e.StepFinished, _: Profile) -> tuple[Wire, ...]:
-    return ({"type": "STEP_FINISHED", "stepName": f"step-{event.number}"},)
+def _step_finished(event: e.StepFinished, profile: Profile) -> tuple[Wire, ...]:
+    model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
+    return ({"type": "STEP_FINISHED", "stepName": f"step-{event.number}"} | model,)
 
 
 @_maps(e.ReasoningStarted)

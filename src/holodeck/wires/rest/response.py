@@ -59,6 +59,7 @@ class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
     session_is_new: Annotated[
         bool | UnsetType, Meta(description="true if the session that was asked for has expired, or is unknown")
     ] = UNSET
+    model: Annotated[str | UnsetType, Meta(description="The model that answered, a fallback perhaps")] = UNSET
     output: Annotated[Any, Meta(description="The answer as a value, if the agent has a response_format")] = UNSET
 
 
@@ -92,6 +93,8 @@ def how_it_ended(ending: RunFinished) -> dict[str, Any]:
         members["interrupts"] = [_interrupt(each) for each in ending.interrupts]
     if ending.warning:
         members["warning"] = ending.warning
+    if ending.model is not None:
+        members["model"] = ending.model
     if ending.output is not None:
         members["output"] = ending.output
     return members
