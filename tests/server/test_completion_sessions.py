@@ -74,6 +74,21 @@ def test_what_is_visible() -> None:
     assert visible([UserMessage(content="x\u0065\u0301"), *said]) == [("user", "x\u00e9"), ("assistant", "a b")]
 
 
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("a<DETAILS open>x<details>y</details>b</details>c", "ab</details>c"),
+        ("a</details>b<details>c", "a</details>b<details>c"),
+        ("a<detailsx>b</details>", "a<detailsx>b</details>"),
+        ("<details " * 100_000, " ".join(["<details"] * 100_000)),  # minutes, if it were quadratic
+        ("a" + "\u0315\u0300" * 200_000, "a" + "\u0315\u0300" * 200_000),  # minutes too
+    ],
+    ids=["nested", "unclosed", "another tag", "many tags", "many marks"],
+)
+def test_what_details_enclose_is_not_visible(text: str, shown: str) -> None:
+    assert visible([UserMessage(content=text)]) == [("user", shown)]
+
+
 @pytest.mark.parametrize("number", [3])
 def test_the_index_is_bounded(number: int) -> None:
     known = AnsweredConversations(limit=number)

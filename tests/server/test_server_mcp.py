@@ -2,16 +2,20 @@
 
 import asyncio
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from holodeck.access.principal import APPROVE, CHAT, RUNS_READ, RUNS_STOP
+from holodeck.config.limit_schema import AddressLimits, ServerLimits
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.run import Run
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, echo
+from tests.server.keyed import keyed
 from tests.server.serving import Gate, Served, read_to, served, until
 from tests.wires.sse_parsers import whatwg
 
@@ -330,6 +334,66 @@ async def test_a_task_that_waits_takes_decisions_one_by_one() -> None:
                 assert [*left["inputRequests"]] == [second]
         done = await task_when(s, made["taskId"], "completed", both)
     assert (done["taskId"], done["result"]["content"][0]["text"], tool.deleted) == (made["taskId"], "gone", ["a"])
+
+
+@pytest.mark.req("ACC-07")
+async def test_only_a_key_that_may_approve_decides_for_a_task(tmp_path: Path) -> None:
+    tool, both = Deletions(), {**TASKS, **FORMS}
+    turns = calls(("delete", '{"name": "a"}'), ("delete", '{"name": "b"}')), says("gone")
+    async with keyed(tmp_path, *turns, tools=tool.tools) as (s, holders):
+        chats = holders.headers(CHAT, RUNS_READ, user="ann")
+        approves = holders.headers(CHAT, RUNS_READ, APPROVE, user="ann")
+        await s.server.access.refresh()
+        asking = body_of("tools/call", {"name": "ask", "arguments": {"message": "delete them"}}, capabilities=both)
+        _, asked = await sent(s, asking, **chats)
+        first, second = asked["result"]["inputRequests"]
+        task = {"taskId": asked["result"]["requestState"]}
+        yes, closed = {"action": "accept", "content": {"decision": "approve"}}, {"action": "cancel"}
+
+        async def updated(key: str, answer: Json, headers: dict[str, str]) -> int:
+            params = {**task, "inputResponses": {key: answer}}
+            return (await sent(s, body_of("tasks/update", params, capabilities=both), **headers))[0]
+
+        async def left() -> list[str]:
+            _, got = await sent(s, body_of("tasks/get", task, capabilities=both), **chats)
+            return [*got["result"]["inputRequests"]]
+
+        assert await updated(first, yes, chats) == 403
+        assert await left() == [first, second], "what was refused is not kept"
+        assert (await updated(first, yes, approves), await left()) == (200, [second])
+        assert (await updated(first, closed, approves), await left()) == (200, [first, second]), "taken back"
+        assert (await updated(second, yes, chats), tool.deleted) == (403, [])
+
+
+async def test_a_key_that_may_only_chat_neither_reads_nor_stops_tasks(tmp_path: Path) -> None:
+    async with keyed(tmp_path, Turn(text=["never"], pause=Gate())) as (s, holders):
+        chats = holders.headers(CHAT, user="ann")
+        stops = holders.headers(CHAT, RUNS_READ, RUNS_STOP, user="ann")
+        await s.server.access.refresh()
+        asking = body_of("tools/call", {"name": "ask", "arguments": {"message": "Hi"}}, capabilities=TASKS)
+        _, made = await sent(s, asking, **chats)
+        task = {"taskId": made["result"]["taskId"]}
+        waiting = {"name": "wait", "arguments": {"run": task["taskId"]}}
+        bodies = [body_of(method, task, capabilities=TASKS) for method in ("tasks/get", "tasks/cancel")]
+        for body in (*bodies, body_of("tools/call", waiting, capabilities=TASKS)):
+            assert (await sent(s, body, **chats))[0] == 403, body
+        assert not s.server.runs.active[0].log.ended
+        for body in bodies:
+            assert (await sent(s, body, **stops))[0] == 200
+
+
+@pytest.mark.req("T17")
+async def test_waiting_takes_a_slot() -> None:
+    gate, limits = Gate(), ServerLimits(address=AddressLimits(streams=1))
+    async with served(Turn(text=["late"], pause=gate), settings=ServerSettings(protocols=("mcp",), limits=limits)) as s:
+        made = await called(s, {"message": "Hi"}, capabilities=TASKS)
+        body = body_of("tools/call", {"name": "wait", "arguments": {"run": made["taskId"]}})
+        await until(lambda: s.server.slots.taken == 0)
+        first = asyncio.create_task(sent(s, body))
+        await until(lambda: s.server.slots.taken == 1)
+        assert (await sent(s, body))[0] == 429
+        gate.open.set()
+        assert (await first)[1]["result"]["content"][0]["text"] == "late"
 
 
 async def test_tasks_need_their_capability() -> None:

@@ -21,7 +21,8 @@ from holodeck.server.agent_server import AgentServer
 
 MAX_CONVERSATIONS = 10_000
 MAX_ANSWERS = 8  # of one question, as of one that is asked again
-_DETAILS = re.compile(r"<details\b.*?</details>", re.DOTALL | re.IGNORECASE)  # chat pages show tools and thoughts so
+MAX_WORD = 1000  # characters that are normalized together: sorting combining marks takes quadratic time
+_DETAILS = re.compile(r"<details\b|</details>", re.IGNORECASE)  # chat pages show tools and thoughts between the two
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -120,4 +121,21 @@ def _digest(messages: Sequence[Message]) -> bytes:
 
 
 def _normal(text: str) -> str:
-    return " ".join(unicodedata.normalize("NFC", _DETAILS.sub("", text)).split())
+    words = _without_details(text).split()
+    if text.isascii():
+        return " ".join(words)
+    return " ".join(unicodedata.normalize("NFC", word) if len(word) <= MAX_WORD else word for word in words)
+
+
+def _without_details(text: str) -> str:
+    """The text without what `<details>` encloses, in one pass: one regular expression for both tags is quadratic."""
+    kept: list[str] = []
+    start, opened = 0, -1
+    for tag in _DETAILS.finditer(text):
+        is_end = tag[0].startswith("</")
+        if not is_end and opened < 0:
+            opened = tag.start()
+        elif is_end and opened >= 0:
+            kept.append(text[start:opened])
+            start, opened = tag.end(), -1
+    return "".join([*kept, text[start:]])

@@ -15,6 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from holodeck._version import __version__
+from holodeck.access.principal import APPROVE, RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event, Outcome, RunFinished
 from holodeck.core.request import Resume, RunRequest
@@ -23,10 +24,11 @@ from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import owner_of
+from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.routes.request_input import repeat_key_of, server_of
 from holodeck.server.run_chain import ending_of_log, last_of_chain, open_interrupts
+from holodeck.server.slots import slot_of
 from holodeck.server.stream import Cursor
 from holodeck.server.timed_stream import TimedStream, ends_within
 from holodeck.wires import sse
@@ -144,7 +146,9 @@ async def go_on(request: Request, call: McpCall, given: dict[str, Any]) -> Respo
 
 async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """The answer of a run that was not finished when its call ended. Closing this request stops nothing."""
+    require(request, RUNS_READ)
     run = await _run_named(request, wait_arguments(given))
+    await slot_of(request).take(owner_of(request))
     return await _answer(request, call, run, owns=False)
 
 
@@ -238,6 +242,7 @@ def open_encoder(run: Run, _accept: str | None) -> Encoder:
 
 
 async def get_task(request: Request, call: McpCall) -> Response:
+    require(request, RUNS_READ)
     server, run = server_of(request), await _task_run(request, call)
     found = _task(run, call.params["taskId"])
     if run.log.ended:
@@ -259,11 +264,18 @@ def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
 
 
 async def update_task(request: Request, call: McpCall) -> Response:
-    """Takes decisions one by one; the run goes on when the last is there."""
+    """Takes decisions one by one; the run goes on when the last is there.
+
+    A form that a person closes takes back the decision before it. The log names the decisions when the run goes on.
+    """
     run = await _task_run(request, call)
     interrupts = open_interrupts(run)
     answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
+    if answers.decided or answers.dismissed:
+        require(request, APPROVE)  # before a decision is kept: the request that completes them may be another client's
     decided = _answered.setdefault(run, {})
+    for dismissed in answers.dismissed:
+        decided.pop(dismissed, None)
     decided.update((each.interrupt_id, each) for each in answers.decided)
     if interrupts and len(decided) == len(interrupts):
         started = await _resumed(request, run, tuple(decided.values()), detached=True)
@@ -273,6 +285,7 @@ async def update_task(request: Request, call: McpCall) -> Response:
 
 async def cancel_task(request: Request, call: McpCall) -> Response:
     """Idempotent: a task that has ended stays as it is."""
+    require(request, RUNS_STOP)
     server = server_of(request)
     server.runs.stop(await _task_run(request, call))
     return result_answer(call, marked({}, call.caller, server_info(server)))
