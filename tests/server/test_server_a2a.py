@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from holodeck.config.limit_schema import AddressLimits, ServerLimits
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.middleware import Chain, hide_tools
@@ -53,6 +54,14 @@ async def http(s: Served, method: str, path: str, body: Json | None = None, **he
     data = None if body is None else json.dumps(body)
     async with s.client.request(method, f"{s.url}/a2a{path}", data=data, headers=given) as answer:
         return answer.status, json.loads(await answer.read())
+
+
+def nested(levels: int) -> Json:
+    """As many objects, each in the one before it."""
+    value: Json = {}
+    for _ in range(levels):
+        value = {"a": value}
+    return value
 
 
 class Deletions:
@@ -126,6 +135,7 @@ async def test_errors_have_the_same_details_on_both_bindings() -> None:
         {"message": message(parts=[{}])},
         {"message": message(role="ROLE_AGENT")},
         {"message": message(), "configuration": {"historyLength": -1}},
+        {"message": message(), "configuration": nested(500)},
         {"message": message(parts=[{"data": {"interruptId": "i", "approved": "yes"}}])},
         {"message": message(parts=[{"data": {"interruptId": "i", "approved": True}}])},
     ],
@@ -135,6 +145,25 @@ async def test_bad_messages_are_invalid_params(params: Json) -> None:
         assert (await rpc(s, "SendMessage", params))["error"]["code"] == -32602
         status, _ = await http(s, "POST", "/message:send", params)
         assert (status, s.model.prompts) == (400, [])
+
+
+async def test_a_time_that_is_no_text_is_invalid() -> None:
+    async with served(settings=ALL) as s:
+        refused = await rpc(s, "ListTasks", {"statusTimestampAfter": "\ud800"})
+    assert refused["error"]["code"] == -32602
+
+
+async def test_a_body_in_chunks_is_read() -> None:
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b'{"message": '
+        yield json.dumps(message()).encode() + b"}"
+
+    given = {**V1, "Content-Type": "application/json"}
+    async with served(says("Hello"), settings=ALL) as s:
+        async with s.client.post(f"{s.url}/a2a/message:send", data=chunks(), headers=given) as answer:
+            assert (answer.status, (await answer.json())["task"]["artifacts"][0]["parts"]) == (200, [{"text": "Hello"}])
+        async with s.client.post(f"{s.url}/a2a/message:send", headers={**given, "Content-Length": "0"}) as answer:
+            assert answer.status == 400
 
 
 async def test_a_client_that_takes_no_text_is_told_so() -> None:
@@ -242,6 +271,23 @@ async def test_a_subscription_goes_on_over_an_approval() -> None:
     assert {each["statusUpdate"]["taskId"] for each in frames if "statusUpdate" in each} == {asked["id"]}
 
 
+@pytest.mark.req("T17")
+async def test_a_subscription_takes_a_slot() -> None:
+    gate = Gate()
+    limits = ServerLimits(address=AddressLimits(streams=1))
+    async with served(Turn(text=["Once"], pause=gate), settings=ServerSettings(protocols=("a2a",), limits=limits)) as s:
+        told = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
+        path = f"/a2a/tasks/{told['result']['task']['id']}:subscribe"
+        await until(lambda: s.server.slots.taken == 0)
+        async with s.get(path, **V1) as first:
+            seen = await read_to(first, '"task"')
+            async with s.get(path, **V1) as second:
+                assert second.status == 429
+            gate.open.set()
+            assert b"TASK_STATE_COMPLETED" in seen + await first.read()
+        await until(lambda: s.server.slots.taken == 0)
+
+
 async def test_a_run_of_another_wire_is_a_task() -> None:
     async with served(says("Hello"), settings=ALL) as s:
         async with s.post(ask("Hi", thread="chat-1", run="run-1")) as answer:
@@ -321,6 +367,18 @@ async def test_push_notifications() -> None:
     assert headers["webhook-signature"] == f"v1,{digest}"
     assert "s3cret" not in json.dumps(listed)
     assert refused["error"]["code"] == -32602
+
+
+@pytest.mark.req("T14")
+async def test_a_message_with_an_address_that_may_not_be_called_starts_nothing() -> None:
+    push = PushSettings(allow_hosts=("hooks.example.com",))
+    async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+        options = {"taskPushNotificationConfig": {"url": "http://169.254.169.254/latest"}}
+        for method in ("SendMessage", "SendStreamingMessage"):
+            refused = await rpc(s, method, {"message": message(), "configuration": options})
+            assert refused["error"]["code"] == -32602
+        listed = (await rpc(s, "ListTasks", {}))["result"]
+    assert (listed["tasks"], s.model.prompts) == ([], [])
 
 
 @pytest.mark.req("T14")

@@ -35,6 +35,7 @@ from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.push_sender import push_sender
 from holodeck.server.routes.request_input import repeat_key_of, server_of
 from holodeck.server.run_chain import open_interrupts
+from holodeck.server.slots import slot_of
 from holodeck.server.sync_answer import ending_of
 from holodeck.wires import sse
 from holodeck.wires.a2a.card import agent_card
@@ -90,6 +91,9 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
     session = waiting.session_id if waiting is not None else wanted.context_id
     if wanted.decisions and waiting is None:
         raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
+    sender = push_sender(server)
+    if wanted.push is not None:  # before the run starts: a request that is refused must have done nothing
+        sender.check(owner, before[0].run_id if before else None, wanted.push)
 
     async def prepare() -> RunRequest:
         message_id = await _free_id(server, wanted.message_id, session, owner)
@@ -115,7 +119,6 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
     )
     run = await begin(server, arrival)
     chain = [*before, run]
-    sender = push_sender(server)
     if wanted.push is not None:
         sender.add(owner, chain[0].run_id, _with_id(wanted.push))
     sender.follow(run, chain[0].run_id, server.chain())
@@ -179,6 +182,7 @@ async def subscribe(request: Request, params: Json, wrap: Wrap) -> Response:
     task = await task_of(server, chain)
     if task["status"]["state"] in TERMINAL:
         raise unsupported_operation("The task has ended; there is nothing to subscribe to.")
+    await slot_of(request).take(owner_of(request))
     return TaskSubscription(server, chain, place, task, wrap)
 
 

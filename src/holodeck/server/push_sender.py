@@ -18,7 +18,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import InvalidRequest
 from holodeck.files.fetch import AllowedHost, public_addresses
-from holodeck.http.address import Address, address_of
+from holodeck.http.address import address_of
 from holodeck.http.client import Client
 from holodeck.http.failures import HttpError, Unsendable
 from holodeck.runs.middleware import Batch, Chain
@@ -56,13 +56,17 @@ class PushSender:
     def enabled(self) -> bool:
         return bool(self._settings.allow_hosts)
 
-    def add(self, owner: Owner, task_id: str, config: PushConfig) -> None:
-        """Registers an address, or replaces the one of the same id. InvalidRequest for one that may not be called."""
-        self._check(config.url)
-        configs = self._configs.setdefault((owner, task_id), {})
+    def check(self, owner: Owner, task_id: str | None, config: PushConfig) -> None:
+        """InvalidRequest for an address that may not be called, or one too many. `task_id` is None for a new task."""
+        self._check_url(config.url)
+        configs = {} if task_id is None else self.of_task(owner, task_id)
         if config.id not in configs and len(configs) >= MAX_CONFIGS:
             raise InvalidRequest(f"A task has at most {MAX_CONFIGS} addresses for notifications.", field="url")
-        configs[config.id] = config
+
+    def add(self, owner: Owner, task_id: str, config: PushConfig) -> None:
+        """Registers an address, or replaces the one of the same id. InvalidRequest as in `check`."""
+        self.check(owner, task_id, config)
+        self._configs.setdefault((owner, task_id), {})[config.id] = config
         while len(self._configs) > MAX_TASKS:
             self._configs.pop(next(iter(self._configs)))
 
@@ -87,14 +91,13 @@ class PushSender:
             self._followers[key] = follower
             follower.add_done_callback(lambda _: self._followers.pop(key, None))
 
-    def _check(self, url: str) -> Address:
+    def _check_url(self, url: str) -> None:
         try:
             address = address_of(url)
         except Unsendable as error:
             raise InvalidRequest("url is no address that can be called", field="url") from error
         if address.user is not None or not (self._any or any(each.covers(address) for each in self._hosts)):
             raise InvalidRequest("url has a host that this server does not call (server.push.allow_hosts)", field="url")
-        return address
 
     async def _followed(self, run: Run, task_id: str, chain: Chain | None) -> None:
         """Reads the run's log as one more reader. Updates that only add to an answer are left out."""

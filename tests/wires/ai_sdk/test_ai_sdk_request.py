@@ -91,6 +91,11 @@ def test_an_approval_in_a_message_that_is_not_the_last() -> None:
     assert read(user(), assistant("r1", answered), user("u2")).resume == ()
 
 
+@pytest.mark.parametrize("state", [[], {}, None])
+def test_a_call_whose_state_is_no_text_is_open(state: Any) -> None:
+    assert "c1" in read(user(), assistant("r1", {**tool("input-available"), "state": state})).open_calls
+
+
 def test_outputs_of_the_clients_own_tools() -> None:
     own = {"type": "tool-paint", "toolCallId": "c2", "input": {}, "state": "output-available", "output": {"ok": True}}
     failed = {"type": "tool-paint", "toolCallId": "c3", "input": {}, "state": "output-error", "errorText": "no paint"}

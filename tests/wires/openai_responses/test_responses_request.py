@@ -97,6 +97,12 @@ def test_what_would_change_the_answer_is_refused_by_name(body: Any, field: str) 
     assert (refused.value.field, refused.value.reason, refused.value.status) == (field, "unsupported_parameter", 400)
 
 
+@pytest.mark.parametrize("kind", [[], {}, None])
+def test_a_type_that_is_no_text_is_refused(kind: Any) -> None:
+    with pytest.raises(InvalidRequest, match="has to be input_text"):
+        read(input=[message("user", {"type": kind, "text": "x"})])
+
+
 @pytest.mark.parametrize(
     ("body", "field"),
     [

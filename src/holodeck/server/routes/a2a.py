@@ -190,13 +190,22 @@ def _streaming(name: str) -> Endpoint:
 async def _params(request: Request, *, is_push: bool = False) -> dict[str, Any]:
     """Body, query and path as one object. A path wins: it is what was checked."""
     given: dict[str, Any] = dict(request.query_params)
-    if request.method == "POST" and request.headers.get("content-length", "0") != "0":
+    if request.method == "POST" and _may_have_body(request):
         try:
-            given |= camel_case(parse(await json_body(request)))
+            body = await json_body(request)
         except UnsupportedMediaType as error:
             raise as_a2a(error) from error
+        given |= camel_case(parse(body)) if body else {}
     names = {"task_id": "taskId", "config_id": "id"} if is_push else {"task_id": "id"}
     return given | {names[key]: value for key, value in request.path_params.items()}
+
+
+def _may_have_body(request: Request) -> bool:
+    """Whether there is a body to read. One that is sent in chunks, or over HTTP/2, need not have a length."""
+    length = request.headers.get("content-length")
+    if length is not None:
+        return length != "0"
+    return "transfer-encoding" in request.headers or "content-type" in request.headers
 
 
 def _media_type(request: Request) -> str:

@@ -10,7 +10,7 @@ from holodeck.core.request import Resume, is_approval
 from holodeck.errors import InvalidRequest
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import content_type_not_supported
-from holodeck.wires.body import foreign_id, name, opaque, rows, short_text, table, text
+from holodeck.wires.body import MAX_DEPTH, foreign_id, name, opaque, rows, short_text, table, text
 
 MAX_PARTS = 256
 MAX_MODES = 100
@@ -60,20 +60,22 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
     include_artifacts: bool = False
 
 
-def camel_case(given: dict[str, Any]) -> dict[str, Any]:
+def camel_case(given: dict[str, Any], depth: int = MAX_DEPTH) -> dict[str, Any]:
     """The object with names as JSON has them. Parsers of protobuf take the names of its own language too.
 
-    What the client made itself, in `data` and `metadata`, keeps its names.
+    What the client made itself, in `data` and `metadata`, keeps its names. InvalidRequest for objects nested too deeply.
     """
-    return {_camel(key): _camel_value(_camel(key), value) for key, value in given.items()}
+    if depth == 0:
+        raise InvalidRequest(f"The body is nested more than {MAX_DEPTH} levels deep")
+    return {_camel(key): _camel_value(_camel(key), value, depth - 1) for key, value in given.items()}
 
 
-def _camel_value(key: str, value: Any) -> Any:
+def _camel_value(key: str, value: Any, depth: int) -> Any:
     if key in ("data", "metadata"):
         return value
     if isinstance(value, list):
-        return [camel_case(each) if isinstance(each, dict) else each for each in value]
-    return camel_case(value) if isinstance(value, dict) else value
+        return [camel_case(each, depth) if isinstance(each, dict) else each for each in value]
+    return camel_case(value, depth) if isinstance(value, dict) else value
 
 
 def _camel(key: str) -> str:
@@ -229,7 +231,7 @@ def _token(value: Any) -> str:
 def _time(value: Any) -> datetime:
     try:
         read = msgspec.convert(value, datetime)
-    except msgspec.ValidationError as error:
+    except (msgspec.ValidationError, UnicodeError) as error:  # UnicodeError: half a surrogate pair
         raise InvalidRequest(
             "statusTimestampAfter has to be a time such as 2026-11-16T12:00:00Z", field="statusTimestampAfter"
         ) from error

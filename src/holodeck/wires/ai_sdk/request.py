@@ -39,7 +39,7 @@ MAX_STATE_BYTES = 256_000
 SUBMIT, REGENERATE = "submit-message", "regenerate-message"
 DYNAMIC = "dynamic-tool"  # the type of a tool part that has its name beside it; else the type is `tool-<name>`
 _TOOL = "tool-"
-_ANSWERED = frozenset({"output-available", "output-error", "output-denied"})
+_ANSWERED = "output-available", "output-error", "output-denied"  # a tuple: what a client sends may be unhashable
 
 
 class KnownCall(msgspec.Struct, frozen=True, kw_only=True):

@@ -241,7 +241,7 @@ class _Input:
 
     def _part(self, raw: dict[str, Any], path: str) -> Part:
         kind = raw.get("type")
-        if kind in {"input_text", "output_text", "text", "refusal"}:
+        if kind in ("input_text", "output_text", "text", "refusal"):  # a tuple: what a client sends may be unhashable
             member = "refusal" if kind == "refusal" else "text"
             return TextPart(short_text(raw.get(member), f"{path}.{member}", self._max_text))
         if kind == "input_image":
