@@ -30,7 +30,7 @@ from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import Resume, RunRequest
 from holodeck.core.tools import Approval, ToolExecution
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import Cancelled, ConfigError, InvalidRequest, by_code
+from holodeck.errors import Cancelled, InvalidRequest, by_code
 from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload
 from holodeck.models.port import Model
@@ -100,8 +100,6 @@ class Agent:
             described["instructions"] = {"inline": instructions}
         if loop is not None:
             described["loop"] = loop.model_dump(mode="json")
-        if isinstance(model, str) and "/" not in model and model != "demo":
-            raise ConfigError(f"model {model!r} names no provider; write provider/name, e.g. openai/{model or 'gpt-5'}")
         output = None if output_type is None else OutputType.of(output_type)
         self._join(config_of(described), model, tools, approve, store, output=output)
 

@@ -181,7 +181,10 @@ async def test_load_takes_a_file_with_other_model_tools_and_variables(tmp_path):
 @pytest.mark.parametrize(
     ("make", "sentence"),
     [
-        (lambda: Agent("nonsense"), "provider/name"),
+        (lambda: Agent("nonsense"), "provider/name, e.g. openai/nonsense"),
+        (lambda: Agent("openai"), "provider/name, e.g. openai/gpt-5"),
+        (lambda: Agent("opnai/gpt-5"), "there is no provider 'opnai'; did you mean openai?"),
+        (lambda: Agent("foo/gpt-5"), "there is no provider 'foo'; known are openai"),
         (lambda: Agent("demo", settings={"lop": {}}), "loop"),
         (lambda: Agent("demo", tools=[lambda x: x]), "has no type"),
     ],

@@ -150,6 +150,21 @@ def test_check_goes_on_after_a_tool_server_that_is_not_there(tmp_path):
     assert "my_list_todos" in result.out, "the tools of the others are listed"
 
 
+@pytest.mark.parametrize("mode", [None, 0o644])
+def test_check_finds_a_key_file_that_serve_would_refuse(tmp_path, mode):
+    (tmp_path / "agent.yaml").write_text(
+        "name: a\nmodel: {provider: demo}\nserver: {auth: {mode: api_key, api_key: {file: k.json}}}\n"
+    )
+    if mode is not None:
+        (tmp_path / "k.json").write_text("{}")
+        (tmp_path / "k.json").chmod(mode)
+    checked = holodeck("check", folder=tmp_path)
+    served = holodeck("serve", "--port", "0", folder=tmp_path)
+    assert (checked.code, served.code) == (2, 2)
+    reason = served.err.split("server.auth.api_key.file: ")[1].strip()
+    assert reason in checked.err
+
+
 def children_in(folder: Path) -> list[str]:
     """Processes that still work in this folder."""
     processes = psutil.process_iter(["cwd", "cmdline"])

@@ -53,6 +53,8 @@ def test_the_demo_takes_a_question(tmp_path):
         (["--demo", "agent.yaml"], "--demo brings its own agent"),
         (["hello", "-a", "nowhere.txt"], "There is no file nowhere.txt"),
         (["hello", "--model", "anthropic/"], "anthropic/"),
+        (["hello", "--model", "opnai/gpt-5"], "there is no provider 'opnai'; did you mean openai?"),
+        (["hello", "--model", "gpt-5"], "write provider/name, e.g. openai/gpt-5"),
     ],
 )
 def test_what_cannot_be_meant_is_a_sentence(project, arguments, sentence):
@@ -88,6 +90,25 @@ def test_a_file_is_attached(project):
     (project / "notes.txt").write_text("heron")
     result = holodeck("chat", "hello", "-a", "notes.txt", folder=project)
     assert "notes.txt: 5 characters as text" in result.out
+
+
+TODO = '''
+def create_todo(title: str) -> str:
+    """Adds a todo."""
+    return "added"
+'''
+
+
+@pytest.mark.parametrize("options", [[], ["-q"], ["--json"]])
+def test_a_script_learns_that_a_tool_was_not_approved(tmp_path, options):
+    tool = "{name: create_todo, type: function, file: todo.py, approval: always}"
+    (tmp_path / "agent.yaml").write_text(f"name: a\nmodel: {{provider: demo}}\ntools: [{tool}]\n")
+    (tmp_path / "todo.py").write_text(TODO)
+    result = holodeck("chat", *options, "add buy bread", folder=tmp_path)
+    assert result.code == 5
+    assert "create_todo was not run: it needs approval; answer on a terminal or with --lines\n" in result.err
+    approved = holodeck("chat", *options, "--lines", folder=tmp_path, stdin="add buy bread\ny\n")
+    assert (approved.code, "was not run" in approved.err) == (0, False)
 
 
 def test_call_runs_a_tool_without_a_model(project):

@@ -129,6 +129,20 @@ async def test_over_standard_input(mode: Any, tmp_path: Path) -> None:
             session = result.structured_content["session"]
 
 
+@pytest.mark.parametrize("body", [b"", b'{"jsonrpc": "2.0", "id": 7, "method": "ping"}\n'])
+async def test_standard_input_may_be_a_file(body: bytes, tmp_path: Path) -> None:
+    (tmp_path / "agent.yaml").write_text("name: tester\nmodel: {provider: demo}\n")
+    (tmp_path / "requests").write_bytes(body)
+    with (tmp_path / "requests" if body else Path(os.devnull)).open("rb") as stdin:
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "holodeck", "mcp", str(tmp_path)), stdin=stdin, stdout=asyncio.subprocess.PIPE
+        )
+    async with asyncio.timeout(SECONDS):
+        out, _ = await process.communicate()
+    assert process.returncode == 0
+    assert [json.loads(line)["id"] for line in out.splitlines()] == ([7] if body else [])
+
+
 @pytest.mark.parametrize("era", ["modern", "legacy"])
 async def test_the_sdks_for_javascript(era: str) -> None:
     """The newer package and the older one, which most programs still carry."""

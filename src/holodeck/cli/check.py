@@ -14,6 +14,7 @@ import click
 from holodeck.agent.definition import AgentDefinition
 from holodeck.cli.agent_choice import agent_arguments, chosen
 from holodeck.cli.paint import Paint
+from holodeck.config.auth import build_access
 from holodeck.config.build import build_agent
 from holodeck.config.build_stores import durability_of
 from holodeck.config.load import LoadedConfig
@@ -41,7 +42,9 @@ def command(*, path: str | None, demo: bool, verbose: bool) -> int:
         report.note('PDF and images cannot be read: pip install "holodeck-agents[files]"')
     for line in commands_of(config):
         report.note(f"runs {line}")
-    return asyncio.run(connect(agent, report, config, verbose=verbose))
+    can_serve = report.attempt_access(config)
+    code = asyncio.run(connect(agent, report, config, verbose=verbose))
+    return code if can_serve else StartError.exit_code
 
 
 def can_read_pdf() -> bool:
@@ -102,6 +105,15 @@ class Report:
             self.bad(error.message)
             return False
         self.good(what)
+        return True
+
+    def attempt_access(self, config: LoadedConfig) -> bool:
+        """Whether `serve` could check who its clients are; nothing is printed where it could."""
+        try:
+            build_access(config)
+        except HoloDeckError as error:
+            self.bad(error.message)
+            return False
         return True
 
     async def attempt_store(self, config: LoadedConfig) -> bool:

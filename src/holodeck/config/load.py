@@ -14,9 +14,10 @@ from pydantic import ValidationError
 from holodeck.config.environment import Keys, YamlDocument, dotted, expand, read_environment
 from holodeck.config.model_schema import Provider
 from holodeck.config.schema import AgentFile
-from holodeck.config.upstream_format import UpstreamParts
+from holodeck.config.upstream_format import UpstreamParts, nearest
 from holodeck.config.validation_errors import explain
 from holodeck.config.yaml_source import MAX_BYTES, parse
+from holodeck.core.text import one_line
 from holodeck.errors import ConfigError
 
 DEFAULT_NAME = "agent.yaml"
@@ -75,11 +76,14 @@ def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, st
 def with_model(config: LoadedConfig, name: str) -> LoadedConfig:
     """The same configuration with another model, validated as the file was.
 
-    `name` is a model of the same provider, or `provider/model`, or `demo`.
+    `name` is a model of the same provider, or `provider/model`, or `demo`. The demo model has no other names: there a
+    name without a provider, or with one that does not exist, is refused.
     """
     before = config.agent.model
     provider, slash, rest = name.partition("/")
     names_provider = (slash and provider in get_args(Provider)) or name == "demo"
+    if before.provider == "demo" and not names_provider:
+        raise ConfigError(_no_provider(name))
     changed = {"provider": provider, "name": rest} if names_provider else {"provider": before.provider, "name": name}
     settings = before.model_dump(exclude_unset=True, exclude={"fallback"})
     if changed["provider"] != before.provider:
@@ -91,6 +95,17 @@ def with_model(config: LoadedConfig, name: str) -> LoadedConfig:
     except ValidationError as error:
         raise ConfigError(f"{name}: {error.errors()[0]['msg']}") from None  # pydantic's own text may repeat a secret
     return replace(config, agent=config.agent.model_copy(update={"model": model}))
+
+
+def _no_provider(name: str) -> str:
+    provider, slash, _ = name.partition("/")
+    known = get_args(Provider)
+    if slash:
+        close = nearest(provider, known, cutoff=0.6)  # as for a value in the file
+        advice = f"did you mean {close}?" if close else f"known are {', '.join(known)}"
+        return f"model {one_line(name, 100)!r}: there is no provider {one_line(provider, 100)!r}; {advice}"
+    example = "openai/gpt-5" if not name or name in known else f"openai/{one_line(name, 100)}"
+    return f"model {one_line(name, 100)!r} names no provider; write provider/name, e.g. {example}"
 
 
 def config_of(settings: Mapping[str, object], *, environment: Mapping[str, str] | None = None) -> LoadedConfig:

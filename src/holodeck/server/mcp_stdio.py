@@ -7,6 +7,7 @@ answers are the same. Standard output carries messages only: whatever else the p
 import asyncio
 import os
 import signal
+import stat
 import sys
 from collections.abc import Callable
 
@@ -223,6 +224,11 @@ class _Writer:
 
 
 async def _read(channel: StdioServer, stop: asyncio.Event) -> None:
+    kind = os.fstat(_STDIN).st_mode
+    if stat.S_ISREG(kind) or (stat.S_ISCHR(kind) and not os.isatty(_STDIN)):  # event loops cannot watch these
+        while not stop.is_set() and (data := await asyncio.to_thread(os.read, _STDIN, PIECE)):
+            channel.feed(data)
+        return
     loop = asyncio.get_running_loop()
     reader = asyncio.StreamReader()
     try:

@@ -32,6 +32,7 @@ from holodeck.runs.runs import Runs
 PROMPT = "> "
 INTERRUPTED = 130
 ANSWER_FAILED = 4
+NOT_APPROVED = 5
 LEAVE_SECONDS = 2.0  # that a reply gets to stop when the user leaves
 _COMMAND = re.compile(r"/[a-z?]+(\s|$)", re.IGNORECASE)  # not every line with a slash: "/etc/hosts is what?"
 
@@ -61,10 +62,11 @@ class Chat:
         self._runs: Runs | None = None
         self._active: Run | None = None
         self._failed = False
+        self._waits = False  # the last answer needs an approval that the script has not given
         self._leaving = False
 
     async def go(self) -> int:
-        """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed."""
+        """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed, 5 if it needs an approval."""
         if not self._interactive:  # a script has to learn at once that the agent cannot start
             await self._context.starting.get()
         elif questions := _open_questions(self._context.session.transcript.pending):
@@ -81,8 +83,13 @@ class Chat:
                 continue
             interrupted = False
             if line is None or self._leaves(line) or isinstance(await self._take(line), Exit):
-                return ANSWER_FAILED if self._failed and not self._interactive else 0
+                return 0 if self._interactive else self._exit_code()
         return INTERRUPTED
+
+    def _exit_code(self) -> int:
+        if self._failed:
+            return ANSWER_FAILED
+        return NOT_APPROVED if self._waits else 0
 
     def _leaves(self, line: str) -> bool:
         return self._interactive and line.strip().lower() in WORDS_THAT_LEAVE
@@ -173,11 +180,12 @@ class Chat:
 
     async def _conclude(self, ending: Ending | None, begun: float) -> None:
         """Goes on until no call waits for the user, then shows what it took."""
-        talk = self._context
+        talk, self._waits = self._context, False
         while interrupts := _waiting(ending):
             answers = await self._decide(interrupts)
             if len(answers) < len(interrupts):
-                break  # left open: the next message goes on without them
+                self._leave_open(interrupts)  # the next message goes on without them
+                break
             ending = await self._run(resume=answers)
         self._failed = isinstance(ending, RunFailed)
         if ending is None:
@@ -185,6 +193,16 @@ class Chat:
         agent = await talk.starting.get() if talk.starting.task.done() else None
         self._status(time.monotonic() - begun, agent)
         talk.warn_of_limits(agent.max_tokens if agent else None)
+
+    def _leave_open(self, interrupts: Sequence[Interrupt]) -> None:
+        """Reports to a script what was not done; a user at the prompt has just left the question open."""
+        if self._interactive:
+            return
+        self._waits = True
+        for name in dict.fromkeys(interrupt.tool for interrupt in interrupts):
+            self._context.complain(
+                f"✗ {one_line(name, 100)} was not run: it needs approval; answer on a terminal or with --lines"
+            )
 
     async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
         answers = []
