@@ -138,9 +138,8 @@ class ModelChoice(Block):
         "auto",
         description="Whether the model accepts images; else the server reads the text in them. auto: yes for openai, anthropic, gemini, azure",
     )
-    native_files: list[Literal["pdf", "audio"]] | Literal["auto"] = Field(
+    native_files: Annotated[list[Literal["pdf", "audio"]], Field(max_length=2)] | Literal["auto"] = Field(
         "auto",
-        max_length=2,
         description="Files that the model reads itself, up to 2 MB; the server reads the text of all others. "
         "auto: pdf for anthropic and openai, audio for gemini",
     )
