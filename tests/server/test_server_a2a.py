@@ -115,6 +115,12 @@ async def test_a_version_and_its_methods(method: str, version: str | None, code:
         assert (await rpc(s, method, {}, version))["error"]["code"] == code
 
 
+async def test_a_request_without_a_version_is_refused_with_the_header_to_send() -> None:
+    async with served(settings=ALL) as s, s.get("/a2a/tasks") as answer:
+        refusal = (await answer.json())["error"]["message"]
+    assert "names no version. Send the header A2A-Version: 1.0; 0.3 works over JSON-RPC at /a2a only." in refusal
+
+
 async def test_errors_have_the_same_details_on_both_bindings() -> None:
     async with served(settings=ALL) as s:
         told = (await rpc(s, "GetTask", {"id": "nothing"}))["error"]

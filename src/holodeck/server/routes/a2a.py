@@ -157,8 +157,8 @@ async def _called(
 
 def _check_version(request: Request, wanted: str) -> None:
     """No version is 0.3, as the protocol has it. Patch numbers do not count."""
-    given = request.headers.get(_HEADER) or request.query_params.get(_HEADER) or _OLD
-    if ".".join(given.split(".")[:2]) != wanted:
+    given = request.headers.get(_HEADER) or request.query_params.get(_HEADER) or None
+    if ".".join((given or _OLD).split(".")[:2]) != wanted:
         raise version_not_supported(given, wanted)
 
 

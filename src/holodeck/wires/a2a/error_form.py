@@ -59,9 +59,11 @@ def content_type_not_supported(message: str) -> A2aError:
     return A2aError(-32005, "CONTENT_TYPE_NOT_SUPPORTED", "INVALID_ARGUMENT", message, status=415)
 
 
-def version_not_supported(version: str, wanted: str) -> A2aError:
-    """`version` is what the request says, or 0.3 if it says nothing; `wanted` is the one that has such a request."""
-    message = f"This request is one of version {wanted}, not of {version!r}: send the header A2A-Version: {wanted}."
+def version_not_supported(version: str | None, wanted: str) -> A2aError:
+    """`version` is what the request names, None if it names none; `wanted` is the one that has such a request."""
+    given = "names no version" if version is None else f"names version {version!r}"
+    advice = f"Send the header A2A-Version: {wanted}; 0.3 works over JSON-RPC at /a2a only."
+    message = f"This request is one of version {wanted} but {given}. {advice}"
     return A2aError(-32009, "VERSION_NOT_SUPPORTED", "UNIMPLEMENTED", message)
 
 
