@@ -5,6 +5,7 @@ import signal
 import tempfile
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 from tests.cluster.replicas import PATIENCE, Client, Pace, replicas
@@ -121,6 +122,66 @@ async def test_a_run_is_stopped_approved_and_deleted_at_the_other_server(tmp_pat
         await asyncio.wait_for(reading, PATIENCE)
         for server in (one, other):
             assert (await server.get("/sessions/v"))["status"] == 404
+
+
+@pytest.mark.req("SRV-11")
+async def test_every_protocol_stops_a_run_of_the_other_server(tmp_path, postgres_database):
+    pace = Pace()
+    async with replicas(tmp_path, postgres_database, pace, seconds=8, approval="always") as (one, other):
+        ways = {
+            "a2a": lambda run: other.post("/a2a", _rpc("CancelTask", {"id": run}), A2A_Version="1.0"),
+            "mcp": lambda run: other.post("/mcp", _cancel_of_mcp(run), **MCP_CANCEL, Mcp_Name=run),
+            "ai-sdk": lambda run: other.post(f"/ai-sdk/chat/of-{run}/stop"),
+        }
+        for run, stop in ways.items():
+            slow = Client("slow", run=run, thread=f"of-{run}")
+            reading = asyncio.create_task(slow.post(one))
+            pace.permit(1)
+            await slow.until("TEXT_MESSAGE_CONTENT")
+            if run == "ai-sdk":
+                async with (
+                    aiohttp.ClientSession() as client,
+                    client.get(f"{other.url}/ai-sdk/chat/of-{run}/stream") as on,
+                ):
+                    assert on.status == 200, "a page that is loaded again follows the run"
+            answer = await asyncio.wait_for(stop(run), PATIENCE)
+            assert answer["status"] == 200
+            assert "error" not in answer, answer
+            await asyncio.wait_for(reading, PATIENCE)
+            await one.in_state(run, "cancelled")
+
+
+@pytest.mark.req("SRV-27")
+async def test_a_task_that_waits_is_cancelled_for_every_server(tmp_path, postgres_database):
+    async with replicas(tmp_path, postgres_database, approval="always") as (one, other):
+        await asyncio.wait_for(Client("act quickly", run="r1").post(one), PATIENCE)
+
+        async def state(server, method="GetTask"):
+            answer = await server.post("/a2a", _rpc(method, {"id": "r1"}), A2A_Version="1.0")
+            return answer["result"]["status"]["state"]
+
+        async with asyncio.timeout(PATIENCE):
+            while await state(other) != "TASK_STATE_INPUT_REQUIRED":
+                await asyncio.sleep(0.05)
+        assert await state(one, "CancelTask") == "TASK_STATE_CANCELED"
+        assert [await state(one), await state(other)] == ["TASK_STATE_CANCELED"] * 2
+        await one.end(signal.SIGTERM)
+        await one.start()
+        assert await state(one) == "TASK_STATE_CANCELED"
+
+
+def _rpc(method, params):
+    return {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
+
+
+MCP = "io.modelcontextprotocol/"
+MCP_CANCEL = {"MCP_Protocol_Version": "2026-07-28", "Mcp_Method": "tasks/cancel"}
+
+
+def _cancel_of_mcp(task):
+    capabilities = {"extensions": {f"{MCP}tasks": {}}}
+    meta = {f"{MCP}protocolVersion": "2026-07-28", f"{MCP}clientCapabilities": capabilities}
+    return _rpc("tasks/cancel", {"taskId": task, "_meta": meta})
 
 
 @pytest.mark.req("D03b")

@@ -86,6 +86,14 @@ async def test_a_run_that_waits_for_its_turn_is_there_before_it_ends(stores):
     assert (await stores[1].find("r", owner=ADA)).state is RunState.CANCELLED
 
 
+async def test_the_wait_of_a_run_that_was_released_can_be_cancelled(stores):
+    record = await a_run(stores, "r", ending=RunFinished("r", "s", outcome=Outcome.INTERRUPTED), wire="rest", key="k")
+    await stores[1].end(record, RunFinished("r", "s", outcome=Outcome.CANCELLED))
+    found = await stores[1].find("r", owner=ADA)
+    assert (found.state, found.ending.outcome) == (RunState.CANCELLED, Outcome.CANCELLED)
+    assert await ids(stores[1]) == ["r"]
+
+
 async def test_runs_are_listed_newest_first_in_pages(stores):
     for number in range(5):
         await a_run(stores, f"r{number}", session=f"s{number % 2}")

@@ -72,7 +72,8 @@ async def test_a_sealed_log_takes_nothing_more_and_the_next_part_follows_it(link
     late, taker = await linked("late"), await linked("taker")
     await late.append([piece(0, EVENTS[:2])])
     await taker.seal(LOG, 0)
-    await late.append([piece(2, EVENTS[2:4])])
+    assert await late.append([piece(2, EVENTS[2:4])]) == set()
+    assert late.is_up, "a log that is sealed is no fault of the store"
     await taker.append([piece(HOLE, EVENTS[4:])])
     assert await events(taker) == [(0, EVENTS[:2]), (HOLE, EVENTS[4:])]
     assert await events(taker, 2) == [(HOLE, EVENTS[4:])]
@@ -94,6 +95,19 @@ async def test_a_log_that_the_store_forgot_is_copied_again_from_its_beginning(li
         while await events(link) != [(0, EVENTS[:4])]:
             await asyncio.sleep(0.01)
     await copier.close()
+
+
+async def test_a_store_that_is_full_counts_as_away_so_that_the_database_carries_the_piece(linked, url, caplog):
+    link = await linked()
+    assert await link.append([piece(0, EVENTS[:2])]) == set()
+    with Redis.from_url(url) as client:
+        client.config_set("maxmemory", 1)
+        try:
+            assert await link.append([piece(2, EVENTS[2:4])]) is None
+        finally:
+            client.config_set("maxmemory", 0)
+    assert not link.is_up
+    assert "the database carries the logs" in caplog.text
 
 
 async def test_nothing_is_kept_for_ever(linked, url):

@@ -55,7 +55,10 @@ class StoredRuns:
             return self._runs.get(run_id, owner=owner)
         record = await self._records.find(run_id, owner=owner)
         if record is None or (found is not None and record.ending is not None):
-            return self._runs.get(run_id, owner=owner)
+            run = self._runs.get(run_id, owner=owner)
+            if record is not None and record.state is RunState.CANCELLED:
+                run.state = RunState.CANCELLED  # another process may have withdrawn what the run waited for
+            return run
         return await self._restored(record)
 
     async def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:

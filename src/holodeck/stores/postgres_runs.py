@@ -280,7 +280,7 @@ class PostgresRunStore:
         key = self._keys.get((record.owner, record.run_id))
         values = {**self._values(record), **_ending_values(ending, self.clock()), "me": self.replica, "key": key}
         values["request"] = records.encode(kept_after_end(record.request))
-        await self._database.rows(_END_NEW if key is None else _END, values, again=True)
+        await self._database.rows(_END_RELEASED if key is None else _END, values, again=True)
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         return next(iter(await self._select(_NAMED, self._name(owner, run_id))), None)
@@ -524,13 +524,20 @@ UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %
 WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
 """
 
-_END_NEW = """
+_END_RELEASED = """
+WITH named AS (
+  UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
+  WHERE agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s AND id = %(id)s AND ended IS NOT NULL
+  RETURNING 1)
 INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
   accepted, v, request, root, ending, ended)
-VALUES (%(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s, %(me)s,
-  %(state_after)s, %(ended)s, %(v)s, %(request)s, %(root)s, %(ending)s, %(ended)s)
+SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
+  %(state_after)s, %(ended)s, %(v)s, %(request)s::bytea, %(root)s, %(ending)s::bytea, %(ended)s
+WHERE NOT EXISTS (SELECT 1 FROM named)
 ON CONFLICT DO NOTHING
 """
+# A run that waited had ended and was released before its wait is withdrawn; a run that never began has no row yet. A row
+# that has not ended belongs to the process that runs it, and stays as it is.
 
 
 def _ending_values(ending: Ending, now: float) -> dict[str, Any]:

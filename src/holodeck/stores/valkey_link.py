@@ -34,6 +34,10 @@ MAX_CONNECTIONS = 8
 STOP, FOLLOW, LOOK = "stop", "follow", "look"
 _LAST_ID = "18446744073709551615-18446744073709551615"
 _SEALED = b"sealed"
+_BY_ORDER = (
+    "exhausted the last possible ID",
+    "equal or smaller",
+)  # XADD refuses these: the log is sealed, or has the piece
 _ERRORS = (RedisError, OSError, TimeoutError)
 
 OnWish: TypeAlias = Callable[[str, OwnedId], None]
@@ -84,8 +88,9 @@ class ValkeyLink:
 
     async def close(self) -> None:
         if self._listening is not None:
-            self._listening.cancel()
-            await asyncio.wait({self._listening})
+            while not self._listening.done():  # a cancellation in the moment in which a read succeeds is lost
+                self._listening.cancel()
+                await asyncio.wait({self._listening}, timeout=1)
             self._listening = None
         for client in (self._client, self._listener):
             with contextlib.suppress(*_ERRORS):
@@ -94,7 +99,7 @@ class ValkeyLink:
     # logs
 
     async def append(self, pieces: Sequence[tuple[LogName, LogPiece]]) -> set[OwnedId] | None:
-        """Adds pieces to the logs of their runs; None if it is away.
+        """Adds pieces to the logs of their runs; None if Valkey is away or refuses one of them.
 
         Returns the runs whose log has gone there, so that it has to be copied from its beginning.
         """
@@ -113,6 +118,11 @@ class ValkeyLink:
         if answers is None:
             return None
         added = answers[::2]
+        errors = (each for each in added if isinstance(each, Exception))
+        refused = next((each for each in errors if not any(words in str(each) for words in _BY_ORDER)), None)
+        if refused is not None:  # Valkey is full, read-only or forbids it
+            self._is_down(refused)
+            return None
         return {piece.run for (_, piece), answer in zip(pieces, added, strict=True) if answer is None}
 
     async def read(self, log_name: LogName, first: int) -> list[tuple[int, bytes]]:

@@ -87,7 +87,8 @@ async def resume(request: Request) -> Response:
     """From the beginning of the assistant message, on whichever wire the run was started."""
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
     stored = await server.store.read(key, owner=owner)
-    run = next((each for each in server.runs.of_session(key, owner=owner) if not each.log.ended), None)
+    runs = await server.stored_runs.of_session(key, owner=owner)
+    run = next((each for each in runs if not each.log.ended), None)
     if run is None:
         return Response(status_code=204)
     await slot_of(request).take(owner)
@@ -121,7 +122,8 @@ async def show_messages(request: Request) -> Response:
 async def stop(request: Request) -> Response:
     """`stop()` of `useChat` only closes the connection, and a run outlives its connection."""
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
-    stopped = [run for run in server.runs.of_session(key, owner=owner) if server.runs.stop(run)]
+    runs = await server.stored_runs.of_session(key, owner=owner)
+    stopped = [run for run in runs if await server.stored_runs.stop(run)]
     for run in stopped:
         decided("run_stopped", run.owner, run_id=run.run_id)
     return json_answer(StopResponse(stopped=bool(stopped)))
