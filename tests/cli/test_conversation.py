@@ -297,7 +297,7 @@ async def test_files_go_with_the_next_message(room, tmp_path):
     [
         ("/attach", "No file is attached"),
         ("/attach nowhere.txt", "There is no file nowhere.txt."),
-        ("/attach .", "There is no file ."),
+        ("/attach .", ". is a folder; name a file."),
         ("/attach ~nobody-here/a.txt", "There is no file ~nobody-here/a.txt."),
         ("/attach /" + "a" * 5000, "There is no file /aaa"),
         ("/load ~nobody-here/a.json", "there is no saved chat '~nobody-here/a.json'"),

@@ -23,7 +23,8 @@ def test_init_writes_a_project_that_checks_and_answers_at_once(tmp_path):
         assert text in checked.out
     again = holodeck("init", "My Agent!", folder=tmp_path)
     assert (again.code, again.out) == (1, "")
-    assert "agent.yaml exists; choose another folder" in again.err
+    assert "agent.yaml exists; choose another folder, e.g. holodeck init 'My Agent!-2'" in again.err
+    assert "holodeck init my-agent\n" in holodeck("init", folder=project).err
 
 
 @pytest.mark.parametrize(("folder", "name"), [("2024", "agent-2024"), ("true", "agent-true"), ("1e3", "agent-1e3")])

@@ -25,6 +25,7 @@ async def folder(tmp_path):
         call = ToolCall(id="c", name="look", arguments='{"at": 1}')
         result = ToolMessage(call_id="c", name="look", content="seen")
         await conversation.commit([AssistantMessage(content="hi", tool_calls=(call,)), result], state={"n": 1})
+        await conversation.commit([AssistantMessage(content="I s", cut="stopped")])
         conversation.close()
     await store.close()
     return tmp_path
@@ -41,11 +42,13 @@ def test_they_are_listed_and_shown(folder):
     assert [line.split()[0] for line in lines] == ["both", "both", "second", "first"]
     assert "acme/ada" in lines[0]
     listed = [json.loads(line) for line in ran(folder, "list", "--json", "--limit", "2").out.splitlines()]
-    assert [(each["session_id"], each["message_count"]) for each in listed] == [("both", 3), ("both", 3)]
+    assert [(each["session_id"], each["message_count"]) for each in listed] == [("both", 4), ("both", 4)]
     shown = ran(folder, "show", "second").out
     assert "user: hello from ada" in shown
     assert 'calls look {"at": 1}' in shown
     assert "look: seen" in shown
+    assert "assistant: I s (cut off)\n" in shown
+    assert shown.count("(cut off)") == 1
     assert "\x1b" not in shown
 
 
@@ -84,4 +87,6 @@ def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
 
 def test_without_a_file_it_is_one_sentence(tmp_path):
     (tmp_path / "agent.yaml").write_text(AGENT)
-    assert "there are no stored sessions" in ran(tmp_path, "list", code=2).err
+    listed = ran(tmp_path, "list")
+    assert (listed.out, listed.err) == ("", "None yet; answers to a single question are kept only with --session ID.\n")
+    assert "there are no stored sessions" in ran(tmp_path, "show", "first", code=2).err

@@ -51,6 +51,9 @@ def test_the_demo_takes_a_question(tmp_path):
         (["agent.yaml", "hello", "-p", "hello"], "more than one question"),
         (["hello", "-p", "hello"], "more than one question"),
         (["--demo", "agent.yaml"], "--demo brings its own agent"),
+        ([""], "the question is empty"),
+        (["-p", " "], "the question is empty"),
+        (["hello", "-a", "."], ". is a folder; name a file."),
         (["hello", "-a", "nowhere.txt"], "There is no file nowhere.txt"),
         (["hello", "--model", "anthropic/"], "anthropic/"),
         (["hello", "--model", "opnai/gpt-5"], "there is no provider 'opnai'; did you mean openai?"),
@@ -121,7 +124,8 @@ def test_call_runs_a_tool_without_a_model(project):
 @pytest.mark.parametrize(
     ("arguments", "code", "sentence"),
     [
-        (["convrt", "miles=5"], 2, "no tool 'convrt'; did you mean convert?"),
+        (["convrt", "miles=5"], 2, "no tool 'convrt'; did you mean convert?\n"),
+        (["nothing"], 2, "no tool 'nothing'; `holodeck check` lists them.\n"),
         (["convert", "miles"], 2, "not NAME=VALUE"),
         (["convert", "miles=far"], 4, "miles"),
         (["convert"], 4, "miles"),

@@ -71,7 +71,7 @@ MUTANTS = (
     Mutant("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE", RECOVERY, "a call that may have taken effect is reported as not made"),
     Mutant("runs/recovery.py", "if message.id not in known]", "]", RECOVERY, "a question is stored twice after a crash"),
     Mutant("runs/stored_runs.py", "may_go_on and remains.is_certain and", "may_go_on and", RECOVERY, "a run goes on although a call may have taken effect"),
-    Mutant("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].events", RECOVERY, "numbers of events that were shown are used again"),
+    Mutant("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].next_number", RECOVERY, "numbers of events that were shown are used again"),
     Mutant("agent/pending.py", "if call.id in pending.begun:", "if False:", DURABLE, "a call that may have taken effect is said not to be made"),
     Mutant("runs/runs.py", "            timer.cancel()  # else", "            pass  # else", FINISHED, "finished runs are kept until the end of the replay window, however many"),
     Mutant("runs/runs.py", "messages=tuple(new[first_of_use(new) :]))", "messages=run.request.messages)", FINISHED, "a finished run keeps what the client sent"),

@@ -197,7 +197,7 @@ async def test_a_run_that_only_talked_goes_on_when_a_reader_comes_back(restarted
         (prompt,) = server.model.prompts
         assert [message.content for message in prompt.messages] == ["go"], "the cut answer is not shown to the model"
         assert [message.content for message in await server.history()] == ["go", "let me", "fresh answer"]
-        assert run.first_number == HOLE
+        assert (run.first_number, run.events) == (HOLE, len(events))
         assert (await server.records.find("r", owner=ME)).state is RunState.FINISHED
 
 

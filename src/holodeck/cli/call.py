@@ -60,9 +60,8 @@ async def _called(
         offered = agent.catalogue.offered()
         entry = offered.get(tool)
         if entry is None:
-            raise InvalidRequest(
-                f"The agent has no tool '{tool}'{suggestion(tool, offered)}; `holodeck check` lists them."
-            )
+            advice = suggestion(tool, offered) or "; `holodeck check` lists them."
+            raise InvalidRequest(f"The agent has no tool '{tool}'{advice}")
         if entry.schema.approval is Approval.ALWAYS and not yes:
             raise InvalidRequest(f"{tool} needs a person's approval; call it with --yes.")
         given = as_json if as_json is not None else json.dumps(_arguments(pairs, entry.schema))

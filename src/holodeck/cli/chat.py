@@ -133,7 +133,10 @@ def _path_and_question(words: tuple[str, ...], prompt: str | None, *, demo: bool
         raise click.UsageError("there is more than one question; put it into quotes")
     if rest and demo and _looks_like_path(rest[0]):
         raise click.UsageError("--demo brings its own agent; leave out the path")
-    return path, prompt if prompt is not None else next(iter(rest), None)
+    question = prompt if prompt is not None else next(iter(rest), None)
+    if question is not None and not question.strip():
+        raise click.UsageError("the question is empty")
+    return path, question
 
 
 def _looks_like_path(word: str) -> bool:
@@ -141,7 +144,7 @@ def _looks_like_path(word: str) -> bool:
         word.endswith((".yaml", ".yml")) or word.startswith(("/", "./", "../", "~")) or word in {".", ".."}
     )
     try:
-        return is_name or Path(word).exists()
+        return is_name or bool(word and Path(word).exists())
     except OSError:  # longer than a name may be
         return False
 

@@ -2,6 +2,7 @@
 
 import shlex
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 
 import click
@@ -26,12 +27,22 @@ def command(folder: Path) -> None:
     """
     existing = [name for name in TEMPLATE.values() if (folder / name).exists()]
     if existing:
-        raise ConfigError(f"{folder / existing[0]} exists; choose another folder, e.g. holodeck init my-agent")
+        command = f"holodeck init {shlex.quote(str(_free(folder)))}"
+        raise ConfigError(f"{folder / existing[0]} exists; choose another folder, e.g. {command}")
     for source, target in TEMPLATE.items():
         _write(folder / target, source, folder.resolve().name)
         click.echo(f"wrote {folder / target}")
     step = "" if folder == Path() else f"cd {shlex.quote(str(folder))} && "
     click.echo(f"\nNext:  {step}holodeck chat\n       {step}holodeck serve --open")
+    if find_spec("sqlmodel") is None:
+        click.echo('\nThe todo list of this example needs: pip install "holodeck-agents[demo]"')
+
+
+def _free(folder: Path) -> Path:
+    """A folder that does not exist, named after the one that does."""
+    name = "my-agent" if folder == Path() else str(folder)
+    names = (name, *(f"{name}-{number}" for number in range(2, 1000)))
+    return next((path for path in map(Path, names) if not path.exists()), Path("another-folder"))
 
 
 def _write(target: Path, source: str, project: str) -> None:

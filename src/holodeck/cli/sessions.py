@@ -48,7 +48,9 @@ def command() -> None:
 @click.option("--limit", type=click.IntRange(1, 1_000_000), default=100, show_default=True, help="At most so many.")
 def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> int:
     """The sessions of an agent, the one used last first."""
-    found = _with_store(path, demo, lambda store: store.all_sessions(limit))
+    config = chosen(path, demo=demo)
+    is_there = _in_database(config) or sessions_path(config).exists()
+    found = _with_store(path, demo, lambda store: store.all_sessions(limit)) if is_there else []
     if as_json:
         for each in found:
             click.echo(msgspec.json.encode(each).decode())
@@ -58,7 +60,7 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> int:
         used, size = each.last_activity.astimezone().strftime("%Y-%m-%d %H:%M"), f"{each.size / 1024:.0f} kB"
         click.echo(f"{one_line(each.session_id)}  {used}  {each.message_count:>5} messages  {size:>9}  {user}")
     if not found:
-        click.echo("There are no sessions.", err=True)
+        click.echo("None yet; answers to a single question are kept only with --session ID.", err=True)
     return 0
 
 
@@ -75,7 +77,8 @@ def show(*, session_id: str, path: str | None, demo: bool, user: str | None, ten
         who = (
             message.name if isinstance(message, ToolMessage) else type(message).__name__.removesuffix("Message").lower()
         )
-        click.echo(terminal_safe(f"{who}: {text_of(message.content)}"))
+        cut = " (cut off)" if isinstance(message, AssistantMessage) and message.cut else ""
+        click.echo(terminal_safe(f"{who}: {text_of(message.content)}{cut}"))
         for call in message.tool_calls if isinstance(message, AssistantMessage) else ():
             click.echo(terminal_safe(f"  calls {call.name} {call.arguments}"))
     if stored.pending is not None:

@@ -77,7 +77,7 @@ class RemoteRuns:
                     if run.readers and moment - noted >= NOTE_SECONDS:
                         noted = moment
                         await self.records.note_followed([key])
-                    pieces = await self.records.events(record, run.events)
+                    pieces = await self.records.events(record, run.next_number)
                     run = await self._add(run, record, pieces)
                     if not pieces and moment - looked >= STATE_SECONDS:
                         looked = moment
@@ -89,7 +89,7 @@ class RemoteRuns:
                 except HoloDeckError as error:
                     log.warning("the copy of run %s cannot be read: %s", record.run_id, error.message)
                 if not run.log.ended:
-                    await self.records.wait_for_more(record, run.events)
+                    await self.records.wait_for_more(record, run.next_number)
             await self._complete(run, record)
         finally:
             self._followed.pop(key, None)
@@ -104,7 +104,7 @@ class RemoteRuns:
                 run.later, self._followed[record.owner, record.run_id] = part, part
                 run.log.cut()
                 run = part
-            if first != run.events:
+            if first != run.next_number:
                 break  # a gap: what is missing may come yet
             for event in events:
                 run.emit(
@@ -139,7 +139,7 @@ def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limi
         if first // HOLE > parts[-1].first_number // HOLE and first % HOLE == 0:
             parts[-1].log.cut()
             parts.append(run_of(record, RunLog(limit), earlier=parts[-1], first_number=first))
-        if first == parts[-1].events:
+        if first == parts[-1].next_number:
             for event in events:
                 parts[-1].emit(MessagesReplaced(tuple(history)) if type(event) is MessagesReplaced else event)
     return parts

@@ -91,6 +91,11 @@ class Run:
     @property
     def events(self) -> int:
         """How many events all parts have written."""
+        return sum(len(part.log) for part in self.parts)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next event. After a crash it is more than the count: numbers go on at a multiple of `HOLE`."""
         return self.first_number + len(self.log)
 
     @property

@@ -131,7 +131,7 @@ class Runs:
             open_encoder=open_encoder,
             fingerprint=fingerprint,
             earlier=earlier,
-            first_number=0 if earlier is None else earlier.events,
+            first_number=0 if earlier is None else earlier.next_number,
             behind=frozenset(each.run_id for each in self._by_session.get(session, ()) if not each.log.ended),
         )
         self._give_up_cut_runs(session)

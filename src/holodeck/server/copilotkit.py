@@ -254,7 +254,7 @@ class LateCursor(Cursor):
         if not log.ended:
             return b""
         (ending,) = log.since(self.place - 1)
-        return self._encoded(*self._state(), *self._history(), (self.run.events - 1, ending))
+        return self._encoded(*self._state(), *self._history(), (self.run.next_number - 1, ending))
 
     def _encoded(self, *batch: Numbered) -> bytes:
         return self.encoder.encode_many(batch if self.chain is None else self.chain(batch))

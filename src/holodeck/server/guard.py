@@ -138,20 +138,19 @@ class OriginCheck:
         followed_link = mode == b"navigate" and target == b"document" and scope["method"] in SAFE_METHODS
         followed_link = followed_link and (is_static or not self._behind_proxy)
         if site == b"cross-site" and not followed_link and (origin is None or not _allowed(origin, self._origins)):
-            raise _forbidden()
+            raise _forbidden(origin)
 
     def _check(self, origin: str, headers: Headers) -> None:
         """`*` does not cover forms: a browser sends them without asking first, whatever page they are on (T07)."""
         is_form = headers.get("content-type", "").lower().startswith(FORM)
         origins = self._origins - {ANY} if is_form else self._origins
         if not _allowed(origin, origins) and not _same_origin(origin, headers.get("host", "")):
-            raise _forbidden()
+            raise _forbidden(origin)
 
 
-def _forbidden() -> Forbidden:
-    return Forbidden(
-        "Pages of this origin may not use this server; --cors-origins lists those that may (a form's has to be named)."
-    )
+def _forbidden(origin: str | None) -> Forbidden:
+    page = "another site" if origin is None else one_line(origin, 200)
+    return Forbidden(f"Pages of {page} may not use this server; --cors-origins adds it by name.")
 
 
 def _fetch_metadata(scope: Scope) -> tuple[bytes, bytes, bytes]:

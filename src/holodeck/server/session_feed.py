@@ -69,4 +69,4 @@ class SessionFeed(EventStream):
 
 def _has(run: Run, run_id: str, number: int) -> bool:
     """Whether an event with this number is of this part of a run."""
-    return run.run_id == run_id and run.first_number <= number < run.events
+    return run.run_id == run_id and run.first_number <= number < run.next_number

@@ -28,6 +28,7 @@ from holodeck.tools.mcp_wire import CallResult, ListedTool, McpError
 MAX_PAUSE = 30.0
 OPTIONAL_WAIT = 10.0  # seconds that a start waits for a server that is not required
 RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
+_INSTALL = "pip install"  # a server's last words that need no further advice
 PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next attempt
 
 _log = logging.getLogger(__name__)
@@ -188,7 +189,8 @@ class McpServer:
             problem = error
         if problem is None:
             return _End(link.how_it_ended(), was_ready=True)
-        return _End(problem.reason or link.how_it_ended(), problem.advice)
+        reason = problem.reason or link.how_it_ended()
+        return _End(reason, "" if _INSTALL in reason else problem.advice)
 
     async def _introduce(self, session: McpSession, link: Link) -> CannotConnect | None:
         """The handshake and the first listing. A reason of "" means that the link itself knows it."""

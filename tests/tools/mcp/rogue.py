@@ -204,7 +204,8 @@ def answer(message: dict) -> None:
 
 def main() -> None:
     if (code := mode("exit")) is not None:
-        sys.stderr.write("\x1b[31mno database here\x1b[0m\n")
+        words = "pip install 'a[b]'" if mode("needs") is not None else "no database here"
+        sys.stderr.write(f"\x1b[31m{words}\x1b[0m\n")
         sys.exit(int(code))
     if mode("exit_after_first") is not None and starts() > 0:
         sys.exit(9)

@@ -46,6 +46,10 @@ async def test_a_required_server_that_exits_at_once_stops_the_start_with_its_las
     with pytest.raises(StartError) as caught:
         await toolset.start()
     assert "exited with code 3: no database here. Run `" in caught.value.message
+    toolset = McpToolset(rogue_settings(tmp_path / "journal", "exit=3", "needs=1", required=True))
+    with pytest.raises(StartError) as caught:
+        await toolset.start()
+    assert caught.value.message.endswith("exited with code 3: pip install 'a[b]'.")
 
 
 @pytest.mark.req("T28")

@@ -92,6 +92,20 @@ def test_whoever_only_decides_adds_no_message_but_may_add_a_file() -> None:
     assert message.content == (TextPart("hi"),)
 
 
+@pytest.mark.parametrize(
+    ("sent", "text"),
+    [
+        (b'{"mesage": "hi"}', "message is missing; 'mesage' is unknown, did you mean message?"),
+        (b'{"other": "hi"}', "message is missing"),
+        (b'{"message": null}', "message is missing"),
+    ],
+)
+def test_a_misspelt_message_is_named(sent: bytes, text: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        decode(sent)
+    assert caught.value.message == text
+
+
 def test_the_longest_message_is_measured_in_characters() -> None:
     assert len(decode(body(message="😀" * MAX_MESSAGE)).message or "") == MAX_MESSAGE
 

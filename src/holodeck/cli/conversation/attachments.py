@@ -47,7 +47,10 @@ class Attachments:
         """Raises InvalidRequest with a sentence for the user."""
         path = _file(text.strip())
         if path is None:
-            raise InvalidRequest(f"There is no file {one_line(text, LONGEST_SHOWN)}.")
+            shown = one_line(text, LONGEST_SHOWN)
+            raise InvalidRequest(
+                f"{shown} is a folder; name a file." if _is_folder(text) else f"There is no file {shown}."
+            )
         if path in self.paths:
             return path
         if len(self.names) >= self.settings.max_files:
@@ -155,6 +158,13 @@ def _file(text: str) -> Path | None:
         return path if path.is_file() else None
     except OSError:  # longer than a name may be
         return None
+
+
+def _is_folder(text: str) -> bool:
+    try:
+        return _path(text.strip()).is_dir()
+    except OSError:
+        return False
 
 
 def _path(text: str) -> Path:

@@ -53,7 +53,7 @@ async def events(request: Request) -> Response:
     after = whole_number(request, "after", NUMBERS)
     run = await _run_of(request)
     first = _first(run, after, text_header(request, "last-event-id"))
-    if run.log.ended and first == run.events:
+    if run.log.ended and first == run.next_number:
         return Response(status_code=204)
     await slot_of(request).take(owner_of(request))
     encode = _encoder_of(run)
@@ -67,7 +67,7 @@ def _first(run: Run, after: int | None, last_event_id: str | None) -> int:
         if after is None:
             raise InvalidRequest("Last-Event-ID is not an event of this run.", field="Last-Event-ID")
     first = 0 if after is None else after + 1
-    if first > run.events and not (run.is_remote and not run.log.ended):
+    if first > run.next_number and not (run.is_remote and not run.log.ended):
         raise InvalidRequest(f"The run has only {run.events} events so far.", field="after")
     return first
 

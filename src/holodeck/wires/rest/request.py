@@ -5,6 +5,8 @@ types are for `holodeck.files`, which hands back what the model shall see of the
 """
 
 from collections.abc import Sequence
+from difflib import get_close_matches
+from itertools import islice
 from typing import Annotated, Any
 
 import msgspec
@@ -60,7 +62,16 @@ def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
     raw = parse(body)
     found = rows(raw.get("files"), "files", max_files)
     files = tuple(_file(table(each, f"files[{i}]"), f"files[{i}]") for i, each in enumerate(found))
-    return chat_request(raw.get("message"), raw.get("session_id"), raw.get("resume"), files)
+    message = raw.get("message")
+    if message is None and not raw.get("resume") and (near := _near_message(raw)):
+        raise InvalidRequest(f"message is missing; {near[0]!r} is unknown, did you mean message?", field="message")
+    return chat_request(message, raw.get("session_id"), raw.get("resume"), files)
+
+
+def _near_message(raw: dict[str, Any]) -> list[str]:
+    """The member that is most likely a misspelt `message`. Few and short ones are compared: clients choose them."""
+    names = [member for member in islice(raw, 20) if member != "message" and len(member) <= 2 * len("message")]
+    return get_close_matches("message", names, n=1, cutoff=0.75)
 
 
 def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileContent, ...] = ()) -> ChatRequest:
