@@ -152,7 +152,9 @@ async def test_every_protocol_stops_a_run_of_the_other_server(tmp_path, postgres
 
 
 @pytest.mark.req("SRV-27")
-async def test_a_task_that_waits_is_cancelled_for_every_server(tmp_path, postgres_database):
+async def test_a_task_that_waits_is_cancelled_for_every_server_and_what_is_no_id_is_unknown(
+    tmp_path, postgres_database
+):
     async with replicas(tmp_path, postgres_database, approval="always") as (one, other):
         await asyncio.wait_for(Client("act quickly", run="r1").post(one), PATIENCE)
 
@@ -165,6 +167,9 @@ async def test_a_task_that_waits_is_cancelled_for_every_server(tmp_path, postgre
                 await asyncio.sleep(0.05)
         assert await state(one, "CancelTask") == "TASK_STATE_CANCELED"
         assert [await state(one), await state(other)] == ["TASK_STATE_CANCELED"] * 2
+        for path in ("/runs/a%00b", "/v1/responses/resp_a%00b"):
+            assert (await other.get(path))["status"] == 404
+        assert (await other.get("/sessions?after=MSAAYg"))["status"] == 422
         await one.end(signal.SIGTERM)
         await one.start()
         assert await state(one) == "TASK_STATE_CANCELED"

@@ -14,11 +14,14 @@ import pytest
 from aiohttp import web
 
 from holodeck.config.limit_schema import AddressLimits, ServerLimits
+from holodeck.core.owner import Owner
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.middleware import Chain, hide_tools
+from holodeck.server import push_sender
 from holodeck.server.options import PushSettings, ServerSettings
 from holodeck.server.wires import WIRES
+from holodeck.wires.a2a.request import PushConfig
 from tests.agent.parts import PlainTools, echo
 from tests.server.keyed import keyed
 from tests.server.serving import Gate, Served, ask, read_to, served, until
@@ -330,6 +333,24 @@ class Webhook:
         return web.Response()
 
 
+class SlowWebhook(Webhook):
+    """A client that answers the first call late, and those of artifacts never."""
+
+    def __init__(self) -> None:
+        super().__init__(failures=0)
+        self.may_answer = asyncio.Event()
+
+    async def take(self, request: web.Request) -> web.Response:
+        await self.may_answer.wait()
+        if b"artifactUpdate" in await request.read():
+            await asyncio.Event().wait()
+        return await super().take(request)
+
+
+def followers() -> list[asyncio.Task[Any]]:
+    return [task for task in asyncio.all_tasks() if task.get_name().startswith("push ")]
+
+
 @asynccontextmanager
 async def listening(hook: Webhook) -> AsyncIterator[int]:
     """The port at which it is called."""
@@ -353,7 +374,10 @@ async def test_push_notifications() -> None:
             login = {"authentication": {"scheme": "Bearer", "credentials": "s3cret"}}
             params = {"message": message(), "configuration": {"taskPushNotificationConfig": {**config, **login}}}
             task = (await rpc(s, "SendMessage", params))["result"]["task"]
-            await until(lambda: len(hook.calls) == 3)
+            await until(lambda: len(hook.calls) == 3 and not followers())
+            listed = (await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]}))["result"]
+            assert listed["configs"] == [], "the task has ended"
+            await rpc(s, "CreateTaskPushNotificationConfig", {"taskId": task["id"], **config, **login})
             listed = (await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]}))["result"]
             elsewhere = {"taskId": task["id"], "url": "http://169.254.169.254/latest"}
             refused = await rpc(s, "CreateTaskPushNotificationConfig", elsewhere)
@@ -387,6 +411,52 @@ async def test_a_message_with_an_address_that_may_not_be_called_starts_nothing()
     assert (listed["tasks"], s.model.prompts) == ([], [])
 
 
+@pytest.mark.parametrize("kept", [100, 4], ids=["the time is over", "the log is gone"])
+async def test_a_client_that_is_too_slow_gets_the_last_status(monkeypatch: pytest.MonkeyPatch, kept: int) -> None:
+    monkeypatch.setattr(push_sender, "AFTER_END_SECONDS", 0.0 if kept == 100 else 3600.0)
+    hook = SlowWebhook()
+    turn = says(" ".join(["word"] * 20) if kept == 4 else "Hello")
+    async with listening(hook) as port:
+        push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
+        options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook"}}
+        settings = ServerSettings(protocols=("a2a",), push=push)
+        async with served(turn, settings=settings, max_log_events=kept) as s:
+            await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+            hook.may_answer.set()
+            await asyncio.wait_for(asyncio.gather(*followers()), 50)
+            assert push_sender.push_sender(s.server)._configs == {}
+    assert b"TASK_STATE_COMPLETED" in hook.calls[-1][1]
+
+
+def test_an_owner_with_many_tasks_takes_no_addresses_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_sender, "MAX_OWNER_TASKS", 3)
+    monkeypatch.setattr(push_sender, "MAX_TASKS", 4)
+    sender = push_sender.PushSender(PushSettings(allow_hosts=("*",)))
+    config = PushConfig(url="https://example.com/hook", id="c")
+    ann, eve = Owner("acme", "ann"), Owner("acme", "eve")
+    sender.add(ann, "a", config)
+    for number in range(5):
+        sender.add(eve, f"e{number}", config)
+    assert [f"e{number}" for number in range(5) if sender.of_task(eve, f"e{number}")] == ["e2", "e3", "e4"]
+    sender.add(ann, "b", config)
+    assert [bool(sender.of_task(*each)) for each in ((ann, "a"), (ann, "b"), (eve, "e2"))] == [True, True, False]
+
+
+async def test_only_so_many_runs_of_one_owner_have_notifications(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_sender, "MAX_OWNER_FOLLOWERS", 1)
+    gate = Gate()
+    push = PushSettings(allow_hosts=("*",), attempts=1)
+    options = {"taskPushNotificationConfig": {"url": "http://127.0.0.1:1/hook"}, "returnImmediately": True}
+    settings = ServerSettings(protocols=("a2a",), push=push)
+    async with served(says("a b", pause=gate), says("a b", pause=gate), settings=settings) as s:
+        for _ in range(2):
+            answer = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+            assert "result" in answer
+        assert len(followers()) == 1
+        gate.open.set()
+        await asyncio.wait_for(asyncio.gather(*followers()), 50)
+
+
 @pytest.mark.req("T14")
 async def test_a_named_host_with_a_private_address_is_not_called() -> None:
     hook = Webhook(failures=0)
@@ -396,8 +466,7 @@ async def test_a_named_host_with_a_private_address_is_not_called() -> None:
             options = {"taskPushNotificationConfig": {"url": f"http://localhost:{port}/hook"}}
             told = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
             assert told["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
-            followers = [task for task in asyncio.all_tasks() if task.get_name().startswith("push ")]
-            await asyncio.wait_for(asyncio.gather(*followers), 30)
+            await asyncio.wait_for(asyncio.gather(*followers()), 30)
     assert hook.calls == []
 
 

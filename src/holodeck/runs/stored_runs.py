@@ -14,6 +14,7 @@ import msgspec
 
 from holodeck.agent.loop import run as run_loop
 from holodeck.core.events import ENDINGS, Ending, Event, MessagesReplaced, RunStarted, WarningRaised, failure
+from holodeck.core.ids import is_foreign_id
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
@@ -51,7 +52,8 @@ class StoredRuns:
     async def find(self, run_id: str, *, owner: Owner) -> Run:
         """The run, read from the store if this process has none of that id. RunNotFound."""
         found = self._runs.find(run_id, owner=owner)
-        if self._records is None or (found is not None and (self.remote is None or not found.log.ended)):
+        is_here = found is not None and (self.remote is None or not found.log.ended)
+        if self._records is None or is_here or not is_foreign_id(run_id):  # a database may refuse what is no id
             return self._runs.get(run_id, owner=owner)
         record = await self._records.find(run_id, owner=owner)
         if record is None or (found is not None and record.ending is not None):

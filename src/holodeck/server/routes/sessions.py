@@ -12,6 +12,7 @@ from starlette.responses import Response
 from holodeck.access.principal import RUNS_READ, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.events import HistoryCompacted, MessagesReplaced, StateReplaced
+from holodeck.core.ids import is_foreign_id
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
@@ -38,6 +39,7 @@ from holodeck.wires.sse import event_of
 
 LISTED, MAX_LISTED = 50, 200
 _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
+_NO_CURSOR = "after has to be the `next` of another page."
 
 # Ids are the client's own and may hold a slash, hence `:path`; the bare id comes last, since it matches all.
 routes = Routes("/sessions", tag="Sessions", responses=PROBLEMS)
@@ -104,7 +106,9 @@ def _session_at(cursor: str, owner: Owner) -> ServerSession:
         microseconds, _, session_id = given.partition(" ")
         used = _EPOCH + int(microseconds) * _MICROSECOND
     except (ValueError, OverflowError) as error:
-        raise InvalidRequest("after has to be the `next` of another page.", field="after") from error
+        raise InvalidRequest(_NO_CURSOR, field="after") from error
+    if not is_foreign_id(session_id):
+        raise InvalidRequest(_NO_CURSOR, field="after")
     return ServerSession(session_id=session_id, owner=owner, created_at=used, last_activity=used)
 
 
