@@ -42,7 +42,7 @@ def window_of(*offered, error=None, **more):
 async def test_what_an_endpoint_reports_of_its_model(offered, tokens):
     window, asked = window_of(*offered)
     await asyncio.gather(*(window.learn() for _ in range(5)))
-    assert (window.tokens, len(asked)) == (tokens, 1), "asked once, whoever asks"
+    assert (window.tokens, len(asked)) == (tokens, 1), "asked once, for all callers"
 
 
 async def test_an_endpoint_without_a_list_is_no_error():

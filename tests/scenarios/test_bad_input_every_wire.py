@@ -215,7 +215,7 @@ BAD = {
     "a2a, a message to it": Bad("/a2a", 200, -32001, to_task(RUN, {"text": "hi"}), headers=A2A),
     "a2a over HTTP, a task": Bad(f"/a2a/tasks/{RUN}", 404, "NOT_FOUND", method="GET", headers=A2A),
     # unknown models and agents
-    "rest, unknown agent": Bad("/agent/nobody/chat", 404, "agent-not-found", {"message": "hi"}),
+    "rest, unknown agent": Bad("/agent/unknown/chat", 404, "agent-not-found", {"message": "hi"}),
     "openai, unknown model": Bad("/v1/chat/completions", 404, "model_not_found", {"model": "gpt-9", "messages": [HI]}),
     "openai, unknown model, read": Bad("/v1/models/gpt-9", 404, "model_not_found", method="GET"),
     "responses, unknown model": Bad("/v1/responses", 404, "model_not_found", {"model": "gpt-9", "input": "hi"}),
