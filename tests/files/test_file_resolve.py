@@ -80,7 +80,7 @@ REFUSED = {
     "wrong base64": (MediaPart(mime_type="image/png", data="!", filename="a.png"), 422, "a.png is not valid base64"),
     "a wrong data URL": (MediaPart(mime_type="image/png", url="data:image/png"), 422, "no valid data URL"),
     "another type": (MediaPart(mime_type="application/pdf", data=encoded(d.picture("x"))), 415, "its bytes are image/png"),
-    "sound": (MediaPart(mime_type="audio/*", data=encoded(b"ID3\x00"), filename="a.mp3"), 415, "cannot be read"),
+    "sound": (MediaPart(mime_type="audio/*", data=encoded(b"ID3\x00"), filename="a.mp3"), 415, "does not take"),
 }  # fmt: skip
 
 

@@ -9,12 +9,13 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
@@ -28,6 +29,7 @@ FLAGS = (
     "--force-prefers-reduced-motion",
 )  # fmt: skip
 PATIENCE = 20.0
+REDRAWN = 5  # how often an element may be drawn anew between finding it and acting on it
 ENTER, ESCAPE, CONTROL = Keys.ENTER, Keys.ESCAPE, Keys.CONTROL
 T = TypeVar("T")
 
@@ -94,10 +96,17 @@ class Browser:
         return await self._do(self._driver.find_element, By.CSS_SELECTOR, css)
 
     async def click(self, css: str) -> None:
-        await self._do((await self.find(css)).click)
+        await self._on(css, lambda element: element.click())
 
     async def type(self, css: str, text: str) -> None:
-        await self._do((await self.find(css)).send_keys, text)
+        await self._on(css, lambda element: element.send_keys(text))
+
+    async def _on(self, css: str, action: Callable[[WebElement], None]) -> None:
+        """Acts on an element. One that the page has drawn anew since it was found is looked for again; nothing was done to it."""
+        for _ in range(REDRAWN):
+            with suppress(StaleElementReferenceException):
+                return await self._do(action, await self.find(css))
+        return await self._do(action, await self.find(css))
 
     async def choose_file(self, css: str, file: Path) -> None:
         await self.until(f"document.querySelector({css!r})")  # a file input may be hidden behind a button

@@ -50,7 +50,7 @@ class Playground {
   async start() {
     this.#frame();
     addEventListener("hashchange", () => this.#open());
-    addEventListener("storage", () => this.list.show(this.room.id));
+    addEventListener("storage", () => this.list.update(this.room.id));
     addEventListener("focus", () => this.#refresh().then(() => this.#learnSessions()));
     await this.#useCode();
     await this.#identify();
@@ -336,7 +336,7 @@ class Playground {
     const found = await this.server.sessions().catch(() => null); // an older server, or no answer: the browser's own list is there
     if (found === null) return;
     this.sessions.learn(found);
-    this.list.show(this.room.id);
+    this.list.update(this.room.id);
   }
 
   #name(agent) {

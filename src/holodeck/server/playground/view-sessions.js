@@ -42,6 +42,11 @@ export class SessionList {
     this.list.replaceChildren(...found.map((entry) => this.#row(entry, entry.id === current)));
   }
 
+  /** Shows what came in the background, but not while a title is being edited or a question is open. */
+  update(current) {
+    if (this.list.querySelector("input, .confirm") === null) this.show(current);
+  }
+
   #row(entry, isCurrent) {
     const title = nameOf(entry);
     const open = h("a", { href: `#session=${encodeURIComponent(entry.id)}`, "aria-current": isCurrent ? "page" : null, title }, title);
