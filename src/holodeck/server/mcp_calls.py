@@ -71,17 +71,8 @@ async def ask(request: Request, call: McpCall, given: dict[str, Any]) -> Respons
         wanted = RunRequest(session_id=asked.session, messages=(asked.user_message(),))
         return await with_files(server, wanted, owner)
 
-    arrival = Arrival(
-        request=request,
-        owner=owner,
-        prepare=prepare,
-        open_encoder=open_encoder,
-        wire=NAME,
-        conversation=asked.session,
-        key=repeat_key_of(request, NAME, owner),
-        fingerprint=sha256(sse.json_bytes(given)).digest(),
-    )
-    return await _answer(request, call, await begin(server, arrival))
+    key = repeat_key_of(request, NAME, owner)
+    return await _answer(request, call, await _begun(request, asked.session, prepare, key, given))
 
 
 async def _decided(request: Request, call: McpCall) -> Response:
@@ -106,42 +97,44 @@ async def _decided(request: Request, call: McpCall) -> Response:
 
 async def _resumed(request: Request, run: Run, decisions: tuple[Resume, ...], *, detached: bool = False) -> Run:
     """The run that goes on where this one waits. The same decisions again join it."""
-    owner = owner_of(request)
 
     async def prepare() -> RunRequest:
         return RunRequest(session_id=run.session_id, parent_run_id=run.run_id, resume=decisions, detached=detached)
 
+    key = RunKey(NAME, owner_of(request), f"decided:{run.run_id}", "requestState")
+    return await _begun(request, run.session_id, prepare, key, decisions)
+
+
+async def _begun(
+    request: Request,
+    session_id: str | None,
+    prepare: Callable[[], Awaitable[RunRequest]],
+    key: RunKey | None,
+    content: object,
+) -> Run:
+    """Starts a run, or joins the one that the same key and content have started."""
     arrival = Arrival(
         request=request,
-        owner=owner,
+        owner=owner_of(request),
         prepare=prepare,
         open_encoder=open_encoder,
         wire=NAME,
-        conversation=run.session_id,
-        key=RunKey(NAME, owner, f"decided:{run.run_id}", "requestState"),
-        fingerprint=sha256(sse.json_bytes(decisions)).digest(),
+        conversation=session_id,
+        key=key,
+        fingerprint=sha256(sse.json_bytes(content)).digest(),
     )
     return await begin(server_of(request), arrival)
 
 
 async def go_on(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
     """The tool `continue`: a person's decisions, for clients that cannot show a form."""
-    wanted, owner = continue_arguments(given), owner_of(request)
+    wanted = continue_arguments(given)
 
     async def prepare() -> RunRequest:
         return RunRequest(session_id=wanted.session, resume=wanted.decisions)
 
-    arrival = Arrival(
-        request=request,
-        owner=owner,
-        prepare=prepare,
-        open_encoder=open_encoder,
-        wire=NAME,
-        conversation=wanted.session,
-        key=repeat_key_of(request, NAME, owner),
-        fingerprint=sha256(sse.json_bytes(given)).digest(),
-    )
-    return await _answer(request, call, await begin(server_of(request), arrival))
+    key = repeat_key_of(request, NAME, owner_of(request))
+    return await _answer(request, call, await _begun(request, wanted.session, prepare, key, given))
 
 
 async def wait(request: Request, call: McpCall, given: dict[str, Any]) -> Response:
