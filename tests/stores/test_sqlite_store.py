@@ -217,7 +217,7 @@ async def test_a_full_disk_refuses_and_recovers_without_a_restart(opened):
 
 
 async def test_a_job_that_fails_harms_no_other(opened):
-    store = await opened()
+    store, gate = await opened(), threading.Event()
     await say(store, "kept")
     conversation = await store.open("s", owner=ME)
 
@@ -225,11 +225,14 @@ async def test_a_job_that_fails_harms_no_other(opened):
         connection.execute("DELETE FROM sessions")
         raise ValueError("a defect")
 
+    blocked = store.file.read(lambda connection: gate.wait(30))  # so that the next two share one transaction
     broken = store.file.write(breaks)
-    commits = [asyncio.create_task(conversation.commit([AssistantMessage(content="also kept")]))]
+    commit = asyncio.create_task(conversation.commit([AssistantMessage(content="also kept")]))
+    await asyncio.sleep(0)
+    gate.set()
     with pytest.raises(ValueError, match="a defect"):
         await broken
-    await asyncio.gather(*commits)
+    await asyncio.gather(blocked, commit)
     assert await texts(store) == ["kept", "also kept"]
 
 
