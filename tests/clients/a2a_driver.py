@@ -1,7 +1,8 @@
 """Plays scenarios with the official A2A SDK. Runs in an environment of its own, so it imports nothing of ours.
 
 Scenarios as a JSON list on standard input, one line of JSON out for each: {name, url, binding: JSONRPC, HTTP+JSON or 0.3,
-streaming, asks}. An ask is the parts of a message; the second and later ones answer the task of the one before.
+streaming, asks}. An ask is the parts of a message; the second and later ones go to the task of the one before. The ask
+{approved, reason?} answers what that task waits for.
 """
 
 import asyncio
@@ -32,14 +33,21 @@ async def _play(scenario: dict[str, Any]) -> dict[str, Any]:
         config = ClientConfig(httpx_client=http, streaming=scenario["streaming"], supported_protocol_bindings=[binding])
         client = ClientFactory(config).create(card)
         updates: list[dict[str, Any]] = []
-        task: dict[str, Any] = {}
-        for parts in scenario["asks"]:
+        tasks: list[dict[str, Any]] = []
+        for ask in scenario["asks"]:
+            task = tasks[-1] if tasks else {}
+            parts = _answers(task, ask) if isinstance(ask, dict) else ask
             message = {"messageId": uuid4().hex, "role": "ROLE_USER", "parts": parts, "taskId": task.get("id", "")}
             request = SendMessageRequest(message=ParseDict(message, Message()))
             updates = [MessageToDict(each) async for each in client.send_message(request)]
             task_id = next(each["task"]["id"] for each in updates if "task" in each)
-            task = MessageToDict(await client.get_task(GetTaskRequest(id=task_id)))
-        return {"updates": updates, "task": task, "card": card.name}
+            tasks.append(MessageToDict(await client.get_task(GetTaskRequest(id=task_id))))
+        return {"updates": updates, "tasks": tasks, "card": card.name}
+
+
+def _answers(task: dict[str, Any], answer: dict[str, Any]) -> list[dict[str, Any]]:
+    questions = [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
+    return [{"data": {"interruptId": question["interruptId"], **answer}} for question in questions]
 
 
 async def main() -> None:

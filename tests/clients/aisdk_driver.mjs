@@ -1,7 +1,7 @@
 // Plays scenarios with the chat of the AI SDK, without React: node aisdk_driver.mjs <package> <scenarios on stdin >results on stdout
 // The package is "ai" or an older version under another name. One JSON line per scenario, in their order.
 // A scenario is {name, url, id?, tools?: {name: output}, body?, steps: [...]}; a step is one of
-//   {send, edit?, files?} · {regenerate: message id or null} · {approve: true | false} · {resume: true} · {load: true}
+//   {send, edit?: number of the message, files?} · {regenerate: true} · {approve: true | false, reason?} · {resume: true} · {load: true}
 // with {answers?: how many answers to wait for, cut?: text, stop?: text}
 //   cut: the connection breaks when this text was received · stop: the chat is stopped on the server when it was shown
 import { json } from "node:stream/consumers";
@@ -68,11 +68,11 @@ async function play(chat, step) {
   chat.cut = step.cut;
   const wanted = step.answers ?? 1;
   let asked;
-  if (step.send !== undefined) asked = chat.sendMessage({ text: step.send, files: step.files, messageId: step.edit });
-  else if (step.regenerate !== undefined) asked = chat.regenerate(step.regenerate ? { messageId: step.regenerate } : {});
+  if (step.send !== undefined) asked = chat.sendMessage({ text: step.send, files: step.files, messageId: chat.messages[step.edit]?.id });
+  else if (step.regenerate) asked = chat.regenerate();
   else if (step.resume) asked = chat.resumeStream();
   else if (step.load) asked = load(chat);
-  else if (step.approve !== undefined) asked = approve(chat, step.approve);
+  else if (step.approve !== undefined) asked = approve(chat, step);
   if (step.stop) {
     await chat.until(() => JSON.stringify(chat.lastMessage?.parts ?? []).includes(step.stop));
     await fetch(`${chat.url}/ai-sdk/chat/${encodeURIComponent(chat.id)}/stop`, { method: "POST" });
@@ -87,9 +87,9 @@ async function play(chat, step) {
   };
 }
 
-async function approve(chat, approved) {
+async function approve(chat, { approve: approved, reason }) {
   const waiting = chat.lastMessage.parts.filter((part) => part.state === "approval-requested");
-  for (const part of waiting) await chat.addToolApprovalResponse({ id: part.approval.id, approved });
+  for (const part of waiting) await chat.addToolApprovalResponse({ id: part.approval.id, approved, reason });
 }
 
 // What a page does when it is loaded: the messages of the server, checked by the library.

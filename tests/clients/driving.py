@@ -14,6 +14,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 SECONDS = 50
 CLIENTS_PYTHON = ROOT / ".venv" / "clients" / "bin" / "python"
+NODE_22 = HERE / "node_modules" / ".bin" / "node"  # from npm: newer clients do not run on the Node.js of older systems
 
 Json = dict[str, Any]
 
@@ -27,12 +28,24 @@ def missing(what: str) -> None:
 
 
 def node(driver: str, *arguments: str, scenarios: Sequence[Json], package: str = "@ag-ui/client") -> list[Json]:
+    """Runs a driver on the system's Node.js."""
     program = shutil.which("node")
     if program is None:
         missing("Node.js")
+    return _node(str(program), driver, arguments, scenarios, package)
+
+
+def node_22(driver: str, *arguments: str, scenarios: Sequence[Json], package: str) -> list[Json]:
+    """Runs a driver on the Node.js 22 that npm has as a package."""
+    if not NODE_22.exists():
+        missing("the npm package node")
+    return _node(str(NODE_22), driver, arguments, scenarios, package)
+
+
+def _node(program: str, driver: str, arguments: Sequence[str], scenarios: Sequence[Json], package: str) -> list[Json]:
     if not (HERE / "node_modules" / package).is_dir():
         missing(package)
-    return _lines([str(program), str(HERE / driver), *arguments], scenarios)
+    return _lines([program, str(HERE / driver), *arguments], scenarios)
 
 
 def python(driver: str, scenarios: Sequence[Json]) -> list[Json]:

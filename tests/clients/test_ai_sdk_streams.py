@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from holodeck.core import events as e
 from holodeck.wires.ai_sdk.stream import UiMessageEncoder
-from tests.clients.driving import Json, node
+from tests.clients.driving import Json, node, node_22
 from tests.examples import examples
 from tests.wires.event_sequences import NAMED, event_sequences
 
@@ -16,7 +16,8 @@ Story = list[e.Event]
 def read(library: str, told: list[Story]) -> list[Json]:
     bodies = [UiMessageEncoder("m").encode_many(enumerate(story)).decode() for story in told]
     scenarios = [{"name": str(i), "body": body} for i, body in enumerate(bodies)]
-    return node("aisdk_reader.mjs", library, scenarios=scenarios, package=library)
+    run = node_22 if library == "ai" else node
+    return run("aisdk_reader.mjs", library, scenarios=scenarios, package=library)
 
 
 def check(story: Story, result: Json) -> None:
