@@ -173,6 +173,8 @@ MUTANTS = (
     Mutant("files/extraction.py", "view = view[file.write(view[:_WRITE]) :]", "file.write(view[:_WRITE]); view = view[_WRITE:]", DISKS, "a document is cut where the disk is full"),
     Mutant("server/app.py", '        scope["app"] = self\n', '        scope["app"], scope["answer"] = self, (answer, scope)\n', FREED, "a request keeps itself"),
     Mutant("resilience/idle_timeout.py", "if late > LATE:", "if False:", "tests/models/test_patience.py", "the model is blamed for a pause of our own"),
+    Mutant("server/protocol.py", "if self._waiting or self._started == STARTED_AT_ONCE:", "if False:", PIPELINING, "a burst of requests holds up the event loop"),
+    Mutant("server/protocol.py", 'if cycle.scope["raw_path"] in FOR_MONITORS:', "if False:", PIPELINING, "monitors wait behind a burst"),
     Mutant("server/protocol.py", "if len(self.pipeline) >= MAX_PIPELINED:", "if False:", PIPELINING, "any number of requests waits on one connection"),
     Mutant("server/protocol.py", "        super().connection_lost(exc)\n        self._release()\n", "        super().connection_lost(exc)\n", PIPELINING, "requests of a lost connection wait for a full garbage collection"),
     Mutant("server/protocol.py", 'if codings and codings != [b"chunked"]:', "if False:", "tests/server/test_server_framing.py", "a body in several codings is read as chunked"),

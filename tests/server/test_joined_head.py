@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from holodeck.server.joined_head import HELD_SECONDS, JoinedHead
+from holodeck.server.protocol import HELD_SECONDS, JoinedHead
 
 
 class Transport:

@@ -4,15 +4,19 @@ import asyncio
 import gc
 import json
 import re
-from contextlib import suppress
+import socket
+from collections import Counter
+from contextlib import ExitStack, suppress
 from itertools import count
 
 import psutil
 import pytest
+import uvloop
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from holodeck.models.scripted import says
-from holodeck.server.protocol import MAX_PIPELINED, TimedProtocol
+from holodeck.server.listen import ACCEPTED_AT_ONCE, acceptors, bind
+from holodeck.server.protocol import MAX_PIPELINED, STARTED_AT_ONCE, TimedProtocol
 from tests.server.serving import PATIENCE, Gate, ask, served, until
 
 GET = b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -122,3 +126,77 @@ async def test_requests_that_never_wait_may_be_any_number():
             assert head.startswith(b"HTTP/1.1 200")
             await reader.readexactly(int(re.search(rb"content-length: (\d+)", head)[1]))
         writer.close()
+
+
+@pytest.mark.req("T17")
+async def test_few_requests_of_a_burst_begin_in_one_turn_of_the_loop_and_all_in_their_order(monkeypatch):
+    loop, turn, begun = asyncio.get_running_loop(), count(), []
+    now = [next(turn)]
+
+    def tick():
+        now[0] = next(turn)
+        heart[0] = loop.call_soon(tick)
+
+    heart = [loop.call_soon(tick)]
+    start = TimedProtocol._start_now
+
+    def noted(self, cycle, app):
+        begun.append((now[0], cycle.scope["client"][1]))
+        start(self, cycle, app)
+
+    monkeypatch.setattr(TimedProtocol, "_start_now", noted)
+    async with served() as s:
+        connections = [await s.connect() for _ in range(10 * STARTED_AT_ONCE)]
+        for _, writer in connections:
+            writer.write(GET.replace(b"/health", b"/nothing"))
+        for reader, _ in connections:
+            assert (await asyncio.wait_for(reader.readline(), PATIENCE)).startswith(b"HTTP/1.1 404")
+        heart[0].cancel()
+        turns = Counter(each for each, _ in begun)
+        assert max(turns.values()) <= STARTED_AT_ONCE
+        assert len(begun) == len(connections) == len({port for _, port in begun})
+        for _, writer in connections:
+            writer.close()
+
+
+@pytest.mark.req("T17")
+async def test_a_monitor_does_not_wait_for_the_requests_before_it(monkeypatch):
+    monkeypatch.setattr("holodeck.server.protocol.STARTED_AT_ONCE", 0)  # no other request begins
+    async with served() as s:
+        reader, writer = await s.connect()
+        writer.write(GET.replace(b"/health", b"/nothing"))
+        starts = s.http.config.http_protocol_class.starts
+        await until(lambda: len(starts._waiting) == 1)
+        await read_health(s)
+        monkeypatch.undo()
+        starts._next_turn()
+        assert (await asyncio.wait_for(reader.readline(), PATIENCE)).startswith(b"HTTP/1.1 404")
+        writer.close()
+
+
+def test_connections_that_come_together_are_accepted_together():
+    """Each turn of uvloop's loop accepts one connection of a socket."""
+    accepted = Counter()
+
+    class Accepting(asyncio.Protocol):
+        def connection_made(self, transport):
+            accepted[turns[0]] += 1
+            transport.close()
+
+    turns = [0]
+
+    async def serve(listener, clients):
+        loop = asyncio.get_running_loop()
+        servers = [await loop.create_server(Accepting, sock=each) for each in acceptors(listener)]
+        with ExitStack() as stack:
+            for _ in range(clients):
+                stack.enter_context(socket.create_connection(listener.getsockname()))
+            while accepted.total() < clients:
+                turns[0] += 1
+                await asyncio.sleep(0)
+        for server in servers:
+            server.close()
+
+    with bind("127.0.0.1", 0) as listener:
+        uvloop.run(asyncio.wait_for(serve(listener, 3 * ACCEPTED_AT_ONCE), PATIENCE))
+    assert max(accepted.values()) == ACCEPTED_AT_ONCE

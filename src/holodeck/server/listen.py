@@ -11,6 +11,7 @@ from contextlib import closing
 from holodeck.errors import StartError
 
 MAX_IN_KERNEL = 128 * 1024  # bytes that wait in the kernel for one client; it would take megabytes for one that is deaf
+ACCEPTED_AT_ONCE = 8  # connections in one turn of the event loop
 _TRIES = 50
 _NOTSENT_LOWAT: int | None = getattr(socket, "TCP_NOTSENT_LOWAT", 25 if sys.platform == "linux" else None)
 
@@ -54,6 +55,15 @@ def bind_unix(path: str) -> socket.socket:
     finally:
         os.umask(earlier)
     return taken
+
+
+def acceptors(listener: socket.socket) -> list[socket.socket]:
+    """The listener and copies of it, for a loop that accepts one connection for each in a turn.
+
+    libuv accepts one connection in a turn: with a single socket, the last of fifty that come together waits for fifty turns,
+    in which the requests before it are served.
+    """
+    return [listener, *(listener.dup() for _ in range(ACCEPTED_AT_ONCE - 1))]
 
 
 def _is_abandoned(path: str) -> bool:

@@ -43,7 +43,7 @@ from holodeck.server.banner import banner, shown_host
 from holodeck.server.connection_limit import room_for
 from holodeck.server.guard import ANY
 from holodeck.server.limit_settings import open_store, spending_of
-from holodeck.server.listen import bind, bind_unix, only_on_loopback
+from holodeck.server.listen import acceptors, bind, bind_unix, only_on_loopback
 from holodeck.server.options import (
     CHAT_STREAM_SECONDS,
     Access,
@@ -260,7 +260,7 @@ class Service:
                 await self._stop(serving)
 
     def _listening(self) -> "asyncio.Task[None]":
-        return asyncio.create_task(self._http.serve(sockets=[self._listener]), name="http")
+        return asyncio.create_task(self._http.serve(sockets=acceptors(self._listener)), name="http")
 
     async def _start(self) -> bool:
         """Starts the agent; False if a signal came first."""

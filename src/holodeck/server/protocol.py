@@ -3,8 +3,9 @@
 At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
 after it has its answer. The first and the last have a deadline here, and so has a client that does not take the rest of
 its answer; inside a request `holodeck.server.metered_body` and the stream keep time. A head has a size and a number of lines,
-a body one way of framing, and few requests may wait behind the one that is answered. The protocol also hands itself to
-the stream, which must know of a client that leaves, and be able to cut off one that takes nothing.
+a body one way of framing, few requests may wait behind the one that is answered, and few begin in one turn of the event
+loop. The protocol also hands itself to the stream, which must know of a client that leaves, and be able to cut off one
+that takes nothing.
 
 This is the only module that touches uvicorn's inside, which changes without notice: `pyproject.toml` allows one minor
 version, and `tests/server/test_uvicorn_members.py` names each member that is used here. `holodeck.server.app` does not
@@ -12,8 +13,10 @@ need it: any ASGI server can serve the application, without these limits.
 """
 
 import asyncio
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 from http import HTTPStatus
 from itertools import chain
 from typing import Any, ClassVar, cast
@@ -28,12 +31,13 @@ from holodeck.config.limit_schema import RequestLimits
 from holodeck.errors import InvalidRequest
 from holodeck.server.connection import CONNECTION, unsent_bytes
 from holodeck.server.connection_limit import FOR_MONITORS, ConnectionLimit, ConnectionVerdict, too_many_connections
-from holodeck.server.joined_head import JoinedHead
 from holodeck.wires.problem import problem
 
 FRAMING = 8  # times as much as in it may come around a body in chunks: sizes, extensions, trailers
 _LINGER_STEP = 1024 * 1024  # bytes that earn another `linger_seconds`
 MAX_PIPELINED = 4  # requests that wait behind the one that is answered; with one more the connection is closed
+STARTED_AT_ONCE = 4  # requests that begin in one turn of the event loop
+HELD_SECONDS = 0.01
 _HEADER_FRAMING = len(b": \r\n")
 _BAD_REQUEST = "Invalid HTTP request received."
 
@@ -58,6 +62,76 @@ class _Nowhere(list[tuple[bytes, bytes]]):
 _NOWHERE = _Nowhere()
 
 
+class PacedStarts:
+    """Begins few requests in each turn of the event loop; the others follow in their order.
+
+    All that come with one turn would run before anything else does, each for a part of a millisecond: a burst would
+    hold up every stream and every monitor.
+    """
+
+    __slots__ = ("_loop", "_started", "_waiting")
+
+    def __init__(self) -> None:
+        self._started = 0  # in this turn
+        self._waiting: deque[Callable[[], None]] = deque()
+
+    def begin(self, start: Callable[[], None], loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        if self._waiting or self._started == STARTED_AT_ONCE:
+            self._waiting.append(start)
+            return
+        if self._started == 0:
+            loop.call_soon(self._next_turn)
+        self._started += 1
+        start()
+
+    def _next_turn(self) -> None:
+        self._started = min(STARTED_AT_ONCE, len(self._waiting))
+        for _ in range(self._started):
+            self._waiting.popleft()()
+        if self._started:
+            self._loop.call_soon(self._next_turn)
+
+
+class JoinedHead:
+    """As much of a transport as uvicorn's response uses, for one answer: the head leaves with what follows it at once.
+
+    uvicorn writes them one after the other, and each write to a socket costs more than all that we do for a token. The
+    head waits for the next write, but not long: the first event of a run comes when its message is stored, which a disk
+    does in a millisecond, and an answer that has nothing to say yet is announced all the same.
+    """
+
+    __slots__ = ("_end", "_held", "_loop", "_transport", "is_out")
+
+    def __init__(
+        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, end: Callable[[], None] | None = None
+    ) -> None:
+        """`end` closes the connection instead of the transport's own `close`."""
+        self._transport, self._loop = transport, loop
+        self._end = end or transport.close
+        self._held = b""
+        self.is_out = False  # then the transport itself can be written to
+
+    def write(self, data: bytes) -> None:
+        if self._held or self.is_out:
+            data, self._held, self.is_out = self._held + data, b"", True
+            self._transport.write(data)
+        else:
+            self._held = data
+            self._loop.call_later(HELD_SECONDS, self._flush)
+
+    def close(self) -> None:
+        self._flush()
+        self._end()
+
+    def is_closing(self) -> bool:
+        return self._transport.is_closing()
+
+    def _flush(self) -> None:
+        if self._held:
+            self.write(b"")
+
+
 class TimedProtocol(HttpToolsProtocol):
     """Use `with_limits` to get a class that uvicorn can instantiate."""
 
@@ -80,10 +154,12 @@ class TimedProtocol(HttpToolsProtocol):
     )
     limits: ClassVar[RequestLimits] = RequestLimits()
     connection_limit: ClassVar[ConnectionLimit]
+    starts: ClassVar[PacedStarts]
 
     @classmethod
     def with_limits(cls, limits: RequestLimits, connection_limit: ConnectionLimit) -> "type[TimedProtocol]":
-        return type(cls.__name__, (cls,), {"__slots__": (), "limits": limits, "connection_limit": connection_limit})
+        settings = {"limits": limits, "connection_limit": connection_limit, "starts": PacedStarts()}
+        return type(cls.__name__, (cls,), {"__slots__": (), **settings})
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
@@ -118,7 +194,8 @@ class TimedProtocol(HttpToolsProtocol):
 
     def write(self, body: bytes) -> None:
         if self.cycle is not None and not self.cycle.disconnected:
-            self.cycle.transport.write(b"%x\r\n%b\r\n" % (len(body), body))
+            head = cast("JoinedHead", self.cycle.transport)
+            (self.transport if head.is_out else head).write(b"%x\r\n%b\r\n" % (len(body), body))
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)
@@ -153,7 +230,16 @@ class TimedProtocol(HttpToolsProtocol):
         self.scope = {}  # type: ignore[typeddict-item]  # its extension refers to this connection
 
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
-        self._answered = cycle
+        """Monitors do not wait for their turn: they measure how soon the server answers."""
+        start = partial(self._start_now, cycle, app)
+        if cycle.scope["raw_path"] in FOR_MONITORS:
+            start()
+        else:
+            self.starts.begin(start, self.loop)
+
+    def _start_now(self, cycle: RequestResponseCycle, app: ASGI3Application) -> None:
+        if not cycle.disconnected:
+            self._answered = cycle
         super()._start_asgi_task(cycle, app)
 
     def data_received(self, data: bytes) -> None:

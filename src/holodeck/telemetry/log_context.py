@@ -1,8 +1,9 @@
-"""Who is being served right now: the facts that every log line of a request carries (ORC-09).
+"""The request that is served right now: the facts that every log line of a request carries (ORC-09).
 
 A task that a request starts inherits them, so the lines of a run name the request that asked for it.
 """
 
+from collections.abc import Callable
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 
@@ -24,14 +25,10 @@ class RequestContext:
     tools_called: list[str] = field(default_factory=list)  # by that run, each name once
 
 
-_NOBODY = RequestContext()
-_current: ContextVar[RequestContext] = ContextVar("holodeck request", default=_NOBODY)
+_NO_REQUEST = RequestContext()
+_current: ContextVar[RequestContext] = ContextVar("holodeck request", default=_NO_REQUEST)
 
+current: Callable[[], RequestContext] = _current.get
 
-def current() -> RequestContext:
-    return _current.get()
-
-
-def enter(context: RequestContext) -> None:
-    """For the rest of this task, and for those it starts."""
-    _current.set(context)
+enter: Callable[[RequestContext], object] = _current.set
+"""For the rest of this task, and for those it starts."""

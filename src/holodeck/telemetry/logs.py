@@ -65,7 +65,7 @@ class LineFormat:
         self._clock = 0, ""  # the second that was written last, and how: in one, since any thread may look
 
     def __call__(self, line: Line | bytes) -> bytes:
-        """Never raises: the writer's thread could only die of it."""
+        """Never raises: an exception would end the writer's thread."""
         if isinstance(line, bytes):
             return line  # encoded where it was logged
         try:
@@ -74,9 +74,14 @@ class LineFormat:
             return self._written(_unprintable(line, error))
 
     def _written(self, line: Line) -> bytes:
+        second, millisecond = divmod(line["timestamp"] // 1_000_000, 1000)
+        known, stamp = self._clock
+        if second != known:
+            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+            self._clock = second, stamp
         duration = line["duration_ms"]
         members = line | {
-            "timestamp": self._time(line["timestamp"]),
+            "timestamp": f"{stamp}.{millisecond:03d}Z",
             "duration_ms": None if duration is None else round(duration, 3),
         }
         if self._name_user is not None:
@@ -97,14 +102,6 @@ class LineFormat:
 
     def dropped(self, count: int) -> bytes:
         return self(noted("warning", "log_lines_dropped", {"details": {"count": count}}))
-
-    def _time(self, nanoseconds: int) -> str:
-        second, millisecond = divmod(nanoseconds // 1_000_000, 1000)
-        known, stamp = self._clock
-        if second != known:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._clock = second, stamp
-        return f"{stamp}.{millisecond:03d}Z"
 
     def _shortened(self, line: dict[str, Any], length: int) -> str:
         """Cut after the secrets are out, so that no half of one is left."""
@@ -186,31 +183,30 @@ class EventLog:
     """
 
     def __init__(self) -> None:
-        self._put: Callable[[Line | bytes], None] | None = None
-        self._debugs = False
+        self.connect(_drop)
 
-    def connect(self, put: Callable[[Line | bytes], None] | None, *, debug: bool = False) -> None:
+    def connect(self, put: Callable[[Line | bytes], None], *, debug: bool = False) -> None:
         self._put, self._debugs = put, debug
 
     def debug(self, event: str, **members: Any) -> None:
         if self._debugs:
-            self._write("debug", event, members)
+            self._put(noted("debug", event, members))
 
     def info(self, event: str, **members: Any) -> None:
-        self._write("info", event, members)
+        self._put(noted("info", event, members))
 
     def warning(self, event: str, **members: Any) -> None:
-        self._write("warning", event, members)
+        self._put(noted("warning", event, members))
 
     def error(self, event: str, **members: Any) -> None:
-        self._write("error", event, members)
+        self._put(noted("error", event, members))
 
     def exception(self, event: str, **members: Any) -> None:
-        self._write("error", event, {"traceback": traceback.format_exc(), **members})
+        self._put(noted("error", event, {"traceback": traceback.format_exc(), **members}))
 
-    def _write(self, level: str, event: str, members: dict[str, Any]) -> None:
-        if self._put is not None:
-            self._put(noted(level, event, members))
+
+def _drop(_line: Line | bytes) -> None:
+    """The output before `configure` is called, and after it is closed."""
 
 
 event_log = EventLog()
@@ -255,7 +251,7 @@ class Logging:
 
     def close(self, timeout: float = 1.0) -> None:
         logging.getLogger().removeHandler(self._bridge)
-        event_log.connect(None)
+        event_log.connect(_drop)
         self.writer.close(timeout)
 
 
