@@ -56,6 +56,11 @@ def _what_was_said(prompt: Prompt) -> Sequence[Turn]:
     return [says("You said: " + " | ".join(said))]
 
 
+def _what_came_back(prompt: Prompt) -> Sequence[Turn]:
+    """Deletes, and then repeats the tool's result."""
+    return [calls(("delete_file", '{"name": "a.txt"}')), says(str(prompt.messages[-1].content))]
+
+
 def _another_answer(_prompt: Prompt) -> Sequence[Turn]:
     return [says(f"Answer number {next(_answers)}.")]
 
@@ -92,6 +97,7 @@ SCENES: dict[str, Scene] = {
         calls(("change_background", '{"colour": "red"}'), ("get_weather", '{"city": "Rome"}')),
         says("Red, and warm."),
     ],
+    "delete and repeat": _what_came_back,
     "delete it": [calls(("delete_file", '{"name": "a.txt"}')), says("As you wish.")],
     "delete and wait": [
         Turn(text=["First this."], calls=[ToolCall(id="c1", name="delete_file", arguments='{"name": "a.txt"}')]),

@@ -35,7 +35,8 @@ STEPS: dict[str, list[Json]] = {
     "state": [say("plan")],
     "own tool": [say("paint it blue", answers=2), say("what did I say")],
     "approved": [say("delete both"), LOAD, {"approve": True}, say("what did I say")],
-    "refused": [say("delete both"), LOAD, {"approve": False, "reason": WHY}, say("what did I say")],
+    "refused": [say("delete both"), LOAD, {"approve": False}, say("what did I say")],
+    "refused with a reason": [say("delete and repeat"), {"approve": False, "reason": WHY}],
     "not decided": [say("delete it"), say("hello")],
     "regenerated": [say("answer me"), AGAIN, say("hello"), AGAIN],
     "edited": [say("hello"), say("weather"), LOAD, say("what did I say", edit=0), LOAD],
@@ -161,6 +162,11 @@ def test_approvals(played: Played, *, approved: bool) -> None:
     )
     assert texts(answered) == [("user", "delete both"), ("assistant", "As you wish.")]
     assert (after["status"], texts(after)[-1][1]) == ("ready", "You said: delete both | what did I say")
+
+
+def test_the_model_reads_why_a_call_was_refused(played: Played) -> None:
+    _, answered = played["refused with a reason"]
+    assert texts(answered)[-1][1].endswith(f"Their reason: {WHY}")
 
 
 def test_going_on_without_approving(played: Played) -> None:

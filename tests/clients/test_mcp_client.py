@@ -85,14 +85,17 @@ async def test_the_client_shows_the_form_and_calls_again_by_itself(*, approve: b
 
     async def person(_context: Any, params: ElicitRequestParams) -> ElicitResult:
         shown.append(params.message)
-        return ElicitResult(action="accept", content={"decision": "approve" if approve else "reject"})
+        refusal: dict[str, str] = {} if approve else {"reason": "not that one"}
+        return ElicitResult(action="accept", content={"decision": "approve" if approve else "reject", **refusal})
 
     tools = PlainTools(frozenset({"delete"}), delete=delete)
     turns = [calls(("delete", '{"name": "a"}')), says("finished")]
-    async with client_of(*turns, mode="auto", tools=tools, elicitation_callback=person) as (client, _):
+    async with client_of(*turns, mode="auto", tools=tools, elicitation_callback=person) as (client, s):
         assert [tool.name for tool in (await client.list_tools()).tools] == ["ask", "wait"]
         result = await client.call_tool("ask", {"message": "delete it"})
+        given = str(s.model.prompts[-1].messages[-1].content)
     assert text_of(result) == "finished"
+    assert ("not that one" in given) is not approve
     assert deleted == ([{"name": "a"}] if approve else [])
     assert 'delete {"name": "a"}' in shown[0]
 

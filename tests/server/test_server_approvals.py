@@ -5,9 +5,12 @@ from typing import Any
 
 import pytest
 
+from holodeck.agent.pending import REFUSED
+from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
 from holodeck.server.options import ServerSettings
+from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools
 from tests.server.serving import Served, ask, frames, served
 
@@ -15,11 +18,8 @@ pytestmark = pytest.mark.req("ACC-07")
 
 REST = ServerSettings(protocols=("rest",))
 ROUTES = ("/awp", "/copilotkit/agent/default/run", "/copilotkit")
-SCHEMA = {
-    "type": "object",
-    "properties": {"approved": {"type": "boolean"}, "arguments": {"type": "object"}},
-    "required": ["approved"],
-}
+WHY = "not that one"
+ALL = ServerSettings(protocols=tuple(WIRES))
 UNCLEAR = [
     "no", None, 0, [], {"decision": "reject"}, {"approve": False}, {"Approved": False}, {"approved": "false"}, {},
     {"approved": None}, {"approved": 1}, "yes",
@@ -48,7 +48,7 @@ async def asked(s: Served, path: str) -> str:
     """The id of the interrupt that the first run ends with."""
     _, body = await post(s, ask("delete it"), path)
     outcome = frames(body)[-1][1]["outcome"]
-    assert outcome["interrupts"][0]["responseSchema"] == SCHEMA
+    assert outcome["interrupts"][0]["responseSchema"] == APPROVAL_SCHEMA
     return str(outcome["interrupts"][0]["id"])
 
 
@@ -64,7 +64,7 @@ async def test_an_unclear_answer_is_422_with_the_schema_and_the_question_stays_o
         for payload in UNCLEAR:
             status, body = await post(s, answer_to(interrupt, payload=payload), path)
             problem = json.loads(body)
-            assert (status, problem["field"], problem["schema"]) == (422, "resume[0].payload", SCHEMA), payload
+            assert (status, problem["field"], problem["schema"]) == (422, "resume[0].payload", APPROVAL_SCHEMA), payload
         assert (await post(s, answer_to(interrupt), path))[0] == 422, "this client can send a payload"
         assert tool.deleted == []
         status, body = await post(s, answer_to(interrupt, payload={"approved": True}), path)
@@ -97,3 +97,98 @@ async def test_rest_takes_nothing_but_a_boolean(approved: Any) -> None:
         async with s.post({**resume, "resume": [{**decision, "approved": True}]}, "/agent/tester/chat") as answer:
             assert answer.status == 200
         assert tool.deleted == ["a"]
+
+
+async def _json(s: Served, body: dict[str, Any], path: str, **headers: str) -> dict[str, Any]:
+    async with s.post(body, path, **headers) as answer:
+        assert answer.status == 200, await answer.text()
+        found: dict[str, Any] = await answer.json()
+        return found
+
+
+async def _refuse_over_agui(s: Served) -> None:
+    interrupt = await asked(s, "/awp")
+    status, _ = await post(s, answer_to(interrupt, payload={"approved": False, "reason": WHY}), "/awp")
+    assert status == 200
+
+
+async def _refuse_over_rest(s: Served) -> None:
+    first = await _json(s, {"message": "delete it"}, "/agent/tester/chat")
+    decision = {"interrupt_id": first["interrupts"][0]["id"], "approved": False, "reason": WHY}
+    await _json(s, {"session_id": first["session_id"], "resume": [decision]}, "/agent/tester/chat")
+
+
+async def _refuse_over_responses(s: Served) -> None:
+    first = await _json(s, {"input": "delete it"}, "/v1/responses")
+    decision = {"type": "mcp_approval_response", "approval_request_id": first["output"][0]["id"], "approve": False}
+    again = {"input": [{**decision, "reason": WHY}], "previous_response_id": first["id"]}
+    await _json(s, again, "/v1/responses")
+
+
+async def _refuse_over_ai_sdk(s: Served) -> None:
+    user = {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "delete it"}]}
+    async with s.post({"id": "chat", "messages": [user]}, "/ai-sdk/chat") as answer:
+        lines = [json.loads(line[6:]) for line in (await answer.text()).splitlines() if line.startswith("data: {")]
+    (question,) = [each for each in lines if each["type"] == "tool-approval-request"]
+    part = {
+        "type": "dynamic-tool",
+        "toolName": "delete",
+        "toolCallId": question["toolCallId"],
+        "state": "approval-responded",
+        "input": {"name": "a"},
+        "approval": {"id": question["approvalId"], "approved": False, "reason": WHY},
+    }
+    answered = {"id": lines[0]["messageId"], "role": "assistant", "parts": [part]}
+    async with s.post({"id": "chat", "messages": [user, answered]}, "/ai-sdk/chat") as answer:
+        assert answer.status == 200, await answer.text()
+
+
+async def _refuse_over_a2a(s: Served) -> None:
+    async def send(parts: list[Any], **more: Any) -> dict[str, Any]:
+        message = {"messageId": f"a2a-{len(more)}", "role": "ROLE_USER", "parts": parts, **more}
+        task: dict[str, Any] = (await _json(s, {"message": message}, "/a2a/message:send", **{"A2A-Version": "1.0"}))["task"]  # fmt: skip
+        return task
+
+    task = await send([{"text": "delete it"}])
+    (question,) = [part["data"] for part in task["status"]["message"]["parts"] if "data" in part]
+    decision = {"interruptId": question["interruptId"], "approved": False, "reason": WHY}
+    await send([{"data": decision}], taskId=task["id"])
+
+
+async def _refuse_over_mcp(s: Served) -> None:
+    async def call(name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": name, "arguments": arguments}}
+        headers = {"Accept": "application/json, text/event-stream", "MCP-Protocol-Version": "2025-11-25"}
+        async with s.post(body, "/mcp", **headers) as answer:
+            text = await answer.text()
+        given = text if text.startswith("{") else text.rpartition("data: ")[2]
+        found: dict[str, Any] = json.loads(given)["result"]["structuredContent"]
+        return found
+
+    first = await call("ask", {"message": "delete it"})
+    decision = {"id": first["approvals"][0]["id"], "approved": False, "reason": WHY}
+    await call("continue", {"session": first["session"], "decisions": [decision]})
+
+
+async def test_the_reason_of_a_refusal_reaches_the_model_on_every_wire() -> None:
+    ways = (
+        _refuse_over_agui, _refuse_over_rest, _refuse_over_responses, _refuse_over_ai_sdk, _refuse_over_a2a, _refuse_over_mcp,
+    )  # fmt: skip
+    tool = Deletions()
+    turns = (calls(("delete", '{"name": "a"}')), says("As you wish.")) * len(ways)
+    async with served(*turns, tools=tool.tools, settings=ALL) as s:
+        for refuse in ways:
+            await refuse(s)
+            assert s.model.prompts[-1].messages[-1].content == f"{REFUSED} Their reason: {WHY}", refuse
+        assert tool.deleted == []
+
+
+async def test_a_reason_is_text_and_not_too_long() -> None:
+    tool = Deletions()
+    async with served(calls(("delete", '{"name": "a"}')), says("done"), tools=tool.tools) as s:
+        interrupt = await asked(s, "/awp")
+        for wrong in (7, {"a": 1}, "x" * 2001):
+            status, body = await post(s, answer_to(interrupt, payload={"approved": False, "reason": wrong}), "/awp")
+            assert (status, json.loads(body)["field"]) == (422, "resume[0].payload.reason")
+        status, _ = await post(s, answer_to(interrupt, payload={"approved": False, "reason": "  "}), "/awp")
+        assert (status, s.model.prompts[-1].messages[-1].content) == (200, REFUSED)

@@ -60,7 +60,7 @@ def decide(
         elif answer.approved:
             decision.approved.append(_edited(call, answer.payload))
         else:
-            decision.refused.append((call, REFUSED))
+            decision.refused.append((call, _refusal(answer.reason)))
     return decision
 
 
@@ -75,6 +75,10 @@ def _answers(pending: PendingStep | None, resume: Sequence[Resume], at: datetime
             raise InvalidRequest(f"Interrupt {entry.interrupt_id!r} has expired.", field="resume")
         answers[entry.interrupt_id] = entry
     return answers
+
+
+def _refusal(reason: str | None) -> str:
+    return REFUSED if reason is None else f"{REFUSED} Their reason: {reason}"
 
 
 def _take_result(decision: Decision, call: ToolCall, message: ToolMessage | None) -> None:

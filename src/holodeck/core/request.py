@@ -12,7 +12,7 @@ from holodeck.core.tools import ToolSchema
 
 APPROVAL_SCHEMA: dict[str, Any] = {
     "type": "object",
-    "properties": {"approved": {"type": "boolean"}, "arguments": {"type": "object"}},
+    "properties": {"approved": {"type": "boolean"}, "arguments": {"type": "object"}, "reason": {"type": "string"}},
     "required": ["approved"],
 }
 """The answer to an interrupt, as clients are asked for it."""
@@ -31,11 +31,12 @@ def is_approval(answer: Any) -> bool | None:
 
 
 class Resume(msgspec.Struct, frozen=True, kw_only=True):
-    """A person's answer to an interrupt. `payload` may carry edited arguments."""
+    """A person's answer to an interrupt. `payload` may carry edited arguments; the model reads the `reason` of a refusal."""
 
     interrupt_id: str
     approved: bool
     payload: Any = None
+    reason: str | None = None
 
 
 class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -23,6 +23,7 @@ MAX_MENDED_BODY = 1_000_000  # bytes that are decoded a second time, by a slower
 MAX_TEXT = 1_000_000  # characters of one message, unless the agent file says otherwise
 LONG_STRING = 100_000  # bytes
 MAX_LONG_STRING = 14_000_000  # bytes: a file of 10 MB in base64
+MAX_REASON = 2_000  # characters of why a person refused a call
 MAX_NAME = 1024  # of messages and calls: some providers put signatures into call ids
 
 _decode = msgspec.json.Decoder().decode
@@ -142,6 +143,11 @@ def short_text(value: Any, path: str, limit: int) -> str:
     if isinstance(value, str) and len(value) > limit:
         raise InvalidRequest(f"{path} has {len(value):,} characters; {limit:,} are allowed", field=path)
     return text(value, path)
+
+
+def refusal_reason(value: Any, path: str) -> str | None:
+    """Why a person refused a call, if they wrote it."""
+    return short_text(value, path, MAX_REASON).strip() or None if value is not None else None
 
 
 def name(value: Any, path: str) -> str:

@@ -78,7 +78,7 @@ def test_which_message_is_answered_again(fields: Json, rewind_to: str | None) ->
 def test_an_answer_to_an_approval(*, approved: bool) -> None:
     answered = tool("approval-responded", approval={"id": "i1", "approved": approved, "reason": "so"})
     ui = read(user(), assistant("r1", answered), messageId="r1")
-    assert ui.resume == (Resume(interrupt_id="i1", approved=approved),)
+    assert ui.resume == (Resume(interrupt_id="i1", approved=approved, reason="so"),)
     assert (ui.continued, ui.rewind_to) == ("r1", None)
     assert ui.denied == (frozenset() if approved else {"c1"})
     assert ui.open_calls["c1"].input == {"a": 1}

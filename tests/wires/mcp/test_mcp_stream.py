@@ -100,7 +100,7 @@ def test_approvals_are_forms_where_the_client_has_them() -> None:
     (form,) = result["inputRequests"].values()
     assert (result["requestState"], form["method"]) == ("run-1", "elicitation/create")
     assert form["params"]["message"] == 'May I delete todo 7?\n\ndelete_todo {"id": 7}'
-    assert set(form["params"]["requestedSchema"]["properties"]) == {"decision", "arguments"}
+    assert set(form["params"]["requestedSchema"]["properties"]) == {"decision", "arguments", "reason"}
 
 
 @pytest.mark.parametrize("caller", [LEGACY, PLAIN])

@@ -45,7 +45,7 @@ def agent_card(
             "extensions": [
                 {
                     "uri": APPROVAL_EXTENSION,
-                    "description": "Approvals are decided by a data part {interruptId, approved, arguments?}.",
+                    "description": "Approvals are decided by a data part {interruptId, approved, arguments?, reason?}.",
                     "required": False,
                 }
             ],

@@ -10,7 +10,7 @@ from holodeck.core.request import Resume, is_approval
 from holodeck.errors import InvalidRequest
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import content_type_not_supported
-from holodeck.wires.body import MAX_DEPTH, foreign_id, name, opaque, rows, short_text, table, text
+from holodeck.wires.body import MAX_DEPTH, foreign_id, name, opaque, refusal_reason, rows, short_text, table, text
 
 MAX_PARTS = 256
 MAX_MODES = 100
@@ -19,7 +19,7 @@ MAX_PAGE = 100
 PAGE = 50
 MAX_DIGITS = 9
 UNKNOWN_TYPE = "application/octet-stream"
-INTERRUPT, APPROVED, ARGUMENTS = "interruptId", "approved", "arguments"
+INTERRUPT, APPROVED, ARGUMENTS, REASON = "interruptId", "approved", "arguments", "reason"
 STATES = ("SUBMITTED", "WORKING", "COMPLETED", "FAILED", "CANCELED", "INPUT_REQUIRED", "REJECTED", "AUTH_REQUIRED")
 
 
@@ -155,7 +155,12 @@ def _decision(data: Any, path: str) -> Resume | None:
     if approved is None:
         raise InvalidRequest(f"{path}.data.{APPROVED} has to be true or false", field=f"{path}.data.{APPROVED}")
     payload = opaque(answer, f"{path}.data")
-    return Resume(interrupt_id=name(data[INTERRUPT], f"{path}.data.{INTERRUPT}"), approved=approved, payload=payload)
+    return Resume(
+        interrupt_id=name(data[INTERRUPT], f"{path}.data.{INTERRUPT}"),
+        approved=approved,
+        payload=payload,
+        reason=refusal_reason(data.get(REASON), f"{path}.data.{REASON}"),
+    )
 
 
 def _check_modes(modes: list[Any]) -> None:

@@ -20,7 +20,7 @@ from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.content import read_part
 from holodeck.wires.agui.profile import Profile, profile_of
 from holodeck.wires.agui.spelling import camel_case
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, rows, table, text
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, refusal_reason, rows, table, text
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000
@@ -273,6 +273,7 @@ def _resume(raw: dict[str, Any], path: str, profile: Profile) -> Resume:
         interrupt_id=name(raw.get("interruptId"), f"{path}.interruptId"),
         approved=status == "resolved" and _is_approved(raw, payload, f"{path}.payload", profile),
         payload=payload,
+        reason=refusal_reason(payload.get("reason"), f"{path}.payload.reason") if isinstance(payload, dict) else None,
     )
 
 

@@ -25,7 +25,7 @@ from holodeck.core.messages import (
 from holodeck.core.request import Resume, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, rows, short_text, table, text
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, refusal_reason, rows, short_text, table, text
 from holodeck.wires.client_tool import client_tool
 from holodeck.wires.data_url import UNKNOWN_TYPE, media_of_data_url
 from holodeck.wires.sse import json_bytes
@@ -215,7 +215,8 @@ def _resume(value: Any, path: str) -> Resume:
     approved = raw.get("approved")
     if not isinstance(approved, bool):
         raise InvalidRequest(f"{path}.approved has to be true or false; nothing was decided", field=f"{path}.approved")
-    return Resume(interrupt_id=name(raw.get("id"), f"{path}.id"), approved=approved)
+    why = refusal_reason(raw.get("reason"), f"{path}.reason")
+    return Resume(interrupt_id=name(raw.get("id"), f"{path}.id"), approved=approved, reason=why)
 
 
 def _open_calls(given: Sequence[_Item]) -> Iterator[tuple[str, _Call]]:

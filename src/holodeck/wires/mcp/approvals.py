@@ -13,9 +13,9 @@ import msgspec
 from holodeck.core.events import Interrupt
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import name, opaque, table
+from holodeck.wires.body import MAX_REASON, name, opaque, refusal_reason, table
 
-DECISION, ARGUMENTS = "decision", "arguments"
+DECISION, ARGUMENTS, REASON = "decision", "arguments", "reason"
 APPROVE, REJECT = "approve", "reject"
 MAX_ANSWERS = 256
 _SCHEMA = {
@@ -23,6 +23,7 @@ _SCHEMA = {
     "properties": {
         DECISION: {"type": "string", "title": "Decision", "enum": [APPROVE, REJECT]},
         ARGUMENTS: {"type": "string", "title": "Other arguments, as JSON", "description": "Empty: as they are"},
+        REASON: {"type": "string", "title": "Why it is rejected", "maxLength": MAX_REASON},
     },
     "required": [DECISION],
 }
@@ -78,7 +79,8 @@ def _decision(key: str, answer: dict[str, Any]) -> Resume | None:
         what = f"{path}.content.{DECISION} has to be {APPROVE} or {REJECT}"
         raise InvalidRequest(what, field=f"{path}.content.{DECISION}")
     payload = _edited(content.get(ARGUMENTS), f"{path}.content.{ARGUMENTS}")
-    return Resume(interrupt_id=interrupt_id, approved=chosen == APPROVE, payload=payload)
+    why = refusal_reason(content.get(REASON), f"{path}.content.{REASON}")
+    return Resume(interrupt_id=interrupt_id, approved=chosen == APPROVE, payload=payload, reason=why)
 
 
 def _edited(given: Any, path: str) -> dict[str, Any] | None:

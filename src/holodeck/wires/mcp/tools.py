@@ -12,7 +12,7 @@ from holodeck.core.ids import MAX_FOREIGN_ID
 from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import foreign_id, name, opaque, rows, short_text, table, text
+from holodeck.wires.body import foreign_id, name, opaque, refusal_reason, rows, short_text, table, text
 from holodeck.wires.mcp.envelope import Caller
 
 ASK, CONTINUE, WAIT = "ask", "continue", "wait"
@@ -41,6 +41,7 @@ _DECISION = {
         "id": {"type": "string", "description": "The approval's id"},
         "approved": {"type": "boolean"},
         "arguments": {"type": "object", "description": "Arguments in place of those that the agent chose"},
+        "reason": {"type": "string", "description": "Why it is not approved; the agent reads it"},
     },
     "required": ["id", "approved"],
 }
@@ -212,7 +213,8 @@ def _decision(given: dict[str, Any], path: str) -> Resume:
     payload = None
     if arguments is not None:
         payload = {"arguments": opaque(table(arguments, f"{path}.arguments"), f"{path}.arguments")}
-    return Resume(interrupt_id=name(given.get("id"), f"{path}.id"), approved=approved, payload=payload)
+    why = refusal_reason(given.get("reason"), f"{path}.reason")
+    return Resume(interrupt_id=name(given.get("id"), f"{path}.id"), approved=approved, payload=payload, reason=why)
 
 
 def wait_arguments(given: dict[str, Any]) -> str:

@@ -25,7 +25,7 @@ from holodeck.core.messages import (
 from holodeck.core.request import Resume, RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, rows, short_text, table, text
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, refusal_reason, rows, short_text, table, text
 from holodeck.wires.client_tool import client_tool
 from holodeck.wires.data_url import UNKNOWN_TYPE, base64_text, media_of_data_url
 from holodeck.wires.openai_chat.error_form import unsupported
@@ -231,7 +231,8 @@ class _Input:
         if not isinstance(approved, bool):  # approvals fail closed: nothing else is a yes or a no
             raise InvalidRequest(f"{path}.approve has to be true or false", field=f"{path}.approve")
         asked = name(raw.get("approval_request_id"), f"{path}.approval_request_id")
-        self.resume.append(Resume(interrupt_id=asked, approved=approved))
+        why = refusal_reason(raw.get("reason"), f"{path}.reason")
+        self.resume.append(Resume(interrupt_id=asked, approved=approved, reason=why))
 
     def _content(self, value: Any, path: str) -> Content:
         if not isinstance(value, list):

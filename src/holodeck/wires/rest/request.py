@@ -16,7 +16,7 @@ from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import name, parse, rows, short_text, table, text
+from holodeck.wires.body import MAX_REASON, name, parse, refusal_reason, rows, short_text, table, text
 
 MAX_MESSAGE = 10_000
 MAX_FILES = 10
@@ -37,6 +37,9 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
     interrupt_id: str
     approved: bool
+    reason: Annotated[
+        Annotated[str, Meta(max_length=MAX_REASON)] | None, Meta(description="Of a refusal; the model reads it")
+    ] = None
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -113,7 +116,11 @@ def _decision(raw: dict[str, Any], path: str) -> ApprovalAnswer:
     approved = raw.get("approved")
     if not isinstance(approved, bool):
         raise InvalidRequest(f"{path}.approved has to be true or false", field=f"{path}.approved")
-    return ApprovalAnswer(interrupt_id=name(raw.get("interrupt_id"), f"{path}.interrupt_id"), approved=approved)
+    return ApprovalAnswer(
+        interrupt_id=name(raw.get("interrupt_id"), f"{path}.interrupt_id"),
+        approved=approved,
+        reason=refusal_reason(raw.get("reason"), f"{path}.reason"),
+    )
 
 
 def _ascii(value: Any, path: str) -> str:
@@ -136,7 +143,9 @@ def run_request(chat: ChatRequest, read: Sequence[tuple[Part, FileNote]] = ()) -
         session_id=chat.session_id,
         messages=_turn(chat.message, tuple(part for part, _ in read)),
         files=tuple(note for _, note in read),
-        resume=tuple(Resume(interrupt_id=each.interrupt_id, approved=each.approved) for each in chat.resume),
+        resume=tuple(
+            Resume(interrupt_id=each.interrupt_id, approved=each.approved, reason=each.reason) for each in chat.resume
+        ),
     )
 
 
