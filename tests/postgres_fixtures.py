@@ -22,5 +22,5 @@ def postgres_database(postgres_url: str) -> str:
         closing(psycopg.connect(postgres_url, autocommit=True)) as connection,
         suppress(psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName),
     ):
-        connection.execute("TRUNCATE holodeck.sessions, holodeck.runs, holodeck.replicas CASCADE")
+        connection.execute("TRUNCATE holodeck.sessions, holodeck.runs, holodeck.replicas, holodeck.kept_values CASCADE")
     return postgres_url

@@ -40,6 +40,7 @@ FREED = "tests/faults/test_runs_are_freed.py"
 HTTP = "tests/http"
 APPROVALS = "tests/server/test_server_approvals.py"
 CLIENT_HISTORY = "tests/runs/test_client_history.py tests/server/test_server_client_history.py"
+RESTART = "tests/server/test_server_restart.py"
 RECEIVED = "tests/wires/agui tests/runs tests/server/test_server_routes.py"
 RESPONSES, CHAINS = "tests/wires/openai_responses/test_responses_stream.py", "tests/runs/test_chains.py"
 COMPLETIONS = "tests/server/test_completion_sessions.py"
@@ -192,6 +193,10 @@ MUTANTS = (
     Mutant("files/reader.py", 'if "audio" not in self._native:', "if False:", "tests/files/test_file_reader.py", "audio is sent to models that do not listen"),
     Mutant("wires/agui/translate.py", '    model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}\n    return ({"type": "STEP_FINISHED"', '    model: Wire = {}\n    return ({"type": "STEP_FINISHED"', "tests/wires/agui/test_agui_encode.py", "clients are not shown which model answered"),
     Mutant("server/quota.py", 'Share(f"{kind}-streams", subject, each.streams)', 'Share(f"{kind}-streams", str(id(spender)), each.streams)', "tests/server/test_server_quota.py", "any number of responses at a time"),
+    Mutant("access/page_session.py", "if claims is None or not await self.spend(claims.name):", "if claims is None:", "tests/access/test_page_session.py", "a sign-in code is worth many tokens"),
+    Mutant("runs/kept_answers.py", "if pending is None or pending.run_id != run.run_id:\n                return ()", "if pending is None:\n                return ()", "tests/runs/test_kept_answers.py", "an answer is kept for a step that asks something else"),
+    Mutant("runs/stored_runs.py", "        for call in self.on_taken_up:\n            call(run)\n", "", RESTART, "the end of a run that a crash cut is not pushed"),
+    Mutant("stores/sqlite_values.py", 'connection.execute(f"DELETE FROM kept_values WHERE {_NAMED} AND expires <= ?", (*names, now))\n            return self._insert', "return self._insert", "tests/contracts/test_values.py", "a value whose time is over keeps its names taken"),
     Mutant("access/tickets.py", "if claims is None or claims.run_id != run_id:", "if claims is None:", "tests/server/test_server_tickets.py", "a ticket reads every run of its owner"),
     Mutant("config/known_secrets.py", "for choice in (config.agent.model, *config.agent.model.fallback):", "for choice in (config.agent.model,):", "tests/server/test_server_secrets.py", "keys of fallback models are in the log"),
     Mutant("stores/stored_conversation.py", "self._begin_write(steps, parts, ending, cut)", "self._begin_write(steps, parts, ending, None)", "tests/contracts/test_session_store.py", "an edited message leaves what it replaces"),

@@ -6,9 +6,14 @@ import pytest
 
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.owner import Owner
+from holodeck.core.request import RunRequest
 from holodeck.models.scripted import calls, says
-from holodeck.server.completion_sessions import AnsweredConversations, visible
+from holodeck.runs.log import RunLog
+from holodeck.runs.run import Run
+from holodeck.server.completion_sessions import MAX_ANSWERS, AnsweredConversations, visible
 from holodeck.server.options import ServerSettings
+from holodeck.sessions.values import MemoryValues
 from tests.agent.parts import PlainTools, echo
 from tests.server.serving import Served, served
 
@@ -89,10 +94,22 @@ def test_what_details_enclose_is_not_visible(text: str, shown: str) -> None:
     assert visible([UserMessage(content=text)]) == [("user", shown)]
 
 
-@pytest.mark.parametrize("number", [3])
-def test_the_index_is_bounded(number: int) -> None:
-    known = AnsweredConversations(limit=number)
-    asked = [[UserMessage(content=str(n))] for n in range(number + 1)]
+async def test_the_index_is_bounded_for_each_owner() -> None:
+    known = AnsweredConversations(MemoryValues(), limit=3)
+    asked = [[UserMessage(content=str(n))] for n in range(4)]
+    await known.note(Owner("acme", "ann"), asked[0], run_named("hers"))
     for n, messages in enumerate(asked):
-        known.note(ME, messages, f"r{n}")
-    assert [known.runs_after(ME, messages) for messages in asked] == [[], ["r1"], ["r2"], ["r3"]]
+        await known.note(ME, messages, run_named(f"r{n}"))
+    assert [await known.runs_after(ME, messages) for messages in asked] == [[], ["r1"], ["r2"], ["r3"]]
+    assert await known.runs_after(Owner("acme", "ann"), asked[0]) == ["hers"]
+
+
+async def test_a_question_that_is_asked_again_has_several_answers() -> None:
+    known, asked = AnsweredConversations(MemoryValues()), [UserMessage(content="1")]
+    for n in range(MAX_ANSWERS + 1):
+        await known.note(ME, asked, run_named(f"r{n}"))
+    assert await known.runs_after(ME, asked) == [f"r{n}" for n in range(MAX_ANSWERS, 0, -1)], "the last one first"
+
+
+def run_named(run_id: str) -> Run:
+    return Run(request=RunRequest(), run_id=run_id, session_id="s", owner=ME, log=RunLog())

@@ -5,7 +5,6 @@ import base64
 import hmac
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,18 @@ from aiohttp import web
 from holodeck.config.limit_schema import AddressLimits, ServerLimits
 from holodeck.core.owner import Owner
 from holodeck.core.tools import ToolResult
+from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.middleware import Chain, hide_tools
 from holodeck.server import push_sender
 from holodeck.server.options import PushSettings, ServerSettings
 from holodeck.server.wires import WIRES
+from holodeck.sessions.values import MemoryValues
 from holodeck.wires.a2a.request import PushConfig
 from tests.agent.parts import PlainTools, echo
 from tests.server.keyed import keyed
 from tests.server.serving import Gate, Served, ask, read_to, served, until
+from tests.server.webhook import Webhook, listening
 from tests.wires.sse_parsers import whatwg
 
 pytestmark = pytest.mark.req("SRV-27")
@@ -318,21 +320,6 @@ async def test_a_list_has_the_tasks_of_its_owner_only(tmp_path: Path) -> None:
                 assert [each["id"] for each in (await answer.json())["tasks"]] == seen
 
 
-class Webhook:
-    """A client that wants to be called. So many calls fail first."""
-
-    def __init__(self, failures: int = 1) -> None:
-        self.calls: list[tuple[dict[str, str], bytes]] = []
-        self.failures = failures
-
-    async def take(self, request: web.Request) -> web.Response:
-        if self.failures:
-            self.failures -= 1
-            return web.Response(status=503)
-        self.calls.append(({key.lower(): value for key, value in request.headers.items()}, await request.read()))
-        return web.Response()
-
-
 class SlowWebhook(Webhook):
     """A client that answers the first call late, and those of artifacts never."""
 
@@ -349,20 +336,6 @@ class SlowWebhook(Webhook):
 
 def followers() -> list[asyncio.Task[Any]]:
     return [task for task in asyncio.all_tasks() if task.get_name().startswith("push ")]
-
-
-@asynccontextmanager
-async def listening(hook: Webhook) -> AsyncIterator[int]:
-    """The port at which it is called."""
-    app = web.Application()
-    app.router.add_post("/hook", hook.take)
-    runner = web.AppRunner(app)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        yield runner.addresses[0][1]
-    finally:
-        await runner.cleanup()
 
 
 async def test_push_notifications() -> None:
@@ -421,25 +394,32 @@ async def test_a_client_that_is_too_slow_gets_the_last_status(monkeypatch: pytes
         options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook"}}
         settings = ServerSettings(protocols=("a2a",), push=push)
         async with served(turn, settings=settings, max_log_events=kept) as s:
-            await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+            sent = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
             hook.may_answer.set()
             await asyncio.wait_for(asyncio.gather(*followers()), 50)
-            assert push_sender.push_sender(s.server)._configs == {}
+            listed = (await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": sent["result"]["task"]["id"]}))[
+                "result"
+            ]
+            assert listed["configs"] == []
     assert b"TASK_STATE_COMPLETED" in hook.calls[-1][1]
 
 
-def test_an_owner_with_many_tasks_takes_no_addresses_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(push_sender, "MAX_OWNER_TASKS", 3)
-    monkeypatch.setattr(push_sender, "MAX_TASKS", 4)
-    sender = push_sender.PushSender(PushSettings(allow_hosts=("*",)))
+async def test_an_owner_with_many_tasks_takes_no_addresses_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(push_sender, "MAX_OWNER_CONFIGS", 3)
+    sender = push_sender.PushSender(PushSettings(allow_hosts=("*",)), MemoryValues())
     config = PushConfig(url="https://example.com/hook", id="c")
     ann, eve = Owner("acme", "ann"), Owner("acme", "eve")
-    sender.add(ann, "a", config)
+    await sender.add(ann, "a", config)
     for number in range(5):
-        sender.add(eve, f"e{number}", config)
-    assert [f"e{number}" for number in range(5) if sender.of_task(eve, f"e{number}")] == ["e2", "e3", "e4"]
-    sender.add(ann, "b", config)
-    assert [bool(sender.of_task(*each)) for each in ((ann, "a"), (ann, "b"), (eve, "e2"))] == [True, True, False]
+        await sender.add(eve, f"e{number}", config)
+    assert [n for n in range(5) if await sender.of_task(eve, f"e{n}")] == [2, 3, 4]
+    assert await sender.of_task(ann, "a") == {"c": config}
+    for number in range(push_sender.MAX_CONFIGS - 1):
+        monkeypatch.setattr(push_sender, "MAX_OWNER_CONFIGS", 100)
+        await sender.add(ann, "a", PushConfig(url=config.url, id=str(number)))
+    await sender.add(ann, "a", config)
+    with pytest.raises(InvalidRequest, match="at most 10"):
+        await sender.add(ann, "a", PushConfig(url=config.url, id="one too many"))
 
 
 async def test_only_so_many_runs_of_one_owner_have_notifications(monkeypatch: pytest.MonkeyPatch) -> None:

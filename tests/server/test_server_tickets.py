@@ -8,6 +8,7 @@ import pytest
 
 from holodeck.access.failure import Failure
 from holodeck.access.principal import Principal
+from holodeck.access.seal import bytes_of
 from holodeck.access.tickets import LONGEST_SECONDS, Tickets
 from holodeck.core.owner import Owner
 from holodeck.models.scripted import says
@@ -104,7 +105,7 @@ def test_a_ticket_expires_and_never_after_its_credential():
 def test_no_changed_ticket_is_taken():
     tickets, others = Tickets(lambda _key: True), Tickets(lambda _key: True)
     ticket, _ = tickets.issue(ANN, ANN.owner, "r")
-    assert isinstance(others.check(ticket, "r"), Failure), "a secret of another process"
+    assert isinstance(others.check(ticket, "r"), Failure), "a secret of another store"
     assert isinstance(tickets.check(ticket, "R"), Failure)
     for place, letter in enumerate(ticket):
         for other in ("A", "B", ".", "=", "\u00e9"):
@@ -118,9 +119,7 @@ def test_no_changed_ticket_is_taken():
 
 def _same_bytes(one, other):
     """Base64 has spare bits in its last letters."""
-    from holodeck.access.tickets import _bytes
-
     try:
-        return [_bytes(part) for part in one.split(".")] == [_bytes(part) for part in other.split(".")]
+        return [bytes_of(part) for part in one.split(".")] == [bytes_of(part) for part in other.split(".")]
     except ValueError:
         return False

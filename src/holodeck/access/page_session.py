@@ -1,16 +1,19 @@
 """Signing in by `serve --open`: the page's address carries a code that is exchanged, once, for a token of the page's own.
 
 The code is in the fragment of the address, which browsers never send. It is valid for a minute. The token is valid for
-twelve hours, in this process only, and stands for a user that no other credential can name.
+twelve hours and stands for a user that no other credential can name. Both are signed with the secret of the store, so every
+process that shares it takes them, also after a restart; the store remembers which codes were used.
 """
 
-import hmac
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
+
+import msgspec
 
 from holodeck.access.failure import Failure
 from holodeck.access.principal import OF_ONE_USER, Principal
+from holodeck.access.seal import Seal
 from holodeck.core.owner import DEFAULT_TENANT
 
 TOKEN_PREFIX = "hdp_"  # noqa: S105  how a token begins, not one
@@ -22,38 +25,56 @@ _INVALID = Failure(
 )
 
 
+class _Claims(msgspec.Struct, frozen=True, array_like=True):
+    name: str
+    expires: float
+
+
+_decode = msgspec.json.Decoder(_Claims).decode
+
+
 class PageSession:
-    """One code and one token at a time: the person who started the server has one browser open for it."""
+    """Issues and checks. `spend` notes that a code was used, and returns whether this was the first time."""
 
     def __init__(self, *, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
-        self._code, self._code_expires = "", 0.0
-        self._token, self._token_expires = "", 0.0
+        self._codes, self._tokens = Seal("page code"), Seal("page token")
+        self._spent: dict[str, None] = {}
+        self.spend: Callable[[str], Awaitable[bool]] = self._spend_here
+
+    def use(self, secret: bytes) -> None:
+        """Signs with the secret that all processes share."""
+        self._codes.use(secret)
+        self._tokens.use(secret)
 
     def new_code(self) -> str:
-        self._code, self._code_expires = secrets.token_urlsafe(32), self._clock() + CODE_SECONDS
-        return self._code
+        return self._new(self._codes, CODE_SECONDS)
 
-    def exchange(self, code: str) -> str | None:
+    async def exchange(self, code: str) -> str | None:
         """A token for the code, which is spent by it; None for a code that is wrong, spent or too old."""
-        is_valid = bool(self._code) and self._clock() < self._code_expires and _same(code, self._code)
-        if not is_valid:
+        claims = self._read(self._codes, code)
+        if claims is None or not await self.spend(claims.name):
             return None
-        self._code = ""
-        self._token, self._token_expires = TOKEN_PREFIX + secrets.token_urlsafe(32), self._clock() + TOKEN_SECONDS
-        return self._token
+        return TOKEN_PREFIX + self._new(self._tokens, TOKEN_SECONDS)
 
     def check(self, token: str) -> Principal | Failure:
-        if not self._token or not _same(token, self._token) or self._clock() >= self._token_expires:
+        claims = self._read(self._tokens, token.removeprefix(TOKEN_PREFIX))
+        if claims is None:
             return _INVALID
         return Principal(
-            tenant=DEFAULT_TENANT,
-            user=PAGE_USER,
-            scopes=OF_ONE_USER,
-            via="ticket",
-            expires=self._token_expires,
+            tenant=DEFAULT_TENANT, user=PAGE_USER, scopes=OF_ONE_USER, via="ticket", expires=claims.expires
         )
 
+    def _new(self, seal: Seal, seconds: float) -> str:
+        return seal.sealed(msgspec.json.encode(_Claims(secrets.token_urlsafe(32), self._clock() + seconds)))
 
-def _same(given: str, ours: str) -> bool:
-    return hmac.compare_digest(given.encode(), ours.encode())
+    def _read(self, seal: Seal, text: str) -> _Claims | None:
+        """What a text of ours says, unless its time is over."""
+        body = seal.opened(text)
+        claims = None if body is None else _decode(body)
+        return None if claims is None or claims.expires <= self._clock() else claims
+
+    async def _spend_here(self, name: str) -> bool:
+        is_first = name not in self._spent
+        self._spent[name] = None
+        return is_first

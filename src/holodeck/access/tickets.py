@@ -1,15 +1,10 @@
 """Tickets: let a browser's EventSource read one run. It can send no header, and a key in a URL would end up in logs.
 
 A ticket is for reading one run of one owner, for at most fifteen minutes. It may be used more than once, since EventSource
-repeats its URL when it reconnects. Tickets are signed with a secret of this process: after a restart, or on another
-replica, a page asks for a new one.
+repeats its URL when it reconnects. Tickets are signed with the secret of the store: every replica takes them, also after a
+restart, and nothing of them is stored.
 """
 
-import base64
-import binascii
-import hashlib
-import hmac
-import os
 import time
 from collections.abc import Callable
 
@@ -17,10 +12,10 @@ import msgspec
 
 from holodeck.access.failure import Failure
 from holodeck.access.principal import RUNS_READ, Principal
+from holodeck.access.seal import Seal
 from holodeck.core.owner import Owner
 
 LONGEST_SECONDS = 900.0
-_MAX_LENGTH = 4096
 _INVALID = Failure(kind="invalid", reason="unknown", message="This ticket is not valid.")
 _EXPIRED = Failure(kind="expired", reason="expired", message="This ticket has expired.")
 
@@ -39,7 +34,12 @@ class Tickets:
     def __init__(
         self, in_force: Callable[[str], bool], *, secret: bytes | None = None, clock: Callable[[], float] = time.time
     ) -> None:
-        self._in_force, self._secret, self._clock = in_force, secret or os.urandom(32), clock
+        self._in_force, self._clock = in_force, clock
+        self._seal = Seal("ticket", secret)
+
+    def use(self, secret: bytes) -> None:
+        """Signs with the secret that all processes share."""
+        self._seal.use(secret)
 
     def issue(self, principal: Principal, owner: Owner, run_id: str) -> tuple[str, float]:
         """A ticket and when it expires: never after the credential that it is issued for."""
@@ -48,11 +48,12 @@ class Tickets:
             expires = min(expires, principal.expires)
         key_id = principal.credential_id if principal.via == "api_key" else None
         body = msgspec.json.encode(_Claims(run_id, owner.tenant, owner.user, key_id, expires))
-        return f"{_text(body)}.{_text(self._sign(body))}", expires
+        return self._seal.sealed(body), expires
 
     def check(self, ticket: str, run_id: str) -> Principal | Failure:
         """The owner of the run, who may read and nothing else."""
-        claims = self._read(ticket)
+        body = self._seal.opened(ticket)
+        claims = None if body is None else msgspec.json.decode(body, type=_Claims)
         if claims is None or claims.run_id != run_id:
             return _INVALID
         if claims.expires <= self._clock():
@@ -67,26 +68,3 @@ class Tickets:
             credential_id=claims.key_id,
             expires=claims.expires,
         )
-
-    def _read(self, ticket: str) -> _Claims | None:
-        body, dot, signature = ticket.partition(".")
-        if not dot or len(ticket) > _MAX_LENGTH:
-            return None
-        try:
-            data, given = _bytes(body), _bytes(signature)
-        except (binascii.Error, ValueError):
-            return None
-        if not hmac.compare_digest(given, self._sign(data)):
-            return None
-        return msgspec.json.decode(data, type=_Claims)
-
-    def _sign(self, body: bytes) -> bytes:
-        return hmac.digest(self._secret, body, hashlib.sha256)
-
-
-def _text(data: bytes) -> str:
-    return base64.urlsafe_b64encode(data).rstrip(b"=").decode()
-
-
-def _bytes(text: str) -> bytes:
-    return base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -150,6 +150,13 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
         return None if ends is None else messages[ends + 1 :]
 
 
+class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """A person's answer to one of several interrupts, kept until the others are answered too."""
+
+    approved: bool
+    payload: Any = None
+
+
 class PendingStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """A step that is not complete: it waits for a person's approval or for a tool of the client, or its tools run.
 
@@ -164,6 +171,7 @@ class PendingStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True)
     expires_at: datetime | None = None
     begun: tuple[str, ...] = ()  # ids of calls that were handed to their tools
     run_id: str = ""
+    answers: dict[str, KeptAnswer] = {}  # by interrupt id; they count when a client resumes with all of them
 
     @property
     def waiting(self) -> Sequence[ToolCall]:

@@ -46,6 +46,9 @@ class StoredRuns:
         """`refusal` says why a run that was cut may not go on: its credential is no longer valid."""
         self._runs, self._store, self._records, self._refusal = runs, store, records, refusal
         self.remote = RemoteRuns(store, records, runs.settings) if isinstance(records, SharedRunStore) else None
+        self.on_taken_up: list[
+            Callable[[Run], None]
+        ] = []  # called with each run that was left: it goes on, or has ended
 
     # reading
 
@@ -231,6 +234,8 @@ class StoredRuns:
                 self._records.follow(record, run.log, run.first_number)
                 self._records.release(record)
             self._runs.adopt(run)
+        for call in self.on_taken_up:
+            call(run)
 
     def _is_repeatable(self, name: str) -> bool:
         return any(schema.repeatable for schema in self._runs.agent.tools.schemas() if schema.name == name)

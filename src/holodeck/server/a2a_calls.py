@@ -14,7 +14,7 @@ from starlette.responses import Response
 from holodeck._version import __version__
 from holodeck.access.principal import RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
-from holodeck.core.ids import new_ulid
+from holodeck.core.ids import is_foreign_id, new_ulid
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest
@@ -93,7 +93,7 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
         raise InvalidRequest("An approval needs the taskId of the task that waits.", field="message.taskId")
     sender = push_sender(server)
     if wanted.push is not None:  # before the run starts: a request that is refused must have done nothing
-        sender.check(owner, before[0].run_id if before else None, wanted.push)
+        await sender.check(owner, before[0].run_id if before else None, wanted.push)
 
     async def prepare() -> RunRequest:
         message_id = await _free_id(server, wanted.message_id, session, owner)
@@ -120,8 +120,9 @@ async def _started(request: Request, wanted: SendRequest, params: Json) -> list[
     run = await begin(server, arrival)
     chain = [*before, run]
     if wanted.push is not None:
-        sender.add(owner, chain[0].run_id, _with_id(wanted.push))
-    sender.follow(run, chain[0].run_id, server.chain())
+        await sender.add(owner, chain[0].run_id, _with_id(wanted.push), run.session_id)
+    if sender.enabled:
+        await sender.follow(run, chain[0].run_id, server.chain())
     return chain
 
 
@@ -230,10 +231,11 @@ def _is_wanted(task: Json, wanted: ListRequest) -> bool:
 async def create_push(request: Request, params: Json) -> Json:
     server, owner, task_id = await _own_task(request, params)
     config = _with_id(push_config(params))
-    sender = push_sender(server)
-    sender.add(owner, task_id, config)
-    chain = await chain_of(server, task_id, owner)
-    sender.follow(chain[-1], task_id, server.chain())
+    sender, chain = push_sender(server), await chain_of(server, task_id, owner)
+    is_going = not chain[-1].log.ended
+    await sender.add(owner, task_id, config, chain[0].session_id)
+    if is_going:
+        await sender.follow(chain[-1], task_id, server.chain(), only=config.id)
     return _push_json(config, task_id)
 
 
@@ -247,7 +249,7 @@ def _fields(config: PushConfig) -> Json:
 
 async def get_push(request: Request, params: Json) -> Json:
     server, owner, task_id = await _own_task(request, params)
-    configs, wanted = push_sender(server).of_task(owner, task_id), params.get("id")
+    configs, wanted = await push_sender(server).of_task(owner, task_id), params.get("id")
     config = next(iter(configs.values()), None) if wanted in (None, "") else configs.get(str(wanted))
     if config is None:
         raise task_not_found(task_id)
@@ -256,14 +258,15 @@ async def get_push(request: Request, params: Json) -> Json:
 
 async def list_push(request: Request, params: Json) -> Json:
     server, owner, task_id = await _own_task(request, params)
-    configs = push_sender(server).of_task(owner, task_id).values()
-    return {"configs": [_push_json(each, task_id) for each in configs], "nextPageToken": ""}
+    configs = await push_sender(server).of_task(owner, task_id)
+    return {"configs": [_push_json(each, task_id) for each in configs.values()], "nextPageToken": ""}
 
 
 async def delete_push(request: Request, params: Json) -> Json:
     """Idempotent."""
     server, owner, task_id = await _own_task(request, params)
-    push_sender(server).remove(owner, task_id, str(params.get("id") or ""))
+    if is_foreign_id(config_id := str(params.get("id") or "")):  # a database may refuse what is no id
+        await push_sender(server).remove(owner, task_id, config_id)
     return {}
 
 

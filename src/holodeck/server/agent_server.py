@@ -3,10 +3,11 @@
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
@@ -32,6 +33,7 @@ from holodeck.server.connection_limit import ConnectionLimit
 from holodeck.server.gate import Gate
 from holodeck.server.options import ServerSettings
 from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, current_meter, spender_of
+from holodeck.server.shared_secret import shared_secret, spend_code
 from holodeck.server.slots import StreamSlots
 from holodeck.sessions.port import SessionStore
 from holodeck.telemetry.metrics import Metrics
@@ -89,8 +91,7 @@ class AgentServer:
         limits, spending = self.settings.limits, self.settings.spending
         counts = spending.has_keys or limits.counts_spending
         self.agent = replace(agent, model=MeteredModel(agent.model, spending.max_tokens)) if counts else agent
-        self.store = store
-        self._chain = chain
+        self.store, self._chain = store, chain
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
@@ -108,6 +109,9 @@ class AgentServer:
             public=self.settings.access.public,
             metadata_url=self.settings.access.metadata_url if self.access.takes_tokens else None,
         )
+        self.at_drain: list[
+            Callable[[], Awaitable[None]]
+        ] = []  # called when the last run has ended and the server stops
         self.arriving = 0  # runs that are admitted and not started yet
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
@@ -137,6 +141,8 @@ class AgentServer:
     async def start(self) -> None:
         """Makes the agent ready; raises StartError if it cannot be."""
         await self.store.start()
+        if self.access.enabled:
+            await self._share_secret()
         await self.access.start()
         await self.agent.start()
         if recovered := await self.stored_runs.recover():
@@ -144,6 +150,13 @@ class AgentServer:
         if self._replica is not None:
             self._replica.start()
         self.state = _advance(self.state, ServerState.READY)
+
+    async def _share_secret(self) -> None:
+        """Lets tickets and sign-ins of the page hold at all processes that share the store, and after a restart."""
+        secret = await shared_secret(self.store.values)
+        self.gate.tickets.use(secret)
+        self.access.page.use(secret)
+        self.access.page.spend = partial(spend_code, self.store.values)
 
     def serve(self) -> None:
         self.state = _advance(self.state, ServerState.RUNNING)
@@ -154,6 +167,8 @@ class AgentServer:
         """No new runs from now on; those that run get their time, then an ending."""
         self.state = _advance(self.state, ServerState.SHUTTING_DOWN)
         await self.runs.close(seconds)
+        for call in self.at_drain:
+            await call()
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:

@@ -40,6 +40,9 @@ class Application:
                 server.settings.access, secured=server.gate.enabled, behind_proxy=server.access.proxy is not None
             ),
         )
+        for wire in wires_of(server.settings.protocols):
+            if wire.prepare is not None:
+                wire.prepare(server)
         self._operations = operations_of(server)
         self._router = Router(self._operations)
         self._off = [wire for name, wire in WIRES.items() if name not in server.settings.protocols]

@@ -5,6 +5,7 @@ the one in which the server gave the last answer among the messages. Otherwise n
 conversation. A wrong guess does no harm: the model is shown what the client sent.
 """
 
+import logging
 import re
 import unicodedata
 from collections.abc import Sequence
@@ -14,12 +15,18 @@ from hashlib import sha256
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, ToolMessage, UserMessage, text_of
 from holodeck.core.owner import Owner
-from holodeck.errors import RunNotFound
+from holodeck.errors import HoloDeckError, RunNotFound
 from holodeck.runs.branches import Branch, branch_after
 from holodeck.runs.client_history import first_of_use
+from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
+from holodeck.sessions.values import KeptValue, ValueStore
 
-MAX_CONVERSATIONS = 10_000
+log = logging.getLogger(__name__)
+
+KIND = "answered"
+MAX_CONVERSATIONS = 10_000  # of one owner
+KEPT_SECONDS = 30 * 24 * 3600.0
 MAX_ANSWERS = 8  # of one question, as of one that is asked again
 MAX_WORD = 1000  # characters that are normalized together: sorting combining marks takes quadratic time
 _DETAILS = re.compile(r"<details\b|</details>", re.IGNORECASE)  # chat pages show tools and thoughts between the two
@@ -39,23 +46,23 @@ THROW_AWAY = CompletionSession()
 
 
 class AnsweredConversations:
-    """Which runs answered a conversation that began with the same words. The oldest entries make way."""
+    """Which runs answered a conversation that began with the same words, in the store. The owner's oldest make way."""
 
-    def __init__(self, limit: int = MAX_CONVERSATIONS) -> None:
-        self._limit = limit
-        self._runs: dict[tuple[Owner, bytes], list[str]] = {}
+    def __init__(self, values: ValueStore, limit: int = MAX_CONVERSATIONS) -> None:
+        self._values, self._limit = values, limit
 
-    def note(self, owner: Owner, messages: Sequence[Message], run_id: str) -> None:
-        """A run answers these messages."""
-        key = owner, _digest(messages)
-        runs = self._runs.pop(key, [])
-        self._runs[key] = [*runs, run_id][-MAX_ANSWERS:]
-        while len(self._runs) > self._limit:
-            del self._runs[next(iter(self._runs))]
+    async def note(self, owner: Owner, messages: Sequence[Message], run: Run) -> None:
+        """A run answers these messages. If the store cannot be written, the conversation is not recognised later."""
+        value = KeptValue(kind=KIND, topic=_digest(messages), name=run.run_id, session_id=run.session_id)
+        try:
+            await self._values.put(value, owner=owner, seconds=KEPT_SECONDS, at_most=self._limit)
+        except HoloDeckError as error:
+            log.warning("the conversation of run %s will not be recognised: %s", run.run_id, error.message)
 
-    def runs_after(self, owner: Owner, messages: Sequence[Message]) -> list[str]:
+    async def runs_after(self, owner: Owner, messages: Sequence[Message]) -> list[str]:
         """Those that answered these messages, the last one first."""
-        return self._runs.get((owner, _digest(messages)), [])[::-1]
+        found = await self._values.of_topic(KIND, _digest(messages), owner=owner)
+        return [each.name for each in found[: -MAX_ANSWERS - 1 : -1]]
 
 
 async def hinted(server: AgentServer, owner: Owner, session_id: str, sent: Sequence[Message]) -> CompletionSession:
@@ -75,7 +82,7 @@ async def recognised(
     first = first_of_use(sent)
     if first:
         answer = visible(sent[first - 1 : first])
-        for run_id in known.runs_after(owner, sent[: first - 1]):
+        for run_id in await known.runs_after(owner, sent[: first - 1]):
             session_id = await server.stored_runs.session_of(run_id, owner=owner)
             history = () if session_id is None else await server.history(session_id, owner=owner)
             if answer == _answer_of(run_id, history):
@@ -116,8 +123,8 @@ def _answer_of(run_id: str, history: Sequence[Message]) -> list[tuple[str, str]]
     return visible(own)
 
 
-def _digest(messages: Sequence[Message]) -> bytes:
-    return sha256(repr(visible(messages)).encode("utf-8", "surrogatepass")).digest()
+def _digest(messages: Sequence[Message]) -> str:
+    return sha256(repr(visible(messages)).encode("utf-8", "surrogatepass")).hexdigest()
 
 
 def _normal(text: str) -> str:

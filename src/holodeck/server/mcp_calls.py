@@ -8,7 +8,6 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import msgspec
 from starlette.requests import ClientDisconnect, Request
@@ -20,6 +19,7 @@ from holodeck.core.encoder import Encoder, bare
 from holodeck.core.events import Event, Outcome, RunFinished
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound
+from holodeck.runs.kept_answers import keep_answers, kept_answers
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.runs.runs import DETACHED_SECONDS
@@ -44,9 +44,6 @@ from holodeck.wires.mcp.tools import ASK, CONTINUE, WAIT, ask_arguments, continu
 NAME = "mcp"
 WITHOUT_HEADERS = "holodeck.without_headers"  # in the scope of a message that came over standard input
 QUICK_SECONDS = 1.0  # an answer that takes no longer is given at once, also to clients that take tasks
-
-_answered: WeakKeyDictionary[Run, dict[str, Resume]] = WeakKeyDictionary()
-"""Approvals of tasks that were answered one by one, until all are: a step is decided as a whole."""
 
 
 def server_info(server: AgentServer) -> dict[str, str]:
@@ -239,11 +236,11 @@ async def get_task(request: Request, call: McpCall) -> Response:
     server, run = server_of(request), await _task_run(request, call)
     found = _task(run, call.params["taskId"])
     if run.log.ended:
-        found |= _outcome(server, run, call)
+        found |= await _outcome(server, run, call)
     return result_answer(call, marked(found, call.caller, server_info(server)))
 
 
-def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
+async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     """The members that a task has only when its run has ended."""
     ending = ending_of_log(run)
     if isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED:
@@ -251,29 +248,25 @@ def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     result = _result_of(server, run, call)
     if result.get("resultType") != INPUT_REQUIRED:
         return {"status": tasks.COMPLETED, "result": result}
-    answered = _answered.get(run, {})
+    answered = {each.interrupt_id for each in await kept_answers(server.runs, run)}
     left = {key: value for key, value in result["inputRequests"].items() if key not in answered}
     return {"status": INPUT_REQUIRED, "inputRequests": left}
 
 
 async def update_task(request: Request, call: McpCall) -> Response:
-    """Takes decisions one by one; the run goes on when the last is there.
+    """Takes decisions one by one, which the stored step keeps; the run goes on when the last is there.
 
     A form that a person closes takes back the decision before it. The log names the decisions when the run goes on.
     """
-    run = await _task_run(request, call)
+    server, run = server_of(request), await _task_run(request, call)
     interrupts = open_interrupts(run)
     answers = form_answers(call.params.get("inputResponses") or {}, interrupts)
     if answers.decided or answers.dismissed:
         require(request, APPROVE)  # before a decision is kept: the request that completes them may be another client's
-    decided = _answered.setdefault(run, {})
-    for dismissed in answers.dismissed:
-        decided.pop(dismissed, None)
-    decided.update((each.interrupt_id, each) for each in answers.decided)
-    if interrupts and len(decided) == len(interrupts):
-        started = await _resumed(request, run, tuple(decided.values()), detached=True)
-        server_of(request).runs.keep_going(started)
-    return result_answer(call, marked({}, call.caller, server_info(server_of(request))))
+        decided = await keep_answers(server.runs, run, answers.decided, answers.dismissed)
+        if len(decided) == len(interrupts):
+            server.runs.keep_going(await _resumed(request, run, decided, detached=True))
+    return result_answer(call, marked({}, call.caller, server_info(server)))
 
 
 async def cancel_task(request: Request, call: McpCall) -> Response:

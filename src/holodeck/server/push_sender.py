@@ -1,7 +1,9 @@
 """Calls clients back when their tasks change: one queue a task, attempts with growing pauses, a signature, no way inside.
 
 Only hosts that the operator names are called (`server.push.allow_hosts`), and only at public addresses, which are looked up
-anew for every attempt (T14). What is registered lives as long as the process. The client's answer is not read.
+anew for every attempt (T14). What is registered is stored with the task's owner. The process that starts a run, or takes it
+up after a crash, sends its updates; an address that is registered later at another process is called by that one. The
+client's answer is not read.
 """
 
 import asyncio
@@ -9,14 +11,16 @@ import hmac
 import logging
 import time
 from base64 import b64encode
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from holodeck.core.encoder import bare
 from holodeck.core.ids import new_ulid
-from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import InvalidRequest
+from holodeck.core.owner import Owner
+from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.files.fetch import AllowedHost, public_addresses
 from holodeck.http.address import address_of
 from holodeck.http.client import Client
@@ -26,6 +30,7 @@ from holodeck.runs.middleware import Batch, Chain
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import PushSettings
+from holodeck.sessions.values import KeptValue, ValueStore
 from holodeck.wires import sse
 from holodeck.wires.a2a.request import PushConfig
 from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader
@@ -33,87 +38,114 @@ from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader
 log = logging.getLogger(__name__)
 
 MAX_CONFIGS = 10  # of one task
-MAX_TASKS, MAX_OWNER_TASKS = 10_000, 1_000  # that have any: of all owners, of one
+MAX_OWNER_CONFIGS = 1_000
+KEPT_SECONDS = 30 * 24 * 3600.0  # a task that waits for longer has no address any more
+KIND = "push"
 MAX_FOLLOWERS, MAX_OWNER_FOLLOWERS = 2_000, 500  # runs whose updates are sent at a time
 SECONDS = 15.0  # for one attempt
+FINISH_SECONDS = 2.0  # for the updates that are left when the server stops
 AFTER_END_SECONDS = 60.0  # for the updates that are left when a run has ended; then only the last status is sent
 ANY = "*"
 _OK = range(200, 300)
+_decode = msgspec.json.Decoder(PushConfig).decode
 _senders: WeakKeyDictionary[AgentServer, "PushSender"] = WeakKeyDictionary()
 
 
 def push_sender(server: AgentServer) -> "PushSender":
-    """The one of this server."""
-    return _senders.setdefault(server, PushSender(server.settings.push))
+    """The one of this server. The first call makes it, before the server takes up runs that a crash cut."""
+    sender = _senders.get(server)
+    if sender is None:
+        sender = _senders[server] = PushSender(server.settings.push, server.store.values)
+        if sender.enabled:
+            server.stored_runs.on_taken_up.append(lambda run: sender.resume(run, server.chain()))
+            server.at_drain.append(sender.finish)
+    return sender
 
 
 class PushSender:
-    def __init__(self, settings: PushSettings) -> None:
-        self._settings = settings
+    def __init__(self, settings: PushSettings, values: ValueStore) -> None:
+        self._settings, self._values = settings, values
         self._hosts = [AllowedHost.of(each) for each in settings.allow_hosts if each != ANY]
         self._any = ANY in settings.allow_hosts
-        self._configs: dict[Owner, dict[str, dict[str, PushConfig]]] = {}  # owner → task → id; the oldest task first
-        self._followers: dict[OwnedId, asyncio.Task[None]] = {}
+        self._followers: dict[Run, _Follower] = {}
+        self._resuming: set[asyncio.Task[None]] = set()
 
     @property
     def enabled(self) -> bool:
         return bool(self._settings.allow_hosts)
 
-    def check(self, owner: Owner, task_id: str | None, config: PushConfig) -> None:
+    async def check(self, owner: Owner, task_id: str | None, config: PushConfig) -> None:
         """InvalidRequest for an address that may not be called, or one too many. `task_id` is None for a new task."""
         self._check_url(config.url)
-        configs = {} if task_id is None else self.of_task(owner, task_id)
+        configs = {} if task_id is None else await self.of_task(owner, task_id)
         if config.id not in configs and len(configs) >= MAX_CONFIGS:
             raise InvalidRequest(f"A task has at most {MAX_CONFIGS} addresses for notifications.", field="url")
 
-    def add(self, owner: Owner, task_id: str, config: PushConfig) -> None:
+    async def add(self, owner: Owner, task_id: str, config: PushConfig, session_id: str | None = None) -> None:
         """Registers an address, or replaces the one of the same id. InvalidRequest as in `check`.
 
-        An owner with too many tasks loses its own oldest. If all owners together have too many, the one with the most does.
+        An owner with too many addresses loses the oldest ones. They are deleted with the task's session.
         """
-        self.check(owner, task_id, config)
-        tasks = self._configs.setdefault(owner, {})
-        tasks[task_id] = {**self.of_task(owner, task_id), config.id: config}
-        if len(tasks) > MAX_OWNER_TASKS:
-            self._forget(owner, next(iter(tasks)))
-        if sum(map(len, self._configs.values())) > MAX_TASKS:
-            most = max(self._configs, key=lambda each: len(self._configs[each]))
-            self._forget(most, next(iter(self._configs[most])))
+        await self.check(owner, task_id, config)
+        body = msgspec.json.encode(config)
+        value = KeptValue(kind=KIND, topic=task_id, name=config.id, body=body, session_id=session_id)
+        await self._values.put(value, owner=owner, seconds=KEPT_SECONDS, at_most=MAX_OWNER_CONFIGS)
 
-    def of_task(self, owner: Owner, task_id: str) -> Mapping[str, PushConfig]:
-        return self._configs.get(owner, {}).get(task_id, {})
+    async def of_task(self, owner: Owner, task_id: str) -> Mapping[str, PushConfig]:
+        found = await self._values.of_topic(KIND, task_id, owner=owner)
+        return {each.name: _decode(each.body) for each in found}
 
-    def remove(self, owner: Owner, task_id: str, config_id: str) -> None:
+    async def remove(self, owner: Owner, task_id: str, config_id: str) -> None:
         """Idempotent."""
-        left = {id_: config for id_, config in self.of_task(owner, task_id).items() if id_ != config_id}
-        if left:
-            self._configs[owner][task_id] = left
-        else:
-            self._forget(owner, task_id)
+        await self._values.remove(KIND, task_id, config_id, owner=owner)
 
-    def _forget(self, owner: Owner, task_id: str) -> None:
-        tasks = self._configs.get(owner, {})
-        tasks.pop(task_id, None)
-        if not tasks:
-            self._configs.pop(owner, None)
-
-    def follow(self, run: Run, task_id: str, chain: Chain | None = None) -> None:
-        """Sends the updates of a run from now on, if its task has an address to send them to.
+    async def follow(self, run: Run, task_id: str, chain: Chain | None = None, *, only: str | None = None) -> None:
+        """Sends the updates of a run to the addresses of its task; with `only`, to this one.
 
         `chain` is the middleware of this reader: what it hides is not sent.
         """
-        key = (run.owner, run.run_id)
-        if not self.of_task(run.owner, task_id) or key in self._followers or run.log.ended:
+        known = await self.of_task(run.owner, task_id)
+        self._start(run, task_id, chain, [each for each in known if only in (None, each)])
+
+    def resume(self, run: Run, chain: Chain | None) -> None:
+        """Sends what is left of a run that this process has taken up, at least how it ended."""
+        task = asyncio.create_task(self._resumed(run, chain), name=f"push {run.run_id} again")
+        self._resuming.add(task)
+        task.add_done_callback(self._resuming.discard)
+
+    async def finish(self) -> None:
+        """Gives the updates of runs that have ended a moment, then gives up: the server stops."""
+        tasks = {*self._resuming, *(each.task for each in self._followers.values() if each.task is not None)}
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=FINISH_SECONDS)
+            for task in late:
+                task.cancel()
+
+    async def _resumed(self, run: Run, chain: Chain | None) -> None:
+        task_id = run.root
+        try:
+            known = await self.of_task(run.owner, task_id)
+        except HoloDeckError as error:
+            log.warning("the push notifications of run %s are not sent: %s", run.run_id, error.message)
+            return
+        served = {each for other, it in self._followers.items() if other.run_id == run.run_id for each in it.addresses}
+        self._start(run, task_id, chain, [each for each in known if each not in served])
+
+    def _start(self, run: Run, task_id: str, chain: Chain | None, addresses: Sequence[str]) -> None:
+        if not addresses:
+            return
+        if run in self._followers:
+            self._followers[run].addresses.update(addresses)
             return
         if len(self._followers) >= MAX_FOLLOWERS or self._followers_of(run.owner) >= MAX_OWNER_FOLLOWERS:
             log.warning("too many runs have push notifications: those of run %s are not sent", run.run_id)
             return
-        follower = asyncio.create_task(self._followed(run, task_id, chain), name=f"push {run.run_id}")
-        self._followers[key] = follower
-        follower.add_done_callback(lambda _: self._followers.pop(key, None))
+        follower = self._followers[run] = _Follower(set(addresses))
+        follower.task = asyncio.create_task(self._followed(run, task_id, chain, follower), name=f"push {run.run_id}")
+        follower.task.add_done_callback(lambda _: self._followers.pop(run, None))
 
     def _followers_of(self, owner: Owner) -> int:
-        return sum(each == owner for each, _ in self._followers)
+        return sum(run.owner == owner for run in self._followers)
 
     def _check_url(self, url: str) -> None:
         try:
@@ -123,16 +155,21 @@ class PushSender:
         if address.user is not None or not (self._any or any(each.covers(address) for each in self._hosts)):
             raise InvalidRequest("url has a host that this server does not call (server.push.allow_hosts)", field="url")
 
-    async def _followed(self, run: Run, task_id: str, chain: Chain | None) -> None:
+    async def _followed(self, run: Run, task_id: str, chain: Chain | None, follower: "_Follower") -> None:
         """Sends the updates of a run in their order; at least the last status, if a client is too slow for all of them."""
-        updates = _Updates(run, task_id, chain)
+        try:
+            await self._send_all(_Updates(run, task_id, chain), run, task_id, follower)
+        except HoloDeckError as error:  # the store cannot be read
+            log.warning("push notifications of run %s are not sent: %s", run.run_id, error.message)
+
+    async def _send_all(self, updates: "_Updates", run: Run, task_id: str, follower: "_Follower") -> None:
         try:
             async with asyncio.timeout(None) as limit:
                 while not updates.at_end:
                     for update in await updates.more():
                         if run.log.ended and limit.when() is None:
                             limit.reschedule(asyncio.get_running_loop().time() + AFTER_END_SECONDS)
-                        await self._send(run.owner, task_id, update)
+                        await self._send(run.owner, task_id, follower.addresses, update)
         except (ReplayGone, TimeoutError):
             log.warning(
                 "a client is too slow for the push notifications of run %s: it gets the last status", run.run_id
@@ -140,14 +177,15 @@ class PushSender:
             while not updates.at_end:
                 updates.skip_what_is_gone()
                 await updates.more()
-            await self._send(run.owner, task_id, updates.last_status)
+            await self._send(run.owner, task_id, follower.addresses, updates.last_status)
         if updates.last_status["statusUpdate"]["status"]["state"] in TERMINAL:
-            self._forget(run.owner, task_id)
+            for address in follower.addresses:
+                await self.remove(run.owner, task_id, address)
 
-    async def _send(self, owner: Owner, task_id: str, update: Json) -> None:
-        body = sse.json_bytes(update)
-        sends = [self._deliver(each, body) for each in self.of_task(owner, task_id).values()]
-        await asyncio.gather(*sends)
+    async def _send(self, owner: Owner, task_id: str, addresses: Collection[str], update: Json) -> None:
+        """To those of the addresses that are still registered, at whichever process they were removed."""
+        body, known = sse.json_bytes(update), await self.of_task(owner, task_id)
+        await asyncio.gather(*(self._deliver(config, body) for id_, config in known.items() if id_ in addresses))
 
     async def _deliver(self, config: PushConfig, body: bytes) -> None:
         """At least one attempt. A client that cannot be reached loses this update, not the next."""
@@ -170,6 +208,14 @@ class PushSender:
             return False
         finally:
             await client.close()
+
+
+class _Follower:
+    """Sends the updates of one run. `addresses` are the ids of the configurations that it serves."""
+
+    def __init__(self, addresses: set[str]) -> None:
+        self.addresses = addresses
+        self.task: asyncio.Task[None] | None = None
 
 
 class _Updates:

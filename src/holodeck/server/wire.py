@@ -1,10 +1,11 @@
 """What a wire is: one value, from which the command line, the banner, the routes and the documentation are made."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from urllib.parse import quote
 
 from holodeck.runs.run import OpenEncoder
+from holodeck.server.agent_server import AgentServer
 from holodeck.server.routing import Operation, Routes
 
 
@@ -22,6 +23,7 @@ class Wire:
     example: str
     routes: Sequence[Routes]
     open_encoder: OpenEncoder  # for readers of a run that another process started
+    prepare: Callable[[AgentServer], object] | None = None  # called with a server that speaks it, before it starts
     has_playground: bool = False  # whether the page at `/` speaks it
 
     def path_of(self, agent: str) -> str:

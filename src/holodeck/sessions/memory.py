@@ -24,6 +24,7 @@ from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionNotFound
 from holodeck.sessions.history import check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
+from holodeck.sessions.values import MemoryValues
 
 TTL_SECONDS = 1800
 MAX_SESSIONS = 100_000
@@ -125,6 +126,7 @@ class MemorySessionStore:
         self._max, self._max_per_user = max_sessions, max_per_user
         self.max_bytes, self._max_owner_bytes = max_bytes, max_owner_bytes
         self._clock, self._on_drop = clock, on_drop
+        self.values = MemoryValues(clock)
         self._shelves: dict[Owner, _Shelf] = {}
         self._all: dict[_Kept, None] = {}  # of all owners, least recently used first
         self._cleaner: asyncio.Task[None] | None = None
@@ -284,6 +286,7 @@ class MemorySessionStore:
         shelf.size -= kept.size
         if not shelf.kept:
             del self._shelves[kept.owner]
+        self.values.forget_session(kept.owner, kept.session_id)
         if self._on_drop is not None:
             self._on_drop(kept.owner, kept.session_id)
 
@@ -326,6 +329,7 @@ class MemorySessionStore:
         while True:
             await asyncio.sleep(min(self._ttl, 60))
             await self.cleanup_expired()
+            await self.values.remove_expired()
 
 
 class _MemoryConversation:

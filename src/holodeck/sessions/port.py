@@ -14,6 +14,7 @@ import msgspec
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import Owner
+from holodeck.sessions.values import ValueStore
 
 
 class _Keep(Enum):
@@ -115,6 +116,10 @@ class SessionStore(Protocol):
 
     Every call names the owner: another owner's session answers exactly as one that does not exist.
     """
+
+    @property
+    def values(self) -> ValueStore:
+        """Small values that are kept beside the sessions."""
 
     async def start(self) -> None: ...
 

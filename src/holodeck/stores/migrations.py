@@ -41,4 +41,16 @@ MIGRATIONS = (
     "ALTER TABLE runs ADD COLUMN root TEXT",  # the first run of its chain, if it is not the run itself
     "CREATE INDEX runs_of_chain ON runs (agent, tenant, user, root) WHERE root IS NOT NULL",
     "CREATE INDEX runs_with_key ON runs (ended) WHERE repeat_key IS NOT NULL",
+    """
+    CREATE TABLE kept_values (                     -- `sessions.values`
+      key INTEGER PRIMARY KEY,                     -- in the order in which they were put
+      agent TEXT NOT NULL, tenant TEXT NOT NULL, user TEXT NOT NULL,
+      kind TEXT NOT NULL, topic TEXT NOT NULL, name TEXT NOT NULL,
+      session TEXT,                                -- with which it is deleted
+      body BLOB NOT NULL, expires REAL,            -- by the store's clock
+      UNIQUE (agent, tenant, user, kind, topic, name)) STRICT;
+    CREATE INDEX kept_values_of_kind ON kept_values (agent, tenant, user, kind, key);
+    CREATE INDEX kept_values_of_session ON kept_values (agent, tenant, user, session) WHERE session IS NOT NULL;
+    CREATE INDEX kept_values_expire ON kept_values (expires) WHERE expires IS NOT NULL;
+    """,
 )

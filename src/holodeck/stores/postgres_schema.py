@@ -50,4 +50,17 @@ MIGRATIONS = (
       run bigint NOT NULL REFERENCES holodeck.runs ON DELETE CASCADE, first bigint NOT NULL,
       body bytea NOT NULL, PRIMARY KEY (run, first));
     """,
+    """
+    CREATE TABLE holodeck.kept_values (                              -- `sessions.values`
+      key bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,           -- in the order in which they were put
+      agent text NOT NULL, tenant text NOT NULL, user_name text NOT NULL,
+      kind text NOT NULL, topic text NOT NULL, name text NOT NULL,
+      session text,                                                  -- with which it is deleted
+      body bytea NOT NULL, expires double precision,                 -- by the database's clock
+      UNIQUE (agent, tenant, user_name, kind, topic, name));
+    CREATE INDEX kept_values_of_kind ON holodeck.kept_values (agent, tenant, user_name, kind, key);
+    CREATE INDEX kept_values_of_session ON holodeck.kept_values (agent, tenant, user_name, session)
+      WHERE session IS NOT NULL;
+    CREATE INDEX kept_values_expire ON holodeck.kept_values (agent, expires) WHERE expires IS NOT NULL;
+    """,
 )

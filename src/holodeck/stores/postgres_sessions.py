@@ -32,6 +32,7 @@ from holodeck.stores import records
 from holodeck.stores.postgres_commit import LOST, Commit, fill
 from holodeck.stores.postgres_database import Connection, PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
+from holodeck.stores.postgres_values import PostgresValues
 from holodeck.stores.session_rows import (
     CLEAN_BATCH,
     CLEAN_SECONDS,
@@ -73,6 +74,7 @@ class PostgresSessionStore:
     ) -> None:
         self.database, self.agent, self.max_bytes = database, agent, max_bytes
         self.runs = runs
+        self.values = PostgresValues(database, agent, self.now)
         self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
         self._clock = clock
         self._in_use: Counter[OwnedId] = Counter()  # in this process; the open runs of others are in the database
@@ -158,7 +160,8 @@ class PostgresSessionStore:
         """With what was asked, and the copies of what was answered; a run that goes on elsewhere finds itself gone."""
         there = await self._find(owner, session_id, self.now())
         runs = await self.database.rows(
-            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED})"
+            f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED}),"
+            f" forgotten AS (DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s)"
             f" DELETE FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s"
             " RETURNING replica, tenant, user_name, id, ended IS NULL",
             self.name(owner, session_id),
@@ -390,6 +393,7 @@ class PostgresSessionStore:
             await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
             try:
                 await self.cleanup_expired()
+                await self.values.remove_expired()
                 if self.runs is not None:
                     await self.runs.remove_old()
             except Exception:  # a database that is away now may not be so in a minute

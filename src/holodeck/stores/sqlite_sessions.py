@@ -37,6 +37,7 @@ from holodeck.stores.session_rows import (
 )
 from holodeck.stores.sqlite_file import Job, SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.store_clock import StoreClock
 from holodeck.stores.stored_conversation import StoredConversation
 
@@ -62,6 +63,7 @@ class SqliteSessionStore:
     ) -> None:
         self.file, self.agent, self.max_bytes = file, agent, max_bytes
         self.runs = runs
+        self.values = SqliteValues(file, agent, self.now)
         self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
         self._clock = clock
         self._in_use: Counter[OwnedId] = Counter()
@@ -164,6 +166,7 @@ class SqliteSessionStore:
                 "DELETE FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND session = ?",
                 self._name(owner, session_id),
             )
+            self.values.forget_session(connection, owner, session_id)
             return None if row is None else row.size
 
         size = await asyncio.shield(self.change((owner, session_id), job))
@@ -420,6 +423,7 @@ class SqliteSessionStore:
             await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
             try:
                 await self.cleanup_expired()
+                await self.values.remove_expired()
                 if self.runs is not None:
                     await self.runs.remove_old()
             except Exception:  # a disk that is full now may not be so in a minute

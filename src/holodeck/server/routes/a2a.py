@@ -34,6 +34,7 @@ from holodeck.server.a2a_schemas import (
     VERSION,
 )
 from holodeck.server.problems import known
+from holodeck.server.push_sender import push_sender
 from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.wire import Wire
@@ -266,4 +267,5 @@ WIRE = Wire(
     '"role":"user","parts":[{"kind":"text","text":"Hello"}]}}}',
     routes=(cards, rpc, http),
     open_encoder=open_encoder,
+    prepare=push_sender,
 )

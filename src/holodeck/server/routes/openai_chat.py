@@ -85,7 +85,7 @@ async def chat_completions(request: Request) -> Response:
     )
     run = await begin(server, arrival)
     if chat.store:
-        _known(request).note(owner, chat.messages, run.run_id)
+        await AnsweredConversations(server.store.values).note(owner, chat.messages, run)
     try:
         answer = follow(server, run, open_encoder) if chat.stream else await _whole(request, run, new_reader())
     except ClientDisconnect:
@@ -115,15 +115,9 @@ async def _session_of(request: Request, chat: ChatCompletionRequest) -> Completi
         return CompletionSession(session_id=named, is_kept=True)
     if hint := text_header(request, HINT_HEADER):
         return await hinted(server, owner, foreign_id(hint, HINT_HEADER), chat.messages)
-    return await recognised(server, owner, _known(request), chat.messages) if chat.store else THROW_AWAY
-
-
-def _known(request: Request) -> AnsweredConversations:
-    state = request.app.state
-    if not hasattr(state, "answered_conversations"):
-        state.answered_conversations = AnsweredConversations()
-    known: AnsweredConversations = state.answered_conversations
-    return known
+    if not chat.store:
+        return THROW_AWAY
+    return await recognised(server, owner, AnsweredConversations(server.store.values), chat.messages)
 
 
 def _named(request: Request) -> str | None:

@@ -84,7 +84,7 @@ async def asset(request: Request) -> Response:
 async def sign_in(request: Request) -> Response:
     """Exchanges the code in the address that `serve --open` opened for a token of the page's own."""
     code = text(parse(await json_body(request)).get("code"), "code")
-    token = server_of(request).access.page.exchange(code)
+    token = await server_of(request).access.page.exchange(code)
     if token is None:
         raise NotFound("This sign-in code was used before or is older than a minute. Sign in with a key or token.")
     decided("playground_signed_in", Owner(DEFAULT_TENANT, PAGE_USER))

@@ -1,0 +1,61 @@
+"""Answers to the interrupts of one step that come one by one: the stored step keeps them until all are there.
+
+So another replica, or the server after a restart, knows them. They decide nothing by themselves: a client resumes with them.
+"""
+
+from collections.abc import Collection, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from holodeck.core.messages import KeptAnswer, PendingStep
+from holodeck.core.request import Resume
+from holodeck.errors import LostClaim
+from holodeck.runs.run import Run
+from holodeck.runs.runs import Runs
+
+ATTEMPTS = 5  # two replicas that keep answers of one step at a time refuse each other's commit
+
+
+async def kept_answers(runs: Runs, run: Run) -> tuple[Resume, ...]:
+    """What was answered so far of what this run waits for."""
+    stored = await runs.store.read(run.session_id, owner=run.owner)
+    return () if stored is None else _answers_of(stored.pending, run)
+
+
+async def keep_answers(
+    runs: Runs, run: Run, decided: Sequence[Resume], withdrawn: Collection[str] = ()
+) -> tuple[Resume, ...]:
+    """Adds answers to the step that waits, and drops those that were withdrawn; returns all that it has now.
+
+    Nothing is kept, and nothing returned, if the run waits no longer.
+    """
+    for _ in range(ATTEMPTS - 1):
+        with suppress(LostClaim):
+            return await _keep(runs, run, decided, withdrawn)
+    return await _keep(runs, run, decided, withdrawn)
+
+
+async def _keep(runs: Runs, run: Run, decided: Sequence[Resume], withdrawn: Collection[str]) -> tuple[Resume, ...]:
+    async with runs.queue.take((run.owner, run.session_id)):
+        conversation = await runs.store.open(run.session_id, owner=run.owner, last=1)
+        try:
+            pending = conversation.pending
+            if pending is None or pending.run_id != run.run_id:
+                return ()
+            answers = {id_: answer for id_, answer in pending.answers.items() if id_ not in withdrawn}
+            answers |= {each.interrupt_id: KeptAnswer(approved=each.approved, payload=each.payload) for each in decided}
+            pending = msgspec.structs.replace(pending, answers=answers)
+            await conversation.commit([], pending)
+        finally:
+            conversation.close()
+    return _answers_of(pending, run)
+
+
+def _answers_of(pending: PendingStep | None, run: Run) -> tuple[Resume, ...]:
+    if pending is None or pending.run_id != run.run_id:
+        return ()
+    return tuple(
+        Resume(interrupt_id=id_, approved=answer.approved, payload=answer.payload)
+        for id_, answer in pending.answers.items()
+    )

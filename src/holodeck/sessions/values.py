@@ -1,0 +1,153 @@
+"""Small values that a server keeps beside its sessions, so that its replicas share them and a restart loses none.
+
+Addresses of push notifications, which runs answered a conversation, the secret of tickets. A store does not know what they
+are: it keeps bytes by owner, kind, topic and name, for their time.
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+import msgspec
+
+from holodeck.core.owner import OwnedId, Owner
+
+MAX_VALUES = 100_000  # in memory, of all owners
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+class KeptValue(msgspec.Struct, frozen=True, kw_only=True):
+    """One value. Its kind, topic and name identify it among those of its owner."""
+
+    kind: str
+    topic: str = ""
+    name: str
+    body: bytes = b""
+    session_id: str | None = None  # the session with which it is deleted
+
+
+class ValueStore(Protocol):
+    """Every call names the owner: another owner's value is one that does not exist."""
+
+    async def put(
+        self, value: KeptValue, *, owner: Owner, seconds: float | None = None, at_most: int | None = None
+    ) -> None:
+        """Stores a value, in place of the one with its names, for so many seconds; None: for good.
+
+        An owner with more than `at_most` values of this kind loses the oldest ones.
+        """
+
+    async def put_first(self, value: KeptValue, *, owner: Owner, seconds: float | None = None) -> bool:
+        """Stores a value unless there is one with its names; whether it did. Of several processes one does."""
+
+    async def of_topic(self, kind: str, topic: str = "", *, owner: Owner) -> Sequence[KeptValue]:
+        """The values of a topic, the one that was put last at the end."""
+
+    async def remove(self, kind: str, topic: str, name: str, *, owner: Owner) -> bool:
+        """Whether there was one."""
+
+    async def remove_expired(self) -> int:
+        """Deletes values whose time is over; how many."""
+
+
+class _Entry(msgspec.Struct, frozen=True):
+    value: KeptValue
+    expires: float | None
+
+
+_Names = tuple[str, str, str]
+
+
+class MemoryValues:
+    """Values in memory. If there are too many, the owner with the most loses its oldest."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic, limit: int = MAX_VALUES) -> None:
+        self._clock, self._limit = clock, limit
+        self._entries: dict[Owner, dict[_Names, _Entry]] = {}  # of each owner, the oldest first
+        self._topics: dict[tuple[Owner, str, str], dict[str, None]] = {}
+        self._sessions: dict[OwnedId, dict[_Names, None]] = {}
+        self._count = 0
+
+    async def put(
+        self, value: KeptValue, *, owner: Owner, seconds: float | None = None, at_most: int | None = None
+    ) -> None:
+        self._add(value, owner, seconds)
+        theirs = self._entries[owner]
+        if at_most is not None:
+            same_kind = [names for names in theirs if names[0] == value.kind]
+            for names in same_kind[: max(0, len(same_kind) - at_most)]:
+                self._drop(owner, names)
+        while self._count > self._limit:
+            most = max(self._entries, key=lambda each: len(self._entries[each]))
+            self._drop(most, next(iter(self._entries[most])))
+
+    async def put_first(self, value: KeptValue, *, owner: Owner, seconds: float | None = None) -> bool:
+        found = self._entries.get(owner, {}).get(_names(value))
+        if found is not None and not self._is_over(found):
+            return False
+        self._add(value, owner, seconds)
+        return True
+
+    async def of_topic(self, kind: str, topic: str = "", *, owner: Owner) -> Sequence[KeptValue]:
+        theirs = self._entries.get(owner, {})
+        found = [theirs[kind, topic, name] for name in self._topics.get((owner, kind, topic), ())]
+        return [each.value for each in found if not self._is_over(each)]
+
+    async def remove(self, kind: str, topic: str, name: str, *, owner: Owner) -> bool:
+        found = self._entries.get(owner, {}).get((kind, topic, name))
+        self._drop(owner, (kind, topic, name))
+        return found is not None and not self._is_over(found)
+
+    async def remove_expired(self) -> int:
+        over = [
+            (owner, names)
+            for owner, theirs in self._entries.items()
+            for names, entry in theirs.items()
+            if self._is_over(entry)
+        ]
+        for owner, names in over:
+            self._drop(owner, names)
+        return len(over)
+
+    def forget_session(self, owner: Owner, session_id: str) -> None:
+        for names in self._sessions.pop((owner, session_id), ()):
+            self._drop(owner, names)
+
+    def _add(self, value: KeptValue, owner: Owner, seconds: float | None) -> None:
+        names = _names(value)
+        self._drop(owner, names)
+        expires = None if seconds is None else self._clock() + seconds
+        self._entries.setdefault(owner, {})[names] = _Entry(value, expires)
+        self._topics.setdefault((owner, value.kind, value.topic), {})[value.name] = None
+        if value.session_id is not None:
+            self._sessions.setdefault((owner, value.session_id), {})[names] = None
+        self._count += 1
+
+    def _drop(self, owner: Owner, names: _Names) -> None:
+        theirs = self._entries.get(owner, {})
+        entry = theirs.pop(names, None)
+        if entry is None:
+            return
+        self._count -= 1
+        if not theirs:
+            del self._entries[owner]
+        kind, topic, name = names
+        _take_out(self._topics, (owner, kind, topic), name)
+        if entry.value.session_id is not None:
+            _take_out(self._sessions, (owner, entry.value.session_id), names)
+
+    def _is_over(self, entry: _Entry) -> bool:
+        return entry.expires is not None and entry.expires <= self._clock()
+
+
+def _names(value: KeptValue) -> _Names:
+    return value.kind, value.topic, value.name
+
+
+def _take_out(index: dict[K, dict[V, None]], key: K, value: V) -> None:
+    found = index.get(key)
+    if found is not None:
+        found.pop(value, None)
+        if not found:
+            del index[key]

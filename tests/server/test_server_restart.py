@@ -1,0 +1,173 @@
+"""What a server knows after a restart, and a replica of what another one learned: all of it is in the store."""
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holodeck.models.scripted import Turn, calls, says
+from holodeck.server.options import PushSettings, ServerSettings
+from holodeck.server.wires import WIRES
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from tests.server.keyed import KeyHolders, keyed
+from tests.server.serving import Gate, Served, ask, read_to, served, types, until
+from tests.server.test_completion_sessions import ask as complete
+from tests.server.test_server_a2a import followers, message, rpc
+from tests.server.test_server_mcp import FORMS, TASKS, Deletions, body_of, called, sent, task_when
+from tests.server.webhook import Webhook, listening
+
+ALL = ServerSettings(protocols=tuple(WIRES))
+
+
+def on_file(path: Path) -> dict[str, Any]:
+    file = SqliteFile(path, durable=False)
+    records = SqliteRunStore(file, "tester")
+    return {"store": SqliteSessionStore(file, "tester", runs=records), "records": records}
+
+
+@asynccontextmanager
+async def started(path: Path, *turns: Turn, **options: Any) -> AsyncIterator[Served]:
+    async with served(*turns, **{"settings": ALL, **on_file(path), **options}) as s:
+        yield s
+
+
+def copy_of(path: Path) -> Path:
+    """The file as a process leaves it that is killed now."""
+    copy = path.with_name("copy.db")
+    with closing(sqlite3.connect(path)) as source, closing(sqlite3.connect(copy)) as target:
+        source.backup(target)
+    return copy
+
+
+@pytest.mark.req("SRV-26", "ACC-07")
+async def test_approvals_that_were_given_one_by_one(tmp_path: Path) -> None:
+    tool, both, file = Deletions(), {**TASKS, **FORMS}, tmp_path / "sessions.db"
+    both_calls = calls(("delete", '{"name": "a"}'), ("delete", '{"name": "b"}'))
+    yes = {"action": "accept", "content": {"decision": "approve", "arguments": '{"name": "c"}'}}
+
+    async def update(s: Served, task_id: str, form: str) -> None:
+        params = {"taskId": task_id, "inputResponses": {form: yes}}
+        assert (await sent(s, body_of("tasks/update", params, capabilities=both)))[0] == 200
+
+    async with started(file, both_calls, tools=tool.tools) as s:
+        asked = await called(s, {"message": "delete them"}, capabilities=both)
+        task_id, (first, second) = asked["requestState"], asked["inputRequests"]
+        await update(s, task_id, first)
+    async with started(file, says("gone"), tools=tool.tools) as s:
+        left = await task_when(s, task_id, "input_required", both)
+        assert ([*left["inputRequests"]], tool.deleted) == ([second], [])
+        await update(s, task_id, second)
+        done = await task_when(s, task_id, "completed", both)
+    assert (done["result"]["content"][0]["text"], tool.deleted) == ("gone", ["c", "c"])
+
+
+@pytest.mark.req("SRV-27")
+@pytest.mark.parametrize("continues", [True, False], ids=["it goes on", "it is ended"])
+async def test_the_end_of_a_run_that_a_crash_cut_is_pushed(tmp_path: Path, *, continues: bool) -> None:
+    hook, gate, file = Webhook(failures=0), Gate(), tmp_path / "sessions.db"
+    async with listening(hook) as port:
+        push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
+        settings = ServerSettings(protocols=("a2a",), push=push)
+        login = {"token": "t0ken", "authentication": {"scheme": "Bearer", "credentials": "s3cret"}}
+        config = {"url": f"http://127.0.0.1:{port}/hook", **login}
+        async with started(file, says("a b", pause=gate), settings=settings) as s:
+            options = {"taskPushNotificationConfig": config, "returnImmediately": True}
+            task = (await rpc(s, "SendMessage", {"message": message(), "configuration": options}))["result"]["task"]
+            await until(lambda: hook.calls)
+            file = copy_of(file)
+        hook.calls.clear()
+        async with started(file, says("after all"), settings=settings, continues=continues) as s:
+            await until(lambda: hook.calls and not followers())
+            found = (await rpc(s, "GetTask", {"id": task["id"]}))["result"]
+            listed = await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]})
+    headers, body = hook.calls[-1]
+    status = json.loads(body)["statusUpdate"]
+    assert (status["taskId"], status["status"]["state"]) == (task["id"], found["status"]["state"])
+    assert found["status"]["state"] == ("TASK_STATE_COMPLETED" if continues else "TASK_STATE_FAILED")
+    assert (headers["authorization"], headers["x-a2a-notification-token"]) == ("Bearer s3cret", "t0ken")
+    assert listed["result"]["configs"] == [], "the task has ended"
+
+
+@pytest.mark.req("SRV-27")
+async def test_addresses_of_a_task_that_waits_are_called_when_it_goes_on(tmp_path: Path) -> None:
+    hook, tool, file = Webhook(failures=0), Deletions(), tmp_path / "sessions.db"
+    async with listening(hook) as port:
+        push = PushSettings(allow_hosts=("*",), permit=lambda _: True)
+        settings = ServerSettings(protocols=("a2a",), push=push)
+        options = {"taskPushNotificationConfig": {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}}
+        async with started(file, calls(("delete", '{"name": "a"}')), tools=tool.tools, settings=settings) as s:
+            task = (await rpc(s, "SendMessage", {"message": message(), "configuration": options}))["result"]["task"]
+            assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        hook.calls.clear()
+        async with started(file, says("kept"), tools=tool.tools, settings=settings) as s:
+            listed = await rpc(s, "ListTaskPushNotificationConfigs", {"taskId": task["id"]})
+            assert "t0ken" not in json.dumps(listed), "not even its owner reads a secret again"
+            await rpc(s, "SendMessage", {"message": message("do not", taskId=task["id"], messageId="m2")})
+            await until(lambda: b"TASK_STATE_COMPLETED" in b"".join(body for _, body in hook.calls))
+            await s.server.store.delete(task["contextId"], owner=s.run(task["id"]).owner)
+    with closing(sqlite3.connect(file)) as connection:
+        (left,) = connection.execute("SELECT count(*) FROM kept_values WHERE kind = 'push'").fetchone()
+    assert left == 0, "the task has ended, and its session is deleted"
+
+
+async def test_a_conversation_is_recognised_by_its_messages(tmp_path: Path) -> None:
+    file = tmp_path / "sessions.db"
+    async with started(file, says("one")) as s:
+        assert await complete(s, "1", store=True) == ("one", session := (await only_session(s)))
+    async with started(file, says("two")) as s:
+        assert await complete(s, "1", "one", "2", store=True) == ("two", session)
+        assert [each.content for each in s.model.prompts[0].messages] == ["1", "one", "2"]
+
+
+async def only_session(s: Served) -> str:
+    async with s.get("/sessions") as answer:
+        (found,) = (await answer.json())["sessions"]
+        return str(found["session_id"])
+
+
+async def test_tickets_and_sign_ins_of_the_page(tmp_path: Path) -> None:
+    file, holders = tmp_path / "sessions.db", KeyHolders(tmp_path / "keys.json")
+    ann = holders.headers(user="ann")
+    async with keyed(tmp_path, says("hello"), holders=holders, **on_file(file)) as (s, _):
+        async with s.post(ask(run="r"), **ann) as answer:
+            await read_to(answer, "RUN_FINISHED")
+        async with s.post(b"", "/runs/r/ticket", **ann) as answer:
+            ticket = (await answer.json())["ticket"]
+        used, unused = s.server.access.page.new_code(), s.server.access.page.new_code()
+        async with s.post({"code": used}, "/playground/session") as answer:
+            token = (await answer.json())["token"]
+    async with keyed(tmp_path, holders=holders, **on_file(file)) as (s, _):
+        async with s.get(f"/runs/r/events?ticket={ticket}") as answer:
+            assert (answer.status, types(await answer.read())[-1]) == (200, "RUN_FINISHED")
+        async with s.get(f"/runs/other/events?ticket={ticket}") as answer:
+            assert answer.status == 401
+        async with s.get("/me", Authorization=f"Bearer {token}") as answer:
+            assert (answer.status, (await answer.json())["user"]) == (200, "system:playground")
+        statuses = []
+        for code in (used, unused, unused):
+            async with s.post({"code": code}, "/playground/session") as answer:
+                statuses.append(answer.status)
+        assert statuses == [404, 200, 404], "each code once, at whichever process"
+
+
+async def test_replicas_sign_with_one_secret(tmp_path: Path) -> None:
+    """Both start on an empty store: one makes the secret, the other takes it."""
+    file, holders = tmp_path / "sessions.db", KeyHolders(tmp_path / "keys.json")
+    ann = holders.headers(user="ann")
+    async with (
+        keyed(tmp_path, says("hello"), holders=holders, **on_file(file)) as (one, _),
+        keyed(tmp_path, holders=holders, **on_file(file)) as (other, _),
+    ):
+        async with one.post(ask(run="r"), **ann) as answer:
+            await answer.read()
+        async with one.post(b"", "/runs/r/ticket", **ann) as answer:
+            ticket = (await answer.json())["ticket"]
+        async with asyncio.timeout(30), other.get(f"/runs/r/events?ticket={ticket}") as answer:
+            assert (answer.status, types(await answer.read())[-1]) == (200, "RUN_FINISHED")
