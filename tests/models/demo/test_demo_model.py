@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
@@ -17,10 +16,6 @@ from tests.examples import examples
 from tests.models.demo.demo_chat import Conversation, Ear
 from tests.models.demo.sentences import NOW
 from tests.models.demo.todo_double import TODO_TOOLS, TodoDouble
-
-TASK_TOOLS = tuple(
-    ToolSchema(name=name) for name in ("add_task", "list_tasks", "complete_task", "update_task", "delete_task")
-)
 
 
 def fails(call: ToolCall) -> ToolMessage:
@@ -262,52 +257,3 @@ async def test_a_hostile_message_is_answered_in_bounded_time(words: str) -> None
     tools = (*TODO_TOOLS, ToolSchema(name="x", parameters={"properties": {"x": {"type": "array"}}}))
     _, answer = await new_conversation(tools=tools).say((words * 600)[:598] + "\0")
     assert answer
-
-
-@dataclass
-class TaskDouble:
-    """The other vocabulary: titles and descriptions only."""
-
-    rows: dict[str, dict[str, Any]] = field(default_factory=dict)
-
-    def answer(self, call: ToolCall) -> ToolMessage:
-        result = getattr(self, call.name)(**json.loads(call.arguments))
-        return ToolMessage(call_id=call.id, name=call.name, content=json.dumps(result))
-
-    def add_task(self, title: str, description: str = "") -> dict[str, Any]:
-        task_id = f"k{len(self.rows) + 1}"
-        self.rows[task_id] = {"id": task_id, "title": title, "description": description, "status": "pending"}
-        return self.rows[task_id]
-
-    def list_tasks(self, status: str) -> dict[str, Any]:
-        return {"todos": [row for row in self.rows.values() if status in {"all", row["status"]}]}
-
-    def complete_task(self, task_id: str) -> dict[str, Any]:
-        return self.update_task(task_id, status="completed")
-
-    def update_task(self, task_id: str, **changes: Any) -> dict[str, Any]:
-        self.rows[task_id].update(changes)
-        return self.rows[task_id]
-
-    def delete_task(self, task_id: str) -> dict[str, Any]:
-        return {"deleted": self.rows.pop(task_id)}
-
-
-@pytest.mark.req("AGT-06")
-async def test_the_task_vocabulary() -> None:
-    talk = new_conversation(answer=TaskDouble().answer, tools=TASK_TOOLS)
-    described = {"title": "Buy eggs", "description": "Due Mon 16 Nov 2026, 15:00 · high priority · #home"}
-    exchanges: tuple[tuple[str, list[tuple[str, dict[str, Any]]], str], ...] = (
-        ("add buy eggs tomorrow at 3pm, urgent #home", [("add_task", described)], "15:00"),
-        ("show my tasks", [("list_tasks", {"status": "pending"})], "1. **Buy eggs**"),
-        ("make it low priority", [], "know no priorities"),
-        ("rename it to buy ham", [("update_task", {"task_id": "k1", "title": "Buy ham"})], "Buy ham"),
-        ("mark 1 as done", [("complete_task", {"task_id": "k1"})], "ticked off"),
-        ("delete ham", [("list_tasks", {"status": "all"})], "Delete “Buy ham”?"),
-        ("yes", [("delete_task", {"task_id": "k1"})], "Deleted **Buy ham**"),
-        ("show my tasks", [("list_tasks", {"status": "pending"})], "empty"),
-    )
-    for said, expected, words in exchanges:
-        calls, answer = await talk.say(said)
-        assert calls == expected
-        assert words in answer

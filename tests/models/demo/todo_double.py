@@ -1,7 +1,6 @@
 """An in-memory double of the todo server's four tools: same arguments, same JSON, ids t1, t2, … by order of creation.
 
-It takes due filters literally only for `overdue`; the model filters by period itself. `test_demo_real_todos.py` runs
-the same model against the real tools.
+`test_demo_real_todos.py` runs the same model against the real tools.
 """
 
 import json
@@ -51,11 +50,22 @@ class TodoDouble:
         return self.rows[todo_id]
 
     def list_todos(self, *, status: str = "pending", search: str = "", **filters: Any) -> dict[str, Any]:
+        """Filters as the server does, but for `timezone`: the days are those of `now`."""
         rows = [row for row in self.rows.values() if status in {"all", row["status"]}]
         rows = [row for row in rows if search.lower() in row["title"].lower()]
-        if filters.get("due_date_filter") == "overdue":
-            rows = [row for row in rows if row["due_date"] and datetime.fromisoformat(row["due_date"]) < self.now]
+        rows = [row for row in rows if filters.get("priority") in {None, row["priority"]}]
+        rows = [row for row in rows if set(filters.get("tags", ())) <= set(row["tags"])]
+        if due := filters.get("due_date_filter"):
+            rows = [row for row in rows if row["due_date"] and self._is_due(due, row["due_date"])]
         return {"count": len(rows), "todos": rows}
+
+    def _is_due(self, wanted: str, due_date: str) -> bool:
+        due, today = datetime.fromisoformat(due_date), self.now.date()
+        if wanted == "overdue":
+            return due < self.now
+        if wanted == "this_week":
+            return due.isocalendar()[:2] == today.isocalendar()[:2]
+        return due.date().isoformat() == (today.isoformat() if wanted == "today" else wanted)
 
     def update_todo(self, *, todo_id: str, **changes: Any) -> dict[str, Any]:
         if changes.get("due_date") == "":

@@ -1,9 +1,8 @@
 """The offline model: rules instead of weights, so that HoloDeck can be tried without a key, a network or a cost.
 
-- `model.py` implements the port: it streams the reply that `conversation.py` decided on.
+- `model.py` implements the port: it streams the step that `conversation.py` decided on.
 - `conversation.py` replays the history and decides the next step: tool calls or a text.
-- `sentences.py` reads English sentences about todos, `dates.py` the date words in them.
-- `todos.py` carries out what a sentence asks for with the todo tools; `tools_by_name.py` calls any other tool that a
-  sentence names.
+- `sentences.py` is the grammar: a table of English sentences about todos. `dates.py` reads the date words in them.
+- `todos.py` knows the todo tools; `tools_by_name.py` calls any other tool that a sentence names.
 - `wording.py` has the texts of the replies.
 """

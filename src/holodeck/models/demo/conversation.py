@@ -1,22 +1,44 @@
 """Decides the next step of a conversation by replaying it.
 
 The demo model keeps nothing between two replies. For every reply it reads the history as turns (the user's words, the
-results of tools) and runs its scripts over them. It feeds them the results that are there; the first call without a
-result, or the last text, is the reply. That is also how "it", "the second one" and "yes" get their meaning.
+results of tools) and runs a script for each: a generator that yields calls, is sent their results and returns the reply.
+The first call without a result, or the last text, is the next step. That is also how "it", "the second one" and "yes"
+get their meaning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from typing import Any, TypeAlias
+
+import msgspec
 
 from holodeck.core.messages import AssistantMessage, Message, TextPart, ToolMessage, UserMessage, text_of
-from holodeck.core.tools import ToolSchema
+from holodeck.core.tools import Approval, ToolSchema
 from holodeck.models.demo import sentences, todos, wording
-from holodeck.models.demo.intents import Create, Delete, Everything, Intent, ListedTodo, Numbers, Talk
-from holodeck.models.demo.todos import Memory, OpenQuestion, Say, Script, Unreadable
-from holodeck.models.demo.tools_by_name import Call, UseTool, read_tool_use, with_arguments
+from holodeck.models.demo.sentences import Request
+from holodeck.models.demo.todos import Todo
+from holodeck.models.demo.tools_by_name import Call, ToolUse, read_tool_use, with_arguments
 
 HORIZON = 12  # turns that "it" and "the second one" may reach back to; each is replayed for every reply
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A reply that asks: a yes lets `then` go ahead, or the answer completes it."""
+
+    line: str
+    then: Request | ToolUse
+    choices: tuple[Todo, ...] = ()
+    confirms: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reply:
+    text: str
+    shown: tuple[Todo, ...] | None = None  # the list that positions refer to from now on
+    focus: Todo | None = None  # what "it" is from now on
+    question: Question | None = None
 
 
 @dataclass(slots=True)
@@ -26,12 +48,13 @@ class DemoTurn:
     reply: str = ""
 
 
+Script: TypeAlias = Generator[tuple[Call, ...], list[str], Reply]
+
+
 def next_step(
     messages: Sequence[Message], tools: Sequence[ToolSchema], timezone: str | None, now: datetime
-) -> Say | tuple[Call, ...]:
-    turns = _turns(messages)[-HORIZON:]
-    if not turns:
-        return Say(text=wording.talk("greeting", (), with_todos=True))
+) -> Reply | tuple[Call, ...]:
+    turns = _turns(messages)[-HORIZON:] or [DemoTurn("hello")]
     player = _Player(tools, timezone, now)
     for turn in turns[:-1]:
         player.recall(turn)
@@ -53,144 +76,182 @@ def _turns(messages: Sequence[Message]) -> list[DemoTurn]:
 
 class _Player:
     def __init__(self, tools: Sequence[ToolSchema], timezone: str | None, now: datetime) -> None:
-        self.todo_tools = todos.todo_tools(tools, timezone)
-        self.tools = tools
-        self.others = [tool for tool in tools if self.todo_tools is None or tool.name not in self.todo_tools.names]
+        self.tools = {tool.name: tool for tool in tools}
+        self.timezone = timezone
         self.now = now
-        self.memory = Memory()
+        self.others = [tool for tool in tools if tool.name not in todos.TODO_TOOLS]
+        self.has_todos = len(self.others) < len(tools)
+        self.focus: Todo | None = None
+        self.shown: tuple[Todo, ...] = ()
+        self.question: Question | None = None
 
     def recall(self, turn: DemoTurn) -> None:
         """Replays a turn that is over, for what it established. Another model may have answered it."""
-        before, results = self.memory, list(turn.results)
+        results = list(turn.results)
         step = self.play(turn.words, results)
-        if not isinstance(step, Say) or results:
-            self.memory = _learned(before, turn.results)
-        elif step.question and step.question.line not in turn.reply:
-            self.memory = before.after(Say(text=turn.reply))
+        if self.question and self.question.line not in turn.reply:
+            self.question = None
+        for result in turn.results if results or not isinstance(step, Reply) else ():
+            try:
+                found, many = todos.read_result(text_of(result.content))
+            except msgspec.DecodeError:
+                continue
+            self.shown, self.focus = (found, self.focus) if many else (self.shown, found[0])
 
-    def play(self, words: str, results: list[ToolMessage]) -> Say | tuple[Call, ...]:
+    def play(self, words: str, results: list[ToolMessage]) -> Reply | tuple[Call, ...]:
         """Goes through a turn as far as it can, taking the results that it needs out of the list."""
-        intent, confirmed = self._understood(words)
-        script = self._script(intent, confirmed=confirmed)
-        step = script if isinstance(script, Say) else self._run(script, results)
-        if isinstance(step, Say):
-            self.memory = self.memory.after(step)
+        step = self._run(self._script(self._understood(words)), results)
+        if isinstance(step, Reply):
+            self.focus, self.question = step.focus, step.question
+            self.shown = self.shown if step.shown is None else step.shown
         return step
 
-    def _understood(self, words: str) -> tuple[Intent | UseTool, bool]:
-        """What the turn asks for, and whether it is the yes to an open question."""
+    def _understood(self, words: str) -> Request | ToolUse:
         if len(words) > sentences.LONGEST or not words:
-            return Talk("too_long" if words else "no_words"), False
-        intent = self._read(words)
-        question, self.memory = self.memory.question, replace(self.memory, question=None)
-        if question is None:
-            return intent, False
-        if intent == Talk("no"):
-            return Talk("kept" if _confirms(question) else "dropped"), False
-        if _confirms(question):
-            self.memory = replace(self.memory, chosen=question.choices if intent == Talk("yes") else ())
-            return (question.then, True) if intent == Talk("yes") else (intent, False)
-        return self._answer(question, words, intent) or intent, False
+            return Request("too_long" if words else "no_words")
+        request = self._read(words)
+        question, self.question = self.question, None
+        return self._answer(question, words, request) or request if question else request
 
-    def _answer(self, question: OpenQuestion, words: str, intent: Intent | UseTool) -> Intent | UseTool | None:
-        """What a message means as the answer to a question; None if it is about something else."""
-        unclear = intent == Talk("unknown")
-        if isinstance(question.then, UseTool):
-            return with_arguments(question.then, words) if unclear else None
-        if isinstance(question.then, Create):
-            return sentences.read_todo(words, self.now) if unclear else None
-        self.memory = replace(self.memory, chosen=_chosen(question.choices, words, plain=unclear or _is_guess(intent)))
-        return question.then if self.memory.chosen else None
-
-    def _read(self, words: str) -> Intent | UseTool:
+    def _read(self, words: str) -> Request | ToolUse:
         """Todo sentences come first if there are todo tools; a guess ("buy eggs") comes after the names of tools."""
         request = sentences.bare_request(words)
-        if self.todo_tools is None:
-            use = read_tool_use(words, self.others) or read_tool_use(request, self.others)
-            known = use or sentences.read_talk(words) or sentences.read_command(request, self.now)
-        else:
-            known = sentences.read_talk(words) or sentences.read_command(request, self.now)
-            known = known or read_tool_use(request, self.tools)
-        return known or sentences.guess(request, self.now) or Talk("unknown")
-
-    def _script(self, intent: Intent | UseTool, *, confirmed: bool) -> Script | Say:
-        if isinstance(intent, Talk):
-            return self._talk(intent.topic)
-        if isinstance(intent, UseTool):
-            return _use(intent)
-        if self.todo_tools is None:
-            return self._talk("no_todo_tools")
-        desk = todos.TodoDesk(self.todo_tools, self.now, self.memory)
+        tool = read_tool_use(request, list(self.tools.values()))
+        known = sentences.read_talk(words) or sentences.read_command(request, self.now)
         return (
-            todos.delete(intent, desk, confirmed=confirmed)
-            if isinstance(intent, Delete)
-            else todos.script(intent, desk)
+            (known or tool if self.has_todos else tool or known)
+            or sentences.guess(request, self.now)
+            or sentences.UNKNOWN
         )
 
-    def _talk(self, topic: str) -> Say:
-        with_todos = self.todo_tools is not None or not self.others
-        return Say(text=wording.talk(topic, self.others, with_todos=with_todos))
+    def _answer(self, question: Question, words: str, request: Request | ToolUse) -> Request | ToolUse | None:
+        """What a message means as the answer to a question; None if it is about something else."""
+        then, action = question.then, request.action if isinstance(request, Request) else ""
+        if action == "no":
+            return Request("kept" if question.confirms else "dropped")
+        if isinstance(then, ToolUse):
+            return with_arguments(then, words) if request == sentences.UNKNOWN else None
+        if question.confirms:
+            return replace(then, chosen=question.choices, confirmed=True) if action == "yes" else None
+        if then.action == "create":
+            return sentences.read_todo(words, self.now) if request == sentences.UNKNOWN else None
+        chosen = todos.at_positions(todos.positions(words), question.choices)
+        if action in {"unknown", "create"}:
+            chosen = chosen or todos.matching(words, question.choices)
+        chosen = question.choices if todos.is_all(words) else chosen[: len(todos.positions(words)) or 1]
+        return replace(then, chosen=chosen) if chosen else None
 
-    def _run(self, script: Script, results: list[ToolMessage]) -> Say | tuple[Call, ...]:
-        offered = {tool.name for tool in self.tools}
+    def _run(self, script: Script, results: list[ToolMessage]) -> Reply | tuple[Call, ...]:
+        answers: list[ToolMessage | None] = []
         try:
             calls = next(script)
             while True:
-                if missing := next((call.name for call in calls if call.name not in offered), None):
-                    return Say(text=wording.tool_missing(missing))
+                if missing := next((call.name for call in calls if call.name not in self.tools), None):
+                    return Reply(text=f"I would need the tool `{missing}` for that, and it is not connected.")
                 answers = [_take(results, call.name) for call in calls]
                 if failed := next((answer for answer in answers if answer and answer.failed), None):
-                    return Say(text=wording.tool_failed(text_of(failed.content)))
+                    problem = text_of(failed.content).strip() or "nothing at all"
+                    return Reply(text=f"That did not work. The tool says: {problem}")
                 if waiting := tuple(call for call, answer in zip(calls, answers, strict=True) if answer is None):
                     return waiting
                 calls = script.send([text_of(answer.content) for answer in answers if answer])
         except StopIteration as end:
-            say: Say = end.value
-            return say
-        except Unreadable as other:
-            return Say(text=str(other))
+            reply: Reply = end.value
+            return reply
+        except msgspec.DecodeError:  # not the JSON of a todo server; its text may still be useful to a person
+            return Reply(text="\n".join(text_of(answer.content) for answer in answers if answer))
+
+    # Scripts
+
+    def _script(self, request: Request | ToolUse) -> Script:
+        if isinstance(request, ToolUse):
+            return _use(request)
+        scripts = {"create": self._create, "list": self._list, "update": self._update, "delete": self._delete}
+        if script := scripts.get(request.action):
+            return script(request) if self.has_todos else self._talk("no_todo_tools")
+        return self._talk(request.action)
+
+    def _talk(self, topic: str) -> Script:
+        text = wording.talk(topic, self.others, with_todos=self.has_todos or not self.others)
+        return _said(Reply(text=text, focus=self.focus))
+
+    def _create(self, request: Request) -> Script:
+        if not request.fields.get("title"):
+            return Reply(text=wording.WHAT_TO_ADD, question=Question(wording.WHAT_TO_ADD, request))
+        (answer,) = yield (todos.create_call(request.fields, self.now),)
+        (todo,), _ = todos.read_result(answer)
+        return Reply(text=wording.created(todo, self.now), focus=todo)
+
+    def _list(self, request: Request) -> Script:
+        (answer,) = yield (self._list_call(request.fields),)
+        found, _ = todos.read_result(answer)
+        focus = found[0] if len(found) == 1 else None
+        return Reply(text=wording.listed(found, request.fields, self.now), shown=found, focus=focus)
+
+    def _list_call(self, fields: dict[str, Any]) -> Call:
+        tool = self.tools.get("list_todos")
+        needs_zone = "due_date_filter" in fields and tool and "timezone" in tool.parameters.get("properties", {})
+        given = fields | {"timezone": self.timezone if needs_zone else None}
+        return Call("list_todos", {name: value for name, value in given.items() if value})
+
+    def _update(self, request: Request) -> Script:
+        found = yield from self._find(request)
+        if isinstance(found, Reply):
+            return found
+        answers = yield tuple(todos.update_call(todo, request.fields, self.now) for todo in found)
+        changed = [todo for answer in answers for todo in todos.read_result(answer)[0]]
+        return Reply(text=wording.changed(changed, request.fields, self.now), focus=changed[-1])
+
+    def _delete(self, request: Request) -> Script:
+        found = yield from self._find(request)
+        if isinstance(found, Reply):
+            return found
+        tool = self.tools.get("delete_todo")
+        if not request.confirmed and not (tool and tool.approval is Approval.ALWAYS):  # then the runtime asks the user
+            line = wording.confirm_deletion(found)
+            return Reply(text=line, focus=found[-1], question=Question(line, request, found, confirms=True))
+        yield tuple(todos.delete_call(todo) for todo in found)
+        return Reply(text=f"Deleted {', '.join(f'**{todo.title}**' for todo in found)}.")
+
+    def _find(self, request: Request) -> Generator[tuple[Call, ...], list[str], Reply | tuple[Todo, ...]]:
+        """The todos that are meant, or the reply instead. Lists them only when the conversation does not name them."""
+        words, numbers = request.target, todos.positions(request.target)
+        is_it, is_all = todos.is_it(words), todos.is_all(words)
+        if request.chosen:
+            return request.chosen
+        if is_it and self.focus:
+            return (self.focus,)
+        if numbers and self.shown:
+            problem = f"There is no number {max(numbers) + 1}: the list I showed you has {len(self.shown)}."
+            return todos.at_positions(numbers, self.shown) or Reply(text=problem)
+        (answer,) = yield (Call("list_todos", {"status": "all"}),)
+        every, _ = todos.read_result(answer)
+        status = "completed" if request.fields.get("status") == "pending" else "pending"
+        likely = tuple(todo for todo in every if todo.status == status)
+        if not (is_it or is_all or numbers):
+            likely = todos.matching(words, likely) or todos.matching(words, every)
+        if not likely:
+            missing = f"I found no todo like “{words}”. Say “show my todos” to see what is there."
+            return Reply(text=wording.EMPTY if is_it or is_all or numbers else missing)
+        if is_all or (len(likely) == 1 and not numbers):
+            return likely
+        text = f"{wording.WHICH}\n\n{wording.numbered(likely, self.now)}\n\nSay its number."
+        return Reply(text=text, shown=likely, question=Question(wording.WHICH, request, likely))
 
 
-def _use(intent: UseTool) -> Script:
-    if problem := wording.cannot_use(intent):
-        return Say(text=problem, question=OpenQuestion(line=problem, then=intent))
-    (answer,) = yield (Call(intent.tool.name, intent.arguments),)
-    return Say(text=answer.strip() or wording.NO_RESULT)
+def _said(reply: Reply) -> Script:
+    yield from ()
+    return reply
 
 
-def _confirms(question: OpenQuestion) -> bool:
-    return isinstance(question.then, Delete) and question.line != wording.WHICH
-
-
-def _is_guess(intent: Intent | UseTool) -> bool:
-    return isinstance(intent, Create) and not (intent.due or intent.tags)
-
-
-def _chosen(choices: tuple[ListedTodo, ...], words: str, *, plain: bool) -> tuple[ListedTodo, ...]:
-    target = sentences.read_target(words)
-    if isinstance(target, Everything):
-        return choices
-    if isinstance(target, Numbers):
-        return todos.at_positions(target, choices)
-    found = todos.matching(words, choices) if plain else ()
-    return found if len(found) == 1 else ()
+def _use(use: ToolUse) -> Script:
+    if problem := wording.cannot_use(use):
+        return Reply(text=problem, question=Question(problem, use))
+    (answer,) = yield (Call(use.tool.name, use.arguments),)
+    return Reply(text=answer.strip() or wording.NO_RESULT)
 
 
 def _take(results: list[ToolMessage], name: str) -> ToolMessage | None:
     """The next result of that tool. Other results in between belong to another model's calls."""
     index = next((index for index, result in enumerate(results) if result.name == name), None)
     return None if index is None else results.pop(index)
-
-
-def _learned(memory: Memory, results: Sequence[ToolMessage]) -> Memory:
-    """What the results of tools show by themselves, when the turn did not go the way of our scripts."""
-    for result in results:
-        text = "" if result.failed else text_of(result.content)
-        try:
-            memory = memory.after(Say(text="", shown=todos.read_todos(text)))
-        except Unreadable:
-            try:
-                memory = memory.after(Say(text="", focus=todos.read_todo(text)))
-            except Unreadable:
-                continue
-    return memory

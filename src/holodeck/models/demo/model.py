@@ -1,7 +1,7 @@
 """The demo model behind the port: streams the next step of `conversation.py`, word by word, as a real model would.
 
-It needs nothing and costs nothing, so it reports no usage. It keeps nothing between two replies. The rules (two hundred
-regular expressions) are loaded in a thread by the first reply, so that the start of a server does not wait for them.
+It costs nothing, so it reports no usage. It keeps nothing between two replies. The first reply loads the rules in a
+thread: they compile many regular expressions, and a server should not wait for that at its start.
 """
 
 import asyncio
@@ -23,10 +23,10 @@ from holodeck.core.tools import ToolSchema
 from holodeck.models.port import Listener, ModelReply, Prompt
 
 if TYPE_CHECKING:
-    from holodeck.models.demo.todos import Say
+    from holodeck.models.demo.conversation import Reply
     from holodeck.models.demo.tools_by_name import Call
 
-    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], Say | tuple[Call, ...]]
+    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], Reply | tuple[Call, ...]]
 
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 _ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are streamed at once

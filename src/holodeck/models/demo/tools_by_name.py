@@ -5,7 +5,7 @@ value that stands alone becomes the first parameter without one that it fits. JS
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ class Call:
 
 
 @dataclass(frozen=True, slots=True)
-class UseTool:
+class ToolUse:
     """A call of a tool. `unfit` are arguments by name that the tool does not take, as they were written."""
 
     tool: ToolSchema
@@ -39,37 +39,34 @@ class UseTool:
     @property
     def missing(self) -> list[str]:
         """Required parameters without a value. One that the schema does not describe is left to the runtime's check."""
-        described, required = self.tool.parameters.get("properties", {}), self.tool.parameters.get("required", [])
-        return [name for name in required if name in described and name not in self.arguments]
+        required = self.tool.parameters.get("required", [])
+        return [name for name in required if name in _parameters(self.tool) and name not in self.arguments]
 
 
-def read_tool_use(request: str, tools: Sequence[ToolSchema]) -> UseTool | None:
+def read_tool_use(request: str, tools: Sequence[ToolSchema]) -> ToolUse | None:
     """The tool with the longest name that the sentence begins with, and the arguments behind it."""
     explicit = _CALL.match(request)
     for text in (request, request[explicit.end() :] if explicit else ""):
         for tool in sorted(tools, key=lambda tool: -len(tool.name)):
             name = "[ _.-]".join(re.escape(word) for word in re.split(r"[_.-]+", tool.name))
             if match := re.match(rf"{name}(?:\s*\(|[\s:,]+|$)", text, re.IGNORECASE):
-                return with_arguments(UseTool(tool, {}), text[match.end() :].removesuffix(")"))
+                return with_arguments(ToolUse(tool, {}), text[match.end() :].removesuffix(")"))
     return None
 
 
-def with_arguments(use: UseTool, text: str) -> UseTool:
+def with_arguments(use: ToolUse, text: str) -> ToolUse:
     """The same call with the arguments that the text adds."""
-    parameters = dict(_parameters(use.tool))
-    arguments = dict(use.arguments)
+    parameters, arguments = _parameters(use.tool), dict(use.arguments)
     unfit: list[str] = []
     alone: list[str] = []  # values without a name
     tokens = [(match["name"], match["value"]) for match in _TOKEN.finditer(text)]
     while tokens:
         name, value = tokens.pop(0)
-        parameter = _known(name or value, parameters)
-        schema = parameters.get(parameter or "", {})
+        parameter = next((known for known in parameters if known.casefold() == (name or value).casefold()), "")
+        schema = parameters.get(parameter, {})
         if name is not None:
-            if parameter is None or (fit := _fit(value, schema)) is _NOTHING:
-                unfit.append(f"{name}={value}")
-            else:
-                arguments[parameter] = fit
+            arguments[parameter] = fit = _fit(value, schema) if parameter else _NOTHING
+            unfit += [f"{name}={value}"] if fit is _NOTHING else []
         elif parameter and tokens and tokens[0][0] is None and _fit(tokens[0][1], schema) is not _NOTHING:  # "miles 5"
             arguments[parameter] = _fit(tokens.pop(0)[1], schema)
         elif parameter and alone and _fit(alone[-1], schema) is not _NOTHING:  # "5 miles"
@@ -78,66 +75,54 @@ def with_arguments(use: UseTool, text: str) -> UseTool:
             alone.append(value)
     open_parameters = {name: schema for name, schema in parameters.items() if name not in arguments}
     arguments |= _by_type(open_parameters, alone, use.tool.parameters.get("required", []))
-    in_order = {name: arguments[name] for name in parameters if name in arguments}
-    return replace(use, arguments=in_order, unfit=tuple(unfit))
+    fitting = {name: arguments[name] for name in parameters if arguments.get(name, _NOTHING) is not _NOTHING}
+    return replace(use, arguments=fitting, unfit=tuple(unfit))
 
 
 def signature(tool: ToolSchema, names: Sequence[str] | None = None) -> str:
     """Parameters in words: "value (number) and to (miles or kilometres)"; only the named ones if names are given."""
-    described = [f"{name} ({_kind(schema)})" for name, schema in _parameters(tool) if names is None or name in names]
+    kinds = {
+        name: " or ".join(str(value) for value in schema.get("enum", ())) or schema.get("type", "any value")
+        for name, schema in _parameters(tool).items()
+    }
+    described = [f"{name} ({kind})" for name, kind in kinds.items() if names is None or name in names]
     return " and ".join([", ".join(described[:-1]), described[-1]] if len(described) > 1 else described)
 
 
-def _parameters(tool: ToolSchema) -> Iterator[tuple[str, dict[str, Any]]]:
+def _parameters(tool: ToolSchema) -> dict[str, dict[str, Any]]:
+    """The schemas of the parameters, without references and without the null of an optional one."""
     definitions = tool.parameters.get("$defs", {})
-    for name, schema in tool.parameters.get("properties", {}).items():
-        yield name, _plain(schema if isinstance(schema, dict) else {}, definitions)
+    return {name: _plain(schema, definitions) for name, schema in tool.parameters.get("properties", {}).items()}
 
 
-def _plain(schema: dict[str, Any], definitions: dict[str, Any]) -> dict[str, Any]:
-    """The schema without its reference, and without the null of an optional one."""
-    options = [option for option in schema.get("anyOf", []) if option.get("type") != "null"]
-    schema = options[0] if options else schema
-    kind = schema.get("type")
-    if isinstance(kind, list):
-        schema = {**schema, "type": next((each for each in kind if each != "null"), "null")}
-    referred: dict[str, Any] = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
-    return referred
-
-
-def _kind(schema: dict[str, Any]) -> str:
-    return " or ".join(str(value) for value in schema.get("enum", ())) or str(schema.get("type", "any value"))
-
-
-def _known(name: str, parameters: dict[str, Any]) -> str | None:
-    wanted = name.casefold().replace("-", "_")
-    return next((known for known in parameters if known.casefold() == wanted), None)
+def _plain(schema: Any, definitions: dict[str, Any]) -> dict[str, Any]:
+    if not isinstance(schema, dict):
+        return {}
+    schema = next((option for option in schema.get("anyOf", []) if option.get("type") != "null"), schema)
+    if isinstance(kinds := schema.get("type"), list):
+        schema = {**schema, "type": next((kind for kind in kinds if kind != "null"), "null")}
+    found: dict[str, Any] = definitions.get(str(schema.get("$ref", "")).rpartition("/")[2], schema)
+    return found
 
 
 def _by_type(parameters: dict[str, Any], values: list[str], required: Sequence[str]) -> dict[str, Any]:
-    """Gives values without a name to the parameters that they fit; the last text takes all the words that are left."""
+    """Gives values without a name to the parameters that they fit.
+
+    Texts choose last, so that they do not take the number of another; the last text takes all the words that are left.
+    """
     arguments: dict[str, Any] = {}
-    left = list(enumerate(values))
-    ranked = sorted(parameters, key=lambda name: _rank(parameters[name], required=name in required))
-    texts = [name for name in ranked if name in required and _is_text(parameters[name])]
-    for name in ranked:
+    texts = [name for name in parameters if _is_text(parameters[name]) and name in required]
+    for name in sorted(parameters, key=lambda name: (_is_text(parameters[name]), name not in required)):
         schema = parameters[name]
-        while _is_text(schema) and len(left) > 1 and left[0][1].casefold() in _LINKS:
-            left.pop(0)
-        taken = [each for each in left if _fit(each[1], schema) is not _NOTHING]
+        while _is_text(schema) and len(values) > 1 and values[0].casefold() in _LINKS:
+            values = values[1:]
+        taken = [index for index, value in enumerate(values) if _fit(value, schema) is not _NOTHING]
         if schema.get("type") != "array" and (not _is_text(schema) or name in texts[:-1]):
             taken = taken[:1]
         if taken:
-            arguments[name] = _fit(" ".join(value for _, value in taken), schema)
-            left = [each for each in left if each not in taken]
+            arguments[name] = _fit(" ".join(values[index] for index in taken), schema)
+            values = [value for index, value in enumerate(values) if index not in taken]
     return arguments
-
-
-def _rank(schema: dict[str, Any], *, required: bool) -> int:
-    """Which parameters choose first: the choosy ones, so that a text does not take the number of another."""
-    if required:
-        return 2 if _is_text(schema) else 0
-    return 1 if "enum" in schema else 3
 
 
 def _is_text(schema: dict[str, Any]) -> bool:
@@ -150,33 +135,21 @@ def _fit(written: str, schema: dict[str, Any]) -> Any:
     text = written[1:-1] if len(written) > 1 and written[0] == written[-1] and written[0] in "\"'" else written
     if "enum" in schema:
         return next((value for value in schema["enum"] if str(value).casefold() == text.casefold()), _NOTHING)
-    match schema.get("type", "string"):
-        case "number" | "integer" as kind:
-            return _fit_number(str(NUMBERS.get(text.casefold(), text)), whole=kind == "integer")
-        case "boolean":
-            return _FLAGS.get(text.casefold(), _NOTHING)
-        case "array":
-            return _fit_items(text, schema)
-        case kind:
-            return _json(text, dict) if kind == "object" else text
-
-
-def _fit_number(text: str, *, whole: bool) -> Any:
-    if not _NUMBER.fullmatch(text) or (whole and "." in text):
-        return _NOTHING
-    return float(text) if "." in text else int(text)
-
-
-def _fit_items(text: str, schema: dict[str, Any]) -> Any:
-    if text.startswith("["):
-        return _json(text, list)
-    items = [_fit(each, schema.get("items", {})) for each in re.split(r"[\s,]+", text) if each]
-    return _NOTHING if any(item is _NOTHING for item in items) else items
+    kind = schema.get("type", "string")
+    if kind in {"number", "integer"}:
+        number = str(NUMBERS.get(text.casefold(), text))
+        fits = _NUMBER.fullmatch(number) and (kind == "number" or "." not in number)
+        return (float(number) if "." in number else int(number)) if fits else _NOTHING
+    if kind == "boolean":
+        return _FLAGS.get(text.casefold(), _NOTHING)
+    if kind == "array" and not text.startswith("["):
+        items = [_fit(item, schema.get("items", {})) for item in re.split(r"[\s,]+", text) if item]
+        return _NOTHING if any(item is _NOTHING for item in items) else items
+    return _json(text, list if kind == "array" else dict) if kind in {"array", "object"} else text
 
 
 def _json(text: str, kind: type) -> Any:
     try:
-        value = msgspec.json.decode(text)
+        return msgspec.json.decode(text, type=kind)
     except (msgspec.DecodeError, UnicodeError):
         return _NOTHING
-    return value if isinstance(value, kind) else _NOTHING

@@ -2,12 +2,13 @@
 
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from holodeck.core.text import one_line
 from holodeck.core.tools import ToolSchema
-from holodeck.models.demo.dates import END_OF_DAY, MONTHS, WEEKDAYS, is_over
-from holodeck.models.demo.intents import Create, ListedTodo, Show, TodoChange
-from holodeck.models.demo.tools_by_name import UseTool, signature
+from holodeck.models.demo.dates import DAY, END_OF_DAY, MONTHS, WEEKDAYS, is_over
+from holodeck.models.demo.todos import Todo
+from holodeck.models.demo.tools_by_name import ToolUse, signature
 
 LONGEST_LIST = 30
 LONGEST_DESCRIPTION = 60
@@ -30,8 +31,6 @@ TALK = {
     "wellbeing": "All rules in working order, thank you! I am only a demo and no language model.",
     "yes": NO_QUESTION,
     "no": NO_QUESTION,
-    "how_to_change": "Say what to change, for example “rename it to buy ham”, “move it to friday 10am”, “make it urgent” "
-    "or “tag it #work”.",
     "kept": "All right, nothing was deleted.",
     "dropped": "All right, I leave it as it is.",
 }
@@ -49,121 +48,78 @@ NO_RESULT = "Done. The tool returned nothing."
 EMPTY = "Your list is empty. Ask me to remind you of something."
 
 
-def date_text(when: datetime, *, timed: bool, now: datetime, year: bool = False) -> str:
+def date_text(when: datetime, now: datetime) -> str:
     """Mon 16 Nov, 15:00. Not by strftime, which takes the names from the machine's locale."""
-    local = when.astimezone(now.tzinfo)
-    text = f"{WEEKDAYS[local.weekday()][:3].title()} {local.day} {MONTHS[local.month - 1].title()}"
-    if year or local.year != now.year:
-        text += f" {local.year}"
-    return f"{text}, {local:%H:%M}" if timed else text
-
-
-def attributes(wanted: Create) -> str:
-    """Due date, priority and tags in words, for tools that can only keep words."""
-    due = wanted.due
-    when = f"due {date_text(due.when, timed=due.timed, now=due.when, year=True)}" if due else ""
-    return _facts(when, wanted.priority and f"{wanted.priority} priority", _hashed(wanted.tags))
-
-
-def _facts(*facts: str | None) -> str:
-    return " · ".join(fact for fact in facts if fact)
+    text = f"{WEEKDAYS[when.weekday()].title()} {when.day} {MONTHS[when.month - 1].title()}"
+    if when.year != now.year:
+        text += f" {when.year}"
+    return text if when.time() == END_OF_DAY else f"{text}, {when:%H:%M}"
 
 
 def _hashed(tags: Sequence[str]) -> str:
     return " ".join(f"#{tag}" for tag in tags)
 
 
-def describe(todo: ListedTodo, now: datetime) -> str:
+def describe(todo: Todo, now: datetime) -> str:
     """One todo in one line."""
-    due = ""
-    if todo.due:
-        late = todo.status != "completed" and is_over(todo.due, now)
-        timed = todo.due.astimezone(now.tzinfo).time() != END_OF_DAY
-        due = f"{'was due' if late else 'due'} {date_text(todo.due, timed=timed, now=now)}"
-    facts = _facts(
-        due,
+    due, is_done = todo.due(now), todo.status == "completed"
+    verb = "was due" if due and not is_done and is_over(due, now) else "due"
+    facts = (
+        f"{verb} {date_text(due, now)}" if due else "",
         f"{todo.priority} priority" if todo.priority in {"high", "low"} else "",
         _hashed(todo.tags),
-        one_line(todo.description, LONGEST_DESCRIPTION),
-        "done" if todo.status == "completed" else "",
+        one_line(todo.description or "", LONGEST_DESCRIPTION),
+        "done" if is_done else "",
     )
-    return f"**{todo.title}** — {facts}" if facts else f"**{todo.title}**"
+    return " — ".join(part for part in (f"**{todo.title}**", " · ".join(fact for fact in facts if fact)) if part)
 
 
-def numbered(todos: Sequence[ListedTodo], now: datetime) -> str:
+def numbered(todos: Sequence[Todo], now: datetime) -> str:
     lines = [f"{number}. {describe(todo, now)}" for number, todo in enumerate(todos[:LONGEST_LIST], 1)]
     if len(todos) > LONGEST_LIST:
         lines.append(f"\n… and {len(todos) - LONGEST_LIST} more.")
     return "\n".join(lines)
 
 
-def created(todo: ListedTodo, wanted: Create, now: datetime) -> str:
-    text = f"Added {describe(todo, now)}."
-    return f"{text} Note that this is already over." if wanted.due and is_over(wanted.due.when, now) else text
+def created(todo: Todo, now: datetime) -> str:
+    due = todo.due(now)
+    return f"Added {describe(todo, now)}.{' Note that this is already over.' if due and is_over(due, now) else ''}"
 
 
-def listed(todos: Sequence[ListedTodo], wanted: Show, now: datetime) -> str:
-    if not todos and wanted in {Show(), Show(status="all")}:
-        return EMPTY
-    if not todos and wanted.due_filter == "overdue":
+def listed(todos: Sequence[Todo], fields: dict[str, Any], now: datetime) -> str:
+    due, priority, tags, search = (fields.get(name) for name in ("due_date_filter", "priority", "tags", "search"))
+    if not todos and due == "overdue":
         return "Nothing is overdue. Well done!"
-    status = (
-        "overdue "
-        if wanted.due_filter == "overdue"
-        else {"pending": "open ", "all": ""}.get(wanted.status, "completed ")
+    if not todos and fields["status"] != "completed" and not (due or priority or tags or search):
+        return EMPTY
+    status = "overdue" if due == "overdue" else {"pending": "open", "all": ""}.get(fields["status"], "completed")
+    tomorrow = (now.date() + DAY).isoformat()
+    days = {None: "", "overdue": "", "today": "due today", "this_week": "due this week", tomorrow: "due tomorrow"}
+    heading = (
+        f"You have {len(todos) or 'no'}",
+        status,
+        f"{priority}-priority" if priority else "",
+        "todo" if len(todos) == 1 else "todos",
+        days.get(due, f"due on {due}"),
+        f"tagged {_hashed(tags)}" if tags else "",
+        f"about “{search}”" if search else "",
     )
-    level = f"{wanted.priority}-priority " if wanted.priority else ""
-    period = f" due {wanted.period_name}" if wanted.period else ""
-    tags = f" tagged {_hashed(wanted.tags)}" if wanted.tags else ""
-    search = f" about “{wanted.search}”" if wanted.search else ""
-    noun = "todo" if len(todos) == 1 else "todos"
-    heading = f"You have {len(todos) or 'no'} {status}{level}{noun}{period}{tags}{search}"
-    return f"{heading}:\n\n{numbered(todos, now)}" if todos else f"{heading}."
+    text = " ".join(words for words in heading if words)
+    return f"{text}:\n\n{numbered(todos, now)}" if todos else f"{text}."
 
 
-def changed(todos: Sequence[ListedTodo], change: TodoChange, now: datetime) -> str:
-    verb = {"completed": "Done! I ticked off", "pending": "Reopened"}.get(change.status or "")
-    verb = verb or ("Renamed it to" if change.title else "Moved" if change.due else "Updated")
+def changed(todos: Sequence[Todo], fields: dict[str, Any], now: datetime) -> str:
+    verb = {"completed": "Done! I ticked off", "pending": "Reopened"}.get(fields.get("status", ""))
+    verb = verb or ("Renamed it to" if "title" in fields else "Moved" if fields.get("due") else "Updated")
     if len(todos) == 1:
-        return f"{verb} {f'**{todos[0].title}**' if change.status == 'completed' else describe(todos[0], now)}."
+        return f"{verb} {f'**{todos[0].title}**' if fields.get('status') == 'completed' else describe(todos[0], now)}."
     return f"{verb} {len(todos)} todos:\n\n{numbered(todos, now)}"
 
 
-def already(todo: ListedTodo) -> str:
-    return f"**{todo.title}** is already {'ticked off' if todo.status == 'completed' else 'open'}."
-
-
-def deleted(todos: Sequence[ListedTodo]) -> str:
-    return f"Deleted {', '.join(f'**{todo.title}**' for todo in todos)}."
-
-
-def confirm_deletion(todos: Sequence[ListedTodo]) -> str:
+def confirm_deletion(todos: Sequence[Todo]) -> str:
     titles = ", ".join(f"“{todo.title}”" for todo in todos[:MOST_NAMED])
     more = f" and {len(todos) - MOST_NAMED} more" if len(todos) > MOST_NAMED else ""
     return f"Delete {titles if len(todos) == 1 else f'{len(todos)} todos ({titles}{more})'}? Say yes to confirm."
-
-
-def which(todos: Sequence[ListedTodo], now: datetime) -> str:
-    return f"{WHICH}\n\n{numbered(todos, now)}\n\nSay its number."
-
-
-def not_found(words: str) -> str:
-    return f"I found no todo like “{words}”. Say “show my todos” to see what is there."
-
-
-def out_of_range(positions: Sequence[int], shown: Sequence[ListedTodo]) -> str:
-    return f"There is no number {max(positions)}: the list I showed you has {len(shown)}."
-
-
-def cannot(change: TodoChange) -> str:
-    wanted = {
-        "due dates": change.due or change.undated,
-        "priorities": change.priority,
-        "tags": change.add_tags or change.remove_tags,
-        "reopening": change.status == "pending",
-    }
-    missing = " or ".join(name for name, asked in wanted.items() if asked)
-    return f"The connected task tools know no {missing}; they can only add, list, complete, rename and delete."
 
 
 def talk(topic: str, tools: Sequence[ToolSchema], *, with_todos: bool) -> str:
@@ -179,17 +135,9 @@ def talk(topic: str, tools: Sequence[ToolSchema], *, with_todos: bool) -> str:
     return "\n".join([f"{text}\n\nI call tools by their names, with the arguments behind:\n", *named, *more])
 
 
-def cannot_use(use: UseTool) -> str:
+def cannot_use(use: ToolUse) -> str:
     """Which arguments are missing or wrong; empty when the call is complete."""
     name, takes = use.tool.name, signature(use.tool)
     if use.unfit:
         return f"{name} cannot take {', '.join(use.unfit)}: it takes {takes or 'no arguments'}."
     return f"{name} needs {signature(use.tool, use.missing)}." if use.missing else ""
-
-
-def tool_missing(name: str) -> str:
-    return f"I would need the tool `{name}` for that, and it is not connected."
-
-
-def tool_failed(text: str) -> str:
-    return f"That did not work. The tool says: {text.strip() or 'nothing at all'}"
