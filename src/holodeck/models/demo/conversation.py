@@ -24,7 +24,7 @@ HORIZON = 12  # turns that "it" and "the second one" may reach back to; each is 
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class OpenQuestion:
     """A reply that asks: a yes lets `then` go ahead, or the answer completes it."""
 
     line: str
@@ -34,11 +34,11 @@ class Question:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Reply:
+class DemoReply:
     text: str
     shown: tuple[Todo, ...] | None = None  # the list that positions refer to from now on
     focus: Todo | None = None  # what "it" is from now on
-    question: Question | None = None
+    question: OpenQuestion | None = None
 
 
 @dataclass(slots=True)
@@ -48,12 +48,12 @@ class DemoTurn:
     reply: str = ""
 
 
-Script: TypeAlias = Generator[tuple[Call, ...], list[str], Reply]
+Script: TypeAlias = Generator[tuple[Call, ...], list[str], DemoReply]
 
 
 def next_step(
     messages: Sequence[Message], tools: Sequence[ToolSchema], timezone: str | None, now: datetime
-) -> Reply | tuple[Call, ...]:
+) -> DemoReply | tuple[Call, ...]:
     turns = _turns(messages)[-HORIZON:] or [DemoTurn("hello")]
     player = _Player(tools, timezone, now)
     for turn in turns[:-1]:
@@ -83,7 +83,7 @@ class _Player:
         self.has_todos = len(self.others) < len(tools)
         self.focus: Todo | None = None
         self.shown: tuple[Todo, ...] = ()
-        self.question: Question | None = None
+        self.question: OpenQuestion | None = None
 
     def recall(self, turn: DemoTurn) -> None:
         """Replays a turn that is over, for what it established. Another model may have answered it."""
@@ -91,17 +91,17 @@ class _Player:
         step = self.play(turn.words, results)
         if self.question and self.question.line not in turn.reply:
             self.question = None
-        for result in turn.results if results or not isinstance(step, Reply) else ():
+        for result in turn.results if results or not isinstance(step, DemoReply) else ():
             try:
                 found, many = todos.read_result(text_of(result.content))
             except msgspec.DecodeError:
                 continue
             self.shown, self.focus = (found, self.focus) if many else (self.shown, found[0])
 
-    def play(self, words: str, results: list[ToolMessage]) -> Reply | tuple[Call, ...]:
+    def play(self, words: str, results: list[ToolMessage]) -> DemoReply | tuple[Call, ...]:
         """Goes through a turn as far as it can, taking the results that it needs out of the list."""
         step = self._run(self._script(self._understood(words)), results)
-        if isinstance(step, Reply):
+        if isinstance(step, DemoReply):
             self.focus, self.question = step.focus, step.question
             self.shown = self.shown if step.shown is None else step.shown
         return step
@@ -124,7 +124,7 @@ class _Player:
             or sentences.UNKNOWN
         )
 
-    def _answer(self, question: Question, words: str, request: Request | ToolUse) -> Request | ToolUse | None:
+    def _answer(self, question: OpenQuestion, words: str, request: Request | ToolUse) -> Request | ToolUse | None:
         """What a message means as the answer to a question; None if it is about something else."""
         then, action = question.then, request.action if isinstance(request, Request) else ""
         if action == "no":
@@ -141,25 +141,25 @@ class _Player:
         chosen = question.choices if todos.is_all(words) else chosen[: len(todos.positions(words)) or 1]
         return replace(then, chosen=chosen) if chosen else None
 
-    def _run(self, script: Script, results: list[ToolMessage]) -> Reply | tuple[Call, ...]:
+    def _run(self, script: Script, results: list[ToolMessage]) -> DemoReply | tuple[Call, ...]:
         answers: list[ToolMessage | None] = []
         try:
             calls = next(script)
             while True:
                 if missing := next((call.name for call in calls if call.name not in self.tools), None):
-                    return Reply(text=f"I would need the tool `{missing}` for that, and it is not connected.")
+                    return DemoReply(text=f"I would need the tool `{missing}` for that, and it is not connected.")
                 answers = [_take(results, call.name) for call in calls]
                 if failed := next((answer for answer in answers if answer and answer.failed), None):
                     problem = text_of(failed.content).strip() or "nothing at all"
-                    return Reply(text=f"That did not work. The tool says: {problem}")
+                    return DemoReply(text=f"That did not work. The tool says: {problem}")
                 if waiting := tuple(call for call, answer in zip(calls, answers, strict=True) if answer is None):
                     return waiting
                 calls = script.send([text_of(answer.content) for answer in answers if answer])
         except StopIteration as end:
-            reply: Reply = end.value
+            reply: DemoReply = end.value
             return reply
         except msgspec.DecodeError:  # not the JSON of a todo server; its text may still be useful to a person
-            return Reply(text="\n".join(text_of(answer.content) for answer in answers if answer))
+            return DemoReply(text="\n".join(text_of(answer.content) for answer in answers if answer))
 
     # Scripts
 
@@ -173,20 +173,20 @@ class _Player:
 
     def _talk(self, topic: str) -> Script:
         text = wording.talk(topic, self.others, with_todos=self.has_todos or not self.others)
-        return _said(Reply(text=text, focus=self.focus))
+        return _said(DemoReply(text=text, focus=self.focus))
 
     def _create(self, request: Request) -> Script:
         if not request.fields.get("title"):
-            return Reply(text=wording.WHAT_TO_ADD, question=Question(wording.WHAT_TO_ADD, request))
+            return DemoReply(text=wording.WHAT_TO_ADD, question=OpenQuestion(wording.WHAT_TO_ADD, request))
         (answer,) = yield (todos.create_call(request.fields, self.now),)
         (todo,), _ = todos.read_result(answer)
-        return Reply(text=wording.created(todo, self.now), focus=todo)
+        return DemoReply(text=wording.created(todo, self.now), focus=todo)
 
     def _list(self, request: Request) -> Script:
         (answer,) = yield (self._list_call(request.fields),)
         found, _ = todos.read_result(answer)
         focus = found[0] if len(found) == 1 else None
-        return Reply(text=wording.listed(found, request.fields, self.now), shown=found, focus=focus)
+        return DemoReply(text=wording.listed(found, request.fields, self.now), shown=found, focus=focus)
 
     def _list_call(self, fields: dict[str, Any]) -> Call:
         tool = self.tools.get("list_todos")
@@ -196,24 +196,24 @@ class _Player:
 
     def _update(self, request: Request) -> Script:
         found = yield from self._find(request)
-        if isinstance(found, Reply):
+        if isinstance(found, DemoReply):
             return found
         answers = yield tuple(todos.update_call(todo, request.fields, self.now) for todo in found)
         changed = [todo for answer in answers for todo in todos.read_result(answer)[0]]
-        return Reply(text=wording.changed(changed, request.fields, self.now), focus=changed[-1])
+        return DemoReply(text=wording.changed(changed, request.fields, self.now), focus=changed[-1])
 
     def _delete(self, request: Request) -> Script:
         found = yield from self._find(request)
-        if isinstance(found, Reply):
+        if isinstance(found, DemoReply):
             return found
         tool = self.tools.get("delete_todo")
         if not request.confirmed and not (tool and tool.approval is Approval.ALWAYS):  # then the runtime asks the user
             line = wording.confirm_deletion(found)
-            return Reply(text=line, focus=found[-1], question=Question(line, request, found, confirms=True))
+            return DemoReply(text=line, focus=found[-1], question=OpenQuestion(line, request, found, confirms=True))
         yield tuple(todos.delete_call(todo) for todo in found)
-        return Reply(text=f"Deleted {', '.join(f'**{todo.title}**' for todo in found)}.")
+        return DemoReply(text=f"Deleted {', '.join(f'**{todo.title}**' for todo in found)}.")
 
-    def _find(self, request: Request) -> Generator[tuple[Call, ...], list[str], Reply | tuple[Todo, ...]]:
+    def _find(self, request: Request) -> Generator[tuple[Call, ...], list[str], DemoReply | tuple[Todo, ...]]:
         """The todos that are meant, or the reply instead. Lists them only when the conversation does not name them."""
         words, numbers = request.target, todos.positions(request.target)
         is_it, is_all = todos.is_it(words), todos.is_all(words)
@@ -223,7 +223,7 @@ class _Player:
             return (self.focus,)
         if numbers and self.shown:
             problem = f"There is no number {max(numbers) + 1}: the list I showed you has {len(self.shown)}."
-            return todos.at_positions(numbers, self.shown) or Reply(text=problem)
+            return todos.at_positions(numbers, self.shown) or DemoReply(text=problem)
         (answer,) = yield (Call("list_todos", {"status": "all"}),)
         every, _ = todos.read_result(answer)
         status = "completed" if request.fields.get("status") == "pending" else "pending"
@@ -232,23 +232,23 @@ class _Player:
             likely = todos.matching(words, likely) or todos.matching(words, every)
         if not likely:
             missing = f"I found no todo like “{words}”. Say “show my todos” to see what is there."
-            return Reply(text=wording.EMPTY if is_it or is_all or numbers else missing)
+            return DemoReply(text=wording.EMPTY if is_it or is_all or numbers else missing)
         if is_all or (len(likely) == 1 and not numbers):
             return likely
         text = f"{wording.WHICH}\n\n{wording.numbered(likely, self.now)}\n\nSay its number."
-        return Reply(text=text, shown=likely, question=Question(wording.WHICH, request, likely))
+        return DemoReply(text=text, shown=likely, question=OpenQuestion(wording.WHICH, request, likely))
 
 
-def _said(reply: Reply) -> Script:
+def _said(reply: DemoReply) -> Script:
     yield from ()
     return reply
 
 
 def _use(use: ToolUse) -> Script:
     if problem := wording.cannot_use(use):
-        return Reply(text=problem, question=Question(problem, use))
+        return DemoReply(text=problem, question=OpenQuestion(problem, use))
     (answer,) = yield (Call(use.tool.name, use.arguments),)
-    return Reply(text=answer.strip() or wording.NO_RESULT)
+    return DemoReply(text=answer.strip() or wording.NO_RESULT)
 
 
 def _take(results: list[ToolMessage], name: str) -> ToolMessage | None:

@@ -23,10 +23,10 @@ from holodeck.core.tools import ToolSchema
 from holodeck.models.port import Listener, ModelReply, Prompt
 
 if TYPE_CHECKING:
-    from holodeck.models.demo.conversation import Reply
+    from holodeck.models.demo.conversation import DemoReply
     from holodeck.models.demo.tools_by_name import Call
 
-    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], Reply | tuple[Call, ...]]
+    Rules = Callable[[Sequence[Message], Sequence[ToolSchema], str | None, datetime], DemoReply | tuple[Call, ...]]
 
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 _ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are streamed at once
