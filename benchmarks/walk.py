@@ -1,7 +1,7 @@
 """Counts the calls that one request makes inside holodeck: how far a reader has to walk to follow it.
 
 A hop is a Python call, or the resumption of a coroutine, in a module of holodeck, the demo model and the watchdog left
-out. The server is warmed up first; what is counted is one more request of the same kind. Linux and loopback only.
+out, and comprehensions, which are calls before Python 3.12 only. The server is warmed up first; what is counted is one more request of the same kind. Linux and loopback only.
 `python -m benchmarks walk` prints the table, `python -m benchmarks.walk` every function in the order of its first call.
 """
 
@@ -27,6 +27,7 @@ from benchmarks.report import CannotMeasureError, Row, Target
 PATIENCE = 60.0
 TOOL_TURN, TEXT, TOOL_CALL = "AG-UI, one MCP tool call", "REST, text only", "the MCP call alone"
 TARGETS = {TOOL_TURN: (900, 50), TEXT: (700, None), TOOL_CALL: (120, None)}  # hops, files
+NO_CALLS = ("<listcomp>", "<setcomp>", "<dictcomp>", "<module>")
 LEFT_OUT = ("models/demo/", "demo/", "telemetry/watchdog")
 TRACER = r"""
 import os, signal, sys, threading
@@ -131,7 +132,7 @@ def _calls(server: "subprocess.Popen[bytes]", port: int, out: Path, ask: Callabl
     _signal_until(server, signal.SIGUSR2, port, out)
     lines = out.read_text().splitlines()
     last = max((i for i, line in enumerate(lines) if line.endswith(":RequestTrace.end")), default=len(lines))
-    return [line for line in lines[: last + 200] if not line.startswith(LEFT_OUT) and "<module>" not in line]
+    return [line for line in lines[: last + 200] if not line.startswith(LEFT_OUT) and not line.endswith(NO_CALLS)]
 
 
 def _signal_until(server: "subprocess.Popen[bytes]", number: signal.Signals, port: int, file: Path) -> None:

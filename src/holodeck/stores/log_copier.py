@@ -78,7 +78,7 @@ class LogCopier:
             await asyncio.wait({self._writing})
         self._closed = True
         if self._due:
-            await self._copy(self._take_due())
+            await self._copy_due()
 
     def _wait_for_more(self, copy: _Copy) -> None:
         if len(copy.log) > copy.place:
@@ -88,21 +88,33 @@ class LogCopier:
 
     def _is_due(self, copy: _Copy) -> None:
         self._due[copy] = None
-        self._arm(min(self.seconds, HURRIED_SECONDS) if copy.run in self._hurried else self.seconds)
+        if self._timer is None and self._writing is None and not self._closed:
+            self._arm(min(self.seconds, HURRIED_SECONDS) if copy.run in self._hurried else self.seconds)
 
     def _arm(self, seconds: float) -> None:
-        if self._timer is None and self._writing is None and not self._closed:
-            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     def _begin(self) -> None:
         self._timer = None
         self._writing = asyncio.get_running_loop().create_task(self._copy_due(), name="copy of run logs")
 
     async def _copy_due(self) -> None:
-        stored = await self._copy(self._take_due())
+        taken, pause = self._take_due(), self.seconds
+        try:
+            gone = await self._write([piece for _, piece in taken if piece.events])
+        except HoloDeckError:  # the store reports it; the run does not depend on it
+            pause = RETRY_SECONDS
+            for copy, piece in taken:
+                copy.place = piece.first - copy.first_number
+                self._due[copy] = None
+        else:
+            for copy, _ in taken:
+                if copy.run in gone:
+                    copy.place = 0
+                    self._due[copy] = None
         self._writing = None
-        if self._due:
-            self._arm(self.seconds if stored else RETRY_SECONDS)
+        if self._due and not self._closed:
+            self._arm(pause)
 
     def _take_due(self) -> list[tuple[_Copy, LogPiece]]:
         due, self._due = self._due, {}
@@ -121,17 +133,3 @@ class LogCopier:
             else:
                 self._wait_for_more(copy)
         return taken
-
-    async def _copy(self, taken: list[tuple[_Copy, LogPiece]]) -> bool:
-        try:
-            gone = await self._write([piece for _, piece in taken if piece.events])
-        except HoloDeckError:  # the store reports it; the run does not depend on it
-            for copy, piece in taken:
-                copy.place = piece.first - copy.first_number
-                self._due[copy] = None
-            return False
-        for copy, _ in taken:
-            if copy.run in gone:
-                copy.place = 0
-                self._due[copy] = None
-        return True

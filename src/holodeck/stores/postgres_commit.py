@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import msgspec
+
 from holodeck.errors import LostClaim
 from holodeck.sessions.history import summary_after_cut
 from holodeck.sessions.port import StoredSession
@@ -132,5 +134,5 @@ async def fill(connection: Connection, row: SessionRow, content: StoredSession, 
             "INSERT INTO holodeck.steps (session, seq, messages, by_user, v, body) VALUES (%s, %s, %s, %s, %s, %s)",
             [(row.key, seq, *step[:2], records.VERSION, step[2]) for seq, step in enumerate(steps)],
         )
-    empty = replace(row, messages=0, steps=0, size=0)
+    empty = msgspec.structs.replace(row, messages=0, steps=0, size=0)
     return empty.grown(steps, epoch=row.epoch + 1, used=used)

@@ -9,8 +9,9 @@ import asyncio
 import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from typing import Any
+
+import msgspec
 
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
@@ -417,17 +418,11 @@ class _PostgresConversation(StoredConversation):
         row: SessionRow,
         messages: list[Message],
     ) -> None:
-        super().__init__(row, messages, store.max_bytes)
-        self._store, (self._owner, self._session_id), self._run_id = store, session, run_id
+        super().__init__(store, session, row, messages)
+        self._store, self._run_id = store, run_id
 
     async def _older(self) -> list[Message]:
         return await self._store.messages_of(self._row)
-
-    def _released(self) -> None:
-        self._store.give_back(self._owner, self._session_id)
-
-    def _grew(self, added: int) -> None:
-        self._store.grew(self._owner, added)
 
     def _begin_write(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
@@ -463,7 +458,7 @@ class _PostgresConversation(StoredConversation):
         found = await store.database.row(commit.statement, commit.values, again=run is not None)
         if found is None:
             return await self._without_effect(commit, ending)
-        return replace(commit.row_after, key=found[0])
+        return msgspec.structs.replace(commit.row_after, key=found[0])
 
     async def _without_effect(self, commit: Commit, ending: Ending | None) -> SessionRow | None:
         """Nothing was written: the session was deleted, or taken over, or the commit was made before its connection broke."""

@@ -1,13 +1,14 @@
 """A session as SQL stores keep it: one row for itself, one for each step of its history. The same values in every store."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
 
+import msgspec
+
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import Owner
-from holodeck.sessions.history import size_of, whole_turns
+from holodeck.sessions.history import whole_turns
 from holodeck.sessions.port import ServerSession
 from holodeck.stores import records
 
@@ -22,8 +23,7 @@ Step: TypeAlias = tuple[int, bool, bytes]
 """How many messages, whether a user's comes first, the messages as JSON."""
 
 
-@dataclass(frozen=True, slots=True)
-class SessionRow:
+class SessionRow(msgspec.Struct, frozen=True):
     """A session as it is stored, without its messages. `key` None: not stored yet."""
 
     key: int | None
@@ -41,14 +41,12 @@ class SessionRow:
 
     def grown(self, steps: Sequence[Step], *, epoch: int, used: float) -> "SessionRow":
         """The row after these steps were added."""
-        return replace(
-            self,
-            epoch=epoch,
-            used=used,
-            messages=self.messages + sum(step[0] for step in steps),
-            steps=self.steps + len(steps),
-            size=self.size + size_of_steps(steps),
-            v=records.VERSION,
+        messages, size = self.messages, self.size
+        for count, _, body in steps:
+            messages += count
+            size += len(body) - count - 1
+        return msgspec.structs.replace(
+            self, epoch=epoch, used=used, messages=messages, steps=self.steps + len(steps), size=size, v=records.VERSION
         )
 
 
@@ -62,7 +60,11 @@ def steps_of(messages: Sequence[Message]) -> list[Step]:
 
 
 def size_of_steps(steps: Sequence[Step]) -> int:
-    return sum(size_of(body, count) for count, _, body in steps)
+    """The bytes of their messages, as `sessions.history.size_of` counts them."""
+    size = 0
+    for count, _, body in steps:
+        size += len(body) - count - 1
+    return size
 
 
 def microseconds_of(moment: datetime) -> int:

@@ -9,10 +9,11 @@ import logging
 import sqlite3
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import msgspec
 
 from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
@@ -251,10 +252,10 @@ class SqliteSessionStore:
         """Queues a job that changes a session, which is read behind it until it is done: so callers shield the future."""
         future = self.file.write(job)
         self._changing[session] += 1
-        future.add_done_callback(lambda _: self._changed(session))
+        future.add_done_callback(partial(self._changed, session))
         return future
 
-    def _changed(self, session: OwnedId) -> None:
+    def _changed(self, session: OwnedId, _future: "asyncio.Future[Any]") -> None:
         self._changing[session] -= 1
         if not self._changing[session]:
             del self._changing[session]
@@ -298,7 +299,7 @@ class SqliteSessionStore:
             delete = "DELETE FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
             connection.execute(delete, name)
             cursor = connection.execute(statement, values)
-        row = replace(row, key=cursor.lastrowid)
+        row = msgspec.structs.replace(row, key=cursor.lastrowid)
         _add_steps(connection, row.key, 0, steps)
         return row
 
@@ -436,18 +437,12 @@ class _SqliteConversation(StoredConversation):
     def __init__(
         self, store: SqliteSessionStore, session: OwnedId, run_id: str, row: SessionRow, messages: list[Message]
     ) -> None:
-        super().__init__(row, messages, store.max_bytes)
-        self._store, (self._owner, self._session_id), self._run_id = store, session, run_id
+        super().__init__(store, session, row, messages)
+        self._store, self._run_id = store, run_id
 
     async def _older(self) -> list[Message]:
         row = self._row
         return await self._store.file.read(lambda connection: _messages_of(connection, row))
-
-    def _released(self) -> None:
-        self._store.give_back(self._owner, self._session_id)
-
-    def _grew(self, added: int) -> None:
-        self._store.grew(self._owner, added)
 
     def _begin_write(
         self, steps: Sequence[Step], parts: Mapping[str, bytes | None], ending: Ending | None, cut: str | None
@@ -515,7 +510,7 @@ def _fill(connection: sqlite3.Connection, row: SessionRow, content: StoredSessio
         "state": records.optional(content.state),
         "summary": records.optional(summary_after_cut(content.summary, content.messages)),
     }
-    empty = replace(row, messages=0, steps=0, size=0)
+    empty = msgspec.structs.replace(row, messages=0, steps=0, size=0)
     return _add(connection, empty, steps_of(content.messages), parts, used, claim=True)
 
 

@@ -2,24 +2,39 @@
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.core.owner import OwnedId, Owner
 from holodeck.sessions.history import check_room, place_of, summary_after_cut
 from holodeck.sessions.port import KEEP, Keep
 from holodeck.sessions.transcript import HeldParts
 from holodeck.stores import records
 from holodeck.stores.session_rows import SessionRow, Step, size_of_steps, steps_of
 
+_Added: TypeAlias = tuple[Sequence[Message], PendingStep | Keep | None, Any, Summary | Keep | None]
+"""What a commit adds to the parts in memory: messages, pending step, state, summary."""
+
+
+class _Store(Protocol):
+    max_bytes: int
+
+    def grew(self, owner: Owner, added: int) -> None:
+        """The owner stores so many bytes more, or less."""
+
+    def give_back(self, owner: Owner, session_id: str) -> None:
+        """The session is no longer in use by a run."""
+
 
 class StoredConversation(HeldParts, ABC):
-    """What the stores have in common; each of them says how it reads and writes."""
+    """What the stores have in common; each of them implements how it reads and writes."""
 
-    def __init__(self, row: SessionRow, messages: list[Message], max_bytes: int) -> None:
-        self._row, self._messages, self._max_bytes = row, messages, max_bytes
+    def __init__(self, store: _Store, session: OwnedId, row: SessionRow, messages: list[Message]) -> None:
+        self._keeper, (self._owner, self._session_id) = store, session
+        self._row, self._messages = row, messages
         self._earlier = row.messages - len(messages)
         self._closed = False
         self._claimed = False
@@ -44,14 +59,6 @@ class StoredConversation(HeldParts, ABC):
         does. The write goes on if its caller is cancelled.
         """
 
-    @abstractmethod
-    def _released(self) -> None:
-        """The session is no longer in use by this run."""
-
-    @abstractmethod
-    def _grew(self, added: int) -> None:
-        """The owner of the session stores so many bytes more, or less."""
-
     async def history(self) -> Sequence[Message]:
         if not self._earlier:
             return self._messages
@@ -74,14 +81,16 @@ class StoredConversation(HeldParts, ABC):
         summary: Summary | Keep | None = KEEP,
         ending: Ending | None = None,
     ) -> None:
-        steps, changed = self._encoded(messages, pending, state, summary)
-
-        await self._write(steps, changed, ending, partial(self._add, messages, pending, state, summary))
+        """One transaction, carried out also if the caller is cancelled meanwhile."""
+        steps, parts = self._encoded(messages, pending, state, summary)
+        while self._writing is not None:  # it does not wait for its caller
+            await asyncio.wait({self._writing})
+        await asyncio.shield(self._start_writing(steps, parts, ending, (messages, pending, state, summary)))
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[SessionRow | None]":
-        steps, changed = self._encoded(messages, None, state, KEEP)
+        steps, parts = self._encoded(messages, None, state, KEEP)
         self._add(messages, None, state, KEEP)
-        return self._start_writing(steps, changed, None, lambda: None)
+        return self._start_writing(steps, parts, None, None)
 
     def _encoded(
         self,
@@ -92,49 +101,39 @@ class StoredConversation(HeldParts, ABC):
     ) -> tuple[list[Step], dict[str, bytes | None]]:
         """What is written: steps, and those parts of the session that change. SessionFull if it does not fit."""
         steps = steps_of(messages)
-        check_room(messages, size_of_steps(steps), self._size, self._max_bytes)
-        parts: dict[str, Any] = {"pending": pending, "state": state, "summary": summary}
+        check_room(messages, size_of_steps(steps), self._size, self._keeper.max_bytes)
         if self._row.v < records.VERSION:  # all parts of a row have one version
-            kept = {"pending": self._pending, "state": self._state, "summary": self._summary}
-            parts = {name: kept[name] if part is KEEP else part for name, part in parts.items()}
-        return steps, {name: records.optional(part) for name, part in parts.items() if part is not KEEP}
+            pending = self._pending if pending is KEEP else pending
+            state = self._state if state is KEEP else state
+            summary = self._summary if summary is KEEP else summary
+        parts: dict[str, bytes | None] = {}
+        for name, part in (("pending", pending), ("state", state), ("summary", summary)):
+            if part is not KEEP:
+                parts[name] = None if part is None else records.encode(part)
+        return steps, parts
 
     async def begin_calls(self, step: PendingStep) -> None:
-        def apply() -> None:
-            self._pending = step
-
-        await self._write([], {"pending": records.encode(step)}, None, apply)
+        await self.commit((), step)
 
     def close(self) -> None:
         if not self._closed:
             self._closed = True
-            self._released()
-
-    async def _write(
-        self,
-        steps: Sequence[Step],
-        parts: Mapping[str, bytes | None],
-        ending: Ending | None,
-        apply: Callable[[], None],
-    ) -> None:
-        """One transaction, carried out also if the caller is cancelled meanwhile; `apply` is called when it is done."""
-        while self._writing is not None:  # it does not wait for its caller
-            await asyncio.wait({self._writing})
-        await asyncio.shield(self._start_writing(steps, parts, ending, apply))
+            self._keeper.give_back(self._owner, self._session_id)
 
     def _start_writing(
         self,
         steps: Sequence[Step],
         parts: Mapping[str, bytes | None],
         ending: Ending | None,
-        apply: Callable[[], None],
+        added: _Added | None,
     ) -> "asyncio.Future[SessionRow | None]":
+        """`added` is added to the parts in memory when it is stored."""
         cut = self._cut if steps or parts.get("pending") is not None else None  # an ending alone cuts nothing
         self._writing = future = self._begin_write(steps, parts, ending, cut)
-        future.add_done_callback(partial(self._written, apply, cut))
+        future.add_done_callback(partial(self._written, added, cut))
         return future
 
-    def _written(self, apply: Callable[[], None], cut: str | None, done: "asyncio.Future[SessionRow | None]") -> None:
+    def _written(self, added: _Added | None, cut: str | None, done: "asyncio.Future[SessionRow | None]") -> None:
         self._writing = None
         if done.cancelled() or done.exception() is not None:
             return
@@ -143,6 +142,7 @@ class StoredConversation(HeldParts, ABC):
             self._cut = None
         if self._cut is None:
             self._size = self._row.size
-        apply()
+        if added is not None:
+            self._add(*added)
         if self._row.size != before.size:
-            self._grew(self._row.size - before.size)
+            self._keeper.grew(self._owner, self._row.size - before.size)
