@@ -53,7 +53,7 @@ MUTANTS = (
     Mutant("agent/loop.py", "            await self._keep_partial(reason_for_cut(error), is_refused=is_refused)\n", "", LOOP, "what was said before a failure is lost"),
     Mutant("agent/loop.py", "        self.spending.check(self._prompt)\n", "", LIMITS, "a budget that is never checked"),
     Mutant("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        try:", "        try:", DURABLE, "a tool is called before the call is stored, and an approval is not used up"),
-    Mutant("agent/tool_calls.py", "if any(call_id not in batch.results for call_id in begun):", "if False:", DURABLE, "a result is lost if the process dies beside a slower call"),
+    Mutant("agent/tool_calls.py", "if not batch.results.keys() >= set(begun):", "if False:", DURABLE, "a result is lost if the process dies beside a slower call"),
     Mutant("agent/loop.py", "        await self._commit(_worth_keeping(batch), ending=ending)\n", "        await self._commit(_worth_keeping(batch))\n", DURABLE, "an ending is shown that is not stored"),
     Mutant("agent/first_commit.py", "            self._emitter.hold()\n", "", DURABLE, "a run shows that it began before its message is stored"),
     Mutant("agent/loop.py", "        await self.first_commit.wait()\n", "", DURABLE, "a tool is called before the message that asked for it is stored"),

@@ -19,9 +19,9 @@ from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 
 
-def make_runs(watch=None, **settings):
+def make_runs(observe=None, **settings):
     agent = AgentDefinition(name="a", model=ScriptedModel([says("one two three")]), tools=PlainTools())
-    return Runs(agent, MemorySessionStore(), RunSettings(**settings), watch=watch)
+    return Runs(agent, MemorySessionStore(), RunSettings(**settings), observe=observe)
 
 
 def ask(**fields):
@@ -59,7 +59,7 @@ async def test_of_two_with_one_id_in_one_instant_the_second_is_refused():
 
 async def test_a_watcher_is_told_of_everything_but_deltas():
     seen = []
-    runs = make_runs(watch=lambda _run: seen.append)
+    runs = make_runs(observe=lambda _run: [seen.append])
     run = await runs.start(ask())
     await run.done()
     assert [type(event) for event in seen] == [

@@ -7,7 +7,7 @@ not know who reads the events, which wire the request came over, or how messages
 import asyncio
 import json
 import logging
-from collections.abc import Container, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -52,7 +52,7 @@ from holodeck.core.messages import (
     now,
     text_of,
 )
-from holodeck.core.tools import ToolResult, ToolSchema
+from holodeck.core.tools import ToolResult
 from holodeck.errors import (
     BadToolArguments,
     ContentFiltered,
@@ -86,9 +86,10 @@ REPAIR_TURNS = 2  # how often in a row a model may send arguments that cannot be
 
 async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> AgentResponse:
     """Runs the agent once. Raises only CancelledError, and only after it emitted an ending."""
-    one = _Run(agent, context, emit)
+    one, limit = _Run(agent, context, emit), asyncio.timeout(agent.loop.run_timeout)
     try:
-        return await one.go_in_time()
+        async with limit:
+            return await one.go()
     except asyncio.CancelledError:
         if (failed := one.first_commit.cancelled_by()) is not None:
             return await one.end_failed(failed)
@@ -96,7 +97,10 @@ async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> Agen
         raise
     except HoloDeckError as error:
         return await one.end_failed(error)
-    except Exception:  # the one place where a defect of ours becomes an ending instead of a dead stream
+    except Exception as error:  # the one place where a defect of ours becomes an ending instead of a dead stream
+        if isinstance(error, TimeoutError) and limit.expired():
+            too_long = f"The run took longer than {agent.loop.run_timeout:g} s (loop.run_timeout)."
+            return await one.end_failed(RunTimeout(too_long, "run_timeout"))
         log.exception("run %s broke", context.run_id)
         return await one.end_failed(
             InternalError("The run failed because of an internal error; the server's log has it.")
@@ -154,16 +158,6 @@ class _Run:
 
     # main flow
 
-    async def go_in_time(self) -> AgentResponse:
-        seconds = self.agent.loop.run_timeout
-        try:
-            async with asyncio.timeout(seconds) as limit:
-                return await self.go()
-        except TimeoutError:
-            if not limit.expired():
-                raise  # not our timeout: a bug
-            raise RunTimeout(f"The run took longer than {seconds:g} s (loop.run_timeout).", "run_timeout") from None
-
     async def go(self) -> AgentResponse:
         """Stores the user's message before it shows RunStarted, unless a pending step comes first.
 
@@ -199,7 +193,8 @@ class _Run:
         try:
             async with StepTimeout(seconds, lambda: self.emitter.silent):
                 batch, reply = await self._ask(prompt)
-                await self._act(batch)
+                if batch.assistant.tool_calls:
+                    await self._act(batch)
         except TimeoutError:
             raise RunTimeout(f"Iteration {number} took longer than {seconds:g} s (loop.iteration_timeout).") from None
         self.emitter.step_finished(reply.usage, self.model)
@@ -228,14 +223,16 @@ class _Run:
         if reply.finish_reason == "content_filter":
             await self._keep_partial("content_filter", is_refused=True)
             raise ContentFiltered("The provider's content filter stopped the reply.", started=True)
-        cut = "length" if reply.finish_reason == "length" else None
-        self._warn_of(cut)
+        cut = None
+        if reply.finish_reason == "length":
+            cut = "length"
+            self._warn("reply-cut", "The reply was cut off at the model's token limit (model.max_tokens).")
         self.text = reply.text or self.text
         message = AssistantMessage(
             id=self.emitter.message_id,
             content=reply.text,
             reasoning=reply.reasoning,
-            tool_calls=() if cut else tuple(self.emitter.own(call) for call in reply.tool_calls),
+            tool_calls=() if cut else tuple(map(self.emitter.own, reply.tool_calls)),
             tokens_used=reply.usage,
             cut=cut,
             extra=reply.extra,
@@ -290,8 +287,6 @@ class _Run:
         return True
 
     async def _act(self, batch: Batch) -> None:
-        if not batch.assistant.tool_calls:
-            return
         try:
             await self.tools.run(batch, self.context.client_tools)
         except BaseException:  # cancelled or out of time: the step is stored whole, then the exception goes on
@@ -335,19 +330,16 @@ class _Run:
     def _prompt(self) -> Prompt:
         offered = self.tools.offered()
         server_tools = [entry.schema for entry in offered.values()]
+        client_tools = [schema for schema in self.context.client_tools if schema.name not in offered]
         return prompt_for(
             self.agent,
             self.context,
-            [*server_tools, *self._client_tools(offered)],
+            [*server_tools, *client_tools],
             self.state,
             added=self.repair,
             most_tokens=self.most_tokens,
             answers_now=self.answers_now or 1 < self.iterations == self.agent.loop.max_iterations,
         )
-
-    def _client_tools(self, ours: Container[str]) -> list[ToolSchema]:
-        """Frontend tools that do not take the name of one of ours."""
-        return [schema for schema in self.context.client_tools if schema.name not in ours]
 
     def _listener(self) -> RunEmitter | Predictor:
         if self.agent.state is None or not self.agent.state.predictions:
@@ -445,10 +437,6 @@ class _Run:
         if withdrawn := self.agent.catalogue.withdrawn():
             names = ", ".join(withdrawn)
             self._warn(TOOLS_UNAVAILABLE, f"Not available at the moment, because they keep failing: {names}.")
-
-    def _warn_of(self, cut: str | None) -> None:
-        if cut == "length":
-            self._warn("reply-cut", "The reply was cut off at the model's token limit (model.max_tokens).")
 
     def _warn(self, code: str, message: str) -> None:
         self.warnings.append(message)

@@ -60,7 +60,7 @@ def tokens_of_half(messages: Sequence[Message]) -> int | None:
 
 def _without_refused(messages: Sequence[Message]) -> Sequence[Message]:
     """Leaves out turns that the provider refused: shown again, they would have every later request refused as well."""
-    if not any(_is_refusal(message) for message in messages):
+    if not any(map(_is_refusal, messages)):
         return messages
     kept: list[Message] = []
     turn: list[Message] = []
@@ -129,4 +129,4 @@ def _system(agent: AgentDefinition, context: AgentContext, state: StateToolset |
         sections.append(f"The tools {', '.join(withdrawn)} are not available at the moment.")
     if state is not None:
         sections.append(f"The state that you share with the user interface (JSON):\n{state.as_json()}")
-    return "\n\n".join(section for section in sections if section)
+    return "\n\n".join(filter(None, sections))

@@ -57,7 +57,7 @@ class Batch:
 
     def messages(self) -> list[Message]:
         """The step as it enters the history: the reply, then its results in the order of the calls."""
-        return [self.assistant, *(self.results[call.id] for call in self.assistant.tool_calls)]
+        return [self.assistant, *[self.results[call.id] for call in self.assistant.tool_calls]]
 
 
 @dataclass(kw_only=True)
@@ -167,7 +167,7 @@ class ToolRunner:
                 self.answer(batch, each[0], ToolResult.failure(NOT_PAID_FOR))
         if not paid:
             return
-        begun = tuple(call.id for call, _, _ in paid)
+        begun = tuple([call.id for call, _, _ in paid])
         await self.begin_calls(self._cut_from_here(batch, begun))
         try:
             async with asyncio.TaskGroup() as group:
@@ -193,7 +193,7 @@ class ToolRunner:
             if not _may_repeat(result, entry.schema):
                 break
         self._finish(batch, call, arguments, result, time.monotonic() - started)
-        if any(call_id not in batch.results for call_id in begun):  # else the whole step is stored at once
+        if not batch.results.keys() >= set(begun):  # else the whole step is stored at once
             await self.begin_calls(self._cut_from_here(batch, begun))
 
     def _finish(

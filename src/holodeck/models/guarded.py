@@ -49,15 +49,14 @@ class GuardedModel:
         except ModelError:
             admission.succeeded()
             raise
-        except asyncio.CancelledError:
-            if ended_in_silence():
+        except BaseException as error:  # a call that was stopped, a defect of ours
+            if isinstance(error, asyncio.CancelledError) and ended_in_silence():
                 admission.failed("It sent nothing before the step's timeout.")
+            else:
+                admission.withdrawn()
             raise
-        else:
-            admission.succeeded()
-            return reply
-        finally:
-            admission.withdrawn()  # for what is none of the above: a call that was stopped, a defect of ours
+        admission.succeeded()
+        return reply
 
     async def check(self) -> None:
         """Checks the endpoint even while the breaker is open."""

@@ -31,7 +31,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def length(self) -> int:
         """Characters of the system prompt and of the messages' texts, for log lines."""
-        return len(self.system) + sum(_characters(message.content) for message in self.messages)
+        return len(self.system) + sum([_characters(message.content) for message in self.messages])
 
 
 def _characters(content: Content) -> int:

@@ -131,7 +131,10 @@ def adopted(sent: Sequence[Message], own_tools: Collection[str]) -> Change:
 
 def first_of_use(sent: Sequence[Message]) -> int:
     """Where the messages after the last assistant message begin. Those before it are history."""
-    return next((i + 1 for i in reversed(range(len(sent))) if isinstance(sent[i], AssistantMessage)), 0)
+    first = len(sent)
+    while first and not isinstance(sent[first - 1], AssistantMessage):
+        first -= 1
+    return first
 
 
 def answers_step(request: RunRequest, pending: PendingStep | None) -> bool:
@@ -251,7 +254,7 @@ def _step(message: AssistantMessage, calls: Sequence[ToolCall], results: Sequenc
 
 
 def _messages_and_calls(messages: Sequence[Message]) -> int:
-    return len(messages) + sum(len(each.tool_calls) for each in messages if isinstance(each, AssistantMessage))
+    return len(messages) + sum([len(each.tool_calls) for each in messages if isinstance(each, AssistantMessage)])
 
 
 def context_of(
@@ -274,7 +277,7 @@ def context_of(
         options=request.options,
         warnings=request.warnings,
         state=request.state,
-        client_ids=frozenset(message.id for message in request.messages) if request.keeps_history else None,
+        client_ids=frozenset([message.id for message in request.messages]) if request.keeps_history else None,
         run_id=request.run_id,
         session_id=session_id,
         parent_run_id=request.parent_run_id,

@@ -129,7 +129,7 @@ def _length_of(event: ToolFinished | MessagesReplaced) -> int:
 
 def size_of_messages(messages: Iterable[Message]) -> int:
     """About how many bytes messages take, by their texts and files."""
-    return sum(_BYTES_OF_A_MESSAGE + _length(message.content) for message in messages)
+    return sum([_BYTES_OF_A_MESSAGE + _length(message.content) for message in messages])
 
 
 def _length(content: Content) -> int:

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
@@ -46,7 +46,7 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
     size: int = 0  # of log and request in bytes, about; known when it has ended
-    watch: Emit | None = None  # called with everything but deltas
+    observers: Sequence[Emit] = ()  # called with everything but deltas
     open_encoder: OpenEncoder | None = None  # how the wire that started it encodes it
     fingerprint: bytes = b""  # of the request, if it has an idempotency key
     deadline: asyncio.TimerHandle | None = None
@@ -70,15 +70,15 @@ class Run:
 
     def release(self) -> None:
         """Drops observers, which reference the run, so that no cycle keeps the log; and what only a live run needs."""
-        self.watch = self.log.notice = self.conversation = None
+        self.observers, self.log.notice, self.conversation = (), None, None
         self.request = msgspec.structs.replace(self.request, client_tools=(), context=(), resume=())
 
     def _note(self, event: Event) -> None:
         if isinstance(event, RunFinished | RunFailed):
             self.state = state_after(event)
             self.finished_at, self.ended = now(), time.monotonic()
-        if self.watch is not None:
-            self.watch(event)
+        for observe in self.observers:
+            observe(event)
 
     @property
     def parts(self) -> "list[Run]":

@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from holodeck.agent.context import AgentContext
 from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
@@ -61,7 +62,7 @@ STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server s
 class Runs:
     """All runs of one agent in this process.
 
-    `watch` returns the observers of a new run: telemetry, which must not wake for each token.
+    `observe` returns the observers of a new run: telemetry, which must not wake for each token.
     """
 
     def __init__(
@@ -71,13 +72,13 @@ class Runs:
         settings: RunSettings | None = None,
         *,
         records: RunStore | None = None,
-        watch: Callable[[Run], Emit] | None = None,
+        observe: Callable[[Run], Sequence[Emit]] | None = None,
     ) -> None:
         self.agent = agent
         self.store, self.records = store, records
         self._shared = records if isinstance(records, SharedRunStore) else None
         self.settings = settings or RunSettings()
-        self._watch = watch
+        self._observe = observe
         self._runs: dict[OwnedId, Run] = {}
         self._live: set[Run] = set()
         self._waiting: set[Run] = set()  # those of them that a crash cut and that no reader has come back to
@@ -132,7 +133,7 @@ class Runs:
             fingerprint=fingerprint,
             earlier=earlier,
             first_number=0 if earlier is None else earlier.next_number,
-            behind=frozenset(each.run_id for each in self._by_session.get(session, ()) if not each.log.ended),
+            behind=frozenset([each.run_id for each in self._by_session.get(session, ()) if not each.log.ended]),
         )
         self._give_up_cut_runs(session)
         self._register(run, key)
@@ -146,7 +147,7 @@ class Runs:
         return run
 
     def launch(self, run: Run, work: Coroutine[Any, Any, None]) -> None:
-        run.watch = self._watch(run) if self._watch else None
+        run.observers = self._observe(run) if self._observe else ()
         self._runs[run.owner, run.run_id] = run
         self._live.add(run)
         if run.wanted is not None and not run.wanted.is_set():
@@ -347,7 +348,8 @@ class Runs:
             run.state = RunState.RUNNING
             change, run.conversation = await self._opened(run)
             try:
-                await self._run(run, change, run.conversation)
+                context = await self._context(run, change, run.conversation)
+                run.response = await run_loop(self.agent, context, run.emit)
             finally:
                 run.conversation.close()
 
@@ -437,7 +439,8 @@ class Runs:
         if self.records is not None and self._shared is None and run.record is not None:
             await self.records.begin(run.record)
 
-    async def _run(self, run: Run, change: Change, conversation: Conversation) -> None:
+    async def _context(self, run: Run, change: Change, conversation: Conversation) -> AgentContext:
+        """What the loop needs of the request. From here on the run keeps only what it has to."""
         request, new = run.request, change.append
         # The rest of what the client sent is stored already, or is not taken from it.
         run.request = msgspec.structs.replace(request, messages=tuple(new[first_of_use(new) :]))
@@ -450,8 +453,7 @@ class Runs:
             self.records.register(run.record)
             if conversation.pending is not None:  # then something is shown before the user's message is stored
                 await self.store_record(run)
-        context = context_of(request, change, conversation, run.session_id, why_stopped=lambda: run.stopped_by)
-        run.response = await run_loop(self.agent, context, run.emit)
+        return context_of(request, change, conversation, run.session_id, why_stopped=lambda: run.stopped_by)
 
     def _server_tools(self) -> set[str]:
         """Names that a client's own tools cannot have, those of tools that are withdrawn at the moment included."""

@@ -11,7 +11,7 @@ from functools import partial
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
+from holodeck.core.events import Emit, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
@@ -115,7 +115,7 @@ class AgentServer:
         self.arriving = 0  # runs that are admitted and not started yet
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
-        self.runs = Runs(self.agent, store, self.run_settings, records=records, watch=self._watch)
+        self.runs = Runs(self.agent, store, self.run_settings, records=records, observe=self._observers)
         self.stored_runs = StoredRuns(self.runs, store, records, refusal=self._refusal)
         self._replica = self._replica_of(records)
         self.idempotency = Idempotency(self.runs, self.stored_runs.with_key)
@@ -278,30 +278,9 @@ class AgentServer:
                 self.runs.stop(run, _revoked())
         self.gate.end(credentials)
 
-    def _watch(self, run: Run) -> Emit:
-        """The observers of a run, as one."""
-        story, figures = self._story(run), self.metrics.run(run.log, run.owner.tenant)
-        spans = self._trace(run) if self._trace else None
-        meter = current_meter() if run.wanted is None else self._meter_again(run.owner)
-        if meter is not None:
-            meter.follow(run)
-
-        def watch(event: Event) -> None:
-            story(event)
-            figures(event)
-            if spans is not None:
-                spans(event)
-            if meter is not None:
-                meter(event)
-
-        return watch
-
-    def _meter_again(self, owner: Owner) -> Meter | None:
-        """Meters a run that goes on after a crash by its owner: the address of its request is not stored."""
-        return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
-
-    def _story(self, run: Run) -> Emit:
-        return RunLogger(
+    def _observers(self, run: Run) -> list[Emit]:
+        """Those of a new run: its log lines, its metrics, its spans, its quota."""
+        lines = RunLogger(
             run_id=run.run_id,
             session_id=run.session_id,
             user_id=run.owner.user,
@@ -309,6 +288,18 @@ class AgentServer:
             reply=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, TextAdded)),
             reasoning=lambda: "".join(event.delta for event in run.log.kept if isinstance(event, ReasoningAdded)),
         )
+        observers: list[Emit] = [lines, self.metrics.run(run.log, run.owner.tenant)]
+        if self._trace is not None:
+            observers.append(self._trace(run))
+        meter = current_meter() if run.wanted is None else self._meter_again(run.owner)
+        if meter is not None:
+            meter.follow(run)
+            observers.append(meter)
+        return observers
+
+    def _meter_again(self, owner: Owner) -> Meter | None:
+        """Meters a run that goes on after a crash by its owner: the address of its request is not stored."""
+        return self.quotas.follow_up(Spender(owner, None, authenticated=self.access.enabled and not owner.is_anonymous))
 
 
 def _revoked() -> Unauthorized:

@@ -332,7 +332,7 @@ class TimedProtocol(HttpToolsProtocol):
             return
         self._check_head()
         self._in_head, self._in_body, self._lingered, self._body_size = False, True, 0, 0
-        sized = any(name == b"content-length" for name, _ in self.headers)
+        sized = b"content-length" in dict(self.headers)
         self._linger_limit = self.limits.max_refused_body if sized else self.limits.max_linger
         self._disarm()
         if not self.url.startswith(b"/"):

@@ -1,6 +1,7 @@
 """What is recorded of every request: its id, its two lines in the log, its count in the metrics (ORC-09, SRV-18)."""
 
 import time
+from collections.abc import Mapping
 
 from starlette.types import Scope
 
@@ -23,7 +24,9 @@ class RequestTrace:
 
     def __init__(self, scope: Scope, operation: Operation | None, metrics: Metrics, *, quiet: bool = False) -> None:
         """A `quiet` request is logged for debugging only, as those of monitors are."""
-        self.request_id = _id_of(scope)
+        headers = dict(scope["headers"])
+        given = headers.get(b"x-request-id", b"").decode("latin-1")  # nothing but an id may get into logs and headers
+        self.request_id = given if is_request_id(given) else new_request_id()
         client = scope["client"][0] if scope.get("client") else None
         self._context = RequestContext(request_id=self.request_id, client=client)
         enter(self._context)
@@ -31,7 +34,7 @@ class RequestTrace:
         quiet = quiet or (operation is not None and operation.is_probe)
         self._log = event_log.debug if quiet else event_log.info
         self._details = {"method": scope["method"], "path": one_line(scope["path"], _MAX_SHOWN)}
-        self._log("request_received", details={**self._details, "input_length": _length_of(scope)})
+        self._log("request_received", details={**self._details, "input_length": _length_in(headers)})
 
     def end(self, status: int | None) -> None:
         seconds, context = time.monotonic() - self._begun, self._context
@@ -42,13 +45,7 @@ class RequestTrace:
         self._log("request_completed", duration_ms=seconds * 1000, details={**self._details, **outcome})
 
 
-def _length_of(scope: Scope) -> int | None:
+def _length_in(headers: Mapping[bytes, bytes]) -> int | None:
     """The size of the body in bytes, as the client declares it; None for a body in chunks."""
-    given = next((value for name, value in scope["headers"] if name == b"content-length"), b"")
+    given = headers.get(b"content-length", b"")
     return int(given) if given.isdigit() and len(given) < _MAX_DIGITS else None
-
-
-def _id_of(scope: Scope) -> str:
-    """The client's, if it is one of ours by its form; nothing else may get into logs and headers."""
-    given = next((value for name, value in scope["headers"] if name == b"x-request-id"), b"").decode("latin-1")
-    return given if is_request_id(given) else new_request_id()

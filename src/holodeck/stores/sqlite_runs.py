@@ -215,7 +215,7 @@ class SqliteRunStore:
                 connection.executemany(
                     "INSERT OR REPLACE INTO pieces (run, first, body)"
                     " SELECT key, ?, ? FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
-                    ((piece.first, piece.body, *self._name(*piece.run)) for piece in pieces),
+                    [(piece.first, piece.body, *self._name(*piece.run)) for piece in pieces],
                 ).rowcount
             )
         )

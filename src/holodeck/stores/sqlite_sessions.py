@@ -284,7 +284,7 @@ class SqliteSessionStore:
         """
         self._make_room(connection, owner)
         row = new_row(now).grown(steps, epoch=0, used=now)
-        columns = "".join(f", {name}" for name in parts)
+        columns = "".join([f", {name}" for name in parts])
         statement = (
             f"INSERT INTO sessions (agent, tenant, user, id, created, used, messages, steps, size, v{columns})"
             f" VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?{', ?' * len(parts)})"
@@ -478,7 +478,7 @@ def _add(
 ) -> SessionRow | None:
     """Adds to a session that nothing else has claimed since it was read. None if it was deleted: it does not come back."""
     grown = row.grown(steps, epoch=row.epoch + claim, used=now)
-    columns = "".join(f", {name} = ?" for name in parts)
+    columns = "".join([f", {name} = ?" for name in parts])
     counts = (grown.messages, grown.steps, grown.size)
     cursor = connection.execute(
         "UPDATE sessions SET epoch = ?, used = ?, messages = ?, steps = ?, size = ?, v = ?"

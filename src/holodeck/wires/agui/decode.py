@@ -89,7 +89,7 @@ def _unused(warnings: list[str], messages: list[Any]) -> tuple[str, ...]:
     """The warnings about parts of messages after the last answer: the client is shown them (SRV-14)."""
     answers = [i for i, each in enumerate(messages) if isinstance(each, dict) and each.get("role") == "assistant"]
     newest = max(answers, default=-1)
-    return tuple(each for each in warnings if (part := _PART.match(each)) and int(part[1]) > newest)
+    return tuple([each for each in warnings if (part := _PART.match(each)) and int(part[1]) > newest])
 
 
 def _messages(value: Any, max_text: int, warn: Warn) -> tuple[Message, ...]:
@@ -134,7 +134,7 @@ def _check_text(message: Any, path: str, max_text: int) -> None:
 
 def _pieces(message: Any) -> int:
     members = message.values() if isinstance(message, dict) else ()
-    return sum(len(member) for member in members if isinstance(member, list))
+    return sum([len(member) for member in members if isinstance(member, list)])
 
 
 def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> Message | None:

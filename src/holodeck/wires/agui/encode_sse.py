@@ -13,7 +13,7 @@ import msgspec
 from holodeck.core.events import DELTAS, Event
 from holodeck.wires import sse
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.agui.translate import MAX_FRAME_BYTES, left_out, translate
+from holodeck.wires.agui.translate import MAX_FRAME_BYTES, TRANSLATIONS, left_out, translate
 
 _encode_text = msgspec.json.Encoder().encode
 _fields = msgspec.structs.astuple
@@ -60,8 +60,8 @@ class SseEncoder:
 
     def _whole(self, event: Event, n: int | None) -> bytes:
         frames: list[bytes] = []
-        for wire in translate(event, self._profile):
-            frame = sse.frame(wire)
+        for wire in TRANSLATIONS[type(event)](event, self._profile):
+            frame = b"data: %b\n\n" % sse.json_bytes(wire)
             frames.append(frame if len(frame) <= MAX_FRAME_BYTES else sse.frame(left_out(wire)))
         if n is not None:
             frames[-1] = b"%b%d\n%b" % (self._id, n, frames[-1])

@@ -32,7 +32,7 @@ def reasoning_id(message_id: str) -> str:
 
 def translate(event: e.Event, profile: Profile) -> tuple[Wire, ...]:
     """The AG-UI events for this event, in order."""
-    return _TABLE[type(event)](event, profile)
+    return TRANSLATIONS[type(event)](event, profile)
 
 
 def left_out(wire: Wire) -> Wire:
@@ -42,13 +42,13 @@ def left_out(wire: Wire) -> Wire:
 
 
 _Mapper = Callable[[Any, Profile], tuple[Wire, ...]]
-_TABLE: dict[type[e.Event], _Mapper] = {}
+TRANSLATIONS: dict[type[e.Event], _Mapper] = {}
 _F = TypeVar("_F", bound=_Mapper)
 
 
 def _maps(kind: type[e.Event]) -> Callable[[_F], _F]:
     def register(mapper: _F) -> _F:
-        _TABLE[kind] = mapper
+        TRANSLATIONS[kind] = mapper
         return mapper
 
     return register
