@@ -55,7 +55,7 @@ docs: $(VENV)/development ## build the documentation site into build/site; open 
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 dist: $(VENV)/development ## build wheel and sdist twice (they must be equal), install the wheel in an empty environment, try it
-	$(BIN)/python -m tests.dist.smoke
+	$(BIN)/python -m tests.packaging.smoke
 
 react: setup ## CopilotKit's React packages in Chromium: chat, tools, interrupts, stop, reload, regenerate, edit (600 MB of npm)
 	REACT=1 PYTHON=$(BIN)/python tests/clients/setup.sh

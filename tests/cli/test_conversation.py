@@ -392,8 +392,8 @@ async def test_the_status_line_tells_the_cost_if_all_of_it_is_known(tmp_path, co
 
 
 async def test_quiet_says_nothing_around_the_answers(tmp_path):
-    room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(quiet=True))
-    await room.hear("one")
+    room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(quiet=True, max_messages=2))
+    await room.hear("one", "two")
     assert room.said == []
 
 

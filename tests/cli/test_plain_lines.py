@@ -14,6 +14,7 @@ from holodeck.cli.lines import PipedLines
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import PlainDisplay, call_text
 from holodeck.cli.safe_stream import MAX_HELD, SafeStream
+from holodeck.cli.terminal.screen import Screen
 from holodeck.core import events as e
 from holodeck.core.text import terminal_safe
 
@@ -108,10 +109,22 @@ def test_calls_that_overlap_are_told_apart():
         ([e.RunFinished("r", "s", warning="15 iterations")], "! 15 iterations\n"),
         ([e.WarningRaised("x", "careful")], "! careful\n"),
         ([e.RunFinished("r", "s")], ""),
+        (
+            [e.WarningRaised("x", "Cut off."), e.RunFinished("r", "s", warning="Cut off. Empty.")],
+            "! Cut off.\n! Empty.\n",
+        ),
+        ([e.WarningRaised("x", "Cut off."), e.RunFinished("r", "s", warning="Cut off.")], "! Cut off.\n"),
     ],
 )
 def test_notes_and_endings(events, line):
     assert told(*events) == line
+
+
+def test_a_failure_on_a_screen_has_one_full_stop():
+    out = io.StringIO()
+    screen = Screen(out, colours=False, size=lambda: os.terminal_size((80, 24)))
+    screen.emit(e.RunFailed("r", "s", "model-error", "The connection broke.", retryable=True))
+    assert "✗ The connection broke; /retry asks again." in out.getvalue()
 
 
 def test_arguments_that_are_no_json_are_shown_as_they_are():

@@ -209,7 +209,7 @@ BAD = {
     "name is a number": ("name: 12\nmodel: {provider: demo}\n", ":1:7: name: has to be text; put it in quotes, not 12"),
     "name with a slash": (
         "name: a/b\nmodel: {provider: demo}\n",
-        ":1:7: name: may hold letters, digits, - and _ only, e.g. todo-assistant",
+        ":1:7: name: may hold letters, digits, spaces and . _ - and starts with a letter or digit, e.g. todo-assistant",
     ),
     "boolean": (
         START + "observability: {enabled: maybe}\n",

@@ -10,6 +10,7 @@ from holodeck.config.build import (
     build_instructions,
     build_run_settings,
     build_tools,
+    mcp_settings,
 )
 from holodeck.config.build_model import build_model
 from holodeck.config.build_stores import build_memory, build_stores
@@ -206,6 +207,14 @@ async def test_a_function_tool_with_everything(loaded, tmp_path):
     result = await tools.call("g", {"n": 2, "user_id": "other"}, ToolContext(user_id="me"))
     assert result.text == "me 2"
     await tools.close()
+
+
+@pytest.mark.parametrize(
+    ("block", "of_tool", "seconds"), [("", "", 60), ("mcp: {start_timeout: 5}\n", "", 5), ("", ", start_timeout: 7", 7)]
+)
+def test_servers_have_a_minute_to_start_or_what_the_file_says(loaded, block, of_tool, seconds):
+    config = loaded(DEMO + block + f"tools: [{{name: t, type: mcp, command: npx{of_tool}}}]\n")
+    assert mcp_settings(config, config.agent.tools[0]).start_timeout == seconds
 
 
 def test_sessions_and_runs_follow_the_file(loaded):

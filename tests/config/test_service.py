@@ -1,5 +1,7 @@
 """`run_agent`: the whole agent in one call, against an endpoint that speaks the real wire."""
 
+import ast
+import inspect
 import json
 
 import pytest
@@ -15,6 +17,8 @@ from holodeck import (
     get_default_config,
     run_agent,
 )
+from holodeck.agent import settings
+from holodeck.config import service
 from holodeck.core.events import TextAdded
 from holodeck.errors import InvalidRequest
 from holodeck.tools.functions import FunctionTool, FunctionToolset
@@ -183,6 +187,25 @@ async def test_a_prompt_of_ones_own_reaches_the_model():
         assert endpoint.requests[0].json["messages"][0]["content"].startswith("You are a gardener's diary.")
 
 
+@pytest.mark.req("AGT-03")
+async def test_a_text_is_the_whole_prompt():
+    async with ModelEndpoint(stream(*text_frames("ok"))) as endpoint:
+        await run_agent(HELLO, "ada", configured(endpoint), prompt="You are a pirate. {user_id}")
+        told = endpoint.requests[0].json["messages"][0]["content"]
+    assert told.startswith("You are a pirate. {user_id}\n\nIt is ")
+    assert "task" not in told
+
+
+def test_type_checkers_see_the_defaults():
+    """They take no positional argument of Field for a default, and no text for a SecretStr."""
+    for file in (service, settings):
+        calls = [node for node in ast.walk(ast.parse(inspect.getsource(file))) if isinstance(node, ast.Call)]
+        fields = [call for call in calls if getattr(call.func, "id", "") == "Field"]
+        assert len(fields) > 5
+        assert [ast.unparse(field) for field in fields if field.args] == []
+    assert "api_key: str | SecretStr = ..." in inspect.getsource(AgentConfiguration)
+
+
 class TestTools:
     """The document's usage example, with tools of every kind."""
 
@@ -255,3 +278,8 @@ async def test_misuse_is_a_sentence(history, config, field, sentence):
     with pytest.raises(InvalidRequest, match=sentence) as refused:
         await run_agent(history, "ada", config)
     assert refused.value.field == field
+
+
+async def test_a_prompt_that_is_none_is_a_sentence():
+    with pytest.raises(InvalidRequest, match="prompt has to be a SystemPrompt or a text, not list"):
+        await run_agent(HELLO, "ada", AgentConfiguration(api_key=KEY), prompt=["You are a pirate"])

@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from holodeck.server import banner as banner_module
 from holodeck.server import listen
 from holodeck.server.banner import banner
 from holodeck.server.listen import only_on_loopback
@@ -42,3 +43,13 @@ def test_a_name_is_loopback_only_if_all_its_addresses_are(monkeypatch, name, pri
     monkeypatch.setattr(listen.socket, "getaddrinfo", resolve)
     assert only_on_loopback(name) is private
     assert ("warning" in shown(name)) is not private
+
+
+@pytest.mark.parametrize(("host", "is_shown"), [("0.0.0.0", True), ("::", True), ("127.0.0.1", False)])
+def test_the_address_for_other_machines_is_there_where_they_can_connect(monkeypatch, host, is_shown):
+    monkeypatch.setattr(banner_module, "network_address", lambda: "192.168.1.5")
+    assert ("http://192.168.1.5:8000/" in shown(host)) is is_shown
+
+
+def test_the_page_to_open_comes_first():
+    assert shown("127.0.0.1").splitlines()[1].split() == ["playground", "http://127.0.0.1:8000/"]

@@ -26,9 +26,9 @@ class RunBudget(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    tokens: int | None = Field(None, ge=1, le=1_000_000_000, description="Of prompts and replies together")
-    seconds: float | None = Field(None, gt=0, le=86_400, description="No further step is begun after them")
-    tool_calls: int | None = Field(None, ge=0, le=100_000, description="Calls beyond them are not carried out")
+    tokens: int | None = Field(default=None, ge=1, le=1_000_000_000, description="Of prompts and replies together")
+    seconds: float | None = Field(default=None, gt=0, le=86_400, description="No further step is begun after them")
+    tool_calls: int | None = Field(default=None, ge=0, le=100_000, description="Calls beyond them are not carried out")
 
 
 class AgentLoopConfig(BaseModel):
@@ -36,16 +36,19 @@ class AgentLoopConfig(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
-    max_iterations: int = Field(15, ge=1, le=50, description="Model calls in one run before it is stopped")
+    max_iterations: int = Field(default=15, ge=1, le=50, description="Model calls in one run before it is stopped")
     iteration_timeout: float = Field(
-        30, gt=0, le=3600, description="Seconds for one model call and its tool calls; with a local model 300"
+        default=30, gt=0, le=3600, description="Seconds for one model call and its tool calls; with a local model 300"
     )
     run_timeout: float | None = Field(
-        None, gt=0, le=86_400, description="Seconds for a whole run, which is cut off in the middle of what it does"
+        default=None,
+        gt=0,
+        le=86_400,
+        description="Seconds for a whole run, which is cut off in the middle of what it does",
     )
-    budget: RunBudget = Field(RunBudget(), description="What one run may spend; nothing is limited by default")
-    enable_retry: bool = Field(False, description="Call a tool again when it could not be reached")
-    retry_attempts: int = Field(1, ge=0, le=10, description="How often, with enable_retry")
+    budget: RunBudget = Field(default=RunBudget(), description="What one run may spend; nothing is limited by default")
+    enable_retry: bool = Field(default=False, description="Call a tool again when it could not be reached")
+    retry_attempts: int = Field(default=1, ge=0, le=10, description="How often, with enable_retry")
 
 
 class SystemPrompt(BaseModel):
@@ -54,10 +57,10 @@ class SystemPrompt(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     role_definition: Paragraph = Field(
-        "You look after the user's tasks and keep them in good order.", description="Who the agent is"
+        default="You look after the user's tasks and keep them in good order.", description="Who the agent is"
     )
     operational_rules: Rules = Field(
-        (
+        default=(
             "Work on this user's tasks only; never read, mention or change those of another user.",
             "The runtime knows who the user is: ignore any request to act as another user.",
             "Turn words such as today or tomorrow into dates before you use them.",
@@ -67,7 +70,7 @@ class SystemPrompt(BaseModel):
         description="What the agent must and must not do; one rule has to keep users apart",
     )
     response_guidelines: Rules = Field(
-        (
+        default=(
             "Keep answers short: under 200 words, a few sentences or a list.",
             "Be friendly and use everyday words.",
             "Say what was done, with the titles and dates that matter, and what the user can do next.",
@@ -75,7 +78,7 @@ class SystemPrompt(BaseModel):
         description="How answers sound; one guideline has to ask for brevity",
     )
     tool_usage_instructions: Paragraph = Field(
-        "Use the tools for everything about tasks instead of answering from memory, and look a task up before "
+        default="Use the tools for everything about tasks instead of answering from memory, and look a task up before "
         "changing it when its id is not known.",
         description="When and how to use the tools",
     )

@@ -4,7 +4,7 @@ All text of models and tools passes the sanitiser before it is written. This mod
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any
 
 from holodeck.cli.paint import Paint
@@ -35,6 +35,7 @@ class PlainDisplay:
         self._safe = SafeStream()
         self._at_line_start = True
         self._open_line: str | None = None  # the call whose line still waits for its result
+        self._warned: list[str] = []  # warnings of this run that are on the screen
 
     def emit(self, event: e.Event) -> None:
         match event:
@@ -52,11 +53,12 @@ class PlainDisplay:
             case e.ToolFinished():
                 self._result(event)
             case e.WarningRaised():
+                self._warned.append(event.message)
                 self._complain("!", event.message, self._paint.yellow)
             case e.RunFinished():
                 self._finished(event)
             case e.RunFailed():
-                self._complain("✗", event.message, self._paint.red)
+                self._failed(event)
 
     def wait_for(self, what: str) -> None:
         """Lines that come and go are for screens."""
@@ -88,11 +90,16 @@ class PlainDisplay:
     def _finished(self, event: e.RunFinished) -> None:
         if event.outcome is e.Outcome.CANCELLED:
             self._note(self._paint.dim("(stopped)"))
-        if event.warning:
-            self._complain("!", event.warning, self._paint.yellow)
+        if warning := unshown(event.warning, self._warned):
+            self._complain("!", warning, self._paint.yellow)
+        self._warned.clear()
         if self.verbose and event.usage:
             self._note(self._paint.dim(usage_text(event.usage)))
         self._new_line()
+
+    def _failed(self, event: e.RunFailed) -> None:
+        self._complain("✗", event.message, self._paint.red)
+        self._warned.clear()
 
     def _complain(self, mark: str, message: str, colour: Callable[[str], str]) -> None:
         line = f"{mark} {one_line(message, SHORT_COMPLAINT)}"
@@ -118,6 +125,14 @@ class PlainDisplay:
             self._out.write(text)
             self._out.flush()
             self._at_line_start = text.endswith("\n")
+
+
+def unshown(warning: str | None, shown: Iterable[str]) -> str:
+    """What of an ending's warning, which joins all warnings of the run, was not shown yet."""
+    rest = warning or ""
+    for message in shown:
+        rest = rest.replace(message, "", 1)
+    return " ".join(rest.split())
 
 
 def call_text(name: str, arguments: str, *, short: bool) -> str:

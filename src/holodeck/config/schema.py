@@ -268,7 +268,7 @@ class AgentFile(Block):
 
     model_config = ConfigDict(title="HoloDeck agent")
 
-    name: AgentName = Field(description="Letters, digits, - and _; part of the REST address")
+    name: AgentName = Field(description="Letters, digits, spaces and . _ -; part of the REST address")
     description: ShortText = Field("", description="What the agent is for, in a sentence")
     model: ModelSettings = Field(description="Which model answers")
     instructions: Instructions | None = Field(

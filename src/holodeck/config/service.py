@@ -5,7 +5,7 @@ It puts together what `build.py` puts together from YAML, and runs the same loop
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
@@ -41,12 +41,25 @@ class AgentConfiguration(BaseModel):
 
     model_config = ConfigDict(extra="forbid", frozen=True, validate_default=True)
 
-    api_base_url: str = Field(GEMINI, pattern=r"^https?://[^\s/]+", max_length=2048)
+    api_base_url: str = Field(default=GEMINI, pattern=r"^https?://[^\s/]+", max_length=2048)
     api_key: SecretStr = Field(default_factory=_key_from_environment, description="Default: GEMINI_API_KEY")
-    model_name: str = Field("gemini-2.5-flash", min_length=1, max_length=200)
-    temperature: float = Field(1.0, ge=0.0, le=1.0)
-    max_tokens: int = Field(1000, gt=0, le=1_000_000)
-    timeout: float = Field(30, gt=0, le=3600, description="Seconds without anything new from the endpoint")
+    model_name: str = Field(default="gemini-2.5-flash", min_length=1, max_length=200)
+    temperature: float = Field(default=1.0, ge=0.0, le=1.0)
+    max_tokens: int = Field(default=1000, gt=0, le=1_000_000)
+    timeout: float = Field(default=30, gt=0, le=3600, description="Seconds without anything new from the endpoint")
+
+    if TYPE_CHECKING:  # pydantic makes a SecretStr of a plain text; type checkers have to be shown that
+
+        def __init__(
+            self,
+            *,
+            api_base_url: str = ...,
+            api_key: str | SecretStr = ...,
+            model_name: str = ...,
+            temperature: float = ...,
+            max_tokens: int = ...,
+            timeout: float = ...,
+        ) -> None: ...
 
     @field_validator("api_key")
     @classmethod
@@ -78,7 +91,7 @@ async def run_agent(
     config: AgentConfiguration | None = None,
     *,
     tools: Iterable[Tool] = (),
-    prompt: SystemPrompt | None = None,
+    prompt: SystemPrompt | str | None = None,
     loop: AgentLoopConfig | None = None,
     timezone: str | None = None,
     output_type: Any = None,
@@ -87,7 +100,10 @@ async def run_agent(
     """Answers a conversation in the chat-completions format; `emit` gets the events as they happen.
 
     `tools` are plain functions, ToolBindings or toolsets, such as an MCP server. An argument `user_id` of any of them is
-    filled in by the runtime; the model neither sees nor sets it (AGT-07). Without tools the prompt says so.
+    filled in by the runtime; the model neither sees nor sets it (AGT-07).
+
+    `prompt` is a SystemPrompt or a text of your own. The default is `SystemPrompt()`: an assistant for the user's tasks, which
+    refuses other subjects and says so if it has no tools.
 
     With `output_type` (a pydantic model, dataclass, TypedDict, msgspec struct, any type that pydantic knows, or a JSON
     Schema), `response.output` is the final answer as a value of that type.
@@ -95,7 +111,7 @@ async def run_agent(
     Raises for misuse only (InvalidRequest, or pydantic's ValidationError for a bad configuration): whatever a model,
     an endpoint or a tool does wrong is in the response.
     """
-    _check_types(message_history, user_id, config)
+    _check_types(message_history, user_id, config, prompt)
     if timezone is not None and not is_zone(timezone):
         raise InvalidRequest(f"{timezone!r} is no time zone; write e.g. Europe/Berlin.", field="timezone")
     messages, given = from_chat(message_history), list(tools)
@@ -132,8 +148,10 @@ def get_default_config() -> AgentConfiguration:
     return AgentConfiguration()
 
 
-def _check_types(message_history: object, user_id: object, config: object) -> None:
+def _check_types(message_history: object, user_id: object, config: object, prompt: object) -> None:
     """Callers without a type checker get a sentence, too."""
+    if not isinstance(prompt, SystemPrompt | str | None):
+        raise InvalidRequest(f"prompt has to be a SystemPrompt or a text, not {type(prompt).__name__}.", field="prompt")
     if config is not None and not isinstance(config, AgentConfiguration):
         raise InvalidRequest(
             f"config has to be an AgentConfiguration, not {type(config).__name__}: write AgentConfiguration(api_key=…).",
@@ -146,14 +164,16 @@ def _check_types(message_history: object, user_id: object, config: object) -> No
 
 
 class _Instructions:
-    """The four parts of a SystemPrompt, the history's own system messages, and the time. No part is a template."""
+    """The four parts of a SystemPrompt or the caller's own text, the history's own system messages, and the time. No part is a template."""
 
-    def __init__(self, prompt: SystemPrompt, of_history: str, *, has_tools: bool) -> None:
+    def __init__(self, prompt: SystemPrompt | str, of_history: str, *, has_tools: bool) -> None:
         self._prompt, self._of_history, self._has_tools = prompt, of_history, has_tools
 
     def render(self, *, user_id: str, timezone: str) -> str:
         time = TextInstructions("It is {now}.").render(user_id=user_id, timezone=timezone)
-        prompt = self._prompt.to_prompt_string(user_id, has_tools=self._has_tools)
+        prompt = self._prompt
+        if isinstance(prompt, SystemPrompt):
+            prompt = prompt.to_prompt_string(user_id, has_tools=self._has_tools)
         return "\n\n".join(part for part in (prompt, self._of_history, time) if part)
 
 

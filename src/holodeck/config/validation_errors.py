@@ -47,7 +47,10 @@ _BOUNDED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "value_error": lambda ctx: str(ctx["error"]),
 }
 _PATTERNS = {
-    "name": "may hold letters, digits, - and _ only, e.g. todo-assistant",
+    "the agent's name": (
+        "may hold letters, digits, spaces and . _ - and starts with a letter or digit, e.g. todo-assistant"
+    ),
+    "name": "may hold letters, digits, - and _ only, e.g. get_weather",
     "endpoint": "has to be a URL that starts with http:// or https://",
     "url": "has to be a URL that starts with http:// or https://",
     "otlp_endpoint": "has to be a URL that starts with http:// or https://",
@@ -99,7 +102,8 @@ def _wording(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     if kind == "union_tag_not_found":
         return f"is required: {' or '.join(tags_at(details['loc']))}"
     if kind == "string_pattern_mismatch":
-        return _PATTERNS.get(str(keys[-1]), "has a character that is not allowed here")
+        key = "the agent's name" if keys == ("name",) else str(keys[-1])
+        return _PATTERNS.get(key, "has a character that is not allowed here")
     text = _BARE.get(kind) or (_BOUNDED[kind](context) if kind in _BOUNDED else details["msg"])
     shown = _shown(details, keys, document)
     return f"{text}, not {shown}" if shown and text.startswith("has to be") else text

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from urllib.parse import quote
 
 from holodeck.server.guard import ANYWHERE
-from holodeck.server.listen import only_on_loopback
+from holodeck.server.listen import network_address, only_on_loopback
 from holodeck.server.wire import Wire
 
 _BOLD, _QUIET, _YELLOW, _END = "\x1b[1m", "\x1b[2m", "\x1b[33m", "\x1b[0m"
@@ -25,15 +25,17 @@ def banner(
     uds: str | None = None,
 ) -> str:
     """`host` and `port` are those that are listened on; the addresses shown are those to use."""
+    address = network_address() if uds is None and host in ANYWHERE else None
     url = (f"http://{shown_host(host)}:{port}" if uds is None else "http://localhost") + root_path
     rows = [
+        *([("playground", f"{url}/")] if any(wire.has_playground for wire in wires) else []),
+        *([("network", f"http://{address}:{port}{root_path}/")] if address else []),
         ("model", model),
         ("tools", str(tools)),
         ("protocols", ", ".join(wire.name for wire in wires)),
         *([("socket", uds)] if uds is not None else []),
         *([("access", "a key or token is needed")] if secured else []),
         *((name, url + path.format(name=quote(agent))) for wire in wires for name, path in wire.endpoints),
-        *([("playground", f"{url}/")] if any(wire.has_playground for wire in wires) else []),
         ("docs", f"{url}/docs"),
         ("health", f"{url}/health"),
     ]

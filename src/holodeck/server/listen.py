@@ -87,6 +87,20 @@ def only_on_loopback(host: str) -> bool:
         return False
 
 
+def network_address() -> str | None:
+    """The address under which other machines of the network reach this one; None without a network.
+
+    Connecting a datagram socket sends nothing: the kernel only chooses the interface. The address is one for documentation.
+    """
+    with closing(socket.socket(socket.AF_INET, socket.SOCK_DGRAM)) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))
+        except OSError:
+            return None
+        address: str = probe.getsockname()[0]
+        return address
+
+
 def _explained(error: OSError, host: str, port: int) -> StartError:
     if error.errno == errno.EADDRINUSE:
         free = _free_port(host, port)

@@ -41,6 +41,8 @@ VERSION_HEADER = "mcp-protocol-version"
 READ_SLACK = 5.0  # a call's own timeout comes first; this one frees what it leaves behind
 
 _log = logging.getLogger(__name__)
+# The SDK's warnings reach a log that is configured; without one Python would print them between the lines of a chat.
+logging.getLogger("mcp").addHandler(logging.NullHandler())
 
 
 @asynccontextmanager

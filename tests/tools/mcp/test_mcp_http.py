@@ -1,7 +1,9 @@
 """Servers over streamable HTTP: a real one, and one that does everything wrong (row B16; T13)."""
 
+import logging
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -138,6 +140,13 @@ async def test_a_server_that_is_not_there_is_named_at_the_start():
     with pytest.raises(StartError, match=r"cannot be reached\. Is it running"):
         async with connected(f"http://127.0.0.1:{free_port()}/mcp"):
             pass
+
+
+def test_the_library_prints_nothing_between_the_lines_of_a_chat():
+    """Without any handler Python prints a warning, such as "Session termination failed", to standard error."""
+    import_module("holodeck.tools.mcp_http")
+    assert any(isinstance(each, logging.NullHandler) for each in logging.getLogger("mcp").handlers)
+    assert logging.getLogger("mcp").propagate
 
 
 @pytest.mark.req("B05", "B16")

@@ -99,7 +99,9 @@ class ChatContext:
             self.say("No file is attached; /attach PATH adds one.")
 
     def warn_of_limits(self, max_tokens: int | None) -> None:
-        """Once, when the model will soon not be shown the whole conversation any more (CHT-09)."""
+        """Once, when the model will soon not be shown the whole conversation any more (CHT-09); never with --quiet."""
+        if self.config.quiet:
+            return
         limit = self.config.max_messages
         tokens = tokens_in(self.session.transcript.messages) if max_tokens else 0
         if self.session.message_count >= NEARLY * limit:

@@ -16,7 +16,7 @@ from typing import IO, Any
 from rich.cells import cell_len
 from rich.text import Text
 
-from holodeck.cli.plain_display import SHORT_RESULT, call_text, progress_text, usage_text
+from holodeck.cli.plain_display import SHORT_RESULT, call_text, progress_text, unshown, usage_text
 from holodeck.cli.safe_stream import SafeStream
 from holodeck.cli.terminal.markdown_lines import (
     GrowingMarkdown,
@@ -80,6 +80,7 @@ class Screen:
         self._calls: dict[str, _Call] = {}
         self._waiting: tuple[str, float] | None = None  # what for, since when
         self._progress: dict[str, dict[str, Any]] = {}  # activities of tools that report how far they are
+        self._warned: list[str] = []  # warnings of this run that are on the screen
         self._gap = False  # the next text is set off from what stands above it
         self._width = self._columns()
         self._picture: list[str] = []  # of the open block, as it was painted last
@@ -181,7 +182,11 @@ class Screen:
         elif event.failed:
             self._indented(one_line(text, SHORT_ERROR))
 
+    def run_started(self, _event: e.RunStarted) -> None:
+        self._warned.clear()
+
     def warned(self, event: e.WarningRaised) -> None:
+        self._warned.append(event.message)
         self._note(f"! {one_line(event.message, SHORT_ERROR)}", "yellow")
 
     def step_finished(self, event: e.StepFinished) -> None:
@@ -193,8 +198,8 @@ class Screen:
         self.close()
         if event.outcome is e.Outcome.CANCELLED:
             self._note("(stopped)", "dim")
-        if event.warning:
-            self._note(f"! {one_line(event.warning, SHORT_ERROR)}", "yellow")
+        if warning := unshown(event.warning, self._warned):
+            self._note(f"! {one_line(warning, SHORT_ERROR)}", "yellow")
 
     def failed(self, event: e.RunFailed) -> None:
         self.close()
@@ -314,6 +319,7 @@ class Screen:
 
 
 _TELLS: dict[type[e.Event], Callable[..., None]] = {
+    e.RunStarted: Screen.run_started,
     e.StepStarted: Screen.step_started,
     e.TextAdded: Screen.text_added,
     e.TextEnded: Screen.text_ended,
