@@ -19,7 +19,7 @@ import subprocess
 import sys
 import termios
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TextIO
@@ -27,6 +27,7 @@ from typing import TextIO
 ROOT = Path(__file__).parents[1]
 COLD = ("holodeck.todo", "holodeck.telemetry.ot")  # a program of its own; an extra that few ask for
 LARGEST_ORDER = 100_000  # bytes
+MORE, MOST = 100, 4  # the number of the first further descriptor, and how many there may be
 
 
 class Warm:
@@ -41,10 +42,11 @@ class Warm:
         stdout: int,
         stderr: int,
         terminal: bool = False,  # in a session of its own, which standard input is the terminal of
+        more: Sequence[int] = (),  # descriptors that it has from number `MORE` on
     ) -> None:
         order = {"argv": arguments, "folder": str(folder), "environment": dict(environment), "terminal": terminal}
         told, tells = os.pipe()
-        socket.send_fds(_channel(), [json.dumps(order).encode()], [stdin, stdout, stderr, tells])
+        socket.send_fds(_channel(), [json.dumps(order).encode()], [stdin, stdout, stderr, tells, *more])
         os.close(tells)
         self._told = os.fdopen(told, "rb", buffering=0)
         self.pid = int(self._told.readline())
@@ -93,7 +95,7 @@ def _serve(channel: socket.socket) -> None:
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a nurse ended
     while True:
-        order, descriptors, _, _ = socket.recv_fds(channel, LARGEST_ORDER, 4)
+        order, descriptors, _, _ = socket.recv_fds(channel, LARGEST_ORDER, 4 + MOST)
         if not order:
             os._exit(0)
         if os.fork() == 0:
@@ -106,16 +108,19 @@ def _serve(channel: socket.socket) -> None:
             os.close(descriptor)
 
 
-def _nurse(stdin: int, stdout: int, stderr: int, tells: int) -> None:
-    """Stays behind to tell the process's number, and how it ended."""
+def _nurse(stdin: int, stdout: int, stderr: int, tells: int, *more: int) -> None:
+    """Stays behind to report the process's number, and how it ended."""
     child = os.fork()
     if child == 0:
+        for number, descriptor in enumerate(more, MORE):
+            os.dup2(descriptor, number)
+            os.close(descriptor)
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
             os.close(descriptor)
         os.close(tells)
         return
-    for descriptor in (stdin, stdout, stderr):
+    for descriptor in (stdin, stdout, stderr, *more):
         os.close(descriptor)  # so that the other ends see it when the process closes its own
     os.write(tells, b"%d\n" % child)
     os.write(tells, b"%d\n" % os.waitpid(child, 0)[1])

@@ -57,8 +57,15 @@ class Terminal:
         os.close(self.master)
 
     def _forked(self, slave: int) -> Warm:
-        streams = dict.fromkeys(("stdin", "stdout", "stderr"), slave)
-        return Warm(*self._arguments, folder=self._folder, environment=self._environment, terminal=True, **streams)
+        return Warm(
+            *self._arguments,
+            folder=self._folder,
+            environment=self._environment,
+            stdin=slave,
+            stdout=slave,
+            stderr=slave,
+            terminal=True,
+        )
 
     def _started(self, slave: int) -> subprocess.Popen[bytes]:
         return subprocess.Popen(

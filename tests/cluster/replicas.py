@@ -65,12 +65,16 @@ class Server:
             *words, folder=self.folder, environment=os.environ, stdout=DEVNULL, stderr=PIPE
         )
         async with asyncio.timeout(PATIENCE):
-            banner = b""
-            assert self.process.stderr is not None
-            while b"Ctrl+C" not in banner:
-                line = await self.process.stderr.readline()
-                assert line, banner
-                banner += line
+            await self.is_announced()
+
+    async def is_announced(self) -> None:
+        """Waits for the banner."""
+        banner = b""
+        assert self.process.stderr is not None
+        while b"Ctrl+C" not in banner:
+            line = await self.process.stderr.readline()
+            assert line, banner
+            banner += line
 
     async def end(self, number: int = signal.SIGKILL) -> None:
         self.process.send_signal(number)

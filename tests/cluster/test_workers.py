@@ -1,19 +1,25 @@
 """`holodeck serve --workers 2`: two processes on one port; one that dies is replaced, a signal ends them all."""
 
 import asyncio
+import json
 import os
 import signal
+import sqlite3
 import sys
 from asyncio.subprocess import DEVNULL, PIPE
-from contextlib import suppress
+from contextlib import closing, suppress
 
 import aiohttp
 import psutil
+import pytest
 
 from tests.cli.process import holodeck
-from tests.cluster.replicas import PATIENCE, Server
+from tests.cluster.replicas import PATIENCE, TOOLS, Client, Pace, Server
+from tests.cluster.siblings import AGENT as FILE_AGENT
+from tests.models.endpoint import ModelEndpoint
 from tests.ports import free_port
 
+WORDS = "".join(f"{number} " for number in range(20)) + "end"
 AGENT = "name: tester\nmodel: {{provider: demo}}\nsessions: {{store: postgres, url: '{url}'}}\n"
 
 
@@ -72,11 +78,68 @@ async def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path, post
             await process.communicate()
 
 
-def test_workers_need_a_database_that_they_share(tmp_path):
-    (tmp_path / "agent.yaml").write_text("name: tester\nmodel: {provider: demo}\n")
+async def worker_with(run, folder, pids):
+    """The worker that has a run, by the name that its parent gave it, when the beginning of the run's log is copied."""
+    with closing(sqlite3.connect(folder / "sessions.db")) as connection:
+        statement = "SELECT DISTINCT replica FROM runs JOIN pieces ON pieces.run = runs.key WHERE id = ?"
+        async with asyncio.timeout(PATIENCE):
+            while (found := connection.execute(statement, (run,)).fetchone()) is None:
+                await asyncio.sleep(0.02)
+    (replica,) = found
+    seats = {json.loads(psutil.Process(pid).environ()["HOLODECK_WORKER"])["replica"]: pid for pid in pids}
+    return seats[replica]
+
+
+@pytest.mark.req("D03", "D03b")
+async def test_workers_on_one_file_survive_each_other_and_end_with_their_parent(tmp_path):
+    pace = Pace()
+    (tmp_path / "tools.py").write_text(TOOLS)
+    async with ModelEndpoint(pace) as endpoint:
+        (tmp_path / "agent.yaml").write_text(FILE_AGENT.format(endpoint=endpoint.url, approval="never"))
+        server = Server(tmp_path)
+        words = ("serve", "--workers", "2", "--protocol", "all", "--port", str(server.port))
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "holodeck", *words), cwd=tmp_path, stdout=DEVNULL, stderr=PIPE
+        )
+        try:
+            workers = await children(process, 2)
+            await answers(server)
+            refused = await asyncio.to_thread(holodeck, "serve", "--port", str(free_port()), folder=tmp_path)
+            assert (refused.code, "in use by another server" in refused.err) == (2, True)
+
+            client = Client("slow", run="r1")
+            reading = asyncio.create_task(client.post(server))
+            pace.permit(5)
+            await client.until("TEXT_MESSAGE_CONTENT", 3)
+            victim = await worker_with("r1", tmp_path, workers)
+            os.kill(victim, signal.SIGKILL)
+            await reading
+            pace.permit(50)
+            await client.resume(server)
+            assert client.types[-1] == "RUN_FINISHED"
+            assert client.types.count("RUN_STARTED") == 1
+            assert client.ids == sorted(set(client.ids))
+            assert (await server.messages())[-1]["content"] == WORDS
+            left = await children(process, 2, without=[victim])
+
+            process.kill()
+            _, err = await asyncio.wait_for(process.communicate(), PATIENCE)
+            assert b"another one starts" in err
+            _, alive = await asyncio.to_thread(psutil.wait_procs, map(psutil.Process, left), PATIENCE)
+            assert not alive
+            with closing(sqlite3.connect(tmp_path / "sessions.db")) as connection:
+                assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        finally:
+            if process.returncode is None:
+                process.terminate()
+                await process.communicate()
+
+
+def test_workers_need_a_store_that_they_share(tmp_path):
+    (tmp_path / "agent.yaml").write_text("name: tester\nmodel: {provider: demo}\nsessions: {store: memory}\n")
     done = holodeck("serve", "--workers", "2", "--port", str(free_port()), folder=tmp_path)
     assert done.code == 2
-    assert "--workers needs sessions.store: postgres" in done.err
+    assert "--workers needs sessions.store: sqlite or postgres" in done.err
 
 
 def test_a_worker_that_cannot_start_ends_all(tmp_path):

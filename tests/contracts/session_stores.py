@@ -16,6 +16,7 @@ from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
 
 ADA, EVE = Owner("default", "ada"), Owner("default", "eve")
 SAME_NAME_ELSEWHERE = Owner("another tenant", "ada")
@@ -75,6 +76,19 @@ async def sqlite_with_runs(folder: Path, clock: Clock) -> AsyncIterator[tuple[Se
 
 
 @asynccontextmanager
+async def shared_sqlite_with_runs(folder: Path, clock: Clock) -> AsyncIterator[tuple[SessionStore, RunStore]]:
+    """As one of several workers has it."""
+    file = SqliteFile(folder / "sessions.db", durable=False)
+    runs = SharedSqliteRunStore(file, "tester", "worker")
+    store = SqliteSessionStore(file, "tester", TTL, clock=clock, runs=runs)
+    await store.start()
+    try:
+        yield store, runs
+    finally:
+        await store.close()
+
+
+@asynccontextmanager
 async def postgres_with_runs(database: str, clock: Clock) -> AsyncIterator[tuple[SessionStore, RunStore]]:
     shared = PostgresDatabase(database)
     runs = PostgresRunStore(shared, "tester")
@@ -99,6 +113,7 @@ async def postgres(database: str, clock: Clock, **settings: Any) -> AsyncIterato
 RUN_STORES: dict[str, Opener] = {
     "memory": memory_with_runs,
     "sqlite": sqlite_with_runs,
+    "sqlite of workers": shared_sqlite_with_runs,
     "postgres": postgres_with_runs,
 }
 STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite, "postgres": postgres}

@@ -3,7 +3,7 @@
 import asyncio
 import os
 from asyncio.subprocess import DEVNULL, PIPE
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any, Self
 
@@ -27,12 +27,19 @@ class Forked:
         environment: Mapping[str, str],
         stdout: int | IO[Any],
         stderr: int | IO[Any],
+        more: Sequence[int] = (),
     ) -> Self:
         self, nothing = cls(), os.open(os.devnull, os.O_RDWR)
         self.stdout, its_stdout = await self._stream(stdout, nothing)
         self.stderr, its_stderr = await self._stream(stderr, nothing)
         self._warm = Warm(
-            *arguments, folder=folder, environment=environment, stdin=nothing, stdout=its_stdout, stderr=its_stderr
+            *arguments,
+            folder=folder,
+            environment=environment,
+            stdin=nothing,
+            stdout=its_stdout,
+            stderr=its_stderr,
+            more=more,
         )
         for descriptor in {nothing, *([its_stdout] if self.stdout else []), *([its_stderr] if self.stderr else [])}:
             os.close(descriptor)

@@ -7,9 +7,10 @@ import sys
 from importlib import import_module
 
 import click
+import msgspec
 
 from holodeck.cli.agent_choice import agent_arguments, chosen
-from holodeck.config.serving import DEFAULT_PROTOCOLS, LISTENER_VARIABLE, LogFormat, LogLevel, ServeOptions
+from holodeck.config.serving import DEFAULT_PROTOCOLS, WORKER_VARIABLE, LogFormat, LogLevel, ServeOptions, WorkerSeat
 from holodeck.server.wires import WIRES
 
 _ROOT_PATH = re.compile(r"(/[A-Za-z0-9._~-]+)*")
@@ -96,7 +97,7 @@ def _root_path(_context: click.Context, _option: click.Parameter, value: str) ->
     default=1,
     envvar="HOLODECK_WORKERS",
     show_default=True,
-    help="Server processes on one port, one for each core; needs sessions.store: postgres.",
+    help="Server processes on one port, one for each core; they share the conversations of the file or database.",
 )
 @click.option("--reload", is_flag=True, help="Start again when the agent file or a file beside it changes.")
 @click.option("--open", "open_browser", is_flag=True, help="Open the playground in the browser.")
@@ -144,9 +145,9 @@ def command(
         banner=banner,
         uds=uds,
         insecure_no_auth=insecure_no_auth,
-        listener=int(listener) if (listener := os.environ.pop(LISTENER_VARIABLE, "")) else None,
+        worker=msgspec.json.decode(seat, type=WorkerSeat) if (seat := os.environ.pop(WORKER_VARIABLE, "")) else None,
     )
-    if workers > 1 and options.listener is None:
+    if workers > 1 and options.worker is None:
         ended: int = import_module("holodeck.cli.workers").serve_with(workers, sys.argv[1:], options)
         return ended
     gc.disable()  # imports make only what stays; the server turns it on again when it is ready

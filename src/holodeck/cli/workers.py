@@ -1,77 +1,98 @@
 """`holodeck serve --workers N`: several server processes on one port, and one that starts them again when they die.
 
-The processes share their conversations and runs in a database (`sessions.store: postgres`), so any of them serves any
-request. They listen on one socket, which this process has bound: the system gives a connection to whichever is free.
+The processes share their conversations and runs, in a SQLite file or in PostgreSQL, so any of them serves any request. They
+listen on one socket, which this process has bound: the system gives a connection to whichever is free.
 """
 
 import os
+import secrets
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Sequence
 from types import FrameType
 
 import click
+import msgspec
 
-from holodeck.config.serving import LISTENER_VARIABLE, ServeOptions
+from holodeck.config.build_stores import WorkersStore, open_for_workers
+from holodeck.config.serving import WORKER_VARIABLE, ServeOptions, WorkerSeat
+from holodeck.core.ids import new_ulid
 from holodeck.errors import StartError
 from holodeck.server.listen import bind
 
-PAUSE = 0.2  # seconds between two looks
+PAUSE = 0.1  # seconds between two looks
 RESTART_SECONDS = 1.0  # before a process that died is started again
 START_FAILED = (1, 2, 3)  # exit codes that another attempt would not change
 
 
 def serve_with(count: int, words: Sequence[str], options: ServeOptions) -> int:
     """Runs `holodeck` with these words in so many processes until a signal ends them. Returns an exit code."""
-    if options.config.agent.sessions.store != "postgres":
-        raise StartError("--workers needs sessions.store: postgres, in which the processes share their conversations")
     if options.uds:
         raise StartError("--workers does not go with --uds; listen on a port")
-    with bind(options.host, options.port) as listener:
-        return _Workers(count, words, listener).run()
+    with (
+        bind(options.host, options.port) as listener,
+        open_for_workers(options.config) as store,
+        tempfile.TemporaryDirectory(prefix="holodeck-") as folder,
+    ):
+        return _Workers(count, words, listener, store, folder).run()
 
 
 class _Workers:
-    def __init__(self, count: int, words: Sequence[str], listener: socket.socket) -> None:
+    def __init__(
+        self, count: int, words: Sequence[str], listener: socket.socket, store: WorkersStore, folder: str
+    ) -> None:
         self._command, self._count, self._listener = [sys.executable, "-m", "holodeck", *words], count, listener
-        self._processes: dict[subprocess.Popen[bytes], None] = {}
+        self._store, self._folder, self._secret = store, folder, secrets.token_hex(32)
+        self._lifeline, self._own_end = os.pipe()  # no worker has our end: the pipe ends with this process
+        self._processes: dict[subprocess.Popen[bytes], WorkerSeat] = {}
         self._is_ending = False
         self._code = 0
 
     def run(self) -> int:
-        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, self._end)
-        for place in range(self._count):
-            self._start(announces=place == 0)
+        for each in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+            signal.signal(each, self._end)
+        for number in range(self._count):
+            self._start(number, announces=number == 0)
         while self._processes:
             time.sleep(PAUSE)
             for process in [each for each in self._processes if each.poll() is not None]:
-                del self._processes[process]
-                self._ended(process.returncode)
+                self._ended(process.returncode, self._processes.pop(process))
         return self._code
 
-    def _start(self, *, announces: bool = False) -> None:
-        environment = {**os.environ, LISTENER_VARIABLE: str(self._listener.fileno())}
-        words = [] if announces else ["--no-banner"]
-        process = subprocess.Popen(  # noqa: S603  our own command; Ctrl+C reaches only us
-            [*self._command, *words], env=environment, pass_fds=[self._listener.fileno()], process_group=0
+    def _start(self, number: int, *, announces: bool = False) -> None:
+        seat = WorkerSeat(
+            number=number,
+            replica=new_ulid(),
+            listener=self._listener.fileno(),
+            lifeline=self._lifeline,
+            others=tuple(self._store.descriptors),
+            folder=self._folder,
+            secret=self._secret,
         )
-        self._processes[process] = None
+        process = subprocess.Popen(  # noqa: S603  our own command; Ctrl+C reaches only us
+            [*self._command, *([] if announces else ["--no-banner"])],
+            env={**os.environ, WORKER_VARIABLE: msgspec.json.encode(seat).decode()},
+            pass_fds=seat.descriptors,
+            process_group=0,
+        )
+        self._processes[process] = seat
 
-    def _ended(self, code: int) -> None:
+    def _ended(self, code: int, seat: WorkerSeat) -> None:
+        self._store.ended(seat.replica)
         if self._is_ending:
             self._code = self._code or max(0, code)
         elif code in START_FAILED:
             self._code = code
             self._stop_all()
         else:
-            click.echo(f"A worker ended ({code}); another one starts.", err=True)
+            click.echo(f"Worker {seat.number + 1} ended ({code}); another one starts.", err=True)
             time.sleep(RESTART_SECONDS)
             if not self._is_ending:
-                self._start()
+                self._start(seat.number)
 
     def _end(self, _number: int, _frame: FrameType | None) -> None:
         """Passes a signal on; the second one ends the processes at once."""

@@ -1,12 +1,14 @@
 """LoadedConfig → the stores of sessions and runs. A store that cannot be opened is an error; memory never replaces it."""
 # ruff: noqa: PLC0415  a store is imported when a file asks for it
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from holodeck.config.load import LoadedConfig
+from holodeck.config.serving import WorkerSeat
 from holodeck.config.valkey_url import redis_url
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
@@ -36,7 +38,7 @@ class Stores:
     runs: RunStore
 
 
-def build_stores(config: LoadedConfig) -> Stores:
+def build_stores(config: LoadedConfig, worker: WorkerSeat | None = None) -> Stores:
     """The stores of a server: a file beside the agent file, unless the agent file names another."""
     sessions = config.agent.sessions
     if sessions.store == "memory":
@@ -46,7 +48,50 @@ def build_stores(config: LoadedConfig) -> Stores:
         return Stores(build_memory(config, on_drop=runs.forget_session), runs)
     if sessions.store == "postgres":
         return build_postgres(config)
-    return build_sqlite(config, exclusive=True)
+    return build_sqlite(config, exclusive=True) if worker is None else _shared_sqlite(config, worker)
+
+
+def _shared_sqlite(config: LoadedConfig, worker: WorkerSeat) -> Stores:
+    """The parent of the workers keeps other servers from the file."""
+    from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
+
+    file, window = _file_of(config, exclusive=False), config.agent.server.runs.replay_window
+    runs = SharedSqliteRunStore(
+        file, config.agent.name, worker.replica, replay_window=window, kept_seconds=_ttl_of(config)
+    )
+    return Stores(_sqlite_sessions(config, file, runs), runs)
+
+
+class WorkersStore(Protocol):
+    """What the parent of several workers has of the store that they share."""
+
+    @property
+    def descriptors(self) -> Sequence[int]:
+        """What the workers inherit."""
+
+    def ended(self, replica: str) -> None:
+        """A worker has ended: another one may take its runs over at once."""
+
+
+def open_for_workers(config: LoadedConfig) -> AbstractContextManager[WorkersStore]:
+    """For the parent of several workers. StartError if they cannot share the store of this agent."""
+    store = config.agent.sessions.store
+    if store == "memory":
+        raise StartError("--workers needs sessions.store: sqlite or postgres, in which they share their conversations")
+    if store == "postgres":
+        return nullcontext(_Database())
+    from holodeck.stores.sqlite_shared_runs import WorkersFile
+
+    return WorkersFile.opened(sessions_path(config))
+
+
+class _Database:
+    """A database needs nothing of the parent: a worker whose counter stands still is taken over."""
+
+    descriptors: Sequence[int] = ()
+
+    def ended(self, replica: str) -> None:
+        """Servers on other machines could not rely on it."""
 
 
 def build_durable(config: LoadedConfig) -> "SqliteSessionStore | PostgresSessionStore":
@@ -89,7 +134,8 @@ async def durability_of(config: LoadedConfig) -> str:
         survives = "a loss of power loses nothing that was acknowledged"
         if sessions.durability == "process":
             survives = "kill -9 loses nothing that was acknowledged, a loss of power may"
-        return f"sessions are kept in the file {sessions_path(config)}; {survives} (durability {sessions.durability})"
+        where = f"sessions are kept in the file {sessions_path(config)}, which workers share"
+        return f"{where}; {survives} (durability {sessions.durability})"
     database = _database_of(config)
     await database.open()
     try:

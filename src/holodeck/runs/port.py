@@ -86,6 +86,7 @@ class Pulse(NamedTuple):
     followed: Sequence[OwnedId] = ()  # its runs that another process has read since the last look
     gone: Sequence[OwnedId] = ()  # its runs that were deleted, or taken over
     awaited: Sequence[OwnedId] = ()  # its runs that others of the same session wait for
+    left: bool = False  # another process has left: its runs can be taken over
 
 
 class RunStore(Protocol):

@@ -5,6 +5,7 @@ raise its counter for most of that time ends its runs itself, so that none is ev
 """
 
 import asyncio
+import contextlib
 import logging
 import time
 from collections.abc import Sequence
@@ -29,6 +30,7 @@ class Replica:
         self._runs, self._stored, self._records, self._seconds = runs, stored, records, take_over_seconds
         self._beaten = time.monotonic()
         self._beating: asyncio.Task[None] | None = None
+        self._is_due = asyncio.Event()  # set before its time if another process has left
         self.is_connected = True  # whether the last attempt to reach the store succeeded
         records.on_pulse = self._obey
 
@@ -43,7 +45,9 @@ class Replica:
 
     async def _beat_regularly(self) -> None:
         while True:
-            await asyncio.sleep(self._seconds / BEATS)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._is_due.wait(), self._seconds / BEATS)
+            self._is_due.clear()
             reached = False
             try:
                 await self.beat()
@@ -72,6 +76,8 @@ class Replica:
             await self._stored.take_up(taken)
 
     def _obey(self, pulse: Pulse) -> None:
+        if pulse.left:
+            self._is_due.set()
         for run in self._own(pulse.stops):
             self._runs.stop(run)
         for run in self._own(pulse.followed):

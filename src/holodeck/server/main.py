@@ -30,7 +30,7 @@ from holodeck.config.build import build_agent, build_chain, build_files, build_r
 from holodeck.config.build_stores import Stores, build_stores
 from holodeck.config.known_secrets import secrets_of
 from holodeck.config.load import LoadedConfig
-from holodeck.config.serving import ServeOptions
+from holodeck.config.serving import ServeOptions, WorkerSeat
 from holodeck.core.events import Emit
 from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
@@ -73,14 +73,15 @@ def serve(options: ServeOptions) -> None:
     refuse_exposure(options, access)
     settings = settings_of(options, keys=access.keys is not None)
     traces = _traces(options.config)
-    server = build_server(options.config, settings, access, trace=traces.of_run if traces else None)
+    stores = build_stores(options.config, options.worker)
+    server = build_server(options.config, settings, access, trace=traces.of_run if traces else None, stores=stores)
     listener = _listener_of(options)
     output = logs.configure(
         debug=options.debug,
         secrets=secrets_of(options.config),
         level=options.log_level,
         style=options.log_format,
-        name_user=_naming(options.config),
+        name_user=_naming(options),
     )
     server.metrics.log_drops = lambda: output.writer.dropped
     try:
@@ -95,8 +96,10 @@ def serve(options: ServeOptions) -> None:
 
 
 def _listener_of(options: ServeOptions) -> socket.socket:
-    if options.listener is not None:
-        return socket.socket(fileno=options.listener)
+    if options.worker is not None:
+        for descriptor in options.worker.descriptors:
+            os.set_inheritable(descriptor, False)  # tool servers have no use for them
+        return socket.socket(fileno=options.worker.listener)
     return bind_unix(options.uds) if options.uds else bind(options.host, options.port)
 
 
@@ -183,11 +186,11 @@ def build_server(
     )
 
 
-def _naming(config: LoadedConfig) -> Callable[[str], str] | None:
+def _naming(options: ServeOptions) -> Callable[[str], str] | None:
     """How log lines name users; None: as they are."""
-    if config.agent.logs.user_ids == "plain":
+    if options.config.agent.logs.user_ids == "plain":
         return None
-    key = config.environment.get(LOG_KEY, "")
+    key = options.config.environment.get(LOG_KEY, "") or ("" if options.worker is None else options.worker.secret)
     return logs.hashed_with(key.encode() or os.urandom(32))
 
 
@@ -247,8 +250,9 @@ class Service:
         self._stop_requested = asyncio.Event()
 
     async def run(self) -> None:
-        with _signals(self._signalled):
-            serving = None if self._options.listener is not None else self._listening()
+        worker = self._options.worker
+        with _signals(self._signalled), _lifeline(worker, self._stop_requested.set):
+            serving = None if worker is not None else self._listening()
             try:
                 if await self._start():
                     serving = (
@@ -368,6 +372,25 @@ def _settle_memory() -> None:
 def http_server(server: AgentServer) -> HttpServer:
     limits = server.settings.limits.request
     return uvicorn_for(create_app(server), limits, server.connection_limit, flush_seconds=FLUSH_SECONDS)
+
+
+@contextmanager
+def _lifeline(worker: WorkerSeat | None, when_cut: Callable[[], None]) -> Iterator[None]:
+    """A worker ends with its parent, however that ends: else it would keep the port and the session file."""
+    if worker is None:
+        yield
+        return
+
+    def cut() -> None:
+        loop.remove_reader(worker.lifeline)
+        when_cut()
+
+    loop = asyncio.get_running_loop()
+    loop.add_reader(worker.lifeline, cut)
+    try:
+        yield
+    finally:
+        loop.remove_reader(worker.lifeline)
 
 
 @contextmanager

@@ -53,4 +53,18 @@ MIGRATIONS = (
     CREATE INDEX kept_values_of_session ON kept_values (agent, tenant, user, session) WHERE session IS NOT NULL;
     CREATE INDEX kept_values_expire ON kept_values (expires) WHERE expires IS NOT NULL;
     """,
+    """
+    -- of several workers the one that may write a run; whether it is to stop; raised while another worker reads it
+    ALTER TABLE runs ADD COLUMN replica TEXT;
+    ALTER TABLE runs ADD COLUMN stop_wanted INTEGER NOT NULL DEFAULT 0;
+    ALTER TABLE runs ADD COLUMN followed INTEGER NOT NULL DEFAULT 0;
+    CREATE UNIQUE INDEX one_at_a_time ON runs (agent, tenant, user, session)
+      WHERE state = 'running' AND ended IS NULL AND replica IS NOT NULL;
+    CREATE TABLE replicas (
+      id TEXT PRIMARY KEY, agent TEXT NOT NULL, beats INTEGER NOT NULL DEFAULT 0, version TEXT NOT NULL) STRICT;
+    CREATE TABLE wishes (                          -- what workers want of each other's runs: `stop` or `follow`
+      key INTEGER PRIMARY KEY AUTOINCREMENT, replica TEXT NOT NULL, wish TEXT NOT NULL,
+      tenant TEXT NOT NULL, user TEXT NOT NULL, id TEXT NOT NULL) STRICT;
+    CREATE INDEX wishes_of_replica ON wishes (replica, key);
+    """,
 )

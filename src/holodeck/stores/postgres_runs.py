@@ -9,7 +9,7 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +24,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, state_after
 from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
+from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 
@@ -36,7 +37,6 @@ KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's
 REMOVED_BATCH = 500
 FOLLOW_SECONDS = 0.1  # between two looks at a log that another process writes
 LINKED_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: between two copies; a look if nothing is announced
-LOOKS = 3  # at a counter that stands still, before its process counts as dead
 LOOK_SECONDS = (0.05, 1.0)  # between two looks whether it is a run's turn: at first, and at most
 _COLUMNS = (
     "tenant, user_name, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
@@ -49,15 +49,6 @@ _SAME_SESSION = (
     "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user_name = runs.user_name"
     " AND other.session = runs.session AND other.key <> runs.key AND other.ended IS NULL"
 )
-
-
-@dataclass(frozen=True, slots=True)
-class _Counter:
-    """The counter of another process, and since when it has been so by our own clock."""
-
-    beats: int
-    since: float
-    looks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,10 +85,8 @@ class PostgresRunStore:
         self._records: dict[OwnedId, RunRecord] = {}  # of the runs that this process has, or is about to begin
         self._keys: dict[OwnedId, int] = {}  # of those that are stored
         self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
-        self._missing: set[OwnedId] = set()
         self._turns: dict[OwnedId, asyncio.Event] = {}  # set when a run of the session has ended here
-        self._seen: dict[str, _Counter] = {}  # other processes
-        self._followed: dict[OwnedId, int] = {}
+        self._heartbeats = Heartbeats()
         self._copier = LogCopier(self._store_pieces)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
@@ -155,16 +144,7 @@ class PostgresRunStore:
         )
         if not found or not found[0][2]:
             return Pulse(is_alive=False)
-        now, seen = time.monotonic(), self._seen
-        self._seen = {
-            replica: (
-                replace(seen[replica], looks=seen[replica].looks + 1)
-                if replica in seen and seen[replica].beats == beats
-                else _Counter(beats, now)
-            )
-            for replica, beats, _ in found
-            if replica != self.replica
-        }
+        self._heartbeats.see((replica, beats) for replica, beats, _ in found if replica != self.replica)
         known = dict(self._keys)
         mine = await self._database.rows(
             "SELECT tenant, user_name, id, stop_wanted, followed,"
@@ -172,26 +152,12 @@ class PostgresRunStore:
             " FROM holodeck.runs WHERE replica = %(me)s AND ended IS NULL",
             {"me": self.replica},
         )
-        open_ = {(Owner(tenant, user), name): rest for tenant, user, name, *rest in mine}
-        followed = [run for run, (_, count, _) in open_.items() if count != self._followed.get(run, 0)]
-        self._followed = {run: count for run, (_, count, _) in open_.items()}
-        missing = {run for run in known if run not in open_ and run in self._keys}
-        gone, self._missing = [run for run in missing if run in self._missing], missing
-        return Pulse(
-            stops=[run for run, (stop, *_) in open_.items() if stop],
-            followed=followed,
-            gone=gone,  # twice: a run that ends just now is not among the open ones either
-            awaited=[run for run, (*_, awaited) in open_.items() if awaited],
-        )
+        rows = [OpenRun((Owner(tenant, user), name), *rest) for tenant, user, name, *rest in mine]
+        return self._heartbeats.pulse(rows, known.keys() & self._keys.keys())
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
         """Takes the runs of processes that are gone: those that left, and those whose counter stood still so long."""
-        now = time.monotonic()
-        still = [
-            (replica, seen.beats)
-            for replica, seen in self._seen.items()
-            if seen.looks >= LOOKS and now - seen.since >= seconds
-        ]
+        still = self._heartbeats.still(seconds)
         if still:
             await self._database.rows(
                 "DELETE FROM holodeck.replicas USING unnest(%(ids)s::text[], %(beats)s::bigint[]) AS gone (id, beats)"

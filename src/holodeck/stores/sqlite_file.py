@@ -43,6 +43,7 @@ class _Task:
     result: Any = None
     error: BaseException | None = None
     alone: bool = False  # not in a transaction
+    synced: bool = True  # needs its transaction on the disk
 
 
 class SqliteFile:
@@ -83,30 +84,38 @@ class SqliteFile:
 
         Its statements are not one transaction: another process may write between two of them.
         """
-        if self._reader is None:
-            raise StoreUnavailable("The session store is closed.")
         try:
-            return job(self._reader)
+            return self.glance(job)
         except sqlite3.Error:  # locked for a moment, or damaged: the thread waits, and reports
             return await self.read(job)
+
+    def glance(self, job: Job[T]) -> T:
+        """As `look`, without a wait. Raises sqlite3.Error if the file is locked for a moment."""
+        if self._reader is None:
+            raise StoreUnavailable("The session store is closed.")
+        return job(self._reader)
 
     def read(self, job: Job[T]) -> "asyncio.Future[T]":
         """Queues a job that changes nothing. It sees every job that was queued before it."""
         return self._put(job, writes=False)
 
-    def write(self, job: Job[T]) -> "asyncio.Future[T]":
-        """Queues a job. The future is done when the job's transaction is on the disk."""
-        return self._put(job, writes=True)
+    def write(self, job: Job[T], *, synced: bool = True) -> "asyncio.Future[T]":
+        """Queues a job. The future is done when the job's transaction is on the disk.
+
+        A job that is not `synced` survives the end of the process, not a loss of power; the next transaction that is
+        synced takes it to the disk as well.
+        """
+        return self._put(job, writes=True, synced=synced)
 
     async def vacuum(self) -> None:
         """Gives free pages back to the disk. Not within a transaction, so nothing else is done meanwhile."""
         await self._put(_vacuum, writes=False, alone=True)
 
-    def _put(self, job: Job[T], *, writes: bool, alone: bool = False) -> "asyncio.Future[T]":
+    def _put(self, job: Job[T], *, writes: bool, alone: bool = False, synced: bool = True) -> "asyncio.Future[T]":
         if self._loop is None or self._thread is None or not self._thread.is_alive():
             raise StoreUnavailable("The session store is closed.")
         future: asyncio.Future[T] = self._loop.create_future()
-        self._queue.put(_Task(job, writes, future, alone=alone))
+        self._queue.put(_Task(job, writes, future, alone=alone, synced=synced))
         return future
 
     # in the thread
@@ -119,7 +128,7 @@ class SqliteFile:
         except StartError as error:
             self._call(_settle, opened, None, error)
         except (sqlite3.Error, OSError) as error:
-            self._call(_settle, opened, None, StartError(f"{self.path} cannot be used: {_words_of(error)}"))
+            self._call(_settle, opened, None, StartError(f"{self.path} cannot be used: {words_of(error)}"))
             self._refuse_rest(error)
         except BaseException as error:  # a bug: fail the waiting callers instead of leaving them blocked
             log.exception("the session store ends")
@@ -143,7 +152,12 @@ class SqliteFile:
 
     def _carry_out(self, connection: sqlite3.Connection, tasks: list[_Task]) -> None:
         if tasks:
+            is_synced = not self._durable or any(task.synced for task in tasks)
+            if not is_synced:
+                connection.execute("PRAGMA synchronous=NORMAL")
             _carry_out(connection, tasks)
+            if not is_synced:
+                connection.execute("PRAGMA synchronous=FULL")
             self._call(_deliver, tasks)
 
     def _next_batch(self) -> list[_Task | None]:
@@ -156,7 +170,7 @@ class SqliteFile:
     def _refuse_rest(self, error: BaseException) -> None:
         with contextlib.suppress(queue.Empty):
             while (task := self._queue.get_nowait()) is not None:
-                task.error = StoreUnavailable(f"The session store cannot be used: {_words_of(error)}")
+                task.error = StoreUnavailable(f"The session store cannot be used: {words_of(error)}")
                 self._call(_deliver, [task])
 
     def _call(self, function: Callable[..., None], *arguments: Any) -> None:
@@ -166,40 +180,48 @@ class SqliteFile:
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
-        if sqlite3.sqlite_version_info < _OLDEST:
-            raise StartError(f"SQLite {sqlite3.sqlite_version} is too old; 3.37 or newer is needed")
+        check_version()
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        with self._locked():
-            new = not self.path.exists()
-            connection = sqlite3.connect(self.path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256)
+        with locked(self.path) if self._exclusive else contextlib.nullcontext():
+            connection = connect(self.path)
             try:
-                if new:
-                    self.path.chmod(0o600)
-                _prepare(connection, self.path, durable=self._durable)
+                prepare(connection, self.path, durable=self._durable)
                 yield connection
             finally:
                 connection.close()
 
-    @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
-        """Held by a server as long as it lives; the system releases it with the process, however it ends."""
-        if not self._exclusive:
-            yield
-            return
-        lock = os.open(f"{self.path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+
+def check_version() -> None:
+    if sqlite3.sqlite_version_info < _OLDEST:
+        raise StartError(f"SQLite {sqlite3.sqlite_version} is too old; 3.37 or newer is needed")
+
+
+def connect(path: Path) -> sqlite3.Connection:
+    """A connection that waits for others, and begins no transaction by itself. A new file is its owner's alone."""
+    new = not path.exists()
+    connection = sqlite3.connect(path, timeout=BUSY_SECONDS, isolation_level=None, cached_statements=256)
+    if new:
+        path.chmod(0o600)
+    return connection
+
+
+@contextlib.contextmanager
+def locked(path: Path) -> Iterator[int]:
+    """Keeps other servers from a file. The system releases the lock with the last process that has its descriptor."""
+    lock = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
         try:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                raise StartError(
-                    f"{self.path} is in use by another server; stop that one, or set another sessions.path"
-                ) from None
-            yield
-        finally:
-            os.close(lock)
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise StartError(
+                f"{path} is in use by another server; stop that one, or set another sessions.path"
+            ) from None
+        yield lock
+    finally:
+        os.close(lock)
 
 
-def _prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> None:
+def prepare(connection: sqlite3.Connection, path: Path, *, durable: bool) -> None:
     (application,), (version,) = (
         connection.execute(f"PRAGMA {name}").fetchone() for name in ("application_id", "user_version")
     )
@@ -295,10 +317,10 @@ def _try(connection: sqlite3.Connection, task: _Task) -> bool:
 def _failure(error: BaseException) -> HoloDeckError:
     if getattr(error, "sqlite_errorname", "") == "SQLITE_FULL":
         return StorageFull("The disk that holds the sessions is full.")
-    return StoreUnavailable(f"Sessions cannot be stored at the moment: {_words_of(error)}")
+    return StoreUnavailable(f"Sessions cannot be stored at the moment: {words_of(error)}")
 
 
-def _words_of(error: BaseException) -> str:
+def words_of(error: BaseException) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 

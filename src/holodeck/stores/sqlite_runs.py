@@ -7,6 +7,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from functools import partial
 
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import Owner
@@ -20,13 +21,15 @@ from holodeck.stores.sqlite_file import Job, SqliteFile
 KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
 REMOVED_BATCH = 500
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
-_COLUMNS = (
+COLUMNS = (
     "tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
-    " root"
+    " root, replica, stop_wanted"
 )
 
 
 class SqliteRunStore:
+    is_shared = False  # whether other processes use the file at the same time
+
     def __init__(
         self, file: SqliteFile, agent: str, *, replay_window: float = 120.0, kept_seconds: float = KEY_SECONDS
     ) -> None:
@@ -36,6 +39,12 @@ class SqliteRunStore:
         self._registered: dict[tuple[Owner, str], RunRecord] = {}
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
+
+    async def join(self) -> None:
+        """Enters this process among those that share the file. Here it is alone."""
+
+    async def leave(self) -> None:
+        """Other processes may take up what this one left. Here there is none."""
 
     # the port
 
@@ -102,20 +111,27 @@ class SqliteRunStore:
         return await self._file.read(self._selected("ended IS NULL", ()))
 
     async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
-        def job(connection: sqlite3.Connection) -> list[tuple[int, bytes]]:
-            key = self._key(connection, record.owner, record.run_id)
-            statement = (
-                "SELECT first, body FROM pieces WHERE run = ?1 AND first >= coalesce((SELECT max(first) FROM pieces"
-                " WHERE run = ?1 AND first <= ?2), 0) ORDER BY first"
-            )
-            return connection.execute(statement, (key, first)).fetchall()
-
-        return records.pieces_of(await self._file.read(job), first)
+        return records.pieces_of(await self._file.read(partial(self._pieces, record=record, first=first)), first)
 
     def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:
         self._copier.follow((record.owner, record.run_id), log, first_number)
 
     # in the file's thread
+
+    def stop_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
+        """Lets other processes stop the runs of a session that is about to be deleted. Here there is none."""
+
+    def runs_elsewhere(self, _connection: sqlite3.Connection, _owner: Owner, _session_id: str) -> bool:
+        """Whether another process has a run of this session that has not ended."""
+        return False
+
+    def _pieces(self, connection: sqlite3.Connection, record: RunRecord, first: int) -> list[tuple[int, bytes]]:
+        key = self._key(connection, record.owner, record.run_id)
+        statement = (
+            "SELECT first, body FROM pieces WHERE run = ?1 AND first >= coalesce((SELECT max(first) FROM pieces"
+            " WHERE run = ?1 AND first <= ?2), 0) ORDER BY first"
+        )
+        return connection.execute(statement, (key, first)).fetchall()
 
     def store_with_commit(
         self, connection: sqlite3.Connection, owner: Owner, run_id: str, ending: Ending | None, now: float
@@ -156,7 +172,7 @@ class SqliteRunStore:
             "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, v, request,"
             " root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
-            " root = excluded.root, v = excluded.v, ended = NULL, ending = NULL",
+            " root = excluded.root, v = excluded.v, replica = NULL, ended = NULL, ending = NULL",
             (
                 *name,
                 record.session_id,
@@ -181,8 +197,8 @@ class SqliteRunStore:
         return None if found is None else int(found[0])
 
     def _selected(self, where: str, values: Sequence[str], order: str = "ORDER BY key") -> Job[list[RunRecord]]:
-        statement = f"SELECT {_COLUMNS} FROM runs WHERE agent = ? AND {where} {order}"
-        return lambda connection: [_record(row) for row in connection.execute(statement, (self._agent, *values))]
+        statement = f"SELECT {COLUMNS} FROM runs WHERE agent = ? AND {where} {order}"
+        return lambda connection: [record_of(row) for row in connection.execute(statement, (self._agent, *values))]
 
     async def remove_old(self) -> int:
         """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; a batch of each."""
@@ -222,7 +238,7 @@ class SqliteRunStore:
         return ()
 
 
-def _record(row: tuple[object, ...]) -> RunRecord:
+def record_of(row: tuple[object, ...]) -> RunRecord:
     (
         tenant,
         user,
@@ -239,6 +255,8 @@ def _record(row: tuple[object, ...]) -> RunRecord:
         ending,
         recovered,
         root,
+        replica,
+        stop_wanted,
     ) = row
     return RunRecord(
         run_id=str(run_id),
@@ -254,6 +272,8 @@ def _record(row: tuple[object, ...]) -> RunRecord:
         ending=records.ending_of(ending if isinstance(ending, bytes) else None, int(str(v))),
         recovered=int(str(recovered)),
         root="" if root is None else str(root),
+        replica="" if replica is None else str(replica),
+        stop_wanted=bool(stop_wanted),
     )
 
 

@@ -80,6 +80,7 @@ class SqliteSessionStore:
             self._clock = StoreClock(latest)
         if self.runs is not None:
             self.runs.clock = self.now
+            await self.runs.join()
         self._cleaner = asyncio.create_task(self._clean_regularly(), name="session clean-up")
 
     async def close(self) -> None:
@@ -87,6 +88,8 @@ class SqliteSessionStore:
             self._cleaner.cancel()
             await asyncio.wait({self._cleaner})
             self._cleaner = None
+            if self.runs is not None:
+                await self.runs.leave()
         await self.file.close()
 
     def now(self) -> float:
@@ -163,6 +166,8 @@ class SqliteSessionStore:
             row = self._find(connection, owner, session_id, now)
             if row is not None:
                 connection.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
+            if self.runs is not None:
+                self.runs.stop_elsewhere(connection, owner, session_id)
             connection.execute(  # with what was asked, and the copies of what was answered
                 "DELETE FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND session = ?",
                 self._name(owner, session_id),
@@ -176,11 +181,11 @@ class SqliteSessionStore:
 
     async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
         now = self.now()
-        if self._in_use[owner, session_id]:
-            raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
 
         def job(connection: sqlite3.Connection) -> int:
             row = self._existing(connection, owner, session_id, now)
+            if self._is_used(connection, owner, session_id):
+                raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
             stored = _stored(connection, owner, session_id, row)
             filled = _fill(connection, row, cut_before(stored, before), now)
             return 0 if filled is None else filled.size - row.size
@@ -333,11 +338,19 @@ class SqliteSessionStore:
         self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float, *, own_use: int = 0
     ) -> SessionRow | None:
         row = self._row(connection, owner, session_id)
-        if row is None or (row.used + self._ttl <= now and self._in_use.get((owner, session_id), 0) <= own_use):
+        if row is None or (
+            row.used + self._ttl <= now and not self._is_used(connection, owner, session_id, own_use=own_use)
+        ):
             return None
         if row.broken is not None:
             raise SessionBroken("This session cannot be read; its data is kept as it is.")
         return row
+
+    def _is_used(self, connection: sqlite3.Connection, owner: Owner, session_id: str, *, own_use: int = 0) -> bool:
+        """Whether a run has the session open, here or in another process."""
+        if self._in_use.get((owner, session_id), 0) > own_use:
+            return True
+        return self.runs is not None and self.runs.runs_elsewhere(connection, owner, session_id)
 
     def _existing(self, connection: sqlite3.Connection, owner: Owner, session_id: str, now: float) -> SessionRow:
         row = self._find(connection, owner, session_id, now)
@@ -349,8 +362,8 @@ class SqliteSessionStore:
         if self._max_per_user is None:
             return
         theirs = self._by_last_use(connection, owner)
-        idle = [key for key, name, _ in theirs if not self._in_use.get((owner, name), 0)]
         surplus = len(theirs) + 1 - self._max_per_user
+        idle = [key for key, name, _ in theirs if surplus > 0 and not self._is_used(connection, owner, name)]
         if surplus > len(idle):
             raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(key,) for key in idle[: max(0, surplus)]])
@@ -363,7 +376,7 @@ class SqliteSessionStore:
         for key, name, size in theirs:
             if freed >= surplus:
                 break
-            if not self._in_use.get((owner, name), 0):
+            if not self._is_used(connection, owner, name):
                 connection.execute("DELETE FROM sessions WHERE key = ?", (key,))
                 freed += size
         return stored - freed
@@ -383,7 +396,8 @@ class SqliteSessionStore:
             "SELECT key, tenant, user, id, size FROM sessions WHERE used <= ? AND agent = ? ORDER BY used LIMIT ?",
             (before, self.agent, CLEAN_BATCH + sum(self._in_use.values())),
         ).fetchall()
-        unused = [each for each in found if not self._in_use.get((Owner(each[1], each[2]), each[3]), 0)][:CLEAN_BATCH]
+        unused = [each for each in found if not self._is_used(connection, Owner(each[1], each[2]), each[3])]
+        unused = unused[:CLEAN_BATCH]
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(each[0],) for each in unused])
         if unused:
             connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()
@@ -402,7 +416,7 @@ class SqliteSessionStore:
                 (self.agent, *names, *place, limit),
             )
             rows = [(Owner(tenant, user), name, SessionRow(*row)) for tenant, user, name, *row in found]
-            alive = (each for each in rows if each[2].used + self._ttl > now or self._in_use.get(each[:2], 0))
+            alive = (each for each in rows if each[2].used + self._ttl > now or self._is_used(connection, *each[:2]))
             return [described(*each) for each in alive]
 
         return await self.file.read(job)
@@ -427,6 +441,9 @@ class SqliteSessionStore:
                 await self.values.remove_expired()
                 if self.runs is not None:
                     await self.runs.remove_old()
+                    if self.runs.is_shared:  # others store, too
+                        _, stored = await self.file.read(self._at_start)
+                        self._stored = Counter(stored)
             except Exception:  # a disk that is full now may not be so in a minute
                 log.exception("old sessions could not be removed")
 

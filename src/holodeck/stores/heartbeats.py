@@ -1,0 +1,71 @@
+"""What a process knows of the others that share its store: by counters and its own clock, never by a clock on the wall."""
+
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from holodeck.core.owner import OwnedId
+from holodeck.runs.port import Pulse
+
+LOOKS = 3  # at a counter that stands still, before its process counts as dead
+
+
+@dataclass(frozen=True, slots=True)
+class _Counter:
+    """The counter of another process, and since when it has been so by our own clock."""
+
+    beats: int
+    since: float
+    looks: int = 1
+
+
+class OpenRun(NamedTuple):
+    """A run of this process that has not ended, as its row has it."""
+
+    run: OwnedId
+    stop_wanted: bool
+    followed: int  # raised by each note of another process that it has readers there
+    is_awaited: bool  # a later run of the same session waits for it
+
+
+class Heartbeats:
+    def __init__(self) -> None:
+        self._others: dict[str, _Counter] = {}
+        self._followed: dict[OwnedId, int] = {}
+        self._missing: set[OwnedId] = set()
+
+    def see(self, others: Iterable[tuple[str, int]]) -> None:
+        """Notes the counters of all other processes."""
+        now, seen = time.monotonic(), self._others
+        self._others = {
+            replica: (
+                replace(seen[replica], looks=seen[replica].looks + 1)
+                if replica in seen and seen[replica].beats == beats
+                else _Counter(beats, now)
+            )
+            for replica, beats in others
+        }
+
+    def still(self, seconds: float) -> list[tuple[str, int]]:
+        """The processes whose counter has stood still for so long, with what it stands at."""
+        now = time.monotonic()
+        return [
+            (replica, seen.beats)
+            for replica, seen in self._others.items()
+            if seen.looks >= LOOKS and now - seen.since >= seconds
+        ]
+
+    def pulse(self, mine: Iterable[OpenRun], known: Collection[OwnedId]) -> Pulse:
+        """What is new of the open runs of this process. `known` are those that it had before and after they were read."""
+        rows = {row.run: row for row in mine}
+        followed = [run for run, row in rows.items() if row.followed != self._followed.get(run, 0)]
+        self._followed = {run: row.followed for run, row in rows.items()}
+        missing = {run for run in known if run not in rows}
+        gone, self._missing = [run for run in missing if run in self._missing], missing
+        return Pulse(
+            stops=[run for run, row in rows.items() if row.stop_wanted],
+            followed=followed,
+            gone=gone,  # twice: a run that ends just now is not among the open ones either
+            awaited=[run for run, row in rows.items() if row.is_awaited],
+        )

@@ -1,0 +1,408 @@
+"""Runs in a SQLite file that the workers of one server share (`holodeck serve --workers`).
+
+The protocol is that of `postgres_runs`: a run's row names the process that may write it, runs of a session take turns by the
+order of their rows, and a process whose counter stands still is taken over. A transaction of SQLite is alone in the file, so
+what is one statement there may be several here. Other workers notice a change by `SqliteChanges`; `wishes` is the inbox.
+
+What is not acknowledged is not flushed to the disk by itself: pieces of logs, wishes and counters survive the end of a process
+without that, and a loss of power ends all processes anyway. A run's row is flushed with its first commit, before anything of
+the run is shown.
+"""
+
+import logging
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing, contextmanager, suppress
+from functools import partial
+from pathlib import Path
+
+from holodeck._version import __version__
+from holodeck.core.events import Ending, Event
+from holodeck.core.owner import OwnedId, Owner
+from holodeck.errors import HoloDeckError, LostClaim, StartError
+from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, state_after
+from holodeck.runs.recovery import kept_after_end
+from holodeck.stores import records
+from holodeck.stores.heartbeats import Heartbeats, OpenRun
+from holodeck.stores.log_copier import LogPiece
+from holodeck.stores.sqlite_changes import SqliteChanges
+from holodeck.stores.sqlite_file import SqliteFile, check_version, connect, locked, prepare, words_of
+from holodeck.stores.sqlite_runs import COLUMNS, KEY_SECONDS, SqliteRunStore, record_of
+
+log = logging.getLogger(__name__)
+
+COPY_SECONDS = 0.1  # between two copies of a log that no other worker follows
+WAIT_SECONDS = 1.0  # for a change, before the file is read again all the same
+STOP, FOLLOW = "stop", "follow"
+_SESSION = "agent = ? AND tenant = ? AND user = ? AND session = ?"
+_SAME_SESSION = (
+    "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user = runs.user"
+    " AND other.session = runs.session AND other.key <> runs.key AND other.ended IS NULL"
+)
+_FIRST = (
+    f"NOT EXISTS (SELECT 1 FROM runs other WHERE {_SAME_SESSION} AND (other.state = 'running' OR other.key < runs.key))"
+)
+_MINE = "key = ? AND replica = ? AND ended IS NULL"
+_ABANDONED = "NOT EXISTS (SELECT 1 FROM replicas WHERE id = runs.replica)"
+_LOST = "Another process has taken this run over, or it was deleted; it may not store any more."
+
+
+class SharedSqliteRunStore(SqliteRunStore):
+    is_shared = True
+
+    def __init__(
+        self,
+        file: SqliteFile,
+        agent: str,
+        replica: str,
+        *,
+        replay_window: float = 120.0,
+        kept_seconds: float = KEY_SECONDS,
+    ) -> None:
+        """`replica` names this process among the others; the parent of all knows it."""
+        super().__init__(file, agent, replay_window=replay_window, kept_seconds=kept_seconds)
+        self.replica = replica
+        self.on_pulse: Callable[[Pulse], None] = lambda _pulse: None
+        self._keys: dict[OwnedId, int] = {}  # of the runs that this process has
+        self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
+        self._heartbeats = Heartbeats()
+        self._others: frozenset[str] = frozenset()
+        self._last_wish = 0
+        self._changes = SqliteChanges(file, self._look_around, is_busy=lambda: bool(self._keys))
+        self._copier.seconds = COPY_SECONDS
+
+    # this process among the others
+
+    async def join(self) -> None:
+        statement = "INSERT OR IGNORE INTO replicas (id, agent, version) VALUES (?, ?, ?)"
+        values = self.replica, self._agent, __version__
+        await self._file.write(lambda connection: connection.execute(statement, values).rowcount, synced=False)
+        self._changes.start()
+
+    async def leave(self) -> None:
+        self._changes.close()
+        try:
+            await self._copier.close()
+            statement = "DELETE FROM replicas WHERE id = ?"
+            await self._file.write(lambda connection: connection.execute(statement, (self.replica,)).rowcount)
+        except HoloDeckError as error:  # then the parent says that this process has ended
+            log.warning("this process could not sign off: %s", error.message)
+
+    async def beat(self) -> Pulse:
+        known = dict(self._keys)
+        found = await self._file.write(self._beat, synced=False)
+        if found is None:
+            return Pulse(is_alive=False)
+        counters, mine = found
+        self._heartbeats.see((replica, beats) for replica, beats in counters if replica != self.replica)
+        return self._heartbeats.pulse(mine, known.keys() & self._keys.keys())
+
+    def _beat(self, connection: sqlite3.Connection) -> tuple[list[tuple[str, int]], list[OpenRun]] | None:
+        if not connection.execute("UPDATE replicas SET beats = beats + 1 WHERE id = ?", (self.replica,)).rowcount:
+            return None
+        connection.execute("DELETE FROM wishes WHERE replica = ? AND key <= ?", (self.replica, self._last_wish))
+        counters = connection.execute("SELECT id, beats FROM replicas WHERE agent = ?", (self._agent,)).fetchall()
+        mine = connection.execute(
+            "SELECT tenant, user, id, stop_wanted, followed,"
+            f" EXISTS (SELECT 1 FROM runs other WHERE {_SAME_SESSION} AND other.key > runs.key)"
+            " FROM runs WHERE agent = ? AND replica = ? AND ended IS NULL",
+            (self._agent, self.replica),
+        )
+        rows = [
+            OpenRun((Owner(tenant, user), name), bool(stop), followed, bool(awaited))
+            for tenant, user, name, stop, followed, awaited in mine
+        ]
+        return counters, rows
+
+    async def take_over(self, seconds: float) -> Sequence[RunRecord]:
+        found = await self._file.write(partial(self._take_over, still=self._heartbeats.still(seconds)))
+        for key, record in found:
+            run = record.owner, record.run_id
+            self._keys[run], self._registered[run] = key, record
+        return [record for _, record in found]
+
+    def _take_over(
+        self, connection: sqlite3.Connection, still: Sequence[tuple[str, int]]
+    ) -> list[tuple[int, RunRecord]]:
+        """The runs are fenced in the same transaction: nothing that their process still does counts."""
+        connection.executemany("DELETE FROM replicas WHERE id = ? AND beats = ?", still)
+        connection.execute("DELETE FROM wishes WHERE replica NOT IN (SELECT id FROM replicas)")
+        left = f"agent = ? AND ended IS NULL AND (replica IS NULL OR {_ABANDONED})"
+        connection.execute(
+            "UPDATE sessions SET epoch = epoch + 1 WHERE (agent, tenant, user, id) IN"
+            f" (SELECT agent, tenant, user, session FROM runs WHERE {left})",
+            (self._agent,),
+        )
+        # A server that was alone in the file calls all of its runs running: here only the one that goes on is.
+        rows = connection.execute(
+            "UPDATE runs SET state = CASE WHEN replica IS NULL THEN 'queued' ELSE state END, replica = ?"
+            f" WHERE {left} RETURNING key, {COLUMNS}",
+            (self.replica, self._agent),
+        ).fetchall()
+        return [(row[0], record_of(row[1:])) for row in sorted(rows, key=lambda row: row[0])]
+
+    def _look_around(self) -> None:
+        """What others want of the runs of this process, and whether one of them has left."""
+        wishes = self._file.glance(
+            lambda connection: connection.execute(
+                "SELECT key, wish, tenant, user, id FROM wishes WHERE replica = ? AND key > ? ORDER BY key",
+                (self.replica, self._last_wish),
+            ).fetchall()
+        )
+        present = self._file.glance(
+            lambda connection: frozenset(
+                name for (name,) in connection.execute("SELECT id FROM replicas WHERE agent = ?", (self._agent,))
+            )
+        )
+        named = [(wish, (Owner(tenant, user), run_id)) for _, wish, tenant, user, run_id in wishes]
+        stops, followed = ([run for each, run in named if each == wanted] for wanted in (STOP, FOLLOW))
+        for run in followed:
+            self._copier.hurry(run)
+        left, self._others = bool(self._others - present), present
+        self._last_wish = wishes[-1][0] if wishes else self._last_wish
+        if stops or followed or left:
+            self.on_pulse(Pulse(stops=stops, followed=followed, left=left))
+
+    # the port
+
+    def register(self, record: RunRecord) -> None:
+        super().register(record)
+        self._changed.add((record.owner, record.run_id))
+
+    async def begin(self, record: RunRecord) -> Begun:
+        """Stores a run and whether it is its turn."""
+        self.register(record)
+        begin = partial(self._begin, record=record, now=self.clock())
+        begun: Begun = await self._file.write(begin, synced=False)
+        self._changed.discard((record.owner, record.run_id))
+        return begun
+
+    def _begin(self, connection: sqlite3.Connection, record: RunRecord, now: float) -> Begun:
+        """A part that continues a run under its own id takes the place of the part before."""
+        name = self._name(record.owner, record.run_id)
+        others = connection.execute(
+            f"SELECT id FROM runs WHERE {_SESSION} AND ended IS NULL AND id <> ?",
+            (*self._name(record.owner, record.session_id), record.run_id),
+        )
+        ahead = frozenset(run_id for (run_id,) in others)
+        state = RunState.QUEUED if ahead else RunState.RUNNING
+        about = record.session_id, record.wire, record.key, record.fingerprint, self.replica, state, now
+        body = records.VERSION, records.encode(record.request), record.root or None
+        try:
+            put = connection.execute(
+                "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, replica, state, accepted,"
+                " v, request, root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
+                " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
+                " v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = 0, ended = NULL,"
+                " ending = NULL WHERE runs.ended IS NOT NULL RETURNING key",
+                (*name, *about, *body),
+            ).fetchone()
+        except sqlite3.IntegrityError:  # its idempotency key is taken
+            raise RunExists(f"Run {record.run_id!r} was started by another request.") from None
+        if put is None:
+            raise RunExists(f"Run {record.run_id!r} is in progress.")
+        self._keys[record.owner, record.run_id] = put[0]
+        return Begun(is_first=not ahead, ahead=ahead)
+
+    async def turn(self, record: RunRecord) -> None:
+        mine = self._keys.get((record.owner, record.run_id)), self.replica
+
+        def may_begin(connection: sqlite3.Connection) -> bool:
+            found = connection.execute(f"SELECT {_FIRST} FROM runs WHERE {_MINE}", mine).fetchone()
+            return found is None or bool(found[0])  # one that is gone is reported below
+
+        def begin(connection: sqlite3.Connection) -> bool:
+            if connection.execute(f"UPDATE runs SET state = 'running' WHERE {_MINE} AND {_FIRST}", mine).rowcount:
+                return True
+            if connection.execute(f"SELECT 1 FROM runs WHERE {_MINE}", mine).fetchone() is None:
+                raise LostClaim("The session of this run was deleted, or another process has taken the run over.")
+            return False
+
+        while True:
+            await self._changes.wait(may_begin, WAIT_SECONDS)
+            if await self._file.write(begin, synced=False):
+                return
+
+    async def withdraw(self, record: RunRecord) -> None:
+        key = self._keys.get((record.owner, record.run_id))
+        self.release(record)
+        await self._file.write(lambda connection: connection.execute("DELETE FROM runs WHERE key = ?", (key,)).rowcount)
+
+    def release(self, record: RunRecord) -> None:
+        super().release(record)
+        run = record.owner, record.run_id
+        self._keys.pop(run, None)
+        self._changed.discard(run)
+        self._changes.check_soon()
+
+    async def take_up(self, record: RunRecord) -> None:
+        name = self._name(record.owner, record.run_id)
+        statement = (
+            f"UPDATE runs SET recovered = recovered + 1, state = '{RunState.RUNNING}'"
+            " WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
+        )
+        await self._file.write(lambda connection: connection.execute(statement, name).rowcount)
+
+    async def end(self, record: RunRecord, ending: Ending) -> None:
+        await self._file.write(partial(self._end, record=record, ending=ending, now=self.clock()))
+
+    def _end(self, connection: sqlite3.Connection, record: RunRecord, ending: Ending, now: float) -> None:
+        """A row that has not ended and is not this process's belongs to the one that runs it, and stays as it is."""
+        key = self._keys.get((record.owner, record.run_id))
+        if key is not None:
+            self._store_ending(connection, (_MINE, (key, self.replica)), record, ending, now)
+            return
+        name = self._name(record.owner, record.run_id)
+        named = "agent = ? AND tenant = ? AND user = ? AND id = ?"
+        if connection.execute(f"SELECT 1 FROM runs WHERE {named}", name).fetchone() is None:
+            self._begin(connection, record, now)  # it ended before anything of it was stored
+            self._keys.pop((record.owner, record.run_id))
+            self._store_ending(connection, (named, name), record, ending, now)
+        else:  # it had ended and waited for a person; the wait is withdrawn
+            self._store_ending(connection, (f"{named} AND ended IS NOT NULL", name), record, ending, now)
+
+    def _store_ending(
+        self,
+        connection: sqlite3.Connection,
+        which: tuple[str, Sequence[object]],
+        record: RunRecord,
+        ending: Ending,
+        now: float,
+    ) -> int:
+        """`which` is the condition of the row, and its values. Returns how many rows have changed."""
+        request = records.encode(kept_after_end(record.request))
+        changes = state_after(ending), records.encode(ending), now, records.VERSION, request, record.root or None
+        return connection.execute(
+            f"UPDATE runs SET state = ?, ending = ?, ended = ?, v = ?, request = ?, root = ? WHERE {which[0]}",
+            (*changes, *which[1]),
+        ).rowcount
+
+    async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
+        where, values = "tenant = ? AND user = ? AND ended IS NULL", [owner.tenant, owner.user]
+        if session_id is not None:
+            where, values = f"{where} AND session = ?", [*values, session_id]
+        return await self._file.look(self._selected(where, values))
+
+    async def want_stop(self, record: RunRecord) -> bool:
+        name = self._name(record.owner, record.run_id)
+
+        def job(connection: sqlite3.Connection) -> bool:
+            found = connection.execute(
+                "UPDATE runs SET stop_wanted = 1 WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL"
+                " RETURNING key",
+                name,
+            ).fetchall()
+            self._wish(connection, STOP, "key = ?", [key for (key,) in found])
+            return bool(found)
+
+        return await self._file.write(job, synced=False)
+
+    async def note_followed(self, runs: Sequence[OwnedId]) -> None:
+        names = [self._name(*run) for run in runs]
+
+        def job(connection: sqlite3.Connection) -> None:
+            for name in names:
+                where = "agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL"
+                connection.execute(f"UPDATE runs SET followed = followed + 1 WHERE {where}", name)
+                self._wish(connection, FOLLOW, where, name)
+
+        await self._file.write(job, synced=False)
+
+    async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
+        return records.pieces_of(await self._file.look(partial(self._pieces, record=record, first=first)), first)
+
+    async def wait_for_more(self, record: RunRecord, first: int) -> None:
+        name = self._name(record.owner, record.run_id)
+        statement = (
+            "SELECT 1 FROM runs JOIN pieces ON pieces.run = runs.key"
+            " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND pieces.first >= ? LIMIT 1"
+        )
+        await self._changes.wait(
+            lambda connection: connection.execute(statement, (*name, first)).fetchone() is not None, WAIT_SECONDS
+        )
+
+    def stop_waiting(self, record: RunRecord) -> None:
+        """Nothing is kept of a wait."""
+
+    # in the file's thread
+
+    def store_with_commit(
+        self, connection: sqlite3.Connection, owner: Owner, run_id: str, ending: Ending | None, now: float
+    ) -> None:
+        """Raises LostClaim if this process does not have the run any more: then nothing of the commit is stored."""
+        run = owner, run_id
+        record = self._registered.get(run)
+        if record is None:  # a conversation without a stored run
+            return
+        if run not in self._keys:
+            self._begin(connection, record, now)
+        mine = self._keys[run], self.replica
+        if ending is not None:
+            changed = self._store_ending(connection, (_MINE, mine), record, ending, now)
+        elif run in self._changed:
+            self._changed.discard(run)
+            body = records.VERSION, records.encode(record.request), record.root or None
+            changed = connection.execute(
+                f"UPDATE runs SET v = ?, request = ?, root = ? WHERE {_MINE}", (*body, *mine)
+            ).rowcount
+        else:
+            changed = len(connection.execute(f"SELECT 1 FROM runs WHERE {_MINE}", mine).fetchall())
+        if not changed:
+            raise LostClaim(_LOST)
+
+    def stop_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
+        self._wish(connection, STOP, f"{_SESSION} AND ended IS NULL", self._name(owner, session_id))
+
+    def runs_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> bool:
+        found = connection.execute(
+            f"SELECT 1 FROM runs WHERE {_SESSION} AND ended IS NULL AND replica <> ?",
+            (*self._name(owner, session_id), self.replica),
+        )
+        return found.fetchone() is not None
+
+    def _wish(self, connection: sqlite3.Connection, wish: str, where: str, values: Sequence[object]) -> None:
+        """Leaves a wish for the process that has each of these runs."""
+        if values:
+            connection.execute(
+                "INSERT INTO wishes (replica, wish, tenant, user, id)"
+                f" SELECT replica, ?, tenant, user, id FROM runs WHERE {where} AND replica IS NOT NULL",
+                (wish, *values),
+            )
+
+    async def _store_pieces(self, pieces: list[LogPiece]) -> tuple[()]:
+        """Only of runs that this process has: one that was taken over adds nothing to its log."""
+        rows = [(piece.first, piece.body, *self._name(*piece.run), self.replica) for piece in pieces]
+        statement = (
+            "INSERT OR REPLACE INTO pieces (run, first, body) SELECT key, ?, ? FROM runs"
+            " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND replica = ?"
+        )
+        await self._file.write(lambda connection: connection.executemany(statement, rows).rowcount, synced=False)
+        return ()
+
+
+class WorkersFile:
+    """The file as the parent of the workers has it: it keeps other servers from it, and knows which workers have ended."""
+
+    def __init__(self, path: Path, lock: int) -> None:
+        self._path = path
+        self.descriptors = (lock,)  # workers inherit it: the file stays locked until the last of them has ended
+
+    @classmethod
+    @contextmanager
+    def opened(cls, path: Path) -> Iterator["WorkersFile"]:
+        """Raises StartError if the file cannot be used, or another server uses it."""
+        check_version()
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            with locked(path) as lock:
+                with closing(connect(path)) as connection:
+                    prepare(connection, path, durable=False)
+                    connection.execute("DELETE FROM replicas")
+                yield cls(path, lock)
+        except (sqlite3.Error, OSError) as error:
+            raise StartError(f"{path} cannot be used: {words_of(error)}") from error
+
+    def ended(self, replica: str) -> None:
+        """A worker has ended: another one may take its runs over at once."""
+        with suppress(sqlite3.Error), closing(connect(self._path)) as connection:  # else its counter stands still
+            connection.execute("DELETE FROM replicas WHERE id = ?", (replica,))
