@@ -4,8 +4,10 @@ import ast
 import re
 import sys
 import tomllib
-from importlib.metadata import packages_distributions
+from importlib.metadata import packages_distributions, requires
 from pathlib import Path
+
+from packaging.requirements import Requirement
 
 ROOT = Path(__file__).parent.parent
 OWN_EXTRAS = ("test", "check", "all")
@@ -41,3 +43,29 @@ def test_every_imported_package_is_declared():
         if not {_name(each) for each in distributions.get(package, [package])} & declared()
     }
     assert missing == {}
+
+
+def installed_with(name: str, extras: tuple[str, ...] = ()) -> set[str]:
+    """What installing a package brings, itself included."""
+    found, waiting = set(), [(name, extras)]
+    while waiting:
+        package, wanted = waiting.pop()
+        if (key := _name(package)) in found and not wanted:
+            continue
+        found.add(key)
+        for line in requires(package) or ():
+            need = Requirement(line)
+            if need.marker is None or any(need.marker.evaluate({"extra": extra}) for extra in ("", *wanted)):
+                waiting += [(need.name, tuple(need.extras))] if _name(need.name) not in found else []
+    return found
+
+
+def test_the_core_installation_is_small_and_has_nothing_of_the_extras():
+    core = installed_with("holodeck-agents")
+    assert len(core) < 50
+    assert not core & {"botocore", "google-auth", "requests", "sqlalchemy", "onnxruntime", "redis", "psycopg"}
+
+
+def test_the_clouds_are_extras():
+    assert {"botocore", "jmespath"} <= installed_with("holodeck-agents", ("bedrock",))
+    assert {"google-auth", "cryptography", "requests"} <= installed_with("holodeck-agents", ("vertex",))

@@ -104,7 +104,7 @@ BAD = {
     "provider": (
         "name: a\nmodel:\n  provider: gemni\n  name: x\n",
         (
-            ":3:13: model.provider: 'gemni' is not one of openai, anthropic, gemini, azure_openai, ollama, openai_compatible, demo; "
+            ":3:13: model.provider: 'gemni' is not one of openai, anthropic, gemini, azure_openai, ollama, openai_compatible, bedrock, vertex, demo; "
             "did you mean gemini?"
         ),
     ),
@@ -135,6 +135,44 @@ BAD = {
         "name: a\nmodel:\n  provider: anthropic\n  name: x\n  api_key: k\n  auth_token: t\n",
         ":6:15: model.auth_token: set api_key or auth_token, not both",
     ),
+    "region of another provider": (
+        "name: a\nmodel:\n  provider: openai\n  name: x\n  region: us-east-1\n",
+        ":5:11: model.region: provider openai has no region; only bedrock has. Leave it out",
+    ),
+    "project of another provider": (
+        "name: a\nmodel:\n  provider: bedrock\n  name: x\n  project: p\n",
+        ":5:12: model.project: provider bedrock has no project; only vertex has. Leave it out",
+    ),
+    "option that bedrock lacks": (
+        "name: a\nmodel:\n  provider: bedrock\n  name: x\n  parallel_tool_calls: false\n",
+        ":5:24: model.parallel_tool_calls: provider bedrock has no parallel_tool_calls. Leave it out",
+    ),
+    "api of bedrock": (
+        "name: a\nmodel:\n  provider: bedrock\n  name: x\n  api: responses\n",
+        ":5:8: model.api: provider bedrock has no api: responses; leave it out",
+    ),
+    "thinking in tokens on bedrock": (
+        "name: a\nmodel:\n  provider: bedrock\n  name: amazon.nova-pro-v1\n  reasoning: {budget_tokens: 2000}\n",
+        (
+            ":5:14: model.reasoning: on bedrock, only Anthropic's models take budget_tokens; set effort, "
+            "or extra.additionalModelRequestFields"
+        ),
+    ),
+    "thinking on bedrock above the limit": (
+        "name: a\nmodel:\n  provider: bedrock\n  name: eu.anthropic.claude-x\n  reasoning: {budget_tokens: 20}\n",
+        ":5:14: model.reasoning: budget_tokens has to be at least 1024 with provider bedrock",
+    ),
+    "vertex without a publisher": (
+        "name: a\nmodel: {provider: vertex, name: gemini-2.5-flash}\n",
+        (
+            ":2:8: model: name has to begin with the model's publisher: google/gemini-2.5-flash, "
+            "or anthropic/gemini-2.5-flash"
+        ),
+    ),
+    "tools of gemini on vertex": (
+        "name: a\nmodel:\n  provider: vertex\n  name: google/x\n  provider_tools: [{type: web_search}]\n",
+        ":5:19: model.provider_tools: chat completions have no such tools; set api: responses, or leave them out",
+    ),
     "cache": (
         "name: a\nmodel:\n  provider: anthropic\n  name: x\n  cache: 2h\n",
         ":5:10: model.cache: '2h' is not one of auto, 1h, off",
@@ -163,7 +201,7 @@ BAD = {
     ),
     "option of another provider": (
         "name: a\nmodel:\n  provider: openai\n  name: x\n  betas: [a-2025-01-01]\n",
-        ":5:10: model.betas: provider openai has no betas; only anthropic has. Leave it out",
+        ":5:10: model.betas: provider openai has no betas; only anthropic, bedrock, vertex have. Leave it out",
     ),
     "extra that is ours": (
         "name: a\nmodel:\n  provider: openai\n  name: x\n  extra: {stream: false, top_k: 3}\n",

@@ -63,8 +63,11 @@ def test_keys():
         "azure_openai": "AZURE_OPENAI_API_KEY",
         "ollama": "OLLAMA_API_KEY",
         "openai_compatible": "OPENAI_API_KEY",
+        "bedrock": "AWS_BEARER_TOKEN_BEDROCK",
+        "vertex": "GOOGLE_APPLICATION_CREDENTIALS",
     }
-    assert [name for name, provider in PROVIDERS.items() if not provider.needs_key] == ["ollama", "openai_compatible"]
+    keyless = [name for name, provider in PROVIDERS.items() if not provider.needs_key]
+    assert keyless == ["ollama", "openai_compatible", "bedrock", "vertex"]
     assert provider_named("openai").headers("k") == {"Authorization": "Bearer k"}
     assert provider_named("azure_openai").headers("k") == {"api-key": "k"}
     assert provider_named("openai").headers(None) == {}

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import msgspec
 
+from holodeck.config.build_cloud_model import build_bedrock, build_vertex
 from holodeck.config.environment import Keys
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig
 from holodeck.config.model_schema import ModelChoice
@@ -20,18 +21,20 @@ from holodeck.models.port import ContextWindow, Model
 from holodeck.resilience.breakers import Breakers, Dependency
 
 if TYPE_CHECKING:
-    from holodeck.models.anthropic.messages_model import AnthropicModel
     from holodeck.models.offered import OfferedModel
     from holodeck.models.settings import EndpointSettings
+    from holodeck.models.streamed import StreamedModel
 
 MAX_CONNECT = 10.0
 NATIVE_FILES = {
     "anthropic": frozenset({"pdf"}),
+    "bedrock": frozenset({"pdf"}),
     "openai": frozenset({"pdf"}),
     "gemini": frozenset({"audio"}),
 }
-SEEING_PROVIDERS = frozenset({"openai", "anthropic", "gemini", "azure_openai"})
+SEEING_PROVIDERS = frozenset({"openai", "anthropic", "gemini", "azure_openai", "bedrock", "vertex"})
 RESPONSES_PROVIDERS = frozenset({"openai", "azure_openai", "openai_compatible"})
+WITHOUT_DEFAULTS = frozenset({"anthropic", "bedrock", "vertex"})
 AUTH_TOKEN_VARIABLE = "ANTHROPIC_AUTH_TOKEN"  # noqa: S105  its name, not its value
 DEMO_SECONDS_PER_WORD = 0.02  # slow enough to be seen streaming
 
@@ -59,7 +62,8 @@ def _model(config: LoadedConfig, keys: Keys, choice: ModelChoice, *, debug: bool
 
         return DemoModel(delay=DEMO_SECONDS_PER_WORD)
     settings = msgspec.structs.replace(_endpoint_settings(config, keys, choice), debug=debug)
-    return _anthropic(settings) if choice.provider == "anthropic" else _openai(settings, choice.api)
+    own = _own_client(config, keys, choice, settings)
+    return _openai(settings, choice.api) if own is None else own
 
 
 def shown_tokens(config: LoadedConfig) -> int | None:
@@ -91,17 +95,28 @@ async def offered_models(config: LoadedConfig) -> "tuple[OfferedModel, ...]":
     from holodeck.models.openai_chat import OpenAIChatModel
 
     settings = _endpoint_settings(config, ("model",), choice)
-    client = _anthropic(settings) if choice.provider == "anthropic" else OpenAIChatModel(settings)
+    client = _own_client(config, ("model",), choice, settings) or OpenAIChatModel(settings)
     try:
         return await client.offered()
     finally:
         await client.close()
 
 
-def _anthropic(settings: "EndpointSettings") -> "AnthropicModel":
-    from holodeck.models.anthropic.messages_model import AnthropicModel
+def _own_client(
+    config: LoadedConfig, keys: Keys, choice: ModelChoice, settings: "EndpointSettings"
+) -> "StreamedModel | None":
+    """The client of a provider that has an API, or credentials, of its own; None: it speaks OpenAI's APIs with a key."""
+    match choice.provider:
+        case "anthropic":
+            from holodeck.models.anthropic.messages_model import AnthropicModel
 
-    return AnthropicModel(settings)
+            return AnthropicModel(settings)
+        case "bedrock":
+            return build_bedrock(config, keys, choice, settings)
+        case "vertex":
+            return build_vertex(config, keys, choice, settings)
+        case _:
+            return None
 
 
 def _openai(settings: "EndpointSettings", api: str) -> Model:
@@ -164,7 +179,11 @@ def sees_images(choice: ModelChoice) -> bool:
 def native_files(choice: ModelChoice) -> frozenset[str]:
     """The kinds of files that the model reads itself; all others are read by the server."""
     if choice.native_files == "auto":
-        return NATIVE_FILES.get(choice.provider, frozenset())
+        from holodeck.models.providers import is_claude, is_gemini
+
+        family = "anthropic" if is_claude(choice.provider, choice.name) else choice.provider
+        family = "gemini" if is_gemini(choice.provider, choice.name) else family
+        return NATIVE_FILES.get(family, frozenset())
     return frozenset(choice.native_files)
 
 
@@ -206,7 +225,7 @@ def _endpoint(choice: ModelChoice) -> str | None:
 
 def _temperature(choice: ModelChoice) -> float | None:
     """Anthropic's newest models take no temperature: it is sent only when the file sets it."""
-    is_left_out = choice.provider == "anthropic" and "temperature" not in choice.model_fields_set
+    is_left_out = choice.provider in WITHOUT_DEFAULTS and "temperature" not in choice.model_fields_set
     return None if is_left_out else choice.temperature
 
 

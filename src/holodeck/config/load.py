@@ -23,7 +23,7 @@ from holodeck.errors import ConfigError
 DEFAULT_NAME = "agent.yaml"
 OF_ONE_PROVIDER = frozenset(  # keys of `model:` that another provider has no use for, or must not get
     {"endpoint", "api", "api_key", "api_version", "auth_token", "headers", "betas", "service_tier", "provider_tools"}
-    | {"extra", "cache", "reasoning"}
+    | {"extra", "cache", "reasoning", "region", "profile", "project", "location"}
 )
 OF_ONE_MODEL = frozenset({"price", "context_window"})  # keys that another model of the same provider must not get
 

@@ -18,9 +18,10 @@ from pydantic import (
 )
 
 from holodeck.config.tool_schema import Block, Identifier, Url
+from holodeck.models.providers import is_claude, is_gemini
 
 Provider: TypeAlias = Literal[
-    "openai", "anthropic", "gemini", "azure_openai", "ollama", "openai_compatible", "demo"
+    "openai", "anthropic", "gemini", "azure_openai", "ollama", "openai_compatible", "bedrock", "vertex", "demo"
 ]  # fmt: skip
 Effort: TypeAlias = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 ShortText = Annotated[str, StringConstraints(max_length=2000)]
@@ -30,10 +31,22 @@ ANTHROPIC = "anthropic"
 TIMEOUT, LOCAL_TIMEOUT = 30.0, 300.0
 SMALLEST_BUDGET = 1024  # Anthropic's
 _WITHOUT_BUDGET = frozenset({"openai", "azure_openai"})
-_WITHOUT_APIS = frozenset({ANTHROPIC, "gemini", "ollama", "demo"})
+_WITHOUT_APIS = frozenset({ANTHROPIC, "gemini", "ollama", "bedrock", "vertex", "demo"})
 _CHAT_ONLY = frozenset({("chat", "gemini"), ("chat", "ollama")})
-_ONLY_ANTHROPIC = ("auth_token", "betas")
-_NOT_ANTHROPIC = ("seed", "verbosity")
+_OF_PROVIDERS = {  # keys that only some providers have
+    "auth_token": (ANTHROPIC,),
+    "betas": (ANTHROPIC, "bedrock", "vertex"),
+    "region": ("bedrock",),
+    "profile": ("bedrock",),
+    "project": ("vertex",),
+    "location": ("vertex",),
+}
+_NOT_OF = {  # keys that an API has no member for
+    "seed": (ANTHROPIC, "bedrock"),
+    "verbosity": (ANTHROPIC, "bedrock"),
+    "parallel_tool_calls": ("bedrock",),
+}
+_COOL = frozenset({ANTHROPIC, "bedrock"})  # providers whose temperature ends at 1
 
 
 def _secret_of_text(value: object) -> object:
@@ -91,10 +104,18 @@ class ModelChoice(Block):
     )
     api_key: Secret | None = Field(None, description="Default: the provider's usual variable, e.g. GEMINI_API_KEY")
     auth_token: Secret | None = Field(None, description="anthropic only: a bearer token instead of a key")
+    region: Identifier | None = Field(
+        None, description="bedrock only: the AWS region; default: AWS_REGION, or the profile's"
+    )
+    profile: Identifier | None = Field(None, description="bedrock only: a profile of ~/.aws; default: AWS_PROFILE")
+    project: Identifier | None = Field(None, description="vertex only: the project's id; default: GOOGLE_CLOUD_PROJECT")
+    location: Identifier | None = Field(
+        None, description="vertex only: where the model runs; default: GOOGLE_CLOUD_LOCATION, else global"
+    )
     api_version: ShortText | None = Field(None, description="Azure only: the dated API, e.g. 2024-10-21")
     headers: dict[HeaderName, Secret] = Field(default={}, max_length=50, description="Sent with every request")
     betas: list[Identifier] = Field(
-        default=[], max_length=20, description="anthropic only: values of the header anthropic-beta"
+        default=[], max_length=20, description="Anthropic's models only: values of the header anthropic-beta"
     )
     temperature: float = Field(1.0, ge=0, le=2, description="0 is steady, higher is livelier")
     top_p: float | None = Field(None, gt=0, le=1, description="Nucleus sampling; set this or temperature, not both")
@@ -118,7 +139,7 @@ class ModelChoice(Block):
     service_tier: Identifier | None = Field(None, description="The provider's class of service, e.g. flex or priority")
     cache: Annotated[Literal["auto", "1h", "off"], BeforeValidator(_word)] = Field(
         "auto",
-        description="Prompt caching where a request has to ask for it (anthropic): 5 minutes, an hour, not at all",
+        description="Prompt caching where a request has to ask for it (anthropic, bedrock): 5 minutes, an hour, not at all",
     )
     provider_tools: list[Annotated[dict[str, Any], Field(min_length=1, max_length=100)]] = Field(
         default=[],
@@ -136,12 +157,12 @@ class ModelChoice(Block):
     )
     vision: bool | Literal["auto"] = Field(
         "auto",
-        description="Whether the model accepts images; else the server reads the text in them. auto: yes for openai, anthropic, gemini, azure",
+        description="Whether the model accepts images; else the server reads the text in them. auto: yes for openai, anthropic, gemini, azure, bedrock, vertex",
     )
     native_files: Annotated[list[Literal["pdf", "audio"]], Field(max_length=2)] | Literal["auto"] = Field(
         "auto",
         description="Files that the model reads itself, up to 2 MB; the server reads the text of all others. "
-        "auto: pdf for anthropic and openai, audio for gemini",
+        "auto: pdf for anthropic, bedrock and openai, audio for gemini",
     )
     context_window: int | None = Field(
         None,
@@ -174,38 +195,42 @@ class ModelChoice(Block):
     @classmethod
     def _can_be_sent(cls, tools: list[dict[str, Any]], info: ValidationInfo) -> list[dict[str, Any]]:
         provider, api = info.data.get("provider"), info.data.get("api")
-        if tools and (api == "chat" or provider in ("gemini", "ollama", "demo")):
+        has_none = provider == "vertex" and not is_claude("vertex", info.data.get("name", ""))
+        if tools and (api == "chat" or provider in ("gemini", "ollama", "demo") or has_none):
             raise ValueError("chat completions have no such tools; set api: responses, or leave them out")
         return tools
 
-    @field_validator(*_ONLY_ANTHROPIC)
+    @field_validator(*_OF_PROVIDERS)
     @classmethod
-    def _is_of_anthropic(cls, value: object, info: ValidationInfo) -> object:
-        provider = info.data.get("provider", ANTHROPIC)
-        if value and provider != ANTHROPIC:
-            raise ValueError(f"provider {provider} has no {info.field_name}; only anthropic has. Leave it out")
+    def _is_of_provider(cls, value: object, info: ValidationInfo) -> object:
+        provider, having = info.data.get("provider"), _OF_PROVIDERS[info.field_name or ""]
+        if value and provider is not None and provider not in having:
+            only = f"only {having[0]} has" if len(having) == 1 else f"only {', '.join(having)} have"
+            raise ValueError(f"provider {provider} has no {info.field_name}; {only}. Leave it out")
         if value is not None and info.field_name == "auth_token" and info.data.get("api_key"):
             raise ValueError("set api_key or auth_token, not both")
         return value
 
-    @field_validator(*_NOT_ANTHROPIC)
+    @field_validator(*_NOT_OF)
     @classmethod
-    def _is_not_of_anthropic(cls, value: object, info: ValidationInfo) -> object:
-        if value is not None and info.data.get("provider") == ANTHROPIC:
-            raise ValueError(f"provider anthropic has no {info.field_name}. Leave it out")
+    def _has_member(cls, value: object, info: ValidationInfo) -> object:
+        provider = info.data.get("provider")
+        if value is not None and provider in _NOT_OF[info.field_name or ""]:
+            raise ValueError(f"provider {provider} has no {info.field_name}. Leave it out")
         return value
 
     @field_validator("temperature")
     @classmethod
     def _fits_provider(cls, temperature: float, info: ValidationInfo) -> float:
-        if temperature > 1 and info.data.get("provider") == ANTHROPIC:
-            raise ValueError("provider anthropic takes a temperature from 0 to 1")
+        provider = info.data.get("provider")
+        if temperature > 1 and (provider in _COOL or is_claude(str(provider), info.data.get("name", ""))):
+            raise ValueError(f"provider {provider} takes a temperature from 0 to 1")
         return temperature
 
     @field_validator("extra")
     @classmethod
     def _leaves_streaming_alone(cls, extra: dict[str, Any]) -> dict[str, Any]:
-        if owned := sorted(extra.keys() & {"messages", "input", "stream", "model", "tools", "system"}):
+        if owned := sorted(extra.keys() & {"messages", "input", "stream", "model", "tools", "toolConfig", "system"}):
             raise ValueError(f"must not hold {', '.join(owned)}: the runtime writes it. Leave it out")
         return extra
 
@@ -220,6 +245,10 @@ class ModelChoice(Block):
     def _complete(self) -> Self:
         if not self.name and self.provider != "demo":
             raise ValueError(f"name is required: which model of {self.provider}?")
+        if self.provider == "vertex" and "/" not in self.name:
+            raise ValueError(
+                f"name has to begin with the model's publisher: google/{self.name}, or anthropic/{self.name}"
+            )
         if self.endpoint is None and self.provider in ("openai_compatible", "azure_openai"):
             raise ValueError(f"endpoint is required with provider: {self.provider}")
         return self
@@ -231,25 +260,31 @@ def _problem_of(reasoning: ReasoningSettings, others: dict[str, Any]) -> str | N
     if budget is not None and (problem := _problem_of_budget(budget, reasoning, others)):
         return problem
     thinks = budget is not None or reasoning.effort not in (None, "none")
-    if others.get("provider") != ANTHROPIC or not thinks:
+    provider = others.get("provider")
+    if not thinks or not is_claude(str(provider), others.get("name", "")):
         return None
     if others.get("temperature", 1.0) != 1.0:
-        return "provider anthropic takes no temperature together with reasoning; leave one out"
+        return f"provider {provider} takes no temperature together with reasoning; leave one out"
     if others.get("tool_choice") not in (None, "auto", "none"):
-        return "provider anthropic cannot be forced to use a tool while it thinks; set tool_choice: auto"
+        return f"provider {provider} cannot be forced to use a tool while it thinks; set tool_choice: auto"
     return None
 
 
 def _problem_of_budget(budget: int, reasoning: ReasoningSettings, others: dict[str, Any]) -> str | None:
-    provider, most = others.get("provider"), others.get("max_tokens")
+    provider, most, name = others.get("provider"), others.get("max_tokens"), others.get("name", "")
+    claude = is_claude(str(provider), name)
     if most is not None and budget >= most:
         return f"budget_tokens ({budget}) has to be less than max_tokens ({most}); raise max_tokens or lower it"
     if provider in _WITHOUT_BUDGET:
         return f"provider {provider} takes no budget_tokens; set effort instead"
-    if provider == ANTHROPIC and budget < SMALLEST_BUDGET:
-        return f"budget_tokens has to be at least {SMALLEST_BUDGET} with provider anthropic"
-    if provider == "gemini" and reasoning.effort is not None:
-        return "provider gemini takes effort or budget_tokens, not both; leave one out"
+    if provider == "bedrock" and not claude:
+        return (
+            "on bedrock, only Anthropic's models take budget_tokens; set effort, or extra.additionalModelRequestFields"
+        )
+    if claude and budget < SMALLEST_BUDGET:
+        return f"budget_tokens has to be at least {SMALLEST_BUDGET} with provider {provider}"
+    if is_gemini(str(provider), name) and reasoning.effort is not None:
+        return f"provider {provider} takes effort or budget_tokens, not both; leave one out"
     return None
 
 

@@ -21,6 +21,7 @@ _MARGIN = 1.0  # seconds before the server's own time is up: a request must not 
 _KEEPALIVE_TIMEOUT = re.compile(r"timeout\s*=\s*\"?(\d{1,9})")
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "holodeck"}
 _OF_A_BODY = {"Content-Type": "application/json", "Accept": "text/event-stream"}
+NO_HEADERS: Mapping[str, str] = {}
 _FRAMING = frozenset({"content-length", "transfer-encoding", "connection"})
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
 _VALUE = re.compile(r"[^\x00-\x08\x0a-\x1f\x7f\ud800-\udfff]*")  # sent in UTF-8
@@ -52,12 +53,12 @@ class Client:
         self._closed = 0  # times
         self._loop: asyncio.AbstractEventLoop | None = None
 
-    def get(self, url: str) -> "Exchange":
-        return Exchange(self, "GET", url, None)
+    def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS) -> "Exchange":
+        return Exchange(self, "GET", url, None, headers)
 
-    def post(self, url: str, body: bytes) -> "Exchange":
-        """A JSON body; the answer may be a stream of events."""
-        return Exchange(self, "POST", url, body)
+    def post(self, url: str, body: bytes, headers: Mapping[str, str] = NO_HEADERS) -> "Exchange":
+        """A JSON body; the answer may be a stream of events. `headers` are added for this request only."""
+        return Exchange(self, "POST", url, body, headers)
 
     async def line(self, route: Route) -> ClientConnection:
         """A connection of one's own, until it is given back."""
@@ -167,15 +168,18 @@ def keepalive_of(header: str) -> float:
 class Exchange:
     """One request and its answer."""
 
-    def __init__(self, client: Client, method: str, url: str, body: bytes | None) -> None:
+    def __init__(self, client: Client, method: str, url: str, body: bytes | None, headers: Mapping[str, str]) -> None:
         self._client = client
         self._method, self._url = method, url
         self._body = body
+        self._headers = headers
 
     async def __aenter__(self) -> Response:
         self._route, head = self._client.way(self._method, self._url)
         body = self._body or b""
         length = b"" if self._body is None else b"Content-Length: %d\r\n" % len(body)
+        if self._headers:
+            head += "".join(f"{line}\r\n" for line in _lines({}, self._headers)).encode()
         self._line = line = await self._client.line(self._route)
         try:
             return await line.ask(b"%b%b\r\n" % (head, length), body)

@@ -24,13 +24,14 @@ _KNOWN = tuple(
         (r"gemini-", 1_048_576),
     )
 )
+_BEFORE_NAME = re.compile(r"^.*/|^(?:[a-z]+\.)?anthropic\.")  # a gateway's, or Bedrock's
 _LARGEST_RESERVE = 16_000  # tokens for an answer whose length the file does not limit
 _SAFE = 0.75  # estimates count four characters as a token; code and other scripts come to more
 
 
 def known_window(model: str) -> int | None:
     """The context window of a model by its name, also behind a gateway (`openai/gpt-4.1`); None if it is not known."""
-    name = model.rpartition("/")[2].lower()
+    name = _BEFORE_NAME.sub("", model.lower())
     return next((window for pattern, window in _KNOWN if pattern.match(name)), None)
 
 

@@ -30,7 +30,9 @@ _LONGEST_QUOTE = 200
 _REDIRECTS = range(300, 400)
 _PROXY_WANTS_CREDENTIALS = 407
 _SERVER_ERRORS = range(500, 600)
-_PASSING = frozenset({408, 409, 425})  # as the official SDKs: worth another try
+_PASSING = frozenset(
+    {408, 409, 424, 425}
+)  # as the official SDKs: worth another try; 424 is Bedrock's, of a failed model
 _OVERLOADED = frozenset({429, 503, 529})
 _AUTH = frozenset({401, 403})
 _NOWHERE = frozenset({404, 405})
@@ -103,8 +105,10 @@ class Diagnosis:
         redact: Redactor,
         hint: str = "it usually ends in /v1",
         endpoint_option: str = "model.endpoint",
+        credential: str = "API key",
     ) -> None:
         """`hint` says what the URL of an endpoint usually looks like, `endpoint_option` where the user sets it."""
+        self._credential = credential
         self._endpoint_option = endpoint_option
         self.redact = redact
         self._where = where
@@ -203,7 +207,7 @@ class Diagnosis:
 
     def _about_key(self, quote: str) -> str:
         if self._has_key:
-            return f"{self._where} did not accept the API key. Check {self._key_advice}.{quote}"
+            return f"{self._where} did not accept the {self._credential}. Check {self._key_advice}.{quote}"
         return f"{self._where} wants an API key. Set {self._key_advice}.{quote}"
 
     def _quote(self, body: str) -> str:

@@ -1,9 +1,10 @@
 """The list of models that an endpoint offers, as its API writes it.
 
-OpenAI-compatible endpoints and Anthropic answer `GET …/models` in nearly the same form. Only the id is certain; several
-endpoints add how much a model can read, each under a name of its own.
+OpenAI-compatible endpoints and Anthropic answer `GET …/models` in nearly the same form, Bedrock and Vertex under names of
+their own. Only the id is certain; several endpoints add how much a model can read.
 """
 
+import re
 from typing import Any
 
 import msgspec
@@ -17,7 +18,10 @@ MAX_MODELS = 10_000
 _LONGEST_ID = 300
 # OpenRouter, Groq, vLLM, Anthropic, and gateways
 _WINDOWS = ("context_length", "context_window", "max_model_len", "max_input_tokens", "max_context_length")
-_GEMINI_PREFIX = "models/"
+_LISTS = ("data", "models", "modelSummaries", "inferenceProfileSummaries", "publisherModels")
+_IDS = ("id", "modelId", "inferenceProfileId", "name")
+_PREFIX = re.compile(r"^(?:models/|publishers/([^/]+)/models/)")  # Gemini's, and Vertex's: there the publisher stays
+_NEXT_TOKENS = {"nextToken": "nextToken", "nextPageToken": "pageToken"}  # member of a page → parameter of the next one
 
 
 class OfferedModel(msgspec.Struct, frozen=True, order=True):
@@ -27,7 +31,7 @@ class OfferedModel(msgspec.Struct, frozen=True, order=True):
 
 class Page(msgspec.Struct, frozen=True):
     models: tuple[OfferedModel, ...]
-    next_after: str | None = None  # the id that the next page starts behind; None: this is the last one
+    next_query: dict[str, str] = {}  # what asks for the next page; empty: this is the last one
 
 
 def read_page(body: bytes, where: str) -> Page:
@@ -40,21 +44,21 @@ def read_page(body: bytes, where: str) -> Page:
     if entries is None:
         raise ModelProtocolError(f"{where} answers the request for its models with something that is no list.")
     models = tuple(model for each in entries[:MAX_MODELS] if (model := _model(each)) is not None)
-    return Page(models, _next_after(value) if models else None)
+    return Page(models, _next_query(value) if models else {})
 
 
 def _entries(value: Any) -> list[Any] | None:
     if isinstance(value, dict):
-        value = next((value[name] for name in ("data", "models") if name in value), None)
+        value = next((value[name] for name in _LISTS if name in value), None)
         value = [] if value is None else value  # Ollama without a model answers {"data": null}
     return value if isinstance(value, list) else None
 
 
 def _model(entry: Any) -> OfferedModel | None:
-    name = next((entry[key] for key in ("id", "name") if entry.get(key)), None) if isinstance(entry, dict) else entry
+    name = next((entry[key] for key in _IDS if entry.get(key)), None) if isinstance(entry, dict) else entry
     if not isinstance(name, str):
         return None
-    model_id = one_line(name.removeprefix(_GEMINI_PREFIX), _LONGEST_ID)
+    model_id = one_line(_PREFIX.sub(lambda match: f"{match[1]}/" if match[1] else "", name, count=1), _LONGEST_ID)
     return OfferedModel(model_id, _window(entry)) if model_id else None
 
 
@@ -67,9 +71,12 @@ def _window(entry: Any) -> int | None:
     return next((each for each in figures if isinstance(each, int) and not isinstance(each, bool) and each > 0), None)
 
 
-def _next_after(value: Any) -> str | None:
-    """Anthropic's way to say that there is more."""
-    if not isinstance(value, dict) or value.get("has_more") is not True:
-        return None
+def _next_query(value: Any) -> dict[str, str]:
+    """How each API says that there is more: Anthropic by the last id, Bedrock and Vertex by a token."""
+    if not isinstance(value, dict):
+        return {}
     last = value.get("last_id")
-    return last if isinstance(last, str) and last else None
+    if value.get("has_more") is True and isinstance(last, str) and last:
+        return {"after_id": last}
+    tokens = ((parameter, value.get(member)) for member, parameter in _NEXT_TOKENS.items())
+    return next(({name: token} for name, token in tokens if isinstance(token, str) and token), {})

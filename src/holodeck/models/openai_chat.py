@@ -22,13 +22,13 @@ class OpenAIChatModel(StreamedModel):
 
     native_output = True
 
-    def __init__(self, settings: EndpointSettings, **timing: Any) -> None:
-        super().__init__(
-            settings,
-            url=chat_url(settings.provider, settings.endpoint),
-            models_url=models_url(settings.provider, settings.endpoint),
-            **timing,
-        )
+    def __init__(self, settings: EndpointSettings, **others: Any) -> None:
+        if "url" not in others:
+            others |= {
+                "url": chat_url(settings.provider, settings.endpoint),
+                "models_url": models_url(settings.provider, settings.endpoint),
+            }
+        super().__init__(settings, **others)
 
     def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
         return payload.encode(self._settings, prompt, lessons.without)

@@ -14,6 +14,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.models.chat_format import to_chat
 from holodeck.models.chunks import cleaned
 from holodeck.models.port import Prompt
+from holodeck.models.providers import is_gemini
 from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.structured import chat_format_of
 
@@ -88,7 +89,7 @@ def _options(settings: EndpointSettings, prompt: Prompt) -> dict[str, Any]:
         "tool_choice": {"type": "function", "function": {"name": choice}} if names_tool else choice,
         "parallel_tool_calls": settings.parallel_tool_calls if prompt.tools else None,
         "service_tier": settings.service_tier,
-        "extra_body": _gemini_thinking(reasoning) if settings.provider == "gemini" else None,
+        "extra_body": _gemini_thinking(reasoning) if is_gemini(settings.provider, settings.model) else None,
     }
 
 

@@ -1,7 +1,8 @@
 """Where each provider's endpoint is, and how it wants to be addressed. A table and pure functions."""
 
+import re
 from collections.abc import Mapping
-from urllib.parse import urlsplit, urlunsplit
+from urllib.parse import quote, urlsplit, urlunsplit
 
 import msgspec
 
@@ -9,6 +10,8 @@ from holodeck.errors import ConfigError
 
 _CHAT = "/chat/completions"
 _RESPONSES = "/responses"
+_CLAUDE_ON_BEDROCK = re.compile(r"(^|[./])anthropic\.")  # also in a profile of a region, and in an ARN
+_GOOGLE_HOSTS = {"global": "aiplatform", "us": "aiplatform.us.rep", "eu": "aiplatform.eu.rep"}
 
 
 class Provider(msgspec.Struct, frozen=True, kw_only=True):
@@ -18,6 +21,7 @@ class Provider(msgspec.Struct, frozen=True, kw_only=True):
     needs_key: bool = True
     key_header: str = "Authorization"
     hint: str = "it usually ends in /v1"  # what the URL of an endpoint looks like
+    credential: str = "API key"  # what it accepts or not
 
     def headers(self, api_key: str | None) -> dict[str, str]:
         if not api_key:
@@ -44,6 +48,20 @@ PROVIDERS: Mapping[str, Provider] = {
         Provider(name="azure_openai", key_variable="AZURE_OPENAI_API_KEY", key_header="api-key"),
         Provider(name="ollama", endpoint="http://localhost:11434/v1", key_variable="OLLAMA_API_KEY", needs_key=False),
         Provider(name="openai_compatible", key_variable="OPENAI_API_KEY", needs_key=False),
+        Provider(
+            name="bedrock",
+            key_variable="AWS_BEARER_TOKEN_BEDROCK",
+            needs_key=False,
+            hint="it is the part before /model/",
+            credential="AWS credentials",
+        ),
+        Provider(
+            name="vertex",
+            key_variable="GOOGLE_APPLICATION_CREDENTIALS",
+            needs_key=False,
+            hint="it is the part before /v1/projects/",
+            credential="Google credentials",
+        ),
     )
 }
 
@@ -80,6 +98,51 @@ def messages_url(endpoint: str | None = None) -> str:
 def messages_models_url(endpoint: str | None = None) -> str:
     """The URL that lists Anthropic's models."""
     return _with_path(_messages_base(endpoint), "/v1/models")
+
+
+def converse_url(endpoint: str, model: str) -> str:
+    """The URL of a model in Bedrock's Converse API, without the operation at its end. A model may be named by an ARN."""
+    return _with_path(_endpoint("bedrock", endpoint), f"/model/{quote(model, safe='')}")
+
+
+def bedrock_endpoint(region: str) -> str:
+    domain = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+    return f"https://bedrock-runtime.{region}.{domain}"
+
+
+def bedrock_lists(endpoint: str) -> tuple[str, str]:
+    """The URLs that list models and inference profiles. They are at another host than the models."""
+    parts = urlsplit(_endpoint("bedrock", endpoint))
+    base = urlunsplit(parts._replace(netloc=parts.netloc.replace("bedrock-runtime", "bedrock", 1)))
+    return _with_path(base, "/foundation-models"), _with_path(base, "/inference-profiles")
+
+
+def vertex_endpoint(location: str) -> str:
+    return f"https://{_GOOGLE_HOSTS.get(location, f'{location}-aiplatform')}.googleapis.com"
+
+
+def vertex_urls(endpoint: str, *, project: str, location: str, model: str) -> tuple[str, str]:
+    """The URL that answers, and the one that lists the publisher's models. `model` is publisher/name."""
+    base = _endpoint("vertex", endpoint)
+    publisher, _, name = model.partition("/")
+    place = f"/v1/projects/{quote(project, safe=':')}/locations/{quote(location, safe='')}"
+    if publisher == "anthropic":
+        answers = f"{place}/publishers/anthropic/models/{quote(name, safe='@')}:streamRawPredict"
+    else:
+        answers = f"{place}/endpoints/openapi{_CHAT}"
+    return _with_path(base, answers), _with_path(base, f"/v1beta1/publishers/{quote(publisher, safe='')}/models")
+
+
+def is_claude(provider: str, model: str) -> bool:
+    """Whether a model is Anthropic's: its name says so where other publishers' models are offered beside it."""
+    if provider == "bedrock":
+        return _CLAUDE_ON_BEDROCK.search(model) is not None
+    return provider == "anthropic" or (provider == "vertex" and model.startswith("anthropic/"))
+
+
+def is_gemini(provider: str, model: str) -> bool:
+    """Whether a model is Google's, asked by one of Google's own endpoints."""
+    return provider == "gemini" or (provider == "vertex" and model.startswith("google/"))
 
 
 def _messages_base(endpoint: str | None) -> str:

@@ -26,7 +26,7 @@ from holodeck.errors import (
     ModelStalled,
     ModelTimeout,
 )
-from holodeck.http.client import Client, Exchange
+from holodeck.http.client import NO_HEADERS, Client, Exchange
 from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError
 from holodeck.models.chunks import InBandError, Malformed
@@ -35,6 +35,7 @@ from holodeck.models.lessons import NOTHING, Lessons
 from holodeck.models.offered import MAX_LIST, MAX_MODELS, MAX_PAGES, OfferedModel, read_page
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.providers import provider_named
+from holodeck.models.request_signing import RequestSigner
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.structured import AnswerListener, OutputMode, after_refusal, shown_by, with_answer_as_text
@@ -53,7 +54,7 @@ _MAX_REFUSAL = 65_536
 _LONGEST_LOGGED = 200
 _LOOKED_AT = 16_384  # bytes
 _LOST = (HttpError, OSError)  # TimeoutError is an OSError
-_REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id")
+_REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid")
 _SECRET_NAME = re.compile(r"token$|key$|secret|password|authorization", re.IGNORECASE)
 _REQUEST_ID = re.compile(r"[\w.:/-]{1,100}")
 
@@ -76,17 +77,20 @@ class StreamedModel(ABC):
         url: str,
         models_url: str,
         headers: Mapping[str, str] | None = None,
+        signer: RequestSigner | None = None,
         sleep: Sleep = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
         chance: Callable[[], float] = random.random,
     ) -> None:
-        """`headers` are those that the API wants besides the key; the user's own win over them."""
+        """`headers` are those that the API wants besides the key; the user's own win over them, and over `signer`."""
         provider = provider_named(settings.provider)
         api_key, auth_token = _header_value(settings.api_key), _header_value(settings.auth_token)
         self._settings = settings
         self._limits = settings.deadlines
         self._sleep, self._clock, self._chance = sleep, clock, chance
         self._url, self._models_url = url, models_url
+        has_own = any(name.lower() == "authorization" for name in settings.headers)
+        self._signer = None if has_own else signer
         self._http = Client({**provider.headers(api_key), **(headers or {}), **settings.headers}, self._limits.connect)
         self._output_mode = OutputMode.NATIVE if self.native_output else OutputMode.TOOL
         self._lessons = NOTHING  # that the endpoint has confirmed
@@ -96,12 +100,13 @@ class StreamedModel(ABC):
             model=settings.model,
             key_advice=settings.key_advice or f"{provider.key_variable} or model.api_key",
             endpoint_option=settings.endpoint_option,
-            has_key=bool(api_key or auth_token),
+            has_key=bool(api_key or auth_token or signer),
             redact=Redactor(
                 [api_key, auth_token, *settings.headers.values(), *_query_values(url), *_secrets_in(settings)],
                 wary=True,
             ),
             hint=provider.hint,
+            credential=provider.credential,
         )
 
     # what an API adds
@@ -117,6 +122,9 @@ class StreamedModel(ABC):
     @abstractmethod
     def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
         """The lessons to ask again with, for another request than the refused one; None if there is none."""
+
+    def _url_for(self, lessons: Lessons) -> str:  # noqa: ARG002  Bedrock has another URL for models that cannot stream
+        return self._url
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
         return self._diagnosis.of_response(refusal)
@@ -146,9 +154,13 @@ class StreamedModel(ABC):
 
     async def check(self) -> None:
         """GETs the list of models. If that is 404, POSTs an empty body (free) to see whether a model API answers."""
-        refusal = await self._probe(self._http.get(self._models_url))
+        refusal = await self._probe(self._models_url)
         if refusal.is_page and refusal.status == NOT_FOUND:
-            refusal = await self._probe(self._http.post(self._url, b"{}"))
+            refusal = await self._probe(self._url, b"{}")
+        self._check_answer(refusal)
+
+    def _check_answer(self, refusal: EndpointRefusal) -> None:
+        """Raises if the answer to a free question shows that the endpoint, or the key, is not usable."""
         if refusal.is_page and (refusal.status in _SUCCESS or refusal.status == NOT_FOUND):
             raise ModelProtocolError(
                 f"{self._where} answers with a web page. Probably the endpoint's URL is not that of a model API "
@@ -162,18 +174,21 @@ class StreamedModel(ABC):
 
     async def offered(self) -> tuple[OfferedModel, ...]:
         """The models that the endpoint lists, in alphabetical order. Raises a ModelError if it has no list."""
+        return tuple(sorted(await self._listed(self._models_url)))
+
+    async def _listed(self, url: str) -> set[OfferedModel]:
         found: set[OfferedModel] = set()
-        after: str | None = None
+        query: dict[str, str] = {}
         for _ in range(MAX_PAGES):
-            answer = await self._probe(self._http.get(_page_url(self._models_url, after)), limit=MAX_LIST)
+            answer = await self._probe(_with_query(url, query), limit=MAX_LIST)
             if answer.status not in _SUCCESS or answer.is_page:
                 raise self._no_list(answer)
             page = read_page(answer.body, self._where)
             found.update(page.models)
-            after = page.next_after
-            if after is None or len(found) >= MAX_MODELS:
+            query = page.next_query
+            if not query or len(found) >= MAX_MODELS:
                 break
-        return tuple(sorted(found))
+        return found
 
     async def close(self) -> None:
         await self._http.close()
@@ -189,9 +204,14 @@ class StreamedModel(ABC):
             )
         return failure
 
-    async def _probe(self, request: Exchange, *, limit: int = _MAX_REFUSAL) -> EndpointRefusal:
+    async def _request(self, url: str, body: bytes | None = None) -> Exchange:
+        """A request with the headers that prove who asks, where they differ from request to request."""
+        headers = NO_HEADERS if self._signer is None else await self._signer.headers(url, body)
+        return self._http.get(url, headers) if body is None else self._http.post(url, body, headers)
+
+    async def _probe(self, url: str, body: bytes | None = None, *, limit: int = _MAX_REFUSAL) -> EndpointRefusal:
         try:
-            async with asyncio.timeout(self._limits.first_token), request as response:
+            async with asyncio.timeout(self._limits.first_token), await self._request(url, body) as response:
                 return await _read_refusal(response, limit)
         except TimeoutError as error:
             raise ModelTimeout(f"The model endpoint did not answer within {self._limits.first_token:g} s.") from error
@@ -249,7 +269,8 @@ class StreamedModel(ABC):
         """Asks, and asks again without what the endpoint refuses; then reads the answer."""
         lessons, mode = self._lessons, self._output_mode
         while True:
-            async with self._http.post(self._url, self._body(shown_by(mode, prompt), lessons)) as response:
+            body = self._body(shown_by(mode, prompt), lessons)
+            async with await self._request(self._url_for(lessons), body) as response:
                 stream.request_id = _request_id(response.headers)
                 if response.status in _SUCCESS:
                     self._keep(lessons, mode)
@@ -352,10 +373,10 @@ class _TimedStream:
         return False
 
 
-def _page_url(url: str, after: str | None) -> str:
-    if after is None:
+def _with_query(url: str, query: Mapping[str, str]) -> str:
+    if not query:
         return url
-    return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode({'after_id': after})}"
+    return f"{url}{'&' if urlsplit(url).query else '?'}{urlencode(query)}"
 
 
 async def _read_refusal(response: Response, limit: int = _MAX_REFUSAL) -> EndpointRefusal:

@@ -25,7 +25,7 @@ _BY_PROMPT = (
 )
 _FORMAT = re.compile(
     r"response.?format|json.?schema|text\.format|response.?mime|response.?schema|structured.?output"
-    r"|output_(format|config)(?!\.effort)"
+    r"|output_?(format|config)(?!\.effort)|text_?format"
     r"|grammar",
     re.IGNORECASE,
 )
@@ -79,6 +79,12 @@ def responses_format_of(output: OutputSchema) -> dict[str, Any]:
 def messages_format_of(output: OutputSchema) -> dict[str, Any]:
     """The member `output_config.format` of Anthropic's Messages."""
     return {"type": "json_schema", "schema": output.schema}
+
+
+def converse_format_of(output: OutputSchema) -> dict[str, Any]:
+    """The member `outputConfig.textFormat` of Bedrock's Converse: the schema is a text in it."""
+    schema = {"schema": json.dumps(output.schema, ensure_ascii=False), "name": output.name}
+    return {"type": "json_schema", "structure": {"jsonSchema": schema}}
 
 
 def _named(output: OutputSchema) -> dict[str, Any]:

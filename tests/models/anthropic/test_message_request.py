@@ -7,7 +7,7 @@ import pytest
 
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
 from holodeck.models.anthropic.content_blocks import KEPT
-from holodeck.models.anthropic.message_request import encode
+from holodeck.models.anthropic.message_request import body_of, encoded
 from holodeck.models.lessons import Lessons
 from holodeck.models.port import Prompt
 from holodeck.models.settings import EndpointSettings, Reasoning
@@ -19,7 +19,7 @@ PNG = base64.b64encode(b"png").decode()
 
 def body(prompt: Prompt = PROMPT, lessons: Lessons | None = None, **settings):
     given = EndpointSettings(model="m", provider="anthropic", **settings)
-    return json.loads(encode(given, prompt, lessons or Lessons()))
+    return json.loads(encoded(body_of(given, prompt, lessons or Lessons())))
 
 
 def sent(*messages):

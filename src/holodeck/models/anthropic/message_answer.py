@@ -137,9 +137,10 @@ class MessageAnswer:
         for event in events:
             if self._debug:
                 self._listener.raw(cleaned(event))
-            self._take_event(event)
+            self.take_event(event)
 
-    def _take_event(self, event: Value) -> None:
+    def take_event(self, event: Value) -> None:
+        """One decoded event; its `type` is a text."""
         match event["type"]:
             case "message_start":
                 self._take_message(_object(event.get("message")))

@@ -44,15 +44,15 @@ _NOT_IN_AN_ID = re.compile(r"[^a-zA-Z0-9_-]")
 _HALF_CHARACTER = re.compile(r"\\u[dD][89a-fA-F]")
 
 
-def encode(
+def body_of(
     settings: EndpointSettings,
     prompt: Prompt,
     lessons: Lessons = NOTHING,
     *,
     unsigned: Container[str] = (),
     thinks: bool = True,
-) -> bytes:
-    """The request's bytes. `unsigned` are ids of messages whose thinking the endpoint refused."""
+) -> Value:
+    """The request. `unsigned` are ids of messages whose thinking the endpoint refused."""
     most = max_tokens(settings, lessons, prompt.max_output_tokens)
     body: Value = {
         "model": settings.model,
@@ -68,11 +68,14 @@ def encode(
         body["container"] = container
     if settings.cache != "off" and "cache" not in lessons.without:
         _set_breakpoints(body, settings.cache)
-    options = _options(settings, prompt, lessons) | (_thinking(settings, lessons, most) if thinks else {})
+    options = _options(settings, prompt, lessons) | (thinking_of(settings, lessons, most) if thinks else {})
     body |= {name: value for name, value in options.items() if value is not None and name not in lessons.without}
     if prompt.output is not None:
         body["output_config"] = {**body.get("output_config", {}), "format": messages_format_of(prompt.output)}
-    body |= settings.extra
+    return body | settings.extra
+
+
+def encoded(body: Value) -> bytes:
     try:
         return msgspec.json.encode(body)
     except UnicodeEncodeError:  # lone surrogates that came in past every other check
@@ -269,7 +272,7 @@ def _tool_choice(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -
     return value
 
 
-def _thinking(settings: EndpointSettings, lessons: Lessons, most: int) -> Value:
+def thinking_of(settings: EndpointSettings, lessons: Lessons, most: int) -> Value:
     """Models differ: the older ones take a budget, the newer ones an effort. An endpoint's refusals show which."""
     reasoning = settings.reasoning
     if reasoning is None:

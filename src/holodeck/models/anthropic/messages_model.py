@@ -4,50 +4,46 @@
 learns from refusals.
 """
 
-import logging
 from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
-from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.messages import AssistantMessage
 from holodeck.core.usage import total
 from holodeck.errors import ModelError
 from holodeck.models.anthropic import message_lessons, message_request
-from holodeck.models.anthropic.content_blocks import CALL, KEPT, THINKING, kept_blocks, open_provider_calls
+from holodeck.models.anthropic.content_blocks import CALL, KEPT, open_provider_calls
 from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
+from holodeck.models.anthropic.refused_thinking import RefusedThinking
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.lessons import Lessons
 from holodeck.models.port import Listener, ModelReply, Prompt
-from holodeck.models.providers import PROVIDERS, messages_models_url, messages_url
+from holodeck.models.providers import messages_models_url, messages_url, provider_named
 from holodeck.models.response_body import AnswerStream
 from holodeck.models.settings import EndpointSettings
 from holodeck.models.streamed import StreamedModel, call_ids
 
-log = logging.getLogger(__name__)
-
 VERSION = "2023-06-01"
 MAX_PAUSES = 20  # of one turn
 MAX_EVENT = 32_000_000  # bytes: results of the provider's own tools come as one event
-_REMEMBERED = 10_000  # messages and turns
 
 
 class AnthropicModel(StreamedModel):
-    """One model behind one endpoint. The keyword arguments are those of StreamedModel."""
+    """One model behind one endpoint. The other keyword arguments are those of StreamedModel."""
 
     native_output = True
 
-    def __init__(self, settings: EndpointSettings, **timing: Any) -> None:
+    def __init__(self, settings: EndpointSettings, **others: Any) -> None:
         settings = _with_one_beta_header(settings)
+        if "url" not in others:
+            others |= {"url": messages_url(settings.endpoint), "models_url": messages_models_url(settings.endpoint)}
         super().__init__(
             settings,
-            url=messages_url(settings.endpoint),
-            models_url=messages_models_url(settings.endpoint),
             headers=_headers(settings),
-            **timing,
+            **others,
         )
-        self._unsigned: dict[str, None] = {}  # ids of messages whose thinking the endpoint refused; the oldest first
-        self._thoughtless: dict[str, None] = {}  # ids of user messages whose turn goes on without thinking
+        self._refused_thinking = RefusedThinking(self.name)
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         """Goes on after a pause, as often as the provider pauses its turn."""
@@ -64,12 +60,15 @@ class AnthropicModel(StreamedModel):
             prompt = msgspec.structs.replace(prompt, messages=(*prompt.messages, so_far))
 
     def _body(self, prompt: Prompt, lessons: Lessons) -> bytes:
-        return message_request.encode(
+        return message_request.encoded(self._request_body(prompt, lessons))
+
+    def _request_body(self, prompt: Prompt, lessons: Lessons) -> dict[str, Any]:
+        return message_request.body_of(
             self._settings,
             prompt,
             lessons,
-            unsigned=self._unsigned,
-            thinks=_turn(prompt) not in self._thoughtless,
+            unsigned=self._refused_thinking.unsigned,
+            thinks=self._refused_thinking.thinks(prompt),
         )
 
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
@@ -80,26 +79,12 @@ class AnthropicModel(StreamedModel):
             paused_calls=open_provider_calls(last) if isinstance(last, AssistantMessage) else (),
             debug=self._settings.debug,
         )
-        return AnswerStream(answer, limit=MAX_EVENT, hint=PROVIDERS["anthropic"].hint)
+        return AnswerStream(answer, limit=MAX_EVENT, hint=provider_named(self._settings.provider).hint)
 
     def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
-        if self._drops_thinking(refusal, prompt):
+        if self._refused_thinking.learn(refusal, prompt):
             return lessons
         return message_lessons.lesson(refusal.status, refusal.text, lessons)
-
-    def _drops_thinking(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
-        if message_lessons.wants_thinking(refusal.status, refusal.text) and _turn(prompt) not in self._thoughtless:
-            log.warning("%s misses the thinking of an earlier reply; the turn goes on without thinking", self.name)
-            _remember(self._thoughtless, [_turn(prompt)])
-            return True
-        signed = [message.id for message in prompt.messages if _thinks(message) and message.id not in self._unsigned]
-        if not (signed and message_lessons.refuses_thinking(refusal.status, refusal.text)):
-            return False
-        log.warning(
-            "%s refused the thinking of earlier replies (another model may have signed it); it is dropped", self.name
-        )
-        _remember(self._unsigned, signed)
-        return True
 
 
 def _with_one_beta_header(settings: EndpointSettings) -> EndpointSettings:
@@ -121,23 +106,6 @@ def _headers(settings: EndpointSettings) -> dict[str, str]:
     if settings.betas:
         headers["anthropic-beta"] = ",".join(settings.betas)
     return headers
-
-
-def _turn(prompt: Prompt) -> str:
-    """The id of the message that the model is answering."""
-    return next((each.id for each in reversed(prompt.messages) if isinstance(each, UserMessage)), "")
-
-
-def _thinks(message: object) -> bool:
-    return isinstance(message, AssistantMessage) and any(
-        block.get("type") in THINKING for block in kept_blocks(message)
-    )
-
-
-def _remember(memory: dict[str, None], keys: Sequence[str]) -> None:
-    memory.update(dict.fromkeys(keys))
-    while len(memory) > _REMEMBERED:
-        del memory[next(iter(memory))]
 
 
 def _joined(parts: Sequence[ModelReply]) -> ModelReply:

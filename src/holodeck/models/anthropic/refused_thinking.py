@@ -1,0 +1,68 @@
+"""Thinking of earlier replies that an endpoint did not accept, and that is not sent to it again.
+
+Thoughts are signed. A history that another model wrote, or an edited session, has signatures which the
+endpoint rejects: the messages go back without their thinking, and the conversation goes on.
+"""
+
+import logging
+from collections.abc import Container, Sequence
+
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.models.anthropic.content_blocks import THINKING, kept_blocks
+from holodeck.models.anthropic.message_lessons import refuses_thinking, wants_thinking
+from holodeck.models.diagnosis import EndpointRefusal
+from holodeck.models.port import Prompt
+
+log = logging.getLogger(__name__)
+
+_REMEMBERED = 10_000  # messages and turns
+
+
+class RefusedThinking:
+    """What one endpoint refused. `name` is the model's, for the log."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._unsigned: dict[str, None] = {}  # ids of messages whose thinking the endpoint refused; the oldest first
+        self._thoughtless: dict[str, None] = {}  # ids of user messages whose turn goes on without thinking
+
+    @property
+    def unsigned(self) -> Container[str]:
+        """Ids of the messages that go back without their thinking."""
+        return self._unsigned
+
+    def thinks(self, prompt: Prompt) -> bool:
+        """Whether the model may think in this turn."""
+        return _turn(prompt) not in self._thoughtless
+
+    def learn(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
+        """Whether the request can be repeated without thinking that the endpoint refused, or missed."""
+        if wants_thinking(refusal.status, refusal.text) and self.thinks(prompt):
+            log.warning("%s misses the thinking of an earlier reply; the turn goes on without thinking", self._name)
+            _remember(self._thoughtless, [_turn(prompt)])
+            return True
+        signed = [message.id for message in prompt.messages if _thought(message) and message.id not in self._unsigned]
+        if not (signed and refuses_thinking(refusal.status, refusal.text)):
+            return False
+        log.warning(
+            "%s refused the thinking of earlier replies (another model may have signed it); it is dropped", self._name
+        )
+        _remember(self._unsigned, signed)
+        return True
+
+
+def _turn(prompt: Prompt) -> str:
+    """The id of the message that the model is answering."""
+    return next((each.id for each in reversed(prompt.messages) if isinstance(each, UserMessage)), "")
+
+
+def _thought(message: object) -> bool:
+    return isinstance(message, AssistantMessage) and any(
+        block.get("type") in THINKING for block in kept_blocks(message)
+    )
+
+
+def _remember(memory: dict[str, None], keys: Sequence[str]) -> None:
+    memory.update(dict.fromkeys(keys))
+    while len(memory) > _REMEMBERED:
+        del memory[next(iter(memory))]

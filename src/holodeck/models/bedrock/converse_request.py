@@ -1,0 +1,244 @@
+"""The body of a Converse request, from the prompt and the settings. Pure; what an endpoint refused is in `lessons`.
+
+Messages are built as for Anthropic's API and renamed block by block: both APIs want the same order of blocks.
+"""
+
+import re
+from base64 import b64encode
+from collections.abc import Container, Iterable, Sequence
+from hashlib import sha256
+
+from holodeck.core.tools import ToolSchema
+from holodeck.models.anthropic.message_events import Value
+from holodeck.models.anthropic.message_request import max_tokens, messages_of, thinking_of
+from holodeck.models.bedrock.converse_answer import SERVER_CALL
+from holodeck.models.lessons import NOTHING, Lessons
+from holodeck.models.port import Prompt
+from holodeck.models.providers import is_claude
+from holodeck.models.settings import EndpointSettings, lower_of
+from holodeck.models.structured import converse_format_of
+
+MODEL_FIELDS = "additionalModelRequestFields"  # members that Bedrock passes on to the model as they are
+ANSWER_NOW = "Answer now with what you know, and call no tool."
+_EFFORTS = {"minimal": "low", "low": "low", "medium": "medium", "high": "high", "xhigh": "xhigh", "max": "max"}
+_LONGEST_ID = 64
+_LONGEST_NAME = 200
+_NOT_IN_A_NAME = re.compile(r"[^a-zA-Z0-9\s()\[\]-]+")
+_SPACES = re.compile(r"\s+")
+_DOCUMENTS = {"application/pdf": "pdf", "text/plain": "txt"}
+_LAST_TURNS = 2  # messages of the user that end with a cache point
+
+
+def body_of(
+    settings: EndpointSettings,
+    prompt: Prompt,
+    lessons: Lessons = NOTHING,
+    *,
+    unsigned: Container[str] = (),
+    thinks: bool = True,
+) -> Value:
+    """The request. `unsigned` are ids of messages whose thinking the endpoint refused."""
+    messages = [_message(message, lessons) for message in messages_of(prompt.messages, unsigned)]
+    system = _system(prompt, messages)
+    if system and "system" in lessons.without:
+        messages, system = _with_system_first(system, messages), ""
+    body: Value = {"messages": messages}
+    if system:
+        body["system"] = [{"text": system}]
+    if tool_config := _tool_config(settings, prompt, messages, lessons):
+        body["toolConfig"] = tool_config
+    if settings.cache != "off" and "cache" not in lessons.without:
+        _set_cache_points(body, settings.cache, lessons)
+    body |= {name: value for name, value in _options(settings, prompt, lessons, thinks=thinks).items() if value}
+    return _merged(body, settings.extra)
+
+
+def _merged(body: Value, extra: Value) -> Value:
+    """`extra` wins; members of the objects that both have are put together."""
+    both = {
+        name: {**body[name], **value}
+        for name, value in extra.items()
+        if isinstance(value, dict) and isinstance(body.get(name), dict)
+    }
+    return body | extra | both
+
+
+# messages
+
+
+def _message(message: Value, lessons: Lessons) -> Value:
+    blocks = [block for each in message["content"] for block in _blocks(each, lessons)]
+    if any("document" in block for block in blocks) and not any("text" in block for block in blocks):
+        blocks.append({"text": "See the attached document."})  # Converse wants a text beside each document
+    return {"role": message["role"], "content": blocks}
+
+
+def _blocks(block: Value, lessons: Lessons) -> Iterable[Value]:
+    match block["type"]:
+        case "text":
+            yield {"text": block["text"]}
+        case "image":
+            yield _image(block["source"])
+        case "document":
+            yield _document(block)
+        case "thinking":
+            signed = {"signature": block["signature"]} if block.get("signature") else {}
+            yield {"reasoningContent": {"reasoningText": {"text": block.get("thinking", ""), **signed}}}
+        case "redacted_thinking":
+            yield {"reasoningContent": {"redactedContent": block.get("data", "")}}
+        case "tool_use" | "server_tool_use":
+            yield {"toolUse": _call(block)}
+        case "tool_result":
+            yield {"toolResult": _result(block, lessons)}
+        case "server_tool_result":
+            kind = {"type": block["result_type"]} if "result_type" in block else {}
+            status = {"status": "error"} if block.get("is_error") else {}
+            identity = {"toolUseId": _id(block["tool_use_id"])}
+            yield {"toolResult": {**identity, "content": block.get("content") or [], **status, **kind}}
+        case _:
+            pass  # a block of another API that no model of Bedrock knows
+
+
+def _call(block: Value) -> Value:
+    kind = {"type": SERVER_CALL} if block["type"] == SERVER_CALL else {}
+    return {"toolUseId": _id(block["id"]), "name": block["name"], "input": block["input"], **kind}
+
+
+def _result(block: Value, lessons: Lessons) -> Value:
+    content = [inner for each in block.get("content", ()) for inner in _blocks(each, lessons)]
+    failed = block.get("is_error") and "status" not in lessons.without
+    return {
+        "toolUseId": _id(block["tool_use_id"]),
+        "content": content or [{"text": "(no output)"}],
+        **({"status": "error"} if failed else {}),
+    }
+
+
+def _image(source: Value) -> Value:
+    if source["type"] == "url":  # Converse takes no URL
+        return {"text": f"Image: {source['url']}"}
+    image_format = source["media_type"].removeprefix("image/")
+    return {"image": {"format": image_format, "source": {"bytes": source["data"]}}}
+
+
+def _document(block: Value) -> Value:
+    source = block["source"]
+    if source["type"] == "url":
+        return {"text": f"Document: {source['url']}"}
+    data = source["data"] if source["type"] == "base64" else b64encode(source["data"].encode()).decode()
+    described = {"format": _DOCUMENTS[source["media_type"]], "name": _name(block.get("title", ""))}
+    return {"document": {**described, "source": {"bytes": data}}}
+
+
+def _name(filename: str) -> str:
+    """A file's name as the API takes it: no dots, no two spaces in a row."""
+    plain = _SPACES.sub(" ", _NOT_IN_A_NAME.sub(" ", filename.rpartition(".")[0] or filename)).strip()
+    return plain[:_LONGEST_NAME].strip() or "document"
+
+
+def _id(call_id: str) -> str:
+    """An id as the API takes it; those of other providers may be longer."""
+    return call_id if len(call_id) <= _LONGEST_ID else f"{call_id[:31]}_{sha256(call_id.encode()).hexdigest()[:32]}"
+
+
+# system and tools
+
+
+def _system(prompt: Prompt, messages: Sequence[Value]) -> str:
+    """Converse cannot forbid tools, and does not let them be left out after they were used: a sentence has to do."""
+    added = [ANSWER_NOW] if prompt.answers_now and _used_tools(messages) else []
+    return "\n\n".join(filter(str.strip, [prompt.system, *added]))
+
+
+def _with_system_first(system: str, messages: Sequence[Value]) -> list[Value]:
+    """For models that take no system prompt: it goes before the first message of the user."""
+    if not messages or messages[0]["role"] != "user":
+        return [{"role": "user", "content": [{"text": system}]}, *messages]
+    first = messages[0]
+    return [{**first, "content": [{"text": system}, *first["content"]]}, *messages[1:]]
+
+
+def _tool_config(
+    settings: EndpointSettings, prompt: Prompt, messages: Sequence[Value], lessons: Lessons
+) -> Value | None:
+    used = _used_tools(messages)
+    tools = [] if prompt.answers_now and not used else [_tool(tool) for tool in prompt.tools]
+    known = {tool.name for tool in prompt.tools}
+    # Converse refuses a history with calls of tools that the request does not describe.
+    tools += [_tool(ToolSchema(name=name, description="", parameters={})) for name in used if name not in known]
+    tools += [dict(tool) for tool in settings.provider_tools]
+    if not tools:
+        return None
+    choice = None if "tool_choice" in lessons.without else _tool_choice(settings, prompt)
+    return {"tools": tools, **({"toolChoice": choice} if choice else {})}
+
+
+def _used_tools(messages: Sequence[Value]) -> list[str]:
+    """Names of our tools that the history has calls of, each once."""
+    uses = [block["toolUse"] for message in messages for block in message["content"] if "toolUse" in block]
+    return list(dict.fromkeys(use["name"] for use in uses if "type" not in use))
+
+
+def _tool(tool: ToolSchema) -> Value:
+    described = {"description": tool.description} if tool.description else {}
+    schema = {"json": {"type": "object", **tool.parameters}}
+    return {"toolSpec": {"name": tool.name, **described, "inputSchema": schema}}
+
+
+def _tool_choice(settings: EndpointSettings, prompt: Prompt) -> Value | None:
+    choice = settings.choice_of_tools(prompt)
+    if choice in (None, "none"):  # Converse has no such choice
+        return None
+    named = {"auto": "auto", "required": "any"}.get(str(choice))
+    return {named: {}} if named else {"tool": {"name": choice}}
+
+
+# options
+
+
+def _options(settings: EndpointSettings, prompt: Prompt, lessons: Lessons, *, thinks: bool) -> Value:
+    without = lessons.without
+    most = lower_of(settings.most_tokens(prompt), lower_of(lessons.most_tokens, lessons.most_tokens_now))
+    inference = {
+        "maxTokens": most,
+        "temperature": None if "temperature" in without else settings.temperature,
+        "topP": None if "top_p" in without else settings.top_p,
+        "stopSequences": None if "stop_sequences" in without else list(settings.stop) or None,
+    }
+    effort = _EFFORTS.get(settings.reasoning.effort or "") if settings.reasoning else None
+    output: Value = {"effort": effort} if effort and "output_config" not in without else {}
+    if prompt.output is not None:
+        output["textFormat"] = converse_format_of(prompt.output)
+    tier = settings.service_tier if "service_tier" not in without else None
+    return {
+        "inferenceConfig": _present(inference),
+        MODEL_FIELDS: _claude_fields(settings, lessons, most, thinks=thinks),
+        "outputConfig": output,
+        "serviceTier": {"type": tier} if tier else None,
+    }
+
+
+def _claude_fields(settings: EndpointSettings, lessons: Lessons, most: int | None, *, thinks: bool) -> Value:
+    """What Converse has no member for. Models of other publishers take others: the file names them in `extra`."""
+    if not is_claude("bedrock", settings.model):
+        return {}
+    thinks = thinks and "thinking" not in lessons.without
+    room = max_tokens(settings, lessons) if most is None else most
+    thinking = thinking_of(settings, lessons, room).get("thinking") if thinks else None
+    return _present({"thinking": thinking, "anthropic_beta": list(settings.betas) or None})
+
+
+def _present(members: Value) -> Value:
+    return {name: value for name, value in members.items() if value is not None}
+
+
+def _set_cache_points(body: Value, cache: str, lessons: Lessons) -> None:
+    """Marks the tools, the system prompt and the last two messages of the user as worth caching up to there."""
+    point: Value = {"cachePoint": {"type": "default", **({"ttl": "1h"} if cache == "1h" else {})}}
+    if "toolConfig" in body and "cache of tools" not in lessons.without:
+        body["toolConfig"]["tools"].append(point)
+    if "system" in body:
+        body["system"].append(point)
+    turns = [message["content"] for message in body["messages"] if message["role"] == "user"]
+    for content in turns[-_LAST_TURNS:]:
+        content.append(point)

@@ -1,0 +1,79 @@
+"""Access tokens of Google Cloud, by google-auth: read from the standard credential files, renewed before they expire.
+
+The files are those of a service account, of `gcloud auth application-default login`, of workload identity federation;
+where there is none, the metadata server of a Google machine is asked. google-auth blocks, so it works in a thread.
+"""
+
+import asyncio
+import threading
+import warnings
+from collections.abc import Mapping
+
+import google.auth
+import requests
+from google.auth.credentials import Credentials
+from google.auth.exceptions import DefaultCredentialsError, GoogleAuthError, TransportError
+from google.auth.transport.requests import Request
+
+from holodeck.core.text import one_line
+from holodeck.errors import ModelAuthFailed, ModelError, ModelUnreachable
+
+SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_SET_FILE = (
+    "Set GOOGLE_APPLICATION_CREDENTIALS to the JSON file of a service account, "
+    "or run gcloud auth application-default login."
+)
+
+
+class GoogleTokens:
+    """One bearer token, shared by all requests. `file` is the credential file; None: where google-auth finds one."""
+
+    def __init__(self, file: str | None = None) -> None:
+        self._file = file
+        self._lock = threading.Lock()
+        self._credentials: Credentials | None = None
+        self._session = requests.Session()
+        self._session.trust_env = True  # proxies and certificates, as for all other requests
+
+    async def headers(self, url: str, body: bytes | None) -> Mapping[str, str]:  # noqa: ARG002  a token fits every request
+        credentials = self._credentials
+        if credentials is None or not credentials.valid:
+            credentials = await asyncio.to_thread(self._renewed)
+        headers = {"Authorization": f"Bearer {credentials.token}"}
+        if project := getattr(credentials, "quota_project_id", None):
+            headers["X-Goog-User-Project"] = str(project)
+        return headers
+
+    def _renewed(self) -> Credentials:
+        """Valid credentials. Requests that come at the same time wait for one renewal."""
+        with self._lock:
+            try:
+                if self._credentials is None:
+                    self._credentials = self._found()
+                if not self._credentials.valid:
+                    self._credentials.refresh(Request(session=self._session))
+            except (GoogleAuthError, OSError, ValueError) as error:
+                raise self._failure(error) from error
+            return self._credentials
+
+    def _found(self) -> Credentials:
+        credentials: Credentials
+        if self._file is None:
+            credentials, _ = google.auth.default(scopes=[SCOPE])
+            return credentials
+        with warnings.catch_warnings():  # about files from strangers; this one is named by the operator
+            warnings.simplefilter("ignore", DeprecationWarning)
+            credentials, _ = google.auth.load_credentials_from_file(self._file, scopes=[SCOPE])
+        return credentials
+
+    def _failure(self, error: Exception) -> ModelError:
+        what = one_line(str(error), 200).rstrip(".")
+        if isinstance(error, TransportError):
+            return ModelUnreachable(
+                "No connection to Google's token server, so there is no access token. Try again later."
+            )
+        if isinstance(error, DefaultCredentialsError) and self._file is None:
+            return ModelAuthFailed(f"There are no Google credentials. {_SET_FILE}")
+        if self._credentials is None:
+            return ModelAuthFailed(f"The Google credentials in {self._file} cannot be read ({what}). {_SET_FILE}")
+        return ModelAuthFailed(f"Google did not issue an access token: {what}. {_SET_FILE}")
