@@ -12,7 +12,7 @@ UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/a
 A2A_TCK ?= ../shared/tools/conformance/a2a-tck
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit react local-model check format docs dist bench walk bench-peers bench-ui faults fuzz mutants soak clean conformance-mcp conformance-responses conformance-a2a
+.PHONY: help setup demo test unit react local-model check format docs dist bench walk bench-peers bench-ui faults faults-stores fuzz mutants soak clean conformance-mcp conformance-responses conformance-a2a
 
 help: ## list these commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -89,6 +89,9 @@ bench-ui: setup ## longest frame of the playground while 5,000 tokens stream
 
 faults: $(VENV)/development ## play every row of the fault catalogue against the real server, print the table
 	$(BIN)/python -m tests.faults
+
+faults-stores: $(VENV)/development ## kill, pause and cut off servers, PostgreSQL and Valkey (rows S01 to S30), print what was lost and doubled; minutes
+	$(BIN)/python -m tests.store_faults
 
 fuzz: $(VENV)/development ## schemathesis over every operation, after a planted bug was found; then 50 times the examples of every property
 	$(BIN)/python -m tests.fuzz

@@ -4,6 +4,7 @@ import asyncio
 import json
 import os
 import signal
+import time
 from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -43,10 +44,10 @@ def act(what: str, context: ToolContext) -> str:
 
 
 class Server:
-    """One of the servers."""
+    """One of the servers. `variables` are added to its environment."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder, self.port = folder, free_port()
+    def __init__(self, folder: Path, **variables: str) -> None:
+        self.folder, self.port, self.variables = folder, free_port(), variables
         self.url = f"http://127.0.0.1:{self.port}"
         self._process: Forked | None = None
 
@@ -62,7 +63,7 @@ class Server:
     async def start(self) -> None:
         words = ("serve", "--protocol", "all", "--port", str(self.port))
         self._process = await Forked.start(
-            *words, folder=self.folder, environment=os.environ, stdout=DEVNULL, stderr=PIPE
+            *words, folder=self.folder, environment={**os.environ, **self.variables}, stdout=DEVNULL, stderr=PIPE
         )
         async with asyncio.timeout(PATIENCE):
             await self.is_announced()
@@ -114,6 +115,7 @@ class Client:
         self.run_id = run
         self.events: list[dict[str, Any]] = []
         self.ids: list[int] = []
+        self.times: list[float] = []  # when each event came, by the monotonic clock
         self.last_id = ""
         message = [{"id": f"m-{run}", "role": "user", "content": text}] if text else []
         self.body: dict[str, Any] = {
@@ -155,6 +157,7 @@ class Client:
                 self.ids.append(int(self.last_id.rpartition(":")[2]))
             if line.startswith(b"data: "):
                 self.events.append(json.loads(line[6:]))
+                self.times.append(time.monotonic())
                 self.changed.set()
                 if until and self.types[-1] == until:
                     return

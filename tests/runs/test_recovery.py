@@ -202,6 +202,16 @@ async def test_a_run_that_only_talked_goes_on_when_a_reader_comes_back(restarted
 
 
 @pytest.mark.req("D03b")
+async def test_numbers_of_a_part_that_was_shown_and_never_copied_are_not_used_again(restarted):
+    async with restarted() as server:
+        await server.left(QUESTION)
+        await server.records.take_up(RECORD)  # by a process that was killed as well, before it copied anything
+        await server.stored.recover()
+        run = await server.stored.find("r", owner=ME)
+        assert run.first_number == 2 * HOLE
+
+
+@pytest.mark.req("D03b")
 async def test_without_a_reader_it_ends(restarted):
     async with restarted(detach_grace=0.01) as server:
         await server.left(QUESTION, events=BEGINNING)

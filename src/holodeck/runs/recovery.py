@@ -120,7 +120,11 @@ def remains_of(
     known = set() if stored is None else {message.id for message in stored.messages}
     step = None if stored is None else _cut_step(stored.pending, record.run_id)
     settled = [] if step is None else _settled(step, is_repeatable)
-    asked = [message for message in record.request.messages if message.id not in known]
+    asked = [
+        message if message.run_id else msgspec.structs.replace(message, run_id=record.run_id)
+        for message in record.request.messages
+        if message.id not in known
+    ]
     partial = [] if step is not None else _partial(seen, known, record.run_id)
     results = {message.call_id: message for message in settled if isinstance(message, ToolMessage)}
     return Remains(

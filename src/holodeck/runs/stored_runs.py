@@ -167,7 +167,7 @@ class StoredRuns:
         limit = self._runs.settings.max_log_events
         parts = parts_of(record, pieces, history, limit)
         parts[-1].log.cut()
-        block = parts[-1].first_number // HOLE + 1
+        block = max(parts[-1].first_number // HOLE, record.recovered) + 1  # a part may have been shown and never copied
         return run_of(record, RunLog(limit), earlier=parts[-1], first_number=block * HOLE)
 
     # taking up

@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from holodeck.core.encoder import Encoder, bare
-from holodeck.core.events import Event
+from holodeck.core.events import Event, MessagesReplaced
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.middleware import Batch, Chain
 from holodeck.runs.run import OpenEncoder, Run
@@ -246,8 +246,14 @@ class EventStream(Response):
             self._connection.transport.abort()
 
 
-def _place(part: Run, first: int) -> int:
-    """Where in the log of a part a reader begins. A copy of a log may not have yet what its reader has seen already."""
+def _place(part: Run, first: int, encoder: Encoder) -> int:
+    """Where in the log of a part a reader begins. A copy of a log may not have yet what its reader has seen already.
+
+    A reader of a log that was lost gets the snapshot that corrects it, not the texts again, if its wire shows snapshots:
+    those whose encoders have no state.
+    """
+    if part.is_rebuilt and 0 < first < part.first_number and not encoder.needs_all_events:
+        return next((n for n, event in enumerate(part.log.kept) if isinstance(event, MessagesReplaced)), 0)
     place = max(0, first - part.first_number)
     return place if part.is_remote and not part.log.ended else min(place, len(part.log))
 
@@ -260,6 +266,6 @@ def follow(
     A reader that comes back passes the run's own `open_encoder`, a duplicate request its own.
     """
     encoder = open_encoder(run, accept)
-    places = [(part, _place(part, first)) for part in run.parts]
+    places = [(part, _place(part, first, encoder)) for part in run.parts]
     cursors = [Cursor(part, encoder, place, server.chain()) for part, place in places]
     return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)

@@ -1,0 +1,115 @@
+"""`python -m tests.store_faults`: plays the rows S01 to S30 with real servers and stores, and prints their figures.
+
+Exit code 1 if a promise was broken. `--mutants` plants faults in a copy of the code: each has to break its row.
+"""
+
+import argparse
+import asyncio
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import median
+
+from tests.faults.mutate import ROOT, planted
+from tests.store_faults.rig import Backends, Broken, Figures, Rig
+from tests.store_faults.store_catalogue import ROWS, Row
+from tests.store_faults.store_mutants import MUTANTS
+
+LONGEST = 900.0  # seconds for one row, however many rounds: more than that is a hang
+HEAD = (
+    f"{'row':4} {'store':20} {'rounds':>6} {'acked':>6} {'lost':>5} {'twice':>5} {'unknown':>7}  "
+    f"{'seconds: median':>15} {'max':>6}   notes\n"
+)
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.store_faults", description=__doc__)
+    parser.add_argument("--only", default="", help="rows, separated by commas: S01,S07")
+    parser.add_argument("--store", default="", help="only on this store: sqlite, postgres, postgres and valkey")
+    parser.add_argument("--rounds", type=int, help="rounds of each row; default: a few, minutes in all")
+    parser.add_argument("--full", action="store_true", help="as many rounds as the design asks for; hours")
+    parser.add_argument("--seed", type=int, default=15, help="of all random choices (%(default)s)")
+    parser.add_argument("--slack", type=float, default=5.0, help="factor on every time limit (%(default)s)")
+    parser.add_argument("--mutants", action="store_true", help="plant faults; each has to break its row")
+    given = parser.parse_args()
+    if given.mutants:
+        return _all_noticed(given)
+    only = {name.strip().upper() for name in given.only.split(",") if name.strip()}
+    chosen = [row for row in ROWS if not only or row.id in only]
+    if not chosen:
+        parser.error(f"no row is called {given.only}")
+    return asyncio.run(_played(chosen, given))
+
+
+def _all_noticed(given: argparse.Namespace) -> int:
+    """Plays, for each planted fault, its row on a copy of the code that has it. The row has to break."""
+    survivors = 0
+    for mutant in MUTANTS:
+        row, _, store = mutant.tests.partition(" ")
+        if given.only and row not in given.only:
+            continue
+        with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
+            path = os.pathsep.join([str(planted(mutant, Path(folder))), str(ROOT)])
+            words = ["--only", row, "--store", store, "--seed", str(given.seed)]
+            done = subprocess.run(
+                [sys.executable, "-m", "tests.store_faults", *words],
+                cwd=ROOT,
+                env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        noticed = done.returncode == 1 and "BROKEN" in done.stdout
+        survivors += not noticed
+        why = next((line.strip() for line in done.stdout.splitlines() if "BROKEN" in line), done.stderr[-300:])
+        sys.stdout.write(f"{'noticed' if noticed else 'SURVIVED'}  {mutant.tests}: {mutant.says}\n    {why[:200]}\n")
+        sys.stdout.flush()
+    return 1 if survivors else 0
+
+
+async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
+    broken = 0
+    sys.stdout.write(HEAD)
+    with Backends() as backends, tempfile.TemporaryDirectory(prefix="rows") as folder:
+        for row in rows:
+            if row.play is None:
+                sys.stdout.write(f"{row.id:4} not played: {row.not_played}\n")
+            for store in row.stores:
+                if given.store in ("", store):
+                    rounds = given.rounds or (row.full if given.full else row.rounds)
+                    rig = Rig(backends, Path(folder) / row.id, store, seed=given.seed, rounds=rounds, slack=given.slack)
+                    broken += not await _keeps(row, rig)
+    sys.stdout.write(f"\n{'all promises kept' if not broken else f'{broken} rows broke a promise'}\n")
+    return 1 if broken else 0
+
+
+async def _keeps(row: Row, rig: Rig) -> bool:
+    assert row.play is not None
+    begun, problem = time.monotonic(), ""
+    try:
+        async with asyncio.timeout(LONGEST + 60 * rig.rounds):
+            await row.play(rig)
+    except (Broken, TimeoutError) as error:
+        problem = str(error) or f"hung: {type(error).__name__}"
+    sys.stdout.write(_line(row, rig.store, rig.figures, time.monotonic() - begun))
+    if problem:
+        sys.stdout.write(f"     BROKEN: {problem}\n")
+    sys.stdout.flush()
+    return not problem
+
+
+def _line(row: Row, store: str, figures: Figures, seconds: float) -> str:
+    times = figures.seconds or [0.0]
+    notes = ", ".join(f"{name} {value}" for name, value in figures.notes.items())
+    return (
+        f"{row.id:4} {store:20} {figures.rounds:6} {figures.acknowledged:6} {figures.lost:5} {figures.doubled:5}"
+        f" {figures.unknown:7}  {median(times):15.2f} {max(times):6.2f}   {notes} ({seconds:.0f} s)\n"
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

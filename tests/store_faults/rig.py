@@ -1,0 +1,375 @@
+"""The rig of the store faults: real servers with a breakable link to each store, and clients that do not give up.
+
+Everything has one random generator, so a row with the same seed asks the same questions.
+"""
+
+import asyncio
+import random
+import shutil
+import signal
+import sqlite3
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager, closing, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import aiohttp
+import psycopg
+import yaml
+from redis import Redis
+
+from tests.cluster.replicas import Client, Server
+from tests.limits.valkey_server import valkey
+from tests.models.endpoint import ModelEndpoint
+from tests.postgres_server import new_databases, postgres_server
+from tests.store_faults.evidence_checker import ENDED, Evidence, Seen, Verdict, judge
+from tests.store_faults.fault_proxy import FaultProxy
+from tests.store_faults.numbered_model import TOOLS, NumberedModel, Script
+
+TAKE_OVER = 3.0  # seconds without a beat after which a server counts as dead, in most rows
+PATIENCE = 90.0  # seconds for a client to see its run's ending
+SQLITE, POSTGRES, CLUSTER = "sqlite", "postgres", "postgres and valkey"
+
+
+class Broken(AssertionError):
+    """A promise that was not kept."""
+
+
+@dataclass
+class Figures:
+    """What a row prints."""
+
+    rounds: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    doubled: int = 0
+    unknown: int = 0
+    seconds: list[float] = field(default_factory=list)  # until a run went on or ended elsewhere, or a server was back
+    notes: dict[str, object] = field(default_factory=dict)
+
+    def take(self, verdict: Verdict) -> None:
+        self.acknowledged += verdict.acknowledged
+        self.lost += verdict.lost
+        self.doubled += verdict.doubled
+        self.unknown += verdict.unknown
+        if verdict.broken:
+            raise Broken("; ".join(verdict.broken[:5]))
+
+
+class Backends:
+    """A PostgreSQL and a Valkey for all rows, started when the first row wants them."""
+
+    def __init__(self) -> None:
+        self._open = ExitStack()
+        self._folder: Path | None = None
+        self._server = ""
+        self._create: Callable[[], str] | None = None
+        self._valkey: Path | None = None
+
+    def __enter__(self) -> Self:
+        self._folder = Path(self._open.enter_context(tempfile.TemporaryDirectory(prefix="rig")))
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._open.close()
+
+    def database(self) -> str:
+        """The address of a new database, on a unix socket."""
+        if self._create is None:
+            self._server = self._open.enter_context(postgres_server())
+            self._create = new_databases(self._server)
+        return self._create()
+
+    def valkey(self) -> Path:
+        """The socket of an empty Valkey."""
+        assert self._folder is not None
+        if self._valkey is None:
+            self._open.enter_context(valkey(self._folder))
+            self._valkey = self._folder / "valkey.sock"
+        with Redis(unix_socket_path=str(self._valkey)) as client:
+            client.flushall()
+            client.config_set("maxmemory", 0)
+            client.config_set("maxmemory-policy", "noeviction")
+        return self._valkey
+
+
+class Node(Server):
+    """A server with a link of its own to each store."""
+
+    database_link: FaultProxy | None = None
+    valkey_link: FaultProxy | None = None
+
+    async def kill(self) -> None:
+        if self.runs:
+            await self.end(signal.SIGKILL)
+
+    async def restart(self) -> float:
+        """Kills the server and starts it again; returns how long it was away."""
+        await self.kill()
+        begun = time.monotonic()
+        await self.start()
+        return time.monotonic() - begun
+
+    async def dies(self) -> None:
+        """Waits until it has ended by itself."""
+        await asyncio.wait_for(self.process.wait(), PATIENCE)
+        await self.process.communicate()
+
+    @property
+    def database(self) -> FaultProxy:
+        assert self.database_link is not None
+        return self.database_link
+
+    @property
+    def valkey(self) -> FaultProxy:
+        assert self.valkey_link is not None
+        return self.valkey_link
+
+
+class Witness(Client):
+    """A client that asks, reads on wherever it can after each interruption, and writes everything down."""
+
+    def __init__(self, script: Script, *, thread: str = "t", **more: Any) -> None:
+        super().__init__(str(script), run=script.run, thread=thread, **more)
+        self.script, self.thread = script, thread
+        self.statuses: list[int] = []
+
+    @property
+    def is_acknowledged(self) -> bool:
+        return "RUN_STARTED" in self.types
+
+    @property
+    def has_ended(self) -> bool:
+        return bool(self.events) and self.types[-1] in ("RUN_FINISHED", "RUN_ERROR")
+
+    async def see_through(self, choose: Callable[[], Server], seconds: float = PATIENCE) -> None:
+        """Asks, and asks or reads again at whichever server, until the run has ended or the time is over."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                while not self.has_ended:
+                    with suppress(aiohttp.ClientError, OSError, TimeoutError):
+                        await (self.resume(choose()) if self.is_acknowledged else self.post(choose()))
+                        self.statuses.append(self.status)
+                    await asyncio.sleep(0.05)
+
+    async def until_tokens(self, count: int) -> None:
+        await self.until("TEXT_MESSAGE_CONTENT", count)
+
+    def first_after(self, moment: float) -> float | None:
+        """Seconds from this moment to the first event of a process that took the run over."""
+        first = next((n for n, number in enumerate(self.ids) if number >= 1_000_000_000), None)
+        if first is None or len(self.ids) != len(self.times):
+            return self.times[-1] - moment if self.times and self.times[-1] > moment else None
+        return self.times[first] - moment
+
+
+class Rig:
+    """What one row has at hand."""
+
+    def __init__(self, backends: Backends, folder: Path, store: str, *, seed: int, rounds: int, slack: float) -> None:
+        self.backends, self.folder, self.store, self.rounds, self.slack = backends, folder, store, rounds, slack
+        self.random = random.Random(f"{store} {seed}")
+        self.figures = Figures()
+        self.model = NumberedModel()
+        self.nodes: list[Node] = []
+        self.witnesses: list[Witness] = []
+        self.direct_url = ""  # the database, without a link that may be broken
+        self.valkey_socket: Path | None = None
+        self._count = 0
+
+    def require(self, kept: object, sentence: str) -> None:
+        if not kept:
+            raise Broken(sentence)
+
+    def in_time(self, seconds: float, limit: float, what: str) -> None:
+        """Notes how long something took. Beyond the limit, times the slack for a busy machine, it is broken."""
+        self.figures.seconds.append(seconds)
+        self.require(seconds <= limit * self.slack, f"{what} took {seconds:.1f} s, the limit is {limit:g} s")
+
+    def script(self, **fields: Any) -> Script:
+        self._count += 1
+        return Script(f"r{self._count}", **fields)
+
+    def witness(self, script: Script, **options: Any) -> Witness:
+        made = Witness(script, **options)
+        self.witnesses.append(made)
+        return made
+
+    def any_node(self) -> Node:
+        return self.random.choice([node for node in self.nodes if node.runs] or self.nodes)
+
+    @property
+    def acts(self) -> list[str]:
+        file = self.folder / "acts"
+        return file.read_text().split() if file.exists() else []
+
+    async def acted(self, times: int) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while len(self.acts) < times:
+                await asyncio.sleep(0.01)
+
+    @asynccontextmanager
+    async def serving(self, count: int = 1, *, start: bool = True, **changes: Any) -> AsyncIterator[list[Node]]:
+        """So many servers of one agent; `changes` are merged into its file."""
+        shutil.rmtree(self.folder, ignore_errors=True)
+        self.folder.mkdir(parents=True)
+        (self.folder / "tools.py").write_text(TOOLS)
+        self.model = NumberedModel()
+        async with AsyncExitStack() as stack:
+            endpoint = await stack.enter_async_context(ModelEndpoint(self.model))
+            (self.folder / "agent.yaml").write_text(yaml.safe_dump(self._agent(endpoint.url, changes)))
+            if self.store != SQLITE:
+                self.direct_url = self.direct_url or self.backends.database()
+            if self.store == CLUSTER:
+                self.valkey_socket = self.backends.valkey()
+            self.nodes = [await self._node(stack) for _ in range(count)]
+            try:
+                if start:
+                    await asyncio.gather(*(node.start() for node in self.nodes))
+                yield self.nodes
+            finally:
+                for node in self.nodes:
+                    await node.kill()
+                self.direct_url = ""
+
+    async def _node(self, stack: AsyncExitStack) -> Node:
+        node = Node(self.folder, HOLODECK_BANNER="1")
+        if self.store != SQLITE:
+            node.database_link = await stack.enter_async_context(FaultProxy(socket_of(self.direct_url)))
+            name = self.direct_url.partition("?")[0].rpartition("/")[2]
+            node.variables["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{node.database.port}/{name}"
+        if self.store == CLUSTER:
+            assert self.valkey_socket is not None
+            node.valkey_link = await stack.enter_async_context(FaultProxy(self.valkey_socket))
+            node.variables["VALKEY_URL"] = f"valkey://127.0.0.1:{node.valkey.port}"
+        return node
+
+    def _agent(self, endpoint: str, changes: dict[str, Any]) -> dict[str, Any]:
+        def tool(name: str, **more: Any) -> dict[str, Any]:
+            return {"name": name, "type": "function", "file": "tools.py", **more}
+
+        agent: dict[str, Any] = {
+            "name": "tester",
+            "model": {"provider": "openai_compatible", "name": "m", "api_key": "none", "endpoint": endpoint},
+            "tools": [tool("act"), tool("pay", approval="always"), tool("look", repeatable=True)],
+            "sessions": {"store": "sqlite", "max_messages": 1000},
+            "server": {"runs": {"detach_grace": 60}},
+        }
+        if self.store != SQLITE:
+            agent["sessions"] |= {"store": "postgres", "url": "${DATABASE_URL}"}
+            agent["cluster"] = {"take_over_seconds": TAKE_OVER}
+        if self.store == CLUSTER:
+            agent["cluster"]["valkey"] = "${VALKEY_URL}"
+        _merge(agent, changes)
+        return agent
+
+    async def rows(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """What the store itself has. `holodeck.` before a table's name is left out for a file."""
+        return await asyncio.to_thread(self._rows, statement, values)
+
+    def _rows(self, statement: str, values: Sequence[object]) -> list[tuple[Any, ...]]:
+        if self.store == SQLITE:
+            with closing(sqlite3.connect(self.folder / ".holodeck" / "sessions.db", timeout=PATIENCE)) as file:
+                return file.execute(statement.replace("holodeck.", ""), values).fetchall()
+        with closing(psycopg.connect(self.direct_url, autocommit=True)) as connection:
+            return connection.execute(statement.replace("?", "%s"), values).fetchall()
+
+    async def stored(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
+        """Waits until the store has a row for this."""
+        async with asyncio.timeout(PATIENCE):
+            while not (found := await self.rows(statement, values)):
+                await asyncio.sleep(0.02)
+        return found
+
+    async def settle(self, node: Server, *, deleted: Sequence[str] = ()) -> None:
+        """Waits until all runs have ended, then judges everything that was seen. `deleted` sessions are left out."""
+        await self._all_ended()
+        clients = [each for each in self.witnesses if each.thread not in deleted]
+        evidence = Evidence(
+            clients=[await self._seen(node, each) for each in clients],
+            sessions={thread: await node.messages(thread) for thread in sorted({each.thread for each in clients})},
+            acts=self.acts,
+            offences=self.model.offences,
+            open_runs=await self._open_runs(),
+            without_expiry=await asyncio.to_thread(self._without_expiry),
+        )
+        self.witnesses = []
+        self.figures.take(judge(evidence))
+
+    async def _seen(self, node: Server, client: Witness) -> Seen:
+        state = (await node.get(f"/runs/{client.run_id}")).get("state", "") if client.is_acknowledged else ""
+        return Seen(script=client.script, thread=client.thread, ids=client.ids, events=client.events, state=state)
+
+    async def _open_runs(self) -> list[str]:
+        return [name for (name,) in await self.rows("SELECT id FROM holodeck.runs WHERE ended IS NULL")]
+
+    async def _all_ended(self) -> None:
+        deadline = time.monotonic() + PATIENCE
+        while await self._open_runs() and time.monotonic() < deadline:
+            await asyncio.sleep(0.1)
+
+    def _without_expiry(self) -> list[str]:
+        if self.valkey_socket is None:
+            return []
+        with Redis(unix_socket_path=str(self.valkey_socket)) as client:
+            return [key.decode() for key in client.scan_iter() if client.ttl(key) == -1]
+
+
+class Load:
+    """Several conversations at once, each of one question after the other, until it is stopped."""
+
+    def __init__(self, rig: Rig, threads: int, script: Callable[[], Script], *, name: str = "t") -> None:
+        self._rig, self._threads, self._script, self._name = rig, threads, script, name
+        self._stopping = False
+        self._talking: list[asyncio.Task[None]] = []
+        self.clients: list[Witness] = []
+
+    async def __aenter__(self) -> Self:
+        self._talking = [asyncio.create_task(self._talk(f"{self._name}{n}")) for n in range(self._threads)]
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for task in self._talking:
+            task.cancel()
+        await asyncio.wait(self._talking)
+
+    async def end(self) -> None:
+        """Lets every conversation see the end of its question; no further one is asked."""
+        self._stopping = True
+        await asyncio.gather(*self._talking)
+
+    async def _talk(self, thread: str) -> None:
+        while not self._stopping:
+            client = self._rig.witness(self._script(), thread=thread)
+            self.clients.append(client)
+            await client.see_through(self._rig.any_node)
+            await asyncio.sleep(0.01)
+
+    def acknowledged(self) -> int:
+        return sum(client.is_acknowledged for client in self.clients)
+
+    async def more(self, count: int) -> None:
+        """Waits until so many more questions were acknowledged."""
+        before = self.acknowledged()
+        async with asyncio.timeout(PATIENCE):
+            while self.acknowledged() < before + count:
+                await asyncio.sleep(0.005)
+
+
+def socket_of(url: str) -> Path:
+    """The unix socket of a PostgreSQL address."""
+    return Path(url.partition("host=")[2]) / ".s.PGSQL.5432"
+
+
+def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
+    for key, value in changes.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+__all__ = ["ENDED", "Backends", "Broken", "Figures", "Load", "Node", "Rig", "Witness"]

@@ -1,0 +1,103 @@
+"""The catalogue of store faults is whole, its planted faults fit the code, and the checker notices each broken promise."""
+
+import dataclasses
+
+import pytest
+
+from tests.faults.mutate import ROOT, SOURCES
+from tests.store_faults.evidence_checker import UNKNOWN, Evidence, Seen, judge
+from tests.store_faults.numbered_model import Script
+from tests.store_faults.store_catalogue import ROWS
+from tests.store_faults.store_mutants import MUTANTS
+
+SCRIPT = Script("r1", say=2, act=1)
+
+
+def test_every_row_of_the_design_is_played_or_says_why_not():
+    assert [row.id for row in ROWS] == [f"S{number:02d}" for number in range(1, 31)]
+    for row in ROWS:
+        assert (row.play is None) == bool(row.not_played), row.id
+        assert (row.play is None) == (row.stores == ()), row.id
+        assert row.full >= row.rounds, row.id
+        assert row.tests or row.play, f"{row.id} is shown by nothing"
+        assert all((ROOT / test).exists() for test in row.tests), row.id
+
+
+def test_every_planted_fault_fits_the_code_and_names_a_row_that_is_played():
+    played = {(row.id, store) for row in ROWS for store in row.stores}
+    for mutant in MUTANTS:
+        text = (SOURCES / "holodeck" / mutant.file).read_text(encoding="utf-8")
+        assert text.count(mutant.old) == 1, mutant
+        row, _, store = mutant.tests.partition(" ")
+        assert (row, store) in played, mutant
+
+
+def events(*kinds, text=SCRIPT.answer):
+    made = [{"type": kind} for kind in kinds]
+    made[1:1] = [{"type": "TEXT_MESSAGE_CONTENT", "messageId": "a2", "delta": part} for part in (text[:4], text[4:])]
+    return made
+
+
+GOOD = Evidence(
+    clients=[
+        Seen(
+            script=SCRIPT, thread="t", ids=[0, 1, 2, 9], events=events("RUN_STARTED", "RUN_FINISHED"), state="finished"
+        )
+    ],
+    sessions={
+        "t": [
+            {"role": "user", "id": "m-r1", "content": str(SCRIPT), "run_id": "r1"},
+            {"role": "assistant", "id": "a1", "tool_calls": [{"id": "call_r1_0"}], "run_id": "r1"},
+            {"role": "tool", "id": "x", "call_id": "call_r1_0", "content": "acted", "run_id": "r1"},
+            {"role": "assistant", "id": "a2", "content": SCRIPT.answer, "run_id": "r1"},
+        ]
+    },
+    acts=["call_r1_0"],
+)
+
+
+def client(**changes):
+    return {"clients": [dataclasses.replace(GOOD.clients[0], **changes)]}
+
+
+def session(*messages):
+    return {"sessions": {"t": list(messages)}}
+
+
+STORED = GOOD.sessions["t"]
+WRONG = {
+    "I1: run r1 has the endings": client(events=events("RUN_STARTED", "RUN_FINISHED", "RUN_ERROR")),
+    "I1: run r1 (finished) has no ending": client(events=events("RUN_STARTED", "STEP_FINISHED")),
+    "I1: run r1 is running": client(state="running"),
+    "I1: run r1 ended with RUN_FINISHED": client(state="interrupted"),
+    "I2: acknowledged and lost": session(*STORED[1:]),
+    "I2: stored twice": session(STORED[0], *STORED),
+    "I3: run r1 shows": session(*STORED[:3], {**STORED[3], "content": "0 "}),
+    "I4: session t": session(*STORED[:2], STORED[3]),
+    "I4: the model": {"offences": ["calls"]},
+    "I5: tools acted twice": {"acts": ["call_r1_0", "call_r1_0"]},
+    "I5: call call_r9_0 acted": {"acts": ["call_r1_0", "call_r9_0"]},
+    "I5: call call_r1_0 is said": {"acts": []},
+    "I10: run r1 was sent the event": client(ids=[0, 1, 1]),
+    "I10: run r1 was sent the tokens": client(events=events("RUN_STARTED", "RUN_FINISHED", text="0 2 end")),
+    "I11: session t mixes": session(*STORED[:3], {**STORED[3], "run_id": "r2"}, {**STORED[3], "run_id": "r1"}),
+    "I12: runs": {"open_runs": ["r1"]},
+    "I12: keys": {"without_expiry": ["hd:1"]},
+}
+
+
+def test_the_checker_accepts_what_is_right():
+    verdict = judge(GOOD)
+    assert verdict.broken == []
+    assert (verdict.acknowledged, verdict.lost, verdict.doubled, verdict.unknown) == (1, 0, 0, 0)
+
+
+def test_the_checker_counts_calls_whose_outcome_is_unknown():
+    cut = {**STORED[2], "content": f"Stopped; {UNKNOWN}."}
+    assert judge(dataclasses.replace(GOOD, **session(*STORED[:2], cut, STORED[3]))).unknown == 1
+
+
+@pytest.mark.parametrize("sentence", WRONG)
+def test_the_checker_notices(sentence):
+    broken = judge(dataclasses.replace(GOOD, **WRONG[sentence])).broken
+    assert any(each.startswith(sentence) for each in broken), broken
