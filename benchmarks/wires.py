@@ -13,25 +13,27 @@ from benchmarks.report import Row, Target, ratios
 from benchmarks.systems import HOLODECK, Wire, agui_body
 
 AGUI = "AG-UI"
+ACCEPT = "application/json, text/event-stream"  # MCP demands both
 MODE = f"fake-{BURST_TOKENS}"
 MEASURE = f"CPU per token by wire, burst {BURST_STREAMS} x {BURST_TOKENS}"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Asked:
-    """How a wire is asked for a stream, and which of its events carry text."""
+    """How a wire is asked for a stream, and which of its events carry text; `shown` is how many tokens these have together."""
 
     path: str
     body: str
     match: str
+    shown: int = BURST_TOKENS
 
     def load(self, requests: int) -> Load:
         return Load(
             mode=MODE,
             streams=BURST_STREAMS,
             requests=requests,
-            expect=BURST_TOKENS,
-            wire=Wire(name=self.path, count=("--match", self.match)),
+            expect=self.shown,
+            wire=Wire(name=self.path, accept=ACCEPT, count=("--match", self.match)),
             path=self.path,
             body=self.body,
         )
@@ -66,13 +68,44 @@ WIRES = {
         ),
         match="text-delta",
     ),
+    "A2A": Asked(
+        path="/a2a/message:stream?A2A-Version=1.0",
+        body=json.dumps(
+            {
+                "message": {
+                    "messageId": "m-{{id}}",
+                    "contextId": "{{session}}",
+                    "role": "ROLE_USER",
+                    "parts": [{"text": QUESTION}],
+                }
+            }
+        ),
+        match='"lastChunk":false',  # the last update has the whole text again
+    ),
+    "MCP": Asked(
+        path="/mcp",
+        body=json.dumps(
+            {
+                "jsonrpc": "2.0",
+                "id": "{{id}}",
+                "method": "tools/call",
+                "params": {
+                    "name": "ask",
+                    "arguments": {"message": QUESTION, "session": "{{session}}"},
+                    "_meta": {"progressToken": "{{id}}"},
+                },
+            }
+        ),
+        match="structuredContent",
+        shown=2 * BURST_TOKENS,  # one event has the whole answer, as text and as data
+    ),
 }
 
 
 def burst(started: Subject, wire: Asked, requests: int) -> float:
     """CPU µs per token."""
     cpu, result = started.cpu_of(wire.load(requests))
-    return cpu * 1e6 / result.tokens
+    return cpu * 1e6 / (result.ok * BURST_TOKENS)
 
 
 def run(options: Options) -> list[Row]:

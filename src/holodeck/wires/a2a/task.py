@@ -36,8 +36,14 @@ class TaskReader:
         self._reply = ReplyText()
         self._text: list[str] = []
         self._statuses = 0
-        self.artifacts: dict[str, Json] = {}
+        self._artifacts: dict[str, Json] = {}
         self.status: Json = {"state": SUBMITTED, "timestamp": time_text(clock())}
+
+    @property
+    def artifacts(self) -> dict[str, Json]:
+        """By their ids, in the order of their first updates. The text is joined here: joining it per token would be quadratic."""
+        text = [{"text": "".join(self._text)}]
+        return {key: {**each, "parts": text} if key == self._run_id else each for key, each in self._artifacts.items()}
 
     def read(self, event: e.Event) -> Sequence[Json]:
         """The updates that show this event; none for what the protocol has no word for."""
@@ -110,11 +116,8 @@ class TaskReader:
 
     def _artifact(self, artifact_id: str, parts: list[Json], *, append: bool = False, last: bool = False) -> Json:
         artifact = {"artifactId": artifact_id, "name": "answer", "parts": parts}
-        if append:
-            whole = self.artifacts[artifact_id]["parts"]
-            whole[0] = {"text": whole[0]["text"] + parts[0]["text"]}
-        else:
-            self.artifacts[artifact_id] = {**artifact, "parts": list(parts)}
+        if not append:
+            self._artifacts[artifact_id] = artifact
         return {"artifactUpdate": {**self._ids, "artifact": artifact, "append": append, "lastChunk": last}}
 
 
