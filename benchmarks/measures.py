@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.load import Load, LoadResult, Quantiles, run_load, running
-from benchmarks.processes import Server, cpu_seconds, pss_mib
+from benchmarks.processes import Server, anonymous_mib, cpu_seconds, pss_mib
 from benchmarks.systems import BYTES, System, Wire
 
 BURST_STREAMS, BURST_TOKENS = 64, 200
@@ -97,7 +97,7 @@ class Subject:
 
     def _settled_mib(self) -> float:
         time.sleep(SETTLE)
-        return pss_mib(self.server.pid)
+        return anonymous_mib(self.server.pid)
 
     def _paced(
         self, wire: Wire, streams: int, *, seconds: float, window: tuple[float, float], must_complete: bool = True

@@ -78,6 +78,11 @@ def rss_mib(pid: int, *, alone: bool = False) -> float:
     return sum(_rollup(each, "Rss:") for each in ([pid] if alone else tree(pid)))
 
 
+def anonymous_mib(pid: int) -> float:
+    """Memory of the tree that is no file's: which part of a library is this process's depends on what else runs."""
+    return sum(_rollup(each, "Pss_Anon:") for each in tree(pid))
+
+
 def pss_mib(pid: int) -> float:
     """Memory of the tree with shared pages counted in parts: what one more of something really adds."""
     return sum(_rollup(each, "Pss:") for each in tree(pid))

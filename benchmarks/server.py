@@ -60,7 +60,7 @@ def measure_sessions(model_port: int, options: Options, samples: Samples) -> Non
     """With the default replay window, which everybody runs, and without: what the session itself costs."""
     for name, environment in ((SESSION, {"BENCH_REPLAY_WINDOW": "0"}), (SESSION_AND_RUNS, {})):
         with subject(HOLODECK, model_port, options.scratch, **environment) as started:
-            samples[name, HOLODECK.name].append(started.kib_per_session(40 if options.quick else SESSIONS))
+            samples[name, HOLODECK.name].append(started.kib_per_session(200 if options.quick else SESSIONS))
 
 
 def measure_capacity(systems: Sequence[System], model_port: int, options: Options, samples: Samples) -> None:

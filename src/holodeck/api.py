@@ -274,18 +274,18 @@ class Agent:
             raise by_code(ending.code, ending.message, reason=ending.reason, retry_after=ending.retry_after)
         if not isinstance(ending, RunFinished) or ending.outcome is Outcome.CANCELLED:
             raise Cancelled("The run was stopped before it had answered.")
-        response = run.response
+        result = run.result
         return Reply(
-            text=(response.final_response if response else None) or "",
+            text=(result.text if result else None) or "",
             session=run.session_id,
             run_id=run.run_id,
             outcome=ending.outcome,
             interrupts=ending.interrupts,
-            tools=tuple(response.executions) if response else (),
+            tools=tuple(result.executions) if result else (),
             usage=ending.usage,
             model=ending.model,
             warning=ending.warning,
-            output=getattr(response, "output", None),
+            output=result.output if result else None,
         )
 
 

@@ -66,7 +66,7 @@ async def test_a_run_can_be_read_again_by_its_record_when_its_log_is_gone():
     house.runs._forget(run)
     found = await house.stored.find(run.run_id, owner=ME)
     assert found is not run
-    assert found.response.final_response == "the answer"
+    assert found.result.text == "the answer"
     assert (found.session_id, found.state) == ("s", run.state)
     with pytest.raises(RunNotFound):
         await house.stored.find(run.run_id, owner=Owner("default", "eve"))

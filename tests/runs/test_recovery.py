@@ -470,4 +470,4 @@ async def test_a_history_that_a_run_adopted_is_not_shown_as_its_own_words(restar
         events = events_of(again)
         grammar.check(events)
         assert [each.delta for each in events if isinstance(each, e.TextAdded)] == ["Ann"]
-        assert again.response.final_response == "Ann"
+        assert again.result.text == "Ann"

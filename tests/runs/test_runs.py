@@ -62,7 +62,7 @@ async def test_a_run_is_read_by_several_readers_and_again_after_it_ended():
     assert await story_of(runs, runs.get(run.run_id, owner=ANONYMOUS_OWNER)) == first
     await run.done()
     assert run.state is RunState.FINISHED
-    assert run.response.final_response == "one two three"
+    assert run.result.text == "one two three"
 
 
 async def test_a_run_goes_on_without_readers_and_they_may_come_back():
@@ -152,7 +152,7 @@ async def test_a_queued_run_that_is_stopped_never_reaches_the_model_and_lets_the
     assert queued.state is RunState.CANCELLED
     gate.open.set()
     await third.done()
-    assert third.response.final_response == "third"
+    assert third.result.text == "third"
     assert "never" not in str(runs.model.prompts)
 
 
@@ -187,12 +187,12 @@ async def test_two_owners_use_the_same_ids_and_never_meet(other):
     runs.forget_session("s", owner=other)
     theirs = await runs.start(ask(owner=other, run_id="r", session_id="s"))  # neither taken nor busy
     await theirs.done()
-    assert theirs.response.final_response == "his"
+    assert theirs.result.text == "his"
     assert (runs.get("r", owner=ada), runs.get("r", owner=other)) == (run, theirs)
     assert not run.log.ended
     gate.open.set()
     await run.done()
-    assert run.response.final_response == "hers"
+    assert run.result.text == "hers"
 
 
 @pytest.mark.req("SRV-20")

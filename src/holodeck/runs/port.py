@@ -7,7 +7,7 @@ transaction, so they never disagree.
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from enum import StrEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import msgspec
 
@@ -15,6 +15,7 @@ from holodeck.core.events import Ending, Event, Outcome, RunFailed
 from holodeck.core.messages import INTERRUPTED, now
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
+from holodeck.core.tools import ToolExecution
 from holodeck.errors import InvalidRequest
 from holodeck.runs.log import RunLog
 
@@ -69,6 +70,14 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     recovered: int = 0  # how often a process has taken it up after a crash
     replica: str = ""  # the process that has it, where several share a store
     stop_wanted: bool = False  # another process was asked to stop it
+
+
+class RunResult(msgspec.Struct, frozen=True):
+    """What clients that ask for the whole answer are shown of a run that has ended."""
+
+    text: str | None
+    executions: Sequence[ToolExecution]
+    output: Any = None  # the final answer as a value of the agent's output type
 
 
 class Begun(NamedTuple):

@@ -12,7 +12,6 @@ import msgspec
 
 from holodeck.agent.emitter import CUT_CALL
 from holodeck.agent.pending import NOT_MADE, OUTCOME_UNKNOWN
-from holodeck.agent.response import AgentResponse
 from holodeck.core import events as e
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import (
@@ -27,7 +26,7 @@ from holodeck.core.messages import (
 from holodeck.core.request import RunRequest
 from holodeck.core.tools import ToolExecution, ToolStatus, arguments_shown
 from holodeck.core.zones import is_zone
-from holodeck.runs.port import RunRecord
+from holodeck.runs.port import RunRecord, RunResult
 from holodeck.sessions.port import StoredSession
 
 CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
@@ -218,7 +217,7 @@ def _made_by(record: RunRecord, messages: Sequence[Message]) -> list[Message]:
     ]
 
 
-def response_of(record: RunRecord, messages: Sequence[Message]) -> AgentResponse:
+def result_of(record: RunRecord, messages: Sequence[Message]) -> RunResult:
     """What a finished run came to, as its messages show it."""
     own = _made_by(record, messages)
     texts = [message.content for message in own if isinstance(message, AssistantMessage)]
@@ -236,9 +235,4 @@ def response_of(record: RunRecord, messages: Sequence[Message]) -> AgentResponse
         if isinstance(message, ToolMessage)
     ]
     failed = isinstance(record.ending, e.RunFailed)
-    return AgentResponse(
-        status="error" if failed else "completed",
-        final_response=texts[-1] if texts and not failed else None,
-        usage=None if record.ending is None else record.ending.usage,
-        executions=executions,
-    )
+    return RunResult(texts[-1] if texts and not failed else None, executions)

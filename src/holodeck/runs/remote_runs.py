@@ -17,7 +17,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
-from holodeck.runs.recovery import HOLE, log_of, remains_of, response_of
+from holodeck.runs.recovery import HOLE, log_of, remains_of, result_of
 from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
 from holodeck.sessions.port import SessionStore
@@ -124,9 +124,9 @@ class RemoteRuns:
         """Sets what clients that wait for the whole answer are shown."""
         current = await self.records.find(record.run_id, owner=record.owner)
         if current is not None:
-            response = response_of(current, await self._history(current))
+            result = result_of(current, await self._history(current))
             for part in run.parts:
-                part.state, part.finished_at, part.response = current.state, current.finished_at, response
+                part.state, part.finished_at, part.result = current.state, current.finished_at, result
 
 
 def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> list[Run]:

@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import msgspec
 
-from holodeck.agent.response import AgentResponse
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import Emit, Event, RunFailed, RunFinished
 from holodeck.core.messages import now
@@ -17,7 +16,7 @@ from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunRecord, RunState, state_after
+from holodeck.runs.port import RunRecord, RunResult, RunState, state_after
 from holodeck.runs.session_queue import QueueSlot
 from holodeck.sessions.port import Conversation
 
@@ -25,7 +24,7 @@ OpenEncoder: TypeAlias = Callable[["Run", str | None], Encoder]
 """Makes the encoder of one reader from a run and an Accept header. It must not hold the run, which holds it."""
 
 
-@dataclass(kw_only=True, eq=False)
+@dataclass(kw_only=True, eq=False, slots=True, weakref_slot=True)
 class Run:
     """A run that goes on, or that can be read again."""
 
@@ -39,7 +38,7 @@ class Run:
     begun: float = field(default_factory=time.monotonic)
     ended: float | None = None
     state: RunState = RunState.QUEUED
-    response: AgentResponse | None = None
+    result: RunResult | None = None
     conversation: Conversation | None = None  # while it goes on
     readers: int = 0
     stopped_by: HoloDeckError | None = None
@@ -62,15 +61,21 @@ class Run:
     wanted: asyncio.Event | None = None  # set by a reader: a run that a crash cut waits for one before it goes on
     is_remote: bool = False  # another process has it; the log is filled from its copy
     later: "Run | None" = None  # of a remote run: the part that another process has added after a crash
+    emit: Emit = field(init=False)
 
     def __post_init__(self) -> None:
         self.root = self.root or self.run_id
         self.log.notice = self._note
-        self.emit: Emit = self.log.append
+        self.emit = self.log.append
 
     def release(self) -> None:
-        """Drops observers, which reference the run, so that no cycle keeps the log; and what only a live run needs."""
-        self.observers, self.log.notice, self.conversation = (), None, None
+        """Drops observers, which reference the run, so that no cycle keeps the log; and what only a live run needs.
+
+        A task holds the context of the request that started it.
+        """
+        self.observers, self.log.notice, self.conversation, self.slot = (), None, None, None
+        if not self.is_remote:
+            self.task = None
         self.request = msgspec.structs.replace(self.request, client_tools=(), context=(), resume=())
 
     def _note(self, event: Event) -> None:

@@ -8,6 +8,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from contextlib import contextmanager
+from contextvars import Context
 from functools import partial
 from typing import Any
 
@@ -18,14 +19,7 @@ from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide
-from holodeck.core.events import (
-    Emit,
-    Ending,
-    Outcome,
-    RunFinished,
-    RunStarted,
-    failure,
-)
+from holodeck.core.events import Emit, Ending, Outcome, RunFinished, RunStarted, failure
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message, PendingStep
 from holodeck.core.owner import OwnedId, Owner
@@ -44,7 +38,7 @@ from holodeck.runs.branches import check_head
 from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
 from holodeck.runs.feeds import SessionFeeds
 from holodeck.runs.log import RunLog, size_of_messages
-from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, SharedRunStore
+from holodeck.runs.port import RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import kept_of
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.runs.run_settings import RunSettings, WhenBusy
@@ -57,6 +51,9 @@ log = logging.getLogger(__name__)
 MAX_PARTS = 50  # of one run id: its readers are shown all parts, so all are kept
 DETACHED_SECONDS = 600.0  # how long at least a run that went on without readers can be read again
 STOP_SECONDS = 5.0  # for a run to end after it was cancelled, when the server stops
+
+
+_NO_REQUEST = Context()  # for timers: a copy of the current one would keep what it knows of a request
 
 
 class Runs:
@@ -349,7 +346,8 @@ class Runs:
             change, run.conversation = await self._opened(run)
             try:
                 context = await self._context(run, change, run.conversation)
-                run.response = await run_loop(self.agent, context, run.emit)
+                response = await run_loop(self.agent, context, run.emit)
+                run.result = RunResult(response.final_response, response.executions, response.output)
             finally:
                 run.conversation.close()
 
@@ -481,7 +479,7 @@ class Runs:
         """Keeps the run to be read again, and drops the oldest ones beyond what may be kept."""
         limits, run.size = self.settings, run.log.size() + _size_of(run.request)
         window = max(limits.replay_window, DETACHED_SECONDS) if run.request.detached else limits.replay_window
-        self._finished[run] = asyncio.get_running_loop().call_later(window, self._forget, run)
+        self._finished[run] = asyncio.get_running_loop().call_later(window, self._forget, run, context=_NO_REQUEST)
         self._finished_bytes += run.size
         same_session = [
             each for each in self._by_session.get((run.owner, run.session_id), ()) if each in self._finished

@@ -21,8 +21,8 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError, RunInterrupted
 from holodeck.runs.client_history import Change, context_of
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunKey, RunRecord, RunState, RunStore, SharedRunStore
-from holodeck.runs.recovery import HOLE, log_of, remains_of, response_of
+from holodeck.runs.port import RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
+from holodeck.runs.recovery import HOLE, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import CertainEnding, Runs, RunTurn, stopped
@@ -143,7 +143,7 @@ class StoredRuns:
             closings = remains_of(record, events, None).closings if events else log_of(record, (*history, *waiting))
             _emit(run, (*closings, MessagesReplaced(tuple(history)), record.ending))
         run.state, run.finished_at = record.state, record.finished_at
-        run.response = response_of(record, history)
+        run.result = result_of(record, history)
         if not run.request.messages:  # they are stored once, in the session
             asked = tuple(each for each in history if isinstance(each, UserMessage) and each.run_id == record.run_id)
             run.request = msgspec.structs.replace(run.request, messages=asked)
@@ -268,7 +268,8 @@ class StoredRuns:
                         run.request, Change(), run.conversation, run.session_id, why_stopped=lambda: run.stopped_by
                     )
                     context = replace(context, steps_before=steps, client_ids=None, resume=())
-                    run.response = await run_loop(self._runs.agent, context, run.emit)
+                    response = await run_loop(self._runs.agent, context, run.emit)
+                    run.result = RunResult(response.final_response, response.executions, response.output)
                 finally:
                     run.conversation.close()
 

@@ -46,11 +46,11 @@ def _last(run: Run) -> Ending:
 
 
 def answer_of(run: Run, ending: Ending, chain: Chain | None) -> SyncAnswer:
-    """The run's own response; with a middleware, what it lets through of the events."""
-    response = run.response
-    executions = response.executions if response is not None else ()
+    """The run's own result; with a middleware, what it lets through of the events."""
+    result = run.result
+    executions = result.executions if result is not None else ()
     if chain is None:
-        return SyncAnswer((response.final_response if response is not None else None) or "", executions)
+        return SyncAnswer((result.text if result is not None else None) or "", executions)
     text, shown = ReplyText(), set[str]()
     for event in map(bare, (event for _, event in chain(enumerate(run.log.kept)))):
         if isinstance(event, StepStarted):
