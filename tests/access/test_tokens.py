@@ -1,3 +1,4 @@
+import asyncio
 import json
 import os
 import random
@@ -10,6 +11,7 @@ from holodeck.access.jwk import key_set_of, key_set_of_secret
 from holodeck.access.jwks import FixedKeys
 from holodeck.access.principal import ADMIN, CHAT, Defaults, Principal
 from holodeck.access.tokens import FAILURE_SECONDS, ClaimNames, Issuer, Tokens
+from holodeck.server.audit import Audit
 from tests.access.hostile_tokens import ACCEPTED, TOKENS
 from tests.access.signing import AUDIENCE, ISSUER, NOW, claims, ec_key, ed_key, header, jwk, jwks, rsa_key, token
 
@@ -53,6 +55,39 @@ async def test_every_token_of_the_table(name):
         if isinstance(found, Failure):
             assert found.kind in ("invalid", "expired")
             assert found.kind == "invalid" or name == "expired 61 s ago"
+
+
+@pytest.mark.req("T12")
+async def test_the_leeway_is_a_minute_and_a_wrong_clock_is_named(caplog):
+    """A31: the server's clock is ten minutes slow, so that a fresh token is from the future."""
+    assert isinstance(await tokens().check(token(claims(exp=NOW - 59))), Principal)
+    assert (await tokens().check(token(claims(exp=NOW - 61)))).kind == "expired"
+    found = await tokens(clock=lambda: NOW - 600).check(token(claims(iat=NOW)))
+    assert (found.kind, found.reason) == ("invalid", "early")
+    Audit().refused(found, "/me", "127.0.0.1")
+    assert "compare the clocks" in caplog.records[-1].details["hint"]
+
+
+@pytest.mark.req("T12")
+async def test_no_address_in_a_token_is_called():
+    """A23: a server that counts its connections."""
+    connections = []
+
+    async def connected(_reader, writer):
+        connections.append(writer)
+        writer.close()
+
+    canary = await asyncio.start_server(connected, "127.0.0.1", 0)
+    url = f"http://127.0.0.1:{canary.sockets[0].getsockname()[1]}/keys"
+    async with canary:
+        for members in ({"jku": url}, {"x5u": url}, {"jku": url, "x5u": url, "jwk": jwk(rsa_key("other"))}):
+            for signer in (rsa_key(), rsa_key("other")):
+                found = await tokens().check(token(head=header(**members), key=signer))
+                assert isinstance(found, Failure) or signer is rsa_key()
+        reader, writer = await asyncio.open_connection("127.0.0.1", canary.sockets[0].getsockname()[1])
+        await reader.read()
+        writer.close()
+    assert len(connections) == 1, "only the test's own"
 
 
 async def test_a_good_token_makes_its_principal():

@@ -7,9 +7,11 @@ import pytest
 from holodeck.core.events import RunFinished
 from holodeck.core.ids import is_ulid
 from holodeck.core.messages import AssistantMessage, PendingStep, Summary, ToolCall, ToolMessage, UserMessage
+from holodeck.core.owner import Owner
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import InvalidRequest, SessionBusy, SessionFull, SessionNotFound
 from holodeck.sessions.port import KEEP
+from holodeck.sessions.values import KeptValue
 from tests.contracts.session_stores import ADA, EVE, SAME_NAME_ELSEWHERE, STORES, Clock
 
 
@@ -29,6 +31,54 @@ def opened(request, clock, tmp_path):
 async def store(opened):
     async with opened() as made:
         yield made
+
+
+HOSTILE = [
+    "'; DROP TABLE sessions; --",
+    '" OR ""="',
+    "%",
+    "_",
+    "a%",
+    "\\",
+    "{}*:\n",
+    "$1",
+    "%(id)s",
+    "?",
+    "\u202e",
+    "s' OR '1'='1",
+]
+
+
+@pytest.mark.req("T06")
+async def test_a_name_is_a_name_whatever_is_in_it(store):
+    """A19: none of them finds, changes or deletes what is stored under another."""
+    for name in HOSTILE:
+        for owner in (ADA, Owner(name, "ada"), Owner("default", name)):
+            conversation = await store.open(name, owner=owner, create=True)
+            await conversation.commit([UserMessage(content=f"{owner} {name}")])
+            conversation.close()
+            await store.values.put(KeptValue(kind=name, topic=name, name=name), owner=owner)
+    for name in HOSTILE:
+        for owner in (ADA, Owner(name, "ada"), Owner("default", name)):
+            assert [each.content for each in (await store.read(name, owner=owner)).messages] == [f"{owner} {name}"]
+            assert len(await store.values.of_topic(name, name, owner=owner)) == 1
+    assert len(await store.sessions_of(owner=ADA)) == len(HOSTILE)
+    assert await store.delete("%", owner=ADA)
+    assert len(await store.sessions_of(owner=ADA)) == len(HOSTILE) - 1
+
+
+@pytest.mark.req("T30")
+async def test_a_tenant_stores_what_its_users_do(store):
+    assert await store.tenant_bytes(ADA.tenant) == 0
+    for owner, name in ((ADA, "a"), (ADA, "b"), (EVE, "a"), (SAME_NAME_ELSEWHERE, "a")):
+        conversation = await store.open(name, owner=owner, create=True)
+        await conversation.commit([UserMessage(content="x" * 100)])
+        conversation.close()
+    sizes = [(await store.get(name, owner=owner)).size for owner, name in ((ADA, "a"), (ADA, "b"), (EVE, "a"))]
+    assert await store.tenant_bytes(ADA.tenant) == sum(sizes) > 300
+    assert 0 < await store.tenant_bytes(SAME_NAME_ELSEWHERE.tenant) < sum(sizes)
+    await store.delete("b", owner=ADA)
+    assert await store.tenant_bytes(ADA.tenant) == sizes[0] + sizes[2]
 
 
 STEP = [

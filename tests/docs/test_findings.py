@@ -31,3 +31,8 @@ def test_every_finding_has_a_row() -> None:
     numbered = {f"{section}.{number}" for section, last in NEWCOMER.items() for number in range(1, last + 1)}
     assert rows()[: len(expected)] == expected
     assert set(rows()[len(expected) :]) == {"2a", *numbered}
+
+
+def test_every_attack_has_a_row_with_its_test() -> None:
+    found = re.findall(r"^\| (A\d+) \|.*\| `tests/[^|]+` \|$", PAGE, re.MULTILINE)
+    assert found == [f"A{number:02}" for number in range(1, 75)]

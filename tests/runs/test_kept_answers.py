@@ -25,7 +25,10 @@ STEP = PendingStep(
     approvals={"i1": "c1", "i2": "c2"},
     run_id="r",
 )
-YES, NO = Resume(interrupt_id="i1", approved=True, payload={"arguments": {}}), Resume(interrupt_id="i2", approved=False)
+YES, NO = (
+    Resume(interrupt_id="i1", approved=True, payload={"arguments": {}}),
+    Resume(interrupt_id="i2", approved=False, reason="too soon"),
+)
 
 
 def run_named(run_id: str) -> Run:

@@ -2,6 +2,7 @@
 
 import asyncio
 import ipaddress
+import json
 import tempfile
 from collections import Counter
 from pathlib import Path
@@ -12,17 +13,18 @@ from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import KeyLimits
 from holodeck.access.proxy import ProxySettings, TrustedProxy
 from holodeck.agent.definition import AgentDefinition
-from holodeck.config.limit_schema import ServerLimits, SubjectLimits
+from holodeck.config.limit_schema import ServerLimits, TenantLimits
 from holodeck.core.messages import UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import Price, TokenUsage
-from holodeck.errors import ModelInterrupted
+from holodeck.errors import ModelInterrupted, StoreUnavailable
 from holodeck.limits.leases import ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import MemoryWindows, StoreDown
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.port import RunRecord
+from holodeck.server import tenant_storage
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import Access, ServerSettings, SpendingSettings
 from holodeck.server.quota import Spender
@@ -101,11 +103,60 @@ async def test_each_kind_of_limit_counts_its_own(holders, use, reason, passed):
 async def test_a_key_and_an_override_have_limits_of_their_own(holders):
     key_id, narrow = holders.create(limits=KeyLimits(requests_per_minute=1), tenant="acme", user="ann")
     wide_id, wide = holders.create(tenant="acme", user="ann")
-    use = settings(key={"requests_per_minute": 2}, overrides={f"key:{wide_id}": SubjectLimits(requests_per_minute=4)})
+    use = settings(key={"requests_per_minute": 2}, overrides={f"key:{wide_id}": TenantLimits(requests_per_minute=4)})
     async with served(says("hi"), settings=use, access=holders.authenticator()) as s:
         for headers, expected in ((narrow, 1), (wide, 4)):
             assert Counter([(await status(s, headers))[0] for _ in range(6)])[200] == expected
     assert key_id != wide_id
+
+
+@pytest.mark.req("T30")
+async def test_a_tenant_stores_so_much_and_no_more(holders, monkeypatch):
+    """Its users' conversations together; the room of another tenant, and who reads or deletes, are not touched."""
+    monkeypatch.setattr(tenant_storage, "FRESH_SECONDS", 0.0)
+    ann, bob, eve = (holders.headers(user=u, tenant=t) for u, t in (("ann", "acme"), ("bob", "acme"), ("eve", "other")))
+    use = settings(tenant={"stored_mb": 0.002}, overrides={"tenant:other": {"stored_mb": 0.1}})
+    async with served(says("hi"), settings=use, access=holders.authenticator()) as s:
+
+        async def stored_left(headers):
+            async with s.get("/me", **headers) as answer:
+                (found,) = [each for each in (await answer.json())["limits"] if each["name"] == "tenant-stored"]
+                return found["limit"], found["left"], found["window_seconds"]
+
+        assert await stored_left(ann) == (2000, 2000, 0)
+        assert (await status(s, ann, text="x" * 3000, thread="long"))[0] == 200
+        for headers in (ann, bob):
+            code, body, answered = await status(s, headers)
+            assert (code, json.loads(body)["reason"]) == (429, "tenant-stored")
+            assert "Retry-After" not in answered, "no time frees it"
+            assert await stored_left(headers) == (2000, 0, 0)
+        assert (await status(s, eve))[0] == 200
+        assert (await stored_left(eve))[0] == 100_000
+        async with s.client.delete(f"{s.url}/sessions/long", headers=ann) as answer:
+            assert answer.status == 204
+        assert (await status(s, bob))[0] == 200
+
+
+@pytest.mark.req("T30")
+async def test_a_sum_that_was_just_looked_up_is_taken_as_it_is():
+    looked_up = []
+
+    async def stored(tenant):
+        looked_up.append(tenant)
+        if tenant == "away":
+            raise StoreUnavailable("The store is away.")
+        return 10
+
+    storage = tenant_storage.TenantStorage(ServerLimits(tenant={"stored_mb": 1}), stored)
+    for tenant in ("acme", "acme", "other", "away"):
+        await storage.check(tenant)
+    assert looked_up == ["acme", "other", "away"]
+    assert await tenant_storage.TenantStorage(ServerLimits(), stored).level("acme") is None
+
+
+def test_only_a_tenant_has_a_limit_of_what_is_stored():
+    with pytest.raises(ValueError, match="stored_mb is a limit of tenants"):
+        ServerLimits(overrides={"user:ann": {"stored_mb": 1}})
 
 
 @pytest.mark.req("T30")

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from holodeck.config.model_schema import Secret
 from holodeck.config.tool_schema import Block, Identifier
@@ -76,6 +76,18 @@ class SubjectLimits(Block):
         return self.model_copy(update={name: limit for name, limit in others.items() if limit is not None})
 
 
+class TenantLimits(SubjectLimits):
+    """What all users of a tenant may use together."""
+
+    stored_mb: float | None = Field(
+        None, gt=0, le=1_048_576, description="All conversations of a tenant's users; beyond it no run starts (429)"
+    )
+
+    @property
+    def stored_bytes(self) -> int | None:
+        return None if self.stored_mb is None else round(self.stored_mb * MB)
+
+
 class AddressLimits(SubjectLimits):
     """What one address may use."""
 
@@ -97,8 +109,8 @@ class ServerLimits(Block):
     address: AddressLimits = Field(AddressLimits(), description="One address, or IPv6 network of 64 bits")
     key: SubjectLimits = Field(SubjectLimits(), description="One API key; a key may have limits of its own")
     user: SubjectLimits = Field(SubjectLimits(), description="One user; without a credential, one address")
-    tenant: SubjectLimits = Field(SubjectLimits(), description="All users of a tenant together")
-    overrides: dict[Identifier, SubjectLimits] = Field(
+    tenant: TenantLimits = Field(TenantLimits(), description="All users of a tenant together")
+    overrides: dict[Identifier, TenantLimits] = Field(
         default={}, max_length=1000, description="Other limits for one tenant:NAME, user:NAME or key:ID"
     )
     request: RequestLimits = Field(RequestLimits(), description="How large and how slow one request may be")
@@ -110,6 +122,14 @@ class ServerLimits(Block):
         le=3_000_000,
         description="Text of one message; all text parts of a message may have twice as much. More is answered 413",
     )
+
+    @field_validator("overrides")
+    @classmethod
+    def _stores_by_tenant(cls, overrides: dict[str, TenantLimits]) -> dict[str, TenantLimits]:
+        for name, limits in overrides.items():
+            if limits.stored_mb is not None and not name.startswith("tenant:"):
+                raise ValueError(f"stored_mb is a limit of tenants; {name} may have sessions.stored_mb for each user")
+        return overrides
 
     @cached_property
     def by_kind(self) -> Mapping[str, SubjectLimits]:
@@ -126,7 +146,18 @@ class ServerLimits(Block):
     @property
     def counts_anything(self) -> bool:
         """Whether a run uses up any limit."""
-        return self.counts_spending or any(each.requests_per_minute or each.runs for each in self._known)
+        counts = any(each.requests_per_minute or each.runs for each in self._known)
+        return counts or self.counts_spending or self.counts_stored
+
+    @property
+    def counts_stored(self) -> bool:
+        """Whether any tenant may store only so much."""
+        return any(each.stored_mb for each in (self.tenant, *self.overrides.values()))
+
+    def stored_bytes(self, tenant: str) -> int | None:
+        """How much the users of a tenant may store."""
+        override = self.overrides.get(f"tenant:{tenant}")
+        return self.tenant.stored_bytes if override is None or not override.stored_mb else override.stored_bytes
 
     @property
     def counts_spending(self) -> bool:

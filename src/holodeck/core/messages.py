@@ -155,6 +155,7 @@ class KeptAnswer(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     approved: bool
     payload: Any = None
+    reason: str | None = None
 
 
 class PendingStep(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):

@@ -44,7 +44,7 @@ async def _keep(runs: Runs, run: Run, decided: Sequence[Resume], withdrawn: Coll
             if pending is None or pending.run_id != run.run_id:
                 return ()
             answers = {id_: answer for id_, answer in pending.answers.items() if id_ not in withdrawn}
-            answers |= {each.interrupt_id: KeptAnswer(approved=each.approved, payload=each.payload) for each in decided}
+            answers |= {each.interrupt_id: _kept(each) for each in decided}
             pending = msgspec.structs.replace(pending, answers=answers)
             await conversation.commit([], pending)
         finally:
@@ -52,10 +52,14 @@ async def _keep(runs: Runs, run: Run, decided: Sequence[Resume], withdrawn: Coll
     return _answers_of(pending, run)
 
 
+def _kept(answer: Resume) -> KeptAnswer:
+    return KeptAnswer(approved=answer.approved, payload=answer.payload, reason=answer.reason)
+
+
 def _answers_of(pending: PendingStep | None, run: Run) -> tuple[Resume, ...]:
     if pending is None or pending.run_id != run.run_id:
         return ()
     return tuple(
-        Resume(interrupt_id=id_, approved=answer.approved, payload=answer.payload)
+        Resume(interrupt_id=id_, approved=answer.approved, payload=answer.payload, reason=answer.reason)
         for id_, answer in pending.answers.items()
     )

@@ -109,9 +109,7 @@ class AgentServer:
             public=self.settings.access.public,
             metadata_url=self.settings.access.metadata_url if self.access.takes_tokens else None,
         )
-        self.at_drain: list[
-            Callable[[], Awaitable[None]]
-        ] = []  # called when the last run has ended and the server stops
+        self.at_drain: list[Callable[[], Awaitable[None]]] = []  # called when the last run has ended
         self.arriving = 0  # runs that are admitted and not started yet
         self._trace = trace
         self.run_settings = run_settings or RunSettings()
@@ -125,6 +123,7 @@ class AgentServer:
             spending,
             windows,
             leases,
+            stored=store.tenant_bytes,
             key_limits=self.access.limits_of_key,
             refused=self.metrics.limit_refusals.add,
         )

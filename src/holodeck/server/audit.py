@@ -16,6 +16,7 @@ log = logging.getLogger(__name__)
 SUMMED_SECONDS = 10.0
 MAX_COUNTED = 1000  # addresses and reasons at a time; the rest is counted as one
 OTHERS = "others"
+HINTS = {"early": "the token is from the future: compare the clocks of this server and of the issuer"}
 
 
 class Audit:
@@ -36,6 +37,8 @@ class Audit:
         details = {"reason": failure.reason, "route": route, "address": key[0]}
         if failure.credential_id is not None:
             details["credential_id"] = failure.credential_id
+        if failure.reason in HINTS:
+            details["hint"] = HINTS[failure.reason]
         log.warning("auth_refused", extra={"details": details})
 
     def _sum_up(self, key: tuple[str | None, str]) -> None:

@@ -7,7 +7,7 @@ endpoint does not count is estimated, not free.
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 
 import msgspec
@@ -38,6 +38,7 @@ from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.run import Run
 from holodeck.server.options import SpendingSettings
+from holodeck.server.tenant_storage import TenantStorage
 from holodeck.telemetry.log_context import current
 
 log = logging.getLogger(__name__)
@@ -90,18 +91,21 @@ class Quotas:
         store: WindowStore | None = None,
         leases: LeaseStore | None = None,
         *,
+        stored: Callable[[str], Awaitable[int]] | None = None,
         key_limits: Callable[[str], KeyLimits | None] = lambda _key: None,
         refused: Callable[[str], None] = lambda _limit: None,
     ) -> None:
         self._limits, self._spending = limits, spending
         self._store = store or MemoryWindows()
         self._leases = leases or MemoryLeases()
+        self._storage = None if stored is None or not limits.counts_stored else TenantStorage(limits, stored)
         self._key_limits, self._refused = key_limits, refused
         self.counts = spending.has_keys or limits.counts_anything  # else there is nothing to ask before a run
         self._noted: dict[Window, float] = {}  # full windows that were logged, and until when
 
     async def admit(self, spender: Spender) -> "Meter | None":
         """Counts a request and reserves its first step; RateLimited if a limit is reached."""
+        await self._check_stored(spender)
         limits = list(self._limits_of(spender))
         shares = [Share(f"{kind}-runs", subject, each.runs) for kind, subject, each in limits if each.runs]
         requests = [Use(window, 1) for window in _windows(limits, "requests")]
@@ -140,6 +144,14 @@ class Quotas:
         ]
         return await self._leased(shares) if shares else None
 
+    async def _check_stored(self, spender: Spender) -> None:
+        if self._storage is not None and spender.authenticated:
+            try:
+                await self._storage.check(spender.owner.tenant)
+            except RateLimited as error:
+                self._refused(str(error.reason))
+                raise
+
     async def _leased(self, shares: Sequence[Share]) -> Lease:
         try:
             lease = await self._leases.acquire(shares)
@@ -159,10 +171,14 @@ class Quotas:
         """What is left of each limit."""
         limits = list(self._limits_of(spender))
         windows = [window for what in ("requests", "tokens", "money") for window in _windows(limits, what)]
+        stored = None
+        if self._storage is not None and spender.authenticated:
+            stored = await self._storage.level(spender.owner.tenant)
         try:
-            return await self._store.levels(windows) if windows else []
+            levels = await self._store.levels(windows) if windows else []
         except StoreDown:
-            return []
+            levels = []
+        return [*levels, *([] if stored is None else [stored])]
 
     def spending_windows(self, spender: Spender, tokens: int) -> list[Use]:
         return self._reservations(list(self._limits_of(spender)), tokens)

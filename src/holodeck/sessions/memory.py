@@ -8,6 +8,7 @@ until it closes it: it neither expires nor makes room for another (C10).
 import asyncio
 import time
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -129,6 +130,7 @@ class MemorySessionStore:
         self.values = MemoryValues(clock)
         self._shelves: dict[Owner, _Shelf] = {}
         self._all: dict[_Kept, None] = {}  # of all owners, least recently used first
+        self._of_tenants: Counter[str] = Counter()  # bytes
         self._cleaner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -215,6 +217,9 @@ class MemorySessionStore:
     async def count(self) -> int:
         return len(self._all) - len(self._all_expired())
 
+    async def tenant_bytes(self, tenant: str) -> int:
+        return self._of_tenants.get(tenant, 0)
+
     def cut(self, kept: _Kept, before: str) -> None:
         self._replace(kept, kept, before)
 
@@ -230,6 +235,7 @@ class MemorySessionStore:
         if shelf is None or kept not in self._all:
             return
         shelf.size += added
+        self._of_tenants[kept.owner.tenant] += added
         if self._max_owner_bytes is not None and shelf.size > self._max_owner_bytes:
             self._make_space(shelf, self._max_owner_bytes)
 
@@ -284,6 +290,7 @@ class MemorySessionStore:
         shelf = self._shelves[kept.owner]
         del shelf.kept[kept.session_id]
         shelf.size -= kept.size
+        self._of_tenants[kept.owner.tenant] -= kept.size
         if not shelf.kept:
             del self._shelves[kept.owner]
         self.values.forget_session(kept.owner, kept.session_id)

@@ -171,3 +171,6 @@ class SessionStore(Protocol):
         """Deletes what is past its time to live; returns how many sessions."""
 
     async def count(self) -> int: ...
+
+    async def tenant_bytes(self, tenant: str) -> int:
+        """The size of all sessions of a tenant's users."""

@@ -229,6 +229,14 @@ class PostgresSessionStore:
         )
         return 0 if found is None else int(found[0])
 
+    async def tenant_bytes(self, tenant: str) -> int:
+        found = await self.database.row(
+            "SELECT coalesce(sum(size), 0) FROM holodeck.sessions WHERE agent = %(agent)s AND tenant = %(tenant)s",
+            {"agent": self.agent, "tenant": tenant},
+            again=True,
+        )
+        return 0 if found is None else int(found[0])
+
     # for conversations
 
     def give_back(self, owner: Owner, session_id: str) -> None:

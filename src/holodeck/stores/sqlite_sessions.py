@@ -247,6 +247,13 @@ class SqliteSessionStore:
 
         return await self.file.read(job)
 
+    async def tenant_bytes(self, tenant: str) -> int:
+        statement = "SELECT coalesce(sum(size), 0) FROM sessions WHERE agent = ? AND tenant = ?"
+        (size,) = await self.file.read(
+            lambda connection: connection.execute(statement, (self.agent, tenant)).fetchone()
+        )
+        return int(size)
+
     def stored_bytes(self, owner: Owner) -> int:
         """About how many bytes the owner's sessions have."""
         return self._stored[owner]

@@ -18,7 +18,10 @@ routes = Routes(tag="Access", responses=PROBLEMS)
 
 
 class LimitLevel(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is left of one limit, and the seconds until all of it is. Money is in millionths."""
+    """How much is left of one limit, and the seconds until all of it is. Money is in millionths.
+
+    `tenant-stored` is in bytes, and no time frees it: `window_seconds` is 0.
+    """
 
     name: str
     limit: int

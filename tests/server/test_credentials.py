@@ -1,145 +1,23 @@
-"""Keys on every route: the matrix of operations and credentials, and the answers of §1.9."""
+"""What credentials do: scopes, challenges, revocation, users and tenants, and what of it is logged (the answers of §1.9)."""
 
 import asyncio
 import base64
 import dataclasses
-import json
 
 import aiohttp
 import pytest
 
 from holodeck.access.authenticator import Authenticator
-from holodeck.access.principal import ADMIN, APPROVE, CHAT, METRICS, OF_ONE_USER, SCOPES
+from holodeck.access.principal import ADMIN, APPROVE, CHAT, METRICS
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.files.extraction import Extraction
 from holodeck.models.scripted import calls, says
-from holodeck.server.app import operations_of
-from holodeck.server.routing import Routes
 from tests.agent.parts import PlainTools, echo
 from tests.files import documents
 from tests.server.keyed import KeyHolders, keyed, settings
 from tests.server.serving import Gate, ask, frames, read_to, served, until
 
-SESSION, RUN = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G", "run-of-ann"
-BODIES = {
-    "/playground/session": {"code": "guessed"},
-    "/awp": ask(thread="other"),
-    "/copilotkit": {"method": "info"},
-    "/copilotkit/agent/{agent_id}/run": ask(thread="other"),
-    "/copilotkit/agent/{agent_id}/connect": ask(thread="other"),
-    "/agent/{name}/chat": {"message": "hi"},
-    "/agent/{name}/chat/stream": {"message": "hi"},
-    "/chat/stream": {"input": "hi"},
-    "/a2a": {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "message/send",
-        "params": {"message": {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}},
-    },
-    "/a2a/message:send": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}},
-    "/a2a/message:stream": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}},
-    "/mcp": {
-        "jsonrpc": "2.0",
-        "id": 1,
-        "method": "tools/call",
-        "params": {"name": "ask", "arguments": {"message": "hi"}},
-    },
-    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
-    "/v1/responses": {"input": "hi"},
-    "/ai-sdk/chat": {
-        "id": "other",
-        "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}],
-    },
-}
-PARAMETERS = {
-    "agent_id": "default",
-    "name": "tester",
-    "thread_id": SESSION,
-    "run_id": RUN,
-    "id": SESSION,
-    "version": "v",
-    "model": "tester",
-    "task_id": RUN,
-    "config_id": "c",
-}
-
-
-def operations():
-    from holodeck.agent.definition import AgentDefinition
-    from holodeck.models.scripted import ScriptedModel
-    from holodeck.server.agent_server import AgentServer
-    from holodeck.sessions.memory import MemorySessionStore
-
-    agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
-    return operations_of(AgentServer(agent, MemorySessionStore(), settings=settings()))
-
-
-OPERATIONS = {f"{each.method} {each.shown_path}": each for each in operations()}
-GUARDED = {name: each for name, each in OPERATIONS.items() if each.access.kind in ("principal", "scope") and each.access.open_as != "health"}  # fmt: skip
-NEW_A2A = {"A2A-Version": "1.0"}
-NO_CONFIG = "GET /a2a/tasks/{task_id}/pushNotificationConfigs/{config_id}"  # the owner has none either
-SHARED = {NO_CONFIG, "GET /v1/models/{model}"}  # has a parameter, but the same answer for everyone who may chat
-
-
-async def request(s, operation, headers, method=None):
-    path = operation.shown_path
-    for name, value in PARAMETERS.items():
-        path = path.replace("{" + name + "}", value)
-    body = BODIES.get(operation.shown_path)
-    data = None if operation.method != "POST" else json.dumps(body or {}).encode()
-    given = {"Content-Type": "application/json", **headers} if data is not None else headers
-    given = {**given, **NEW_A2A} if path.startswith("/a2a/") else given
-    async with s.client.request(method or operation.method, s.url + path, data=data, headers=given) as answer:
-        is_endless = answer.status == 200 and operation.shown_path == "/sessions/{id}/events"
-        return answer.status, b"" if is_endless else await answer.read(), answer.headers
-
-
-def problem_of(body):
-    """The problem in an answer; in a JSON-RPC error it is the data, in one of A2A the metadata of the first detail."""
-    told = json.loads(body)
-    details = told["error"].get("data", told["error"].get("details")) if "error" in told else None
-    if isinstance(details, list):
-        return details[0]["metadata"]
-    return details if "jsonrpc" in told else told
-
-
-@pytest.mark.req("T05")
-def test_every_operation_declares_its_access():
-    """A02: a route without it does not import."""
-    with pytest.raises(TypeError, match="access"):
-
-        @Routes().get("/new")
-        async def new(_request):
-            raise AssertionError
-
-    assert len(OPERATIONS) > 20
-
-
-@pytest.mark.req("ACC-01")
-@pytest.mark.req("T04", "T05")
-async def test_without_a_credential_nothing_but_public_routes_answers(tmp_path):
-    """A01, A09."""
-    async with keyed(tmp_path) as (s, _):
-        for name, operation in OPERATIONS.items():
-            for method in {operation.method, "HEAD" if operation.method == "GET" else operation.method}:
-                status, body, headers = await request(s, operation, {}, method)
-                if name in GUARDED:
-                    assert status == 401, name
-                    assert headers["WWW-Authenticate"] == 'Bearer realm="tester"'
-                    assert method == "HEAD" or problem_of(body)["type"].endswith("/unauthorized")
-                    if operation.path.startswith("/v1/") and method != "HEAD":
-                        assert json.loads(body)["error"]["type"] == "authentication_error"
-                else:
-                    assert status in (200, 404), name  # 404: files and metadata that are not there
-        assert s.model.prompts == []
-
-
-@pytest.mark.parametrize("path", ["/me/", "/%6de", "//me", "/ME", "/me?x=1", "/me#x", "/awp/capabilities/", "/sessions/a%2Fb", "/runs/a/b/c"])  # fmt: skip
-@pytest.mark.req("T04")
-async def test_other_spellings_of_a_path_are_no_way_around(tmp_path, path):
-    """A01."""
-    async with keyed(tmp_path) as (s, _), s.get(path) as answer:
-        assert answer.status in (401, 404)
+SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
 
 
 @pytest.mark.parametrize("header", ["X-Original-URL", "X-Rewrite-URL", "X-HTTP-Method-Override"])
@@ -149,69 +27,54 @@ async def test_headers_that_other_servers_believe(tmp_path, header):
         assert answer.status == 401
 
 
-@pytest.mark.parametrize("scope", sorted(SCOPES))
-async def test_each_scope_opens_exactly_its_operations(tmp_path, scope):
-    """A03."""
-    async with keyed(tmp_path, says("hello")) as (s, holders):
-        headers = holders.headers(scope, user="ann")
+HEADS = [
+    b"GET /me HTTP/1.1\r\nHost: a/?x=\r\n\r\n",
+    b"GET /me HTTP/1.1\r\nHost: x/health?\r\n\r\n",
+    b"GET /me HTTP/1.1\r\nHost: h/#\r\n\r\n",
+    b"GET /me HTTP/1.1\r\nHost: localhost@evil\r\n\r\n",
+    b"GET /me HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET http://localhost/me HTTP/1.1\r\nHost: localhost/health\r\n\r\n",
+    b"GET http://localhost/health/../me HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"GET /health/../me HTTP/1.1\r\nHost: localhost\r\n\r\n",
+]
+
+
+async def test_a_host_or_a_target_cannot_stand_for_a_public_path(tmp_path):
+    """A06: the path that is served is the path that was checked."""
+    async with keyed(tmp_path) as (s, _):
+        for head in HEADS:
+            reader, writer = await s.connect()
+            writer.write(head)
+            status = (await asyncio.wait_for(reader.readuntil(b"\r\n"), 30)).split()[1]
+            assert status in (b"400", b"401", b"404"), (head, status)
+            writer.close()
+
+
+async def test_nothing_in_a_body_makes_an_identity(tmp_path):
+    """A41: not in what a page sends along, not in the arguments that the model or a person writes."""
+    seen = []
+
+    async def note(arguments, context):
+        seen.append((context.tenant, context.user_id))
+        return await echo(arguments, context)
+
+    tools = PlainTools(frozenset({"ask_first"}), note=note, ask_first=note)
+    turns = calls(("note", '{"user_id": "bob"}'), ("ask_first", '{"user_id": "bob"}')), says("done")
+    claims = {"user_id": "bob", "userId": "bob", "tenant": "other", "owner": {"tenant": "other", "user": "bob"}}
+    sent = {"forwardedProps": claims, "state": claims, "context": [{"description": "user_id", "value": "bob"}]}
+    async with keyed(tmp_path, *turns, tools=tools) as (s, holders):
+        headers = holders.headers(user="ann", tenant="acme")
+        bob = holders.headers(user="bob", tenant="acme")
         await s.server.access.refresh()
-        for name, operation in GUARDED.items():
-            wanted = operation.access.scope
-            allowed = wanted in (None, scope) or (scope == ADMIN and wanted in OF_ONE_USER)
-            status, body, answered = await request(s, operation, headers)
-            if name == "POST /copilotkit" and scope not in (CHAT, ADMIN):
-                allowed, wanted = False, CHAT
-            if allowed:
-                assert status in (200, 204, 404), (name, body)
-            else:
-                assert status == 403, (name, body)
-                assert problem_of(body)["reason"] == "insufficient-scope"
-                assert f'error="insufficient_scope", scope="{wanted}"' in answered["WWW-Authenticate"]
-
-
-CLIENTS = ("the owner", "another user of the tenant", "another tenant, same name", "admin of another tenant")
-
-
-@pytest.mark.parametrize("client", CLIENTS)
-@pytest.mark.req("T10")
-async def test_only_the_owner_gets_at_what_is_there(tmp_path, client):
-    """A42 to A49, generated from the route table: a new route with an id is in it by itself."""
-    canary = "xyzzy-canary"
-    gate = Gate()
-    async with keyed(tmp_path, says(f"{canary} b", pause=gate), says("other")) as (s, holders):
-        ann = holders.headers(user="ann", tenant="acme")
-        headers = {
-            "the owner": ann,
-            "another user of the tenant": holders.headers(user="eve", tenant="acme"),
-            "another tenant, same name": holders.headers(user="ann", tenant="other"),
-            "admin of another tenant": holders.headers(ADMIN, CHAT, user="root", tenant="other"),
-        }[client]
-        await s.server.access.refresh()
-        held = await s.post(ask(canary, thread=SESSION, run=RUN), **ann)
-        await read_to(held, "TEXT_MESSAGE_CONTENT")
-        found = {}
-        for name, operation in GUARDED.items():
-            if name in SHARED:
-                continue
-            if operation.path_parameters and operation.method == "GET" and "{version}" not in operation.path:
-                follows = operation.path.endswith(("/events", "/stream", ":subscribe"))
-                if follows and client == "the owner":
-                    continue  # follows the run, which has not ended
-                status, body, _ = await request(s, operation, headers)
-                found[name] = (
-                    404 if follows and status == 204 else status
-                )  # 204: nothing to follow, on the AI SDK's wire
-                shows = "sessions" in name or name.endswith(("/messages", "/input_items", "/tasks/{task_id}"))
-                assert (canary.encode() in body) is (client == "the owner" and shows), name
-        assert set(found.values()) == ({200} if client == "the owner" else {404}), found
-        for operation in GUARDED.values():
-            if operation.path_parameters and operation.method != "GET" and client != "the owner":
-                _, body, _ = await request(s, operation, headers)
-                assert canary.encode() not in body
-        gate.open.set()
-        assert b"RUN_FINISHED" in await held.read()  # neither stopped nor deleted
-        async with s.get(f"/sessions/{SESSION}", **ann) as answer:
-            assert (await answer.json())["message_count"] == 2
+        async with s.post(ask("note it", thread=SESSION, **sent), **headers) as answer:
+            (interrupt,) = frames(await answer.read())[-1][1]["outcome"]["interrupts"]
+        edited = {"approved": True, "arguments": {"user_id": "bob"}}
+        resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": edited}]
+        async with s.post(ask(thread=SESSION, resume=resume, **sent), **headers) as answer:
+            assert frames(await answer.read())[-1][1]["type"] == "RUN_FINISHED"
+        async with s.get("/sessions", **bob) as answer:
+            assert (await answer.json())["sessions"] == []
+    assert seen == [("acme", "ann")] * 2
 
 
 async def test_an_admin_sees_the_users_of_its_tenant_and_that_is_logged(tmp_path, caplog):
@@ -355,22 +218,6 @@ async def test_what_the_file_opens_is_open(tmp_path):
         for path, status in (("/openapi.json", 200), ("/metrics", 200), ("/awp/capabilities", 200), ("/health", 401)):
             async with s.get(path) as answer:
                 assert answer.status == status, path
-
-
-async def test_openapi_and_the_gate_say_the_same(tmp_path):
-    """A01: the table is the router's own."""
-    async with keyed(tmp_path, public=frozenset({"openapi"})) as (s, _):
-        async with s.get("/openapi.json") as answer:
-            document = await answer.json()
-        assert set(document["components"]["securitySchemes"]) == {"bearer", "apiKey"}
-        for path, methods in document["paths"].items():
-            for method, told in methods.items():
-                access = OPERATIONS[f"{method.upper()} {path}"].access
-                roles = [access.scope] if access.scope else []
-                open_to_all = access.kind in ("static", "open")
-                assert told["security"] == ([] if open_to_all else [{"bearer": roles}, {"apiKey": roles}]), path
-    async with served(settings=settings()) as s, s.get("/openapi.json") as answer:
-        assert "securitySchemes" not in (await answer.json())["components"]
 
 
 async def test_a_refused_client_need_not_send_its_body(tmp_path):
@@ -581,42 +428,6 @@ async def test_decisions_of_people_are_logged(tmp_path, caplog):
     assert lines["approval_decided"] == {"owner": "ann", "interrupt_id": interrupt["id"], "approved": True}
     assert lines["run_stopped"] == {"owner": "ann", "run_id": "r"}
     assert lines["session_deleted"] == {"owner": "ann", "session_id": SESSION}
-
-
-@pytest.mark.parametrize(
-    ("method", "path"),
-    [
-        ("GET", "/sessions/{}"),
-        ("DELETE", "/sessions/{}"),
-        ("GET", "/runs/{}"),
-        ("GET", "/runs/{}/events"),
-        ("POST", "/runs/{}/stop"),
-        ("POST", "/runs/{}/ticket"),
-    ],
-)
-async def test_anothers_object_costs_the_same_steps_as_one_that_does_not_exist(tmp_path, method, path):
-    """A48: the same answer after the same questions to the stores, so the time shows nothing. Counted, not measured."""
-    async with keyed(tmp_path, says("hello")) as (s, holders):
-        ann, bob = holders.headers(user="ann"), holders.headers(user="bob")
-        await s.server.access.refresh()
-        async with s.post(ask(thread="anns", run="anns"), **ann) as answer:
-            await answer.read()
-        asked = []
-        for name in ("get", "read", "open", "delete", "rewind"):
-            plain = getattr(s.server.store, name)
-
-            def counted(*given, name=name, plain=plain, **more):
-                asked.append(name)
-                return plain(*given, **more)
-
-            setattr(s.server.store, name, counted)
-        seen = []
-        for each in ("anns", "none"):
-            asked.clear()
-            async with s.client.request(method, s.url + path.format(each), headers=bob) as answer:
-                body = (await answer.text()).replace(each, "it").replace(answer.headers["X-Request-ID"], "")
-                seen.append((answer.status, body, list(asked)))
-        assert seen[0] == seen[1]
 
 
 async def test_a_user_at_all_limits_costs_the_others_nothing(tmp_path):
