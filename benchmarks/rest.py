@@ -46,9 +46,9 @@ def _ask(connection: http.client.HTTPConnection, path: str, times: int) -> None:
     for _ in range(times):
         connection.request("POST", path, ASKED, JSON)
         answer = connection.getresponse()
-        told = answer.read()
-        if answer.status != http.HTTPStatus.OK or not json.loads(told)["content"].strip().startswith("@"):
-            raise CannotMeasureError(f"{path} answered {answer.status}: {told[:200]!r}")
+        received = answer.read()
+        if answer.status != http.HTTPStatus.OK or not json.loads(received)["content"].strip().startswith("@"):
+            raise CannotMeasureError(f"{path} answered {answer.status}: {received[:200]!r}")
 
 
 def run(options: Options) -> list[Row]:

@@ -45,9 +45,9 @@ def send(port: int, body: bytes, content_type: str) -> None:
     try:
         connection.request("POST", HOLODECK_REST.path, body, {"Content-Type": content_type})
         answer = connection.getresponse()
-        told = answer.read()
+        received = answer.read()
         if answer.status != http.HTTPStatus.OK:
-            raise CannotMeasureError(f"the upload was answered {answer.status}: {told[:200]!r}")
+            raise CannotMeasureError(f"the upload was answered {answer.status}: {received[:200]!r}")
     finally:
         connection.close()
 

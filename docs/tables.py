@@ -106,8 +106,8 @@ def _kinds(field: dict[str, Any]) -> Iterator[dict[str, Any]]:
 
 
 def _bounds(kind: dict[str, Any]) -> str:
-    told = [f"{word} {kind[bound]:,}" for bound, word in _BOUNDS if bound in kind]
-    return " ".join(told).capitalize()
+    bounds = [f"{word} {kind[bound]:,}" for bound, word in _BOUNDS if bound in kind]
+    return " ".join(bounds).capitalize()
 
 
 def _default(field: dict[str, Any]) -> str:
@@ -132,7 +132,7 @@ def _is_event(value: object) -> bool:
 
 
 def story(_name: str) -> str:
-    rows = ((f"`{kind.__name__}`", _members(kind), _said_of(kind)) for kind in event_types())
+    rows = ((f"`{kind.__name__}`", _members(kind), _description(kind)) for kind in event_types())
     return table(("event", "members", "meaning"), rows)
 
 
@@ -140,7 +140,7 @@ def _members(kind: type[events.Event]) -> str:
     return ", ".join(f"`{name}`" for name in kind.__struct_fields__)
 
 
-def _said_of(kind: type) -> str:
+def _description(kind: type) -> str:
     """The docstring's first paragraph; a class inherits its parent's, which is not meant."""
     own = inspect.cleandoc(vars(kind).get("__doc__") or "")
     if own.startswith(f"{kind.__name__}("):
@@ -183,7 +183,7 @@ def _status(kind: type[errors.HoloDeckError]) -> str:
 def reasons(_name: str) -> str:
     models = [kind for kind in error_types() if issubclass(kind, errors.ModelError) and "reason" in vars(kind)]
     rows = (
-        (f"`{kind.reason}`", f"`{kind.code}`", str(kind.status), "yes" if kind.retryable else "", _said_of(kind))
+        (f"`{kind.reason}`", f"`{kind.code}`", str(kind.status), "yes" if kind.retryable else "", _description(kind))
         for kind in models
         if kind is not errors.ModelError
     )

@@ -45,19 +45,19 @@ class Warm:
         more: Sequence[int] = (),  # descriptors that it has from number `MORE` on
     ) -> None:
         order = {"argv": arguments, "folder": str(folder), "environment": dict(environment), "terminal": terminal}
-        told, tells = os.pipe()
-        socket.send_fds(_channel(), [json.dumps(order).encode()], [stdin, stdout, stderr, tells, *more])
-        os.close(tells)
-        self._told = os.fdopen(told, "rb", buffering=0)
-        self.pid = int(self._told.readline())
+        status_end, report_end = os.pipe()
+        socket.send_fds(_channel(), [json.dumps(order).encode()], [stdin, stdout, stderr, report_end, *more])
+        os.close(report_end)
+        self._status = os.fdopen(status_end, "rb", buffering=0)
+        self.pid = int(self._status.readline())
         self.returncode: int | None = None
 
     def wait(self, timeout: float | None = None) -> int:
         if self.returncode is None:
-            if not select.select([self._told], [], [], timeout)[0]:
+            if not select.select([self._status], [], [], timeout)[0]:
                 raise subprocess.TimeoutExpired("holodeck", timeout or 0)
-            self.returncode = os.waitstatus_to_exitcode(int(self._told.readline()))
-            self._told.close()
+            self.returncode = os.waitstatus_to_exitcode(int(self._status.readline()))
+            self._status.close()
         return self.returncode
 
     def send_signal(self, number: int) -> None:
@@ -66,7 +66,7 @@ class Warm:
 
     def kill(self) -> None:
         """Also when it may have ended by itself."""
-        if self.returncode is None and not select.select([self._told], [], [], 0)[0]:
+        if self.returncode is None and not select.select([self._status], [], [], 0)[0]:
             os.kill(self.pid, signal.SIGKILL)
 
 
@@ -108,7 +108,7 @@ def _serve(channel: socket.socket) -> None:
             os.close(descriptor)
 
 
-def _nurse(stdin: int, stdout: int, stderr: int, tells: int, *more: int) -> None:
+def _nurse(stdin: int, stdout: int, stderr: int, report_end: int, *more: int) -> None:
     """Stays behind to report the process's number, and how it ended."""
     child = os.fork()
     if child == 0:
@@ -118,12 +118,12 @@ def _nurse(stdin: int, stdout: int, stderr: int, tells: int, *more: int) -> None
         for number, descriptor in enumerate((stdin, stdout, stderr)):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        os.close(tells)
+        os.close(report_end)
         return
     for descriptor in (stdin, stdout, stderr, *more):
         os.close(descriptor)  # so that the other ends see it when the process closes its own
-    os.write(tells, b"%d\n" % child)
-    os.write(tells, b"%d\n" % os.waitpid(child, 0)[1])
+    os.write(report_end, b"%d\n" % child)
+    os.write(report_end, b"%d\n" % os.waitpid(child, 0)[1])
     os._exit(0)
 
 

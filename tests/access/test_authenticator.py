@@ -240,7 +240,7 @@ def principal(**more):
         returning(principal(scopes="admin")),
     ],
 )
-async def test_a_hook_that_fails_lets_nobody_in(who):
+async def test_a_hook_that_fails_lets_no_one_in(who):
     found = await Authenticator(hook=Hook(who, seconds=0.05)).identify(head())
     assert (found.kind, found.retry_after) == ("unavailable", 5.0)
     assert "database" not in found.message

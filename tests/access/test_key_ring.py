@@ -103,7 +103,7 @@ def _with_id(key_id):
     return body + api_key._checksum(body)
 
 
-def test_an_expired_key_is_said_to_be_expired(file):
+def test_an_expired_key_is_reported_as_expired(file):
     _, text = created(file, expires=datetime.now(UTC) - timedelta(seconds=1))
     assert keys_of(file).check(text).kind == "expired"
 
@@ -215,7 +215,7 @@ def test_one_id_twice(file):
         read_key_file(file)
 
 
-async def test_a_file_that_vanishes_locks_nobody_out(file, caplog):
+async def test_a_file_that_vanishes_locks_no_one_out(file, caplog):
     _, text = created(file)
     checker = keys_of(file)
     file.unlink()

@@ -78,16 +78,16 @@ class Scene:
             name="test", model=self.model, tools=self.tools, loop=AgentLoopConfig(**settings), **agent_fields
         )
         self.conversation = Transcript()
-        self.story: list[Event] = []
+        self.events: list[Event] = []
 
-    async def play(self, *said: str, on: Callable[[Event], None] | None = None, **context: Any) -> AgentResponse:
+    async def play(self, *texts: str, on: Callable[[Event], None] | None = None, **context: Any) -> AgentResponse:
         """`on` hears each event as it is emitted, to cancel or release at an exact point."""
-        self.story = []
+        self.events = []
         pending = self.conversation.pending
         awaiting = frozenset(call.id for call in pending.waiting) if pending else frozenset()
 
         def emit(event: Event) -> None:
-            self.story.append(event)
+            self.events.append(event)
             if on is not None:
                 on(event)
 
@@ -96,19 +96,19 @@ class Scene:
                 self.agent,
                 AgentContext(
                     conversation=self.conversation,
-                    input=[UserMessage(content=text) for text in said],
+                    input=[UserMessage(content=text) for text in texts],
                     user_id=context.pop("user_id", "ada"),
                     **context,
                 ),
                 emit,
             )
         finally:
-            grammar.check(self.story, awaiting)
+            grammar.check(self.events, awaiting)
             assert unanswered(self.conversation.messages) == []
 
-    def told(self, kind: type) -> list[Any]:
-        return [event for event in self.story if type(event) is kind]
+    def emitted(self, kind: type) -> list[Any]:
+        return [event for event in self.events if type(event) is kind]
 
     @property
     def ending(self) -> Any:
-        return self.story[-1]
+        return self.events[-1]

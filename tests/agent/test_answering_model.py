@@ -26,8 +26,8 @@ async def test_steps_and_the_ending_name_the_model_that_answered():
     first = named("a/first", calls(("echo", '{"text": "x"}')), Turn(error=ModelUnreachable()))
     scene = scene_with(first, named("b/second", says("Done.")))
     await scene.play("go")
-    assert scene.told(e.RunStarted)[0].model == "a/first"
-    assert [step.model for step in scene.told(e.StepFinished)] == ["a/first", "b/second"]
+    assert scene.emitted(e.RunStarted)[0].model == "a/first"
+    assert [step.model for step in scene.emitted(e.StepFinished)] == ["a/first", "b/second"]
     assert scene.ending.model == "b/second"
 
 
@@ -35,7 +35,7 @@ async def test_a_failure_names_the_model_that_failed_last():
     names = ("a/first", "b/second")
     scene = scene_with(*(named(name, Turn(error=ModelUnreachable())) for name in names))
     await scene.play("go")
-    assert [step.model for step in scene.told(e.StepFinished)] == ["b/second"]
+    assert [step.model for step in scene.emitted(e.StepFinished)] == ["b/second"]
     assert isinstance(scene.ending, e.RunFailed)
     assert scene.ending.model == "b/second"
 
@@ -43,4 +43,4 @@ async def test_a_failure_names_the_model_that_failed_last():
 async def test_a_model_without_fallbacks_is_named_as_well():
     scene = Scene(says("Hi."))
     await scene.play("go")
-    assert (scene.told(e.StepFinished)[0].model, scene.ending.model) == ("scripted", "scripted")
+    assert (scene.emitted(e.StepFinished)[0].model, scene.ending.model) == ("scripted", "scripted")

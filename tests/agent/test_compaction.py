@@ -37,8 +37,8 @@ def texts(prompt):
 
 async def talked(*turns, words=(), **fields):
     scene = Scene(*turns, summarize=True, max_messages=4, **fields)
-    for said in words:
-        await scene.play(said)
+    for text in words:
+        await scene.play(text)
     return scene
 
 
@@ -99,7 +99,7 @@ TURNS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 400)), min_size=1, 
 
 @settings(max_examples=60, deadline=None)
 @given(TURNS, st.integers(2, 20), st.none() | st.integers(100, 1500))
-def test_whatever_is_folded_calls_keep_their_results_and_each_message_is_told_once(turns, limit, max_tokens):
+def test_whatever_is_folded_calls_keep_their_results_and_each_message_is_reported_once(turns, limit, max_tokens):
     messages = [message for steps, size in turns for message in turn(steps, size)]
     scene = Scene(says("SUMMARY"), summarize=True, max_messages=limit, max_tokens=max_tokens)
     scene.conversation = Transcript(messages)
@@ -108,9 +108,9 @@ def test_whatever_is_folded_calls_keep_their_results_and_each_message_is_told_on
     rest = [message for message in shown.messages if message.content not in (RECALL, RECALLED + "SUMMARY")]
     assert unanswered(rest) == []
     assert isinstance(rest[0], UserMessage)
-    told = sum(len([line for line in lines_of(prompt) if line["role"] != "note"]) for prompt in asked)
+    written = sum(len([line for line in lines_of(prompt) if line["role"] != "note"]) for prompt in asked)
     left_out = [int(line["text"].split()[0]) for prompt in asked for line in lines_of(prompt) if line["role"] == "note"]
-    assert told + sum(left_out) + len(rest) == len(messages) + 1, "folded or shown, and nothing both"
+    assert written + sum(left_out) + len(rest) == len(messages) + 1, "folded or shown, and nothing both"
     assert list(scene.conversation.messages[: len(messages)]) == messages
 
 
@@ -122,15 +122,15 @@ FAILURES = {
 
 
 @pytest.mark.parametrize("failure", FAILURES.values(), ids=FAILURES)
-async def test_without_a_summary_the_oldest_turns_are_trimmed_and_somebody_is_told(failure):
+async def test_without_a_summary_the_oldest_turns_are_trimmed_with_a_warning(failure):
     scene = await talked(says("one"), says("two"), failure, says("three"), words="abc")
     assert scene.ending.outcome == "completed"
     assert texts(scene.model.prompts[-1]) == ["b", "two", "c"], "as with trim"
-    (warning,) = scene.told(WarningRaised)
+    (warning,) = scene.emitted(WarningRaised)
     assert warning.code == NOT_SUMMARIZED
     assert warning.message.startswith("The model is not shown 2 older messages, and no summary of them: ")
     assert scene.conversation.summary is None
-    assert [event.summarized for event in scene.told(HistoryCompacted)] == ([] if failure.error else [False])
+    assert [event.summarized for event in scene.emitted(HistoryCompacted)] == ([] if failure.error else [False])
 
 
 async def test_a_failed_summary_keeps_the_one_before_and_is_asked_for_again_with_the_next_run():
@@ -147,7 +147,7 @@ async def test_a_failed_summary_is_not_asked_for_again_in_the_same_run():
     steps = [calls(("echo", "{}")), calls(("echo", "{}")), says("three")]
     scene = await talked(says("one"), says("two"), broken, *steps, words="abc")
     assert [prompt.sums_up for prompt in scene.model.prompts] == [False, False, True, False, False, False]
-    assert len(scene.told(WarningRaised)) == 1
+    assert len(scene.emitted(WarningRaised)) == 1
 
 
 async def test_a_summary_has_a_time_of_its_own(monkeypatch):
@@ -155,7 +155,7 @@ async def test_a_summary_has_a_time_of_its_own(monkeypatch):
     scene = await talked(says("one"), says("two"), hangs, says("three"), words="ab", iteration_timeout=LIMIT)
     await scene.play("c")
     assert scene.ending.outcome == "completed", "the step had all of its own time"
-    assert "loop.iteration_timeout" in scene.told(WarningRaised)[0].message
+    assert "loop.iteration_timeout" in scene.emitted(WarningRaised)[0].message
 
 
 async def test_a_run_that_is_stopped_while_it_sums_up_ends_properly():
@@ -183,16 +183,16 @@ async def test_it_counts_in_the_usage_and_in_the_budget_of_the_run():
     response = await scene.play("c")
     assert response.error_code == "budget-exceeded", "the summary's 1,000 and the step's 120"
     assert response.usage.total_tokens == 1120
-    assert scene.told(RunFailed)[0].usage.total_tokens == 1120
-    (told,) = scene.told(HistoryCompacted)
-    assert told == HistoryCompacted(4, True, costly, told.estimate, model="scripted")
+    assert scene.emitted(RunFailed)[0].usage.total_tokens == 1120
+    (answer,) = scene.emitted(HistoryCompacted)
+    assert answer == HistoryCompacted(4, True, costly, answer.estimate, model="scripted")
 
 
-async def test_of_an_endpoint_that_counts_nothing_an_estimate_is_told():
+async def test_of_an_endpoint_that_counts_nothing_an_estimate_is_reported():
     scene = await talked(says("one"), says("two"), says("w" * 400), says("three"), words=["q" * 4000, "b", "c"])
-    (told,) = scene.told(HistoryCompacted)
-    assert told.usage is None
-    assert told.estimate > 4400 / 4
+    (answer,) = scene.emitted(HistoryCompacted)
+    assert answer.usage is None
+    assert answer.estimate > 4400 / 4
 
 
 INJECTIONS = [
@@ -228,11 +228,11 @@ async def test_a_summary_never_speaks_with_the_authority_of_the_instructions():
 def test_the_request_is_bounded_and_says_what_it_leaves_out(count):
     long = [UserMessage(content="x" * 9000) for _ in range(count)]
     prompt = request_for(long, Summary(content="before", until="m", messages=9), room=30_000)
-    told = lines_of(prompt)
-    assert sum(len(line["text"]) for line in told) <= 30_000
-    notes = [line["text"] for line in told if line["role"] == "note"]
-    users = [line["text"] for line in told if line["role"] == "user"]
-    assert told[0] == {"role": "summary", "text": "before"}
+    received = lines_of(prompt)
+    assert sum(len(line["text"]) for line in received) <= 30_000
+    notes = [line["text"] for line in received if line["role"] == "note"]
+    users = [line["text"] for line in received if line["role"] == "user"]
+    assert received[0] == {"role": "summary", "text": "before"}
     assert len(users) == count or notes == [
         f"{count - len(users)} messages that followed are left out: there was no room."
     ]
@@ -249,6 +249,6 @@ def test_a_summary_of_messages_that_are_gone_stands_for_nothing():
 async def test_the_demo_model_sums_up_without_understanding():
     scene = await talked(words=())
     object.__setattr__(scene.agent, "model", DemoModel())
-    for said in ("hello\u2028you", "what can you do", "thanks"):
-        await scene.play(said)
+    for text in ("hello\u2028you", "what can you do", "thanks"):
+        await scene.play(text)
     assert scene.conversation.summary.content == "The user said: hello you\nThe user said: what can you do"

@@ -34,18 +34,18 @@ class Journal(Transcript):
     async def commit(self, messages, pending=None, *, ending=None, **more: Any) -> None:
         if self.broken:
             raise StoreUnavailable("The disk is full.")
-        self.writes.append(("ending" if ending else "commit", len(self.scene.story)))
+        self.writes.append(("ending" if ending else "commit", len(self.scene.events)))
         self.endings += [ending] if ending else []
         await super().commit(messages, pending, ending=ending, **more)
 
     def accept(self, messages, **more: Any) -> None:
         if self.broken:
             raise StoreUnavailable("The disk is full.")
-        self.writes.append(("commit", len(self.scene.story)))
+        self.writes.append(("commit", len(self.scene.events)))
         super().accept(messages, **more)
 
     async def begin_calls(self, step: PendingStep) -> None:
-        self.writes.append(("begin", len(self.scene.story)))
+        self.writes.append(("begin", len(self.scene.events)))
         await super().begin_calls(step)
 
 
@@ -93,7 +93,7 @@ async def test_the_model_is_asked_while_the_message_is_stored_and_nothing_is_sho
     scene, journal, playing = played_slowly(calls(("echo", "{}")), says("done"))
     await passes()
     assert [message.content for message in scene.model.prompts[0].messages] == ["hi"]
-    assert (scene.story, scene.tools.called, len(scene.model.prompts)) == ([], [], 1)
+    assert (scene.events, scene.tools.called, len(scene.model.prompts)) == ([], [], 1)
     journal.stored.set_result(None)
     await playing
     assert isinstance(scene.ending, e.RunFinished)
@@ -104,10 +104,10 @@ async def test_the_model_is_asked_while_the_message_is_stored_and_nothing_is_sho
 async def test_what_the_model_says_after_the_message_is_stored_is_shown_at_once():
     scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
     await passes()
-    assert scene.story == []
+    assert scene.events == []
     journal.stored.set_result(None)
     await passes()
-    assert [event.delta for event in scene.told(e.TextAdded)] == ["one"]
+    assert [event.delta for event in scene.emitted(e.TextAdded)] == ["one"]
     playing.cancel()
     with pytest.raises(asyncio.CancelledError):
         await playing
@@ -119,7 +119,7 @@ async def test_a_message_that_cannot_be_stored_ends_the_run_in_the_middle_of_the
     journal.stored.set_exception(StoreUnavailable("The disk is full."))
     response = await playing
     assert response.error_code == "store-unavailable"
-    assert [type(event) for event in scene.story] == [e.RunStarted, e.RunFailed]
+    assert [type(event) for event in scene.events] == [e.RunStarted, e.RunFailed]
     assert [what for what, _ in journal.writes] == ["commit", "ending"], "nothing of the reply is stored"
 
 
@@ -154,7 +154,7 @@ async def test_the_ending_is_stored_before_it_is_shown(how):
     assert journal.endings == [scene.ending]
     what, shown_before = journal.writes[-1]
     assert what == "ending"
-    assert shown_before < len(scene.story)
+    assert shown_before < len(scene.events)
 
 
 async def test_an_answer_and_its_ending_are_one_commit():
@@ -295,7 +295,7 @@ async def test_a_store_that_fails_ends_the_run_and_leaves_no_answer_that_is_not_
     journal.broken = True
     response = await scene.play("hi")
     assert response.error_code == "store-unavailable"
-    assert [type(event) for event in scene.story] == [e.RunStarted, e.RunFailed]
+    assert [type(event) for event in scene.events] == [e.RunStarted, e.RunFailed]
     assert scene.ending.retryable
 
 

@@ -57,7 +57,7 @@ async def test_a_tool_of_the_agent_keeps_its_name():
         calls(("book", "{}")), calls(("read_result", "{}")), says("ok"), tools=tools, max_result_characters=99
     )
     await scene.play("go")
-    assert scene.told(e.ToolFinished)[-1].content == "ada: {}"
+    assert scene.emitted(e.ToolFinished)[-1].content == "ada: {}"
 
 
 async def test_a_toolset_that_shortens_by_itself_uses_the_runs_way():
@@ -68,7 +68,7 @@ async def test_a_toolset_that_shortens_by_itself_uses_the_runs_way():
     tools = PlainTools(own_limit=own_limit)
     scene = Scene(calls(("own_limit", "{}")), *reads, says("ok"), tools=tools, max_result_characters=130)
     await scene.play("go")
-    short, rest = (event.content for event in scene.told(e.ToolFinished))
+    short, rest = (event.content for event in scene.emitted(e.ToolFinished))
     assert short.startswith(BOOK[:50] + "… [10950 of 11000 characters left out; read_result")
     assert rest == "[characters 10989 to 11000 of 11000]\nline 00999\n"
 

@@ -18,18 +18,18 @@ from tests.loop_clock import LIMIT, LoopClock
 
 
 @pytest.mark.req("AGT-01")
-async def test_a_plain_answer_is_told_word_by_word_and_returned():
+async def test_a_plain_answer_is_emitted_word_by_word_and_returned():
     scene = Scene(says("Hello there friend", usage=TokenUsage(prompt_tokens=3, completion_tokens=4)))
     response = await scene.play("hi")
     assert (response.status, response.final_response) == ("completed", "Hello there friend")
-    assert [event.delta for event in scene.told(e.TextAdded)] == ["Hello", " there", " friend"]
-    assert [type(event) for event in scene.story] == [
+    assert [event.delta for event in scene.emitted(e.TextAdded)] == ["Hello", " there", " friend"]
+    assert [type(event) for event in scene.events] == [
         e.RunStarted, e.StepStarted, e.TextStarted, *[e.TextAdded] * 3, e.TextEnded, e.StepFinished, e.RunFinished,
     ]  # fmt: skip
     assert response.usage is not None
     assert response.usage.total_tokens == 7
     assert [type(message) for message in scene.conversation.messages] == [UserMessage, AssistantMessage]
-    text_id = scene.told(e.TextStarted)[0].message_id
+    text_id = scene.emitted(e.TextStarted)[0].message_id
     assert scene.conversation.messages[-1].id == text_id, "the stream and the history name the message alike"
 
 
@@ -45,7 +45,7 @@ async def test_tool_calls_of_one_step_run_at_the_same_time():
     async with asyncio.timeout(5):
         response = await scene.play("go")
     assert response.status == "completed"
-    assert [result.content for result in scene.told(e.ToolFinished)] == ["met", "met"]
+    assert [result.content for result in scene.emitted(e.ToolFinished)] == ["met", "met"]
     assert [type(message) for message in scene.conversation.messages] == [
         UserMessage, AssistantMessage, ToolMessage, ToolMessage, AssistantMessage,
     ]  # fmt: skip
@@ -81,7 +81,7 @@ async def test_a_result_is_bounded_and_says_so():
 
     scene = Scene(calls(("long", "{}")), says("ok"), tools=PlainTools(long=long), max_result_characters=100)
     await scene.play("go")
-    content = scene.told(e.ToolFinished)[0].content
+    content = scene.emitted(e.ToolFinished)[0].content
     assert len(content) < 200
     assert "9900 of 10000 characters left out" in content
 
@@ -96,7 +96,7 @@ async def test_max_iterations_stops_the_loop_after_exactly_that_many_calls(limit
     assert f"{limit} iterations" in (response.warning or "")
     assert len(scene.tools.called) == len(scene.model.prompts) == response.iterations == limit
     assert scene.ending.outcome is e.Outcome.MAX_ITERATIONS
-    ids = [event.call_id for event in scene.told(e.ToolCallStarted)]
+    ids = [event.call_id for event in scene.emitted(e.ToolCallStarted)]
     assert len(set(ids)) == limit, "a model that repeats its ids gets new ones"
 
 
@@ -105,7 +105,7 @@ async def test_iteration_timeout_stops_a_tool_that_hangs_and_leaves_a_whole_hist
     clock = LoopClock(monkeypatch)
 
     async def stuck_after_the_other(arguments, context):
-        while not scene.told(e.ToolFinished):
+        while not scene.emitted(e.ToolFinished):
             await asyncio.sleep(0)
         await clock.stuck()
 
@@ -120,7 +120,7 @@ async def test_iteration_timeout_stops_a_tool_that_hangs_and_leaves_a_whole_hist
 
 
 @pytest.mark.req("AGT-04")
-async def test_iteration_timeout_stops_a_model_that_hangs_and_keeps_what_it_said(monkeypatch):
+async def test_iteration_timeout_stops_a_model_that_hangs_and_keeps_its_text(monkeypatch):
     scene = Scene(Turn(text=["so far"], pause=LoopClock(monkeypatch).stuck), iteration_timeout=LIMIT)
     response = await scene.play("go")
     assert (response.status, response.error_code) == ("error", "timeout")
@@ -193,7 +193,7 @@ async def test_a_reply_cut_by_length_is_finished_with_a_warning_and_its_call_is_
 
 
 @pytest.mark.req("A03")
-async def test_a_model_that_breaks_keeps_what_it_said_marked_as_cut():
+async def test_a_model_that_breaks_keeps_its_text_marked_as_cut():
     scene = Scene(says("half an ans", error=ModelInterrupted("broken off", started=True)))
     response = await scene.play("go")
     assert (response.status, response.error_code) == ("error", "model-error")
@@ -202,7 +202,7 @@ async def test_a_model_that_breaks_keeps_what_it_said_marked_as_cut():
     assert scene.ending.reason == "upstream_interrupted"
 
 
-async def test_a_call_that_the_model_began_and_never_finished_is_told_as_failed():
+async def test_a_call_that_the_model_began_and_never_finished_is_reported_as_failed():
     class Stops:
         name = "stops"
 
@@ -217,7 +217,7 @@ async def test_a_call_that_the_model_began_and_never_finished_is_told_as_failed(
     scene = Scene(says("unused"))
     object.__setattr__(scene.agent, "model", Stops())
     await scene.play("go")
-    assert scene.told(e.ToolFinished)[0].failed
+    assert scene.emitted(e.ToolFinished)[0].failed
     assert scene.tools.called == []
 
 
@@ -341,7 +341,7 @@ async def test_a_text_after_a_tool_call_goes_on_in_the_same_message():
     scene = Scene(says("unused"))
     object.__setattr__(scene.agent, "model", Talkative())
     await scene.play("go")
-    first, second = scene.told(e.TextStarted)[:2]
+    first, second = scene.emitted(e.TextStarted)[:2]
     assert first.message_id == second.message_id
     assert scene.conversation.messages[1].content == "before after"
 
@@ -360,12 +360,12 @@ async def test_tools_get_the_user_of_the_run():
     assert scene.tools.called[0][2] == "ada"
 
 
-async def test_what_became_of_the_files_is_told_first():
+async def test_what_became_of_the_files_is_reported_first():
     note = FileNote(name="a.pdf", mime_type="application/pdf", read_as="pdf", characters=12)
     scene = Scene(says("read"))
     await scene.play("see file", files=[note])
-    told = scene.story[1]
-    assert (told.name, told.value[0]["characters"]) == ("holodeck.files", 12)
+    answer = scene.events[1]
+    assert (answer.name, answer.value[0]["characters"]) == ("holodeck.files", 12)
 
 
 async def test_a_call_that_was_stopped_has_its_true_duration(monkeypatch):

@@ -58,7 +58,7 @@ async def test_approved_calls_are_paid_for_too():
     questions = scene.ending.interrupts
     await scene.play(resume=[Resume(interrupt_id=each.id, approved=True) for each in questions])
     assert len(scene.tools.called) == 1
-    assert [result.content == NOT_PAID_FOR for result in scene.told(e.ToolFinished)] == [True, False]
+    assert [result.content == NOT_PAID_FOR for result in scene.emitted(e.ToolFinished)] == [True, False]
 
 
 @pytest.mark.parametrize(("tokens", "steps"), [(1, 1), (1500, 1), (1501, 1), (1700, 2), (4500, 3)])
@@ -127,7 +127,7 @@ async def test_run_timeout_cuts_a_run_in_the_middle_of_a_tool():
 
 
 @pytest.mark.req("ORC-07")
-async def test_run_timeout_cuts_a_reply_and_keeps_what_was_said():
+async def test_run_timeout_cuts_a_reply_and_keeps_the_text():
     scene = Scene(Turn(text=["so far"], pause=asyncio.Event().wait), run_timeout=0.5)
     response = await scene.play("go")
     assert response.error_code == scene.ending.code == "timeout"
@@ -155,7 +155,7 @@ async def test_a_run_that_is_stopped_while_it_has_a_time_limit_is_stopped():
     assert scene.ending.outcome is e.Outcome.CANCELLED
 
 
-async def test_somebody_elses_time_out_is_a_defect_not_the_runs_limit():
+async def test_another_timeout_is_a_defect_not_the_runs_limit():
     scene = Scene(says("hi"), run_timeout=60)
 
     async def commit(messages, pending=None):

@@ -90,7 +90,7 @@ async def test_a_conversation_that_is_too_long_is_shown_from_a_later_point():
         await scene.play("x" * 100)
     response = await scene.play("y" * 120)
     assert (response.status, response.final_response) == ("completed", "ok")
-    assert [event.code for event in scene.told(e.WarningRaised)] == ["history-shortened"]
+    assert [event.code for event in scene.emitted(e.WarningRaised)] == ["history-shortened"]
     assert scene.model.prompts[-1].messages[-1].content == "y" * 120
     assert len(scene.conversation.messages) == 10, "the history itself stays whole"
 

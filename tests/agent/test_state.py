@@ -22,8 +22,8 @@ PATCH = '{"patch": [{"op": "replace", "path": "/count", "value": 2}]}'
 async def test_the_state_is_shown_at_the_start_and_changes_go_out_as_patches():
     scene = Scene(calls(("update_state", PATCH)), says("changed"), state=StateSettings(initial={"count": 1}))
     await scene.play("count")
-    assert scene.told(e.StateReplaced)[0].state == {"count": 1}
-    assert scene.told(e.StatePatched)[0].patch == [{"op": "replace", "path": "/count", "value": 2}]
+    assert scene.emitted(e.StateReplaced)[0].state == {"count": 1}
+    assert scene.emitted(e.StatePatched)[0].patch == [{"op": "replace", "path": "/count", "value": 2}]
     assert scene.conversation.state == {"count": 2}
     assert '{"count":1}' in scene.model.prompts[0].system
 
@@ -32,15 +32,15 @@ async def test_a_patch_that_does_not_fit_changes_nothing_and_shows_the_whole_sta
     bad = '{"patch": [{"op": "replace", "path": "/count", "value": 5}, {"op": "remove", "path": "/none"}]}'
     scene = Scene(calls(("update_state", bad)), says("sorry"), state=StateSettings(initial={"count": 1}))
     await scene.play("count")
-    assert [event.state for event in scene.told(e.StateReplaced)] == [{"count": 1}, {"count": 1}]
-    assert scene.told(e.StatePatched) == []
-    assert scene.told(e.ToolFinished)[0].failed
+    assert [event.state for event in scene.emitted(e.StateReplaced)] == [{"count": 1}, {"count": 1}]
+    assert scene.emitted(e.StatePatched) == []
+    assert scene.emitted(e.ToolFinished)[0].failed
 
 
 async def test_the_clients_state_is_taken_up():
     scene = Scene(says("ok"), state=StateSettings(initial={"count": 1}))
     await scene.play("count", state={"count": 40})
-    assert scene.told(e.StateReplaced)[0].state == {"count": 40}
+    assert scene.emitted(e.StateReplaced)[0].state == {"count": 40}
 
 
 @pytest.mark.req("SRV-22")
@@ -66,9 +66,9 @@ async def test_an_argument_is_predicted_while_it_streams():
     scene = Scene(says("unused"), tools=PlainTools(write=echo), state=state)
     object.__setattr__(scene.agent, "model", Writer())
     await scene.play("write")
-    predicted = scene.told(e.CustomSent)[0]
+    predicted = scene.emitted(e.CustomSent)[0]
     assert (predicted.name, predicted.value[0]["tool_argument"]) == ("PredictState", "document")
-    values = [event.patch[0]["value"] for event in scene.told(e.StatePatched)]
+    values = [event.patch[0]["value"] for event in scene.emitted(e.StatePatched)]
     assert values[-1] == "Once upon a time\nthere was"
     assert len(values) > 5
     assert all(values[-1].startswith(value) for value in values)
@@ -86,15 +86,15 @@ def test_an_argument_that_cannot_be_shown_yet_is_looked_for_now_and_then_not_wit
         return argument_so_far(text, argument)
 
     monkeypatch.setattr(prediction, "argument_so_far", counted)
-    told = []
-    emitter = RunEmitter(told.append, run_id="r", session_id="s")
+    received = []
+    emitter = RunEmitter(received.append, run_id="r", session_id="s")
     predictor = Predictor(emitter, [Prediction(state_key="plan", tool="write", argument="plan")])
     predictor.call_started("w", "write")
     for start in range(0, len(arguments), 4):
         predictor.call_arguments("w", arguments[start : start + 4])
     predictor.call_ended(ToolCall(id="w", name="write", arguments=arguments))
     assert sum(looks) < 30 * len(arguments)
-    assert [event.patch[0]["path"] for event in told if isinstance(event, e.StatePatched)][-1] == "/plan"
+    assert [event.patch[0]["path"] for event in received if isinstance(event, e.StatePatched)][-1] == "/plan"
 
 
 @pytest.mark.parametrize(

@@ -57,7 +57,7 @@ async def test_the_answer_is_a_value_of_the_type(kind):
     shown = scene.model.prompts[0].output.schema
     assert shown["type"] == "object"
     assert set(shown["properties"]) == {"city", "people"}
-    assert "".join(event.delta for event in scene.told(e.TextAdded)) == ANSWER
+    assert "".join(event.delta for event in scene.emitted(e.TextAdded)) == ANSWER
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_fence_or_a_sentence_around_it_does_no_harm(text):
         ("[" * 200_000, "it is nested too deeply"),
     ],
 )
-def test_what_is_wrong_is_said_in_words(text, problem):
+def test_problems_are_reported_in_words(text, problem):
     with pytest.raises(BadOutputError, match=problem):
         OutputType.of(Typed).read(text)
 
@@ -127,7 +127,7 @@ async def test_a_wrong_answer_is_asked_for_once_more_and_leaves_no_trace():
     assert [text.content for text in asked][:2] == ["Where?", "It is Bonn."]
     assert "it is not JSON" in asked[2].content
     assert [message.content for message in scene.conversation.messages] == ["Where?", '{"city": "Bonn"}']
-    assert [event.code for event in scene.told(e.WarningRaised)] == ["output-repaired"]
+    assert [event.code for event in scene.emitted(e.WarningRaised)] == ["output-repaired"]
 
 
 async def test_a_second_wrong_answer_is_a_typed_error():

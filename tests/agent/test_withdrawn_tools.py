@@ -29,12 +29,12 @@ def scene():
 @pytest.mark.req("ORC-10")
 async def test_a_run_whose_tools_are_withdrawn_says_so(scene):
     first = await scene.play("go")
-    assert scene.told(e.WarningRaised) == []
+    assert scene.emitted(e.WarningRaised) == []
     assert first.warning is None
     assert [schema.name for schema in scene.model.prompts[0].tools] == ["slow", "fine"]
 
     second = await scene.play("again")
-    assert scene.told(e.WarningRaised) == [e.WarningRaised("tools-unavailable", NOTICE)]
+    assert scene.emitted(e.WarningRaised) == [e.WarningRaised("tools-unavailable", NOTICE)]
     assert second.warning == scene.ending.warning == NOTICE
     assert scene.model.prompts[-1].tools == []
     assert "The tools slow, fine are not available at the moment." in scene.model.prompts[-1].system
@@ -58,7 +58,7 @@ async def test_chat_stream_clients_get_a_recoverable_error(scene):
     await scene.play("go")
     await scene.play("again")
     mapper = ChatStreamEventMapper("r1")
-    frames = [frame.decode() for event in scene.story for frame in mapper.frames(event)]
+    frames = [frame.decode() for event in scene.events for frame in mapper.frames(event)]
     (error,) = [frame for frame in frames if frame.startswith("event: error")]
     assert '"error_type":"tools-unavailable"' in error
     assert NOTICE in error

@@ -38,13 +38,13 @@ class Piped(Warm):
         self.stdout = os.fdopen(its_stdout, "rb")
         self.stderr = os.fdopen(its_stderr, "rb")
 
-    def communicate(self, said: bytes = b"") -> tuple[bytes, bytes]:
+    def communicate(self, sent: bytes = b"") -> tuple[bytes, bytes]:
         """What it wrote from now on, to its end."""
         with ThreadPoolExecutor() as readers, self.stdout, self.stderr:
             out, err = readers.submit(self.stdout.read), readers.submit(self.stderr.read)
             try:
                 with self.stdin:
-                    self.stdin.write(said)
+                    self.stdin.write(sent)
                 self.wait(SECONDS)
             finally:
                 self.kill()

@@ -57,11 +57,11 @@ class Puppet(ModelEndpoint):
             await wire.end()
 
     async def _next(self, wire: Wire) -> bytes | None:
-        said, gone = asyncio.ensure_future(self._frames.get()), asyncio.ensure_future(wire.gone.wait())
-        await asyncio.wait({said, gone}, return_when=asyncio.FIRST_COMPLETED)
+        frame, gone = asyncio.ensure_future(self._frames.get()), asyncio.ensure_future(wire.gone.wait())
+        await asyncio.wait({frame, gone}, return_when=asyncio.FIRST_COMPLETED)
         gone.cancel()
-        if said.done():
-            return said.result()
-        said.cancel()
+        if frame.done():
+            return frame.result()
+        frame.cancel()
         self.left.set()
         return None

@@ -67,11 +67,11 @@ class Room:
     summarize: bool = False
     keeps: bool = False
     sessions: str = ""  # of the agent file
-    said: list[str] = field(default_factory=list)
+    printed: list[str] = field(default_factory=list)
     copied: list[str] = field(default_factory=list)
     out: Any = None
 
-    async def hear(self, *lines: str | Exception | Awaitable[object], **options: Any) -> int:
+    async def converse(self, *lines: str | Exception | Awaitable[object], **options: Any) -> int:
         agent = AgentDefinition(
             name="a",
             model=self.model,
@@ -92,12 +92,12 @@ class Room:
                 Archive(self.folder / "chats"),
                 user_id=self.config.user_id,
                 keeps=self.keeps,
-                complain=self.said.append,
+                complain=self.printed.append,
             ),
             attachments=Attachments(config),
             display=self.out or JsonDisplay(io.StringIO()),
-            say=self.said.append,
-            complain=self.said.append,
+            say=self.printed.append,
+            complain=self.printed.append,
             paint=Paint(enabled=False),
             clipboard=self.copied.append,
         )
@@ -116,10 +116,10 @@ class Room:
         return load_config(file, environment={})
 
     @property
-    def told(self) -> str:
-        return "\n".join(self.said)
+    def output(self) -> str:
+        return "\n".join(self.printed)
 
     @property
-    def heard(self) -> list[str]:
+    def received(self) -> list[str]:
         """The last thing that the model was told, each time."""
         return [str(prompt.messages[-1].content) for prompt in self.model.prompts]

@@ -112,7 +112,7 @@ def test_an_endpoint_that_is_a_web_page(tmp_path, web_page, command):
     assert len(result.err.splitlines()) == 1
 
 
-def test_an_endpoint_where_nobody_listens(tmp_path):
+def test_an_endpoint_where_no_one_listens(tmp_path):
     (tmp_path / "agent.yaml").write_text(model("http://127.0.0.1:9/v1"))
     result = holodeck("check", folder=tmp_path)
     assert result.code == 2

@@ -8,9 +8,9 @@ from holodeck.cli.conversation.commands import COMMANDS
 PAGE = (Path(__file__).parents[2] / "docs" / "chat.md").read_text(encoding="utf-8")
 
 
-def test_every_command_is_told_and_no_other():
-    told = re.findall(r"^\| `(/[a-z]+)", PAGE, re.MULTILINE)
-    assert told == list(COMMANDS)
+def test_every_command_is_documented_and_no_other():
+    documented = re.findall(r"^\| `(/[a-z]+)", PAGE, re.MULTILINE)
+    assert documented == list(COMMANDS)
 
 
 def test_the_picture_loads_nothing_from_elsewhere():

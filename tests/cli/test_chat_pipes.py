@@ -14,7 +14,7 @@ from tests.cli.process import Piped, environment, holodeck, started
 from tests.warm import Warm
 
 DEMO = "name: a\nmodel: {provider: demo}\n"
-NOBODY = "name: a\nmodel: {provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1', fallback: [{provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1'}]}\n"
+UNREACHABLE = "name: a\nmodel: {provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1', fallback: [{provider: openai_compatible, name: m, endpoint: 'http://127.0.0.1:9/v1'}]}\n"
 
 
 @pytest.fixture
@@ -58,7 +58,7 @@ def test_json_is_one_event_a_line(project):
 
 
 def test_a_script_learns_that_the_model_cannot_be_asked(tmp_path):
-    (tmp_path / "agent.yaml").write_text(NOBODY)
+    (tmp_path / "agent.yaml").write_text(UNREACHABLE)
     result = holodeck("chat", "--quiet", folder=tmp_path, stdin="hello\n")
     assert (result.code, result.out) == (4, "")
     assert "✗ No connection to 127.0.0.1:9" in result.err
@@ -97,12 +97,17 @@ def test_ctrl_c_ends_a_script(project):
 def test_an_answer_to_a_pipe_is_still_markdown_on_a_screen(project, term):
     """`echo … | holodeck chat`: nobody can type, but somebody reads; a simple terminal gets plain lines."""
     master, slave = pty.openpty()
-    said, stdin = os.pipe()
+    reading_end, stdin = os.pipe()
     process = Warm(
-        "chat", folder=project, environment=environment(project, TERM=term), stdin=said, stdout=slave, stderr=slave
+        "chat",
+        folder=project,
+        environment=environment(project, TERM=term),
+        stdin=reading_end,
+        stdout=slave,
+        stderr=slave,
     )
     os.close(slave)
-    os.close(said)
+    os.close(reading_end)
     shown = bytearray()
 
     def read() -> None:

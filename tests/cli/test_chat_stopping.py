@@ -80,7 +80,7 @@ async def test_ctrl_c_clears_a_half_typed_line_and_never_leaves_from_one(tmp_pat
 
 @pytest.mark.req("CHT-10", "D02")
 @pytest.mark.parametrize(("way", "code"), [("Ctrl+C", 130), ("SIGTERM", 143)])
-async def test_a_tool_that_will_not_stop_keeps_nobody(tmp_path, puppet, way, code):
+async def test_a_tool_that_will_not_stop_blocks_no_exit(tmp_path, puppet, way, code):
     async with chat(tmp_path) as terminal:
         await terminal.prompt()
         terminal.enter("work")

@@ -38,21 +38,21 @@ def room(tmp_path):
 @pytest.mark.req("CHT-03", "CHT-10")
 @pytest.mark.parametrize("word", ["exit", "QUIT", "/exit", "/quit", None])
 async def test_ways_to_leave(room, word):
-    assert await room.hear(*([word, "never read"] if word else [])) == 0
+    assert await room.converse(*([word, "never read"] if word else [])) == 0
     assert room.model.prompts == []
 
 
 @pytest.mark.req("CHT-10")
 async def test_ctrl_c_twice_leaves_but_not_with_a_line_between(room):
-    assert await room.hear(Interrupted(), "hello", Interrupted(), Interrupted(), "never read") == INTERRUPTED
-    assert room.heard == ["hello"]
-    assert room.told.count("again leaves") == 2
+    assert await room.converse(Interrupted(), "hello", Interrupted(), Interrupted(), "never read") == INTERRUPTED
+    assert room.received == ["hello"]
+    assert room.output.count("again leaves") == 2
 
 
 async def test_a_script_learns_that_its_last_answer_failed(tmp_path):
     room = Room(tmp_path, ScriptedModel([Turn(error=ModelUnreachable("gone")), says("Back.")]), interactive=False)
-    assert await room.hear("one") == 4
-    assert await room.hear("one", "two") == 0
+    assert await room.converse("one") == 4
+    assert await room.converse("one", "two") == 0
 
 
 # checks (CHT-07)
@@ -60,7 +60,7 @@ async def test_a_script_learns_that_its_last_answer_failed(tmp_path):
 
 @pytest.mark.req("CHT-07")
 @pytest.mark.parametrize(
-    ("line", "heard", "told"),
+    ("line", "received", "printed"),
     [
         ("   ", [], ""),
         ("x" * (MAX_INPUT + 1), [], "at most 10000"),
@@ -70,11 +70,11 @@ async def test_a_script_learns_that_its_last_answer_failed(tmp_path):
         ("two\nlines", ["two\nlines"], "messages"),
     ],
 )
-async def test_input_is_checked(room, line, heard, told):
-    await room.hear(line)
-    assert room.heard == heard
-    assert told in room.told
-    assert bool(room.said) is bool(told)
+async def test_input_is_checked(room, line, received, printed):
+    await room.converse(line)
+    assert room.received == received
+    assert printed in room.output
+    assert bool(room.printed) is bool(printed)
 
 
 @pytest.mark.req("CHT-07")
@@ -84,9 +84,9 @@ async def test_the_chain_can_be_extended(room, tmp_path):
         "def shout(text):\n    return text.upper()\n"
     )
     own = load_checks([("checks.py", "polite"), ("checks.py", "shout")], tmp_path)
-    await room.hear("do it", "do it, please", checks=InputChecks().then(*own))
-    assert room.heard == ["DO IT, PLEASE"]
-    assert "✗ Say please." in room.said
+    await room.converse("do it", "do it, please", checks=InputChecks().then(*own))
+    assert room.received == ["DO IT, PLEASE"]
+    assert "✗ Say please." in room.printed
     with pytest.raises(ConfigError, match="nobody"):
         load_checks([("checks.py", "nobody")], tmp_path)
 
@@ -118,9 +118,9 @@ def wiping(done: list[str]) -> Catalogue:
 async def test_a_tool_that_needs_approval_asks(tmp_path, answers, carried_out):
     done: list[str] = []
     room = Room(tmp_path, ScriptedModel([calls(("wipe", '{"what": "all"}')), says("All right.")]), wiping(done))
-    assert await room.hear("wipe it", *answers) == 0
+    assert await room.converse("wipe it", *answers) == 0
     assert done == carried_out
-    assert '? wipe(what="all")' in room.said
+    assert '? wipe(what="all")' in room.printed
     assert [default for question, default in room.lines.asked if "arguments" in question][:1] in (
         [],
         ['{"what": "all"}'],
@@ -133,7 +133,7 @@ async def test_a_question_that_is_left_open_is_a_no(tmp_path, answer):
     done: list[str] = []
     model = ScriptedModel([calls(("wipe", '{"what": "all"}')), says("Fine.")])
     room = Room(tmp_path, model, wiping(done))
-    await room.hear("wipe it", *([answer, "never mind"] if answer else []))
+    await room.converse("wipe it", *([answer, "never mind"] if answer else []))
     assert done == []
     assert len(model.prompts) == (2 if answer else 1)
     assert unanswered(room.talk.session.transcript.messages) == []
@@ -144,78 +144,78 @@ async def test_a_question_that_is_left_open_is_a_no(tmp_path, answer):
 
 @pytest.mark.req("CHT-03")
 async def test_help_names_every_command(room):
-    await room.hear("/help")
+    await room.converse("/help")
     for name in COMMANDS:
-        assert name in room.told
+        assert name in room.output
     assert {"/help", "/clear", "/history", "/save", "/load", "/tools", "/model", "/retry", "/export", "/exit"} <= set(
         COMMANDS
     )
 
 
 async def test_a_command_that_there_is_not(room):
-    await room.hear("/hlep \x1b[31m")
-    assert room.said == ["✗ There is no /hlep; did you mean /help?"]
+    await room.converse("/hlep \x1b[31m")
+    assert room.printed == ["✗ There is no /hlep; did you mean /help?"]
 
 
 async def test_a_path_is_no_command(room):
-    await room.hear("/etc/no-such-file is what?")
-    assert room.heard == ["/etc/no-such-file is what?"]
+    await room.converse("/etc/no-such-file is what?")
+    assert room.received == ["/etc/no-such-file is what?"]
 
 
 @pytest.mark.req("CHT-03")
 async def test_history_and_clear(room):
-    await room.hear("hel\x1blo", "/history", "/clear", "/history", "again")
-    assert "> hello" in room.said
-    assert "  Yes." in room.said
-    assert room.said.index("The conversation is empty.") > room.said.index("  Yes.")
+    await room.converse("hel\x1blo", "/history", "/clear", "/history", "again")
+    assert "> hello" in room.printed
+    assert "  Yes." in room.printed
+    assert room.printed.index("The conversation is empty.") > room.printed.index("  Yes.")
     assert len(room.model.prompts[-1].messages) == 1
 
 
 @pytest.mark.req("CHT-03", "CHT-04")
 async def test_save_and_load(room):
-    await room.hear("remember me", "/save", "/clear", "/load last", "go on")
+    await room.converse("remember me", "/save", "/clear", "/load last", "go on")
     assert [each.content for each in room.model.prompts[-1].messages] == ["remember me", "Yes.", "go on"]
-    saved = next(line.removeprefix("Saved as ") for line in room.said if line.startswith("Saved as "))
-    await room.hear("/load")
-    assert room.said[-2].startswith(f"1  {saved}")
-    assert room.said[-2].endswith("remember me")
+    saved = next(line.removeprefix("Saved as ") for line in room.printed if line.startswith("Saved as "))
+    await room.converse("/load")
+    assert room.printed[-2].startswith(f"1  {saved}")
+    assert room.printed[-2].endswith("remember me")
 
 
 async def test_a_copy_in_a_file_is_loaded_as_it_was(room, tmp_path):
     copy = tmp_path / "copy.json"
-    await room.hear("remember me", f"/save {copy}", "and more", f"/load {copy}", "go on")
+    await room.converse("remember me", f"/save {copy}", "and more", f"/load {copy}", "go on")
     assert json.loads(copy.read_text())["messages"][0]["content"] == "remember me"
     assert [each.content for each in room.model.prompts[-1].messages] == ["remember me", "Yes.", "go on"]
 
 
 async def test_nothing_is_saved_where_the_agent_keeps_nothing(room, tmp_path):
     room.sessions = "sessions: {store: memory}\n"
-    await room.hear("remember me", "/save")
-    assert "✗ sessions.store is memory" in room.told
+    await room.converse("remember me", "/save")
+    assert "✗ sessions.store is memory" in room.output
     assert not (tmp_path / ".holodeck").exists()
 
 
 async def test_a_store_that_cannot_be_opened_is_no_reason_to_stop_talking(room, tmp_path):
     (tmp_path / ".holodeck").write_text("a file")
     room.keeps = True
-    await room.hear("remember me", "go on")
+    await room.converse("remember me", "go on")
     assert [each.content for each in room.model.prompts[-1].messages] == ["remember me", "Yes.", "go on"]
-    assert room.told.count("! this chat is not saved: ") == 1
+    assert room.output.count("! this chat is not saved: ") == 1
 
 
 async def test_a_conversation_that_expired_meanwhile_is_reported(room):
     room.keeps, room.sessions = True, "sessions: {ttl_seconds: 1}\n"
     waits = asyncio.sleep(1.1)  # longer than the conversation lives
-    await room.hear("remember me", waits, "go on")
+    await room.converse("remember me", waits, "go on")
     assert [each.content for each in room.model.prompts[-1].messages] == ["go on"]
-    assert room.told.count("this conversation has expired") == 1
+    assert room.output.count("this conversation has expired") == 1
 
 
 @pytest.mark.req("CHT-04")
 async def test_every_turn_is_stored_where_the_server_finds_it(room):
     room.keeps = True
     room.config = ChatConfig(user_id="ann")
-    await room.hear("one", "/clear", "two", "/retry")
+    await room.converse("one", "/clear", "two", "/retry")
     store = build_sqlite(room.loaded).sessions
     await store.start()
     try:
@@ -229,9 +229,9 @@ async def test_every_turn_is_stored_where_the_server_finds_it(room):
 
 async def test_retry_asks_the_same_again_and_keeps_only_the_new_answer(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("First."), says("Second.")]))
-    await room.hear("/retry", "well?", "/retry")
-    assert "✗ There is nothing to ask again." in room.said
-    assert room.heard == ["well?", "well?"]
+    await room.converse("/retry", "well?", "/retry")
+    assert "✗ There is nothing to ask again." in room.printed
+    assert room.received == ["well?", "well?"]
     assert [each.content for each in room.talk.session.transcript.messages] == ["well?", "Second."]
 
 
@@ -239,7 +239,7 @@ async def test_retry_asks_the_same_again_and_keeps_only_the_new_answer(tmp_path)
 async def test_a_summary_stays_with_its_conversation(tmp_path, then):
     model = ScriptedModel([says("1"), says("2"), says("They counted."), says("3"), says("4"), says("5")])
     room = Room(tmp_path, model, config=ChatConfig(max_messages=4), summarize=True)
-    await room.hear("a", "b", "c", *then)
+    await room.converse("a", "b", "c", *then)
     again = model.prompts[4:]
     assert len(again) == then.count("/retry")
     for prompt in again:
@@ -249,32 +249,32 @@ async def test_a_summary_stays_with_its_conversation(tmp_path, then):
 @pytest.mark.req("CHT-03")
 async def test_tools_and_model(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("")]), wiping([]))
-    await room.hear("/tools", "/model")
-    assert room.said == ["wipe (asks first)  Deletes.", "scripted"]
+    await room.converse("/tools", "/model")
+    assert room.printed == ["wipe (asks first)  Deletes.", "scripted"]
 
 
 async def test_an_agent_without_tools_says_so(room):
-    await room.hear("/tools")
-    assert room.said == ["The agent has no tools."]
+    await room.converse("/tools")
+    assert room.printed == ["The agent has no tools."]
 
 
 async def test_export_writes_a_page_and_overwrites_none(tmp_path):
     model = ScriptedModel([calls(("wipe", '{"what": "all"}')), says("Do**n**e.")])
     room = Room(tmp_path, model, wiping([]))
     page = tmp_path / "page.md"
-    await room.hear("wipe\nit", "y", f"/export {page}", f"/export {page}", f"/export {tmp_path}/no/page.md")
+    await room.converse("wipe\nit", "y", f"/export {page}", f"/export {page}", f"/export {tmp_path}/no/page.md")
     text = page.read_text()
     for part in ("# wipe it\n", "## You\n\nwipe\nit\n", '`wipe(what="all")`', "> ✓ wipe\n>\n> gone", "Do**n**e."):
         assert part in text
-    assert room.told.count("exists; name another file") == 1
-    assert "cannot be written" in room.told
+    assert room.output.count("exists; name another file") == 1
+    assert "cannot be written" in room.output
 
 
 async def test_reasoning_is_kept_and_shown_on_demand(tmp_path):
     room = Room(tmp_path, ScriptedModel([Turn(reasoning=["Hmm\x1b[2J", " so"], text=["Yes."])]))
-    await room.hear("/reasoning", "why?", "/reasoning", "/verbose")
-    assert room.said[0] == "The model has not sent any reasoning."
-    assert "Hmm so" in room.said
+    await room.converse("/reasoning", "why?", "/reasoning", "/verbose")
+    assert room.printed[0] == "The model has not sent any reasoning."
+    assert "Hmm so" in room.printed
     assert room.talk.display.verbose is True
 
 
@@ -284,16 +284,16 @@ async def test_reasoning_is_kept_and_shown_on_demand(tmp_path):
 async def test_files_go_with_the_next_message(room, tmp_path):
     note = tmp_path / "my note.txt"
     note.write_text("the secret is 42")
-    await room.hear(f"/attach {note}", "what is it?", f"'{note}'", "and now?", "bare")
+    await room.converse(f"/attach {note}", "what is it?", f"'{note}'", "and now?", "bare")
     contents = [prompt.messages[-1].content for prompt in room.model.prompts]
     assert [len(content) if isinstance(content, tuple) else 1 for content in contents] == [2, 2, 1]
     assert "the secret is 42" in contents[0][1].text
-    assert "my note.txt: 16 characters as text" in room.said
+    assert "my note.txt: 16 characters as text" in room.printed
     assert "[1 file] > " in [question for question, _ in room.lines.asked]
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "printed"),
     [
         ("/attach", "No file is attached"),
         ("/attach nowhere.txt", "There is no file nowhere.txt."),
@@ -310,25 +310,25 @@ async def test_files_go_with_the_next_message(room, tmp_path):
         ("/export /a\0b/c", "cannot be written"),
     ],
 )
-async def test_files_that_are_none(room, line, told):
-    await room.hear(line)
-    assert told in room.told
+async def test_files_that_are_none(room, line, printed):
+    await room.converse(line)
+    assert printed in room.output
 
 
 async def test_a_dropped_file_is_named_and_attached_once(room, tmp_path):
     note = tmp_path / "my notes.txt"
     note.write_text("eggs")
-    await room.hear(f"'{note}'", f"/attach {note}", f"file://{quote(str(note))}")
-    assert room.said == ["With the next message: my notes.txt (/detach takes them out)"] * 3
+    await room.converse(f"'{note}'", f"/attach {note}", f"file://{quote(str(note))}")
+    assert room.printed == ["With the next message: my notes.txt (/detach takes them out)"] * 3
     assert room.talk.attachments.paths == [note]
 
 
 async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(room, tmp_path):
     broken = tmp_path / "broken.pdf"
     broken.write_bytes(b"MZ\x90\x00 no PDF")
-    await room.hear(f"/attach {broken}", "read it")
+    await room.converse(f"/attach {broken}", "read it")
     assert room.model.prompts == []
-    assert "✗ broken.pdf" in room.told
+    assert "✗ broken.pdf" in room.output
     assert room.talk.attachments.paths == [broken]
 
 
@@ -338,8 +338,8 @@ async def test_a_file_that_cannot_be_read_stays_attached_and_nothing_is_sent(roo
 @pytest.mark.req("CHT-09")
 async def test_a_warning_once_at_80_percent_with_an_offer(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(max_messages=10))
-    await room.hear(*["more"] * 5)
-    warnings = [line for line in room.said if line.startswith("!")]
+    await room.converse(*["more"] * 5)
+    warnings = [line for line in room.printed if line.startswith("!")]
     assert len(warnings) == 1
     assert "8 of 10 messages" in warnings[0]
     assert "/save" in warnings[0]
@@ -349,14 +349,14 @@ async def test_a_warning_once_at_80_percent_with_an_offer(tmp_path):
 @pytest.mark.req("CHT-09")
 async def test_the_same_for_tokens_where_the_limit_is_known(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("word " * 100)]), max_tokens=300)
-    await room.hear("more", "more")
-    assert "of 300 tokens" in room.told
+    await room.converse("more", "more")
+    assert "of 300 tokens" in room.output
 
 
 @pytest.mark.req("CHT-04", "CHT-05", "CHT-06")
 async def test_status_and_messages_know_what_was_spent(room):
-    await room.hear("one", "two")
-    assert any(line.startswith("4/50 messages · 2,400 tokens · 0.") for line in room.said)
+    await room.converse("one", "two")
+    assert any(line.startswith("4/50 messages · 2,400 tokens · 0.") for line in room.printed)
     reply = room.talk.session.transcript.messages[1]
     assert isinstance(reply, AssistantMessage)
     assert reply.tokens_used is not None
@@ -364,10 +364,10 @@ async def test_status_and_messages_know_what_was_spent(room):
     assert reply.timestamp.tzinfo is not None
 
 
-async def test_scripts_are_told_the_cost_with_the_end(tmp_path):
+async def test_scripts_get_the_cost_with_the_end(tmp_path):
     usage = TokenUsage(prompt_tokens=10, completion_tokens=2, cost=0.25)
     out = io.StringIO()
-    await Room(tmp_path, ScriptedModel([says("Yes.", usage=usage)]), out=JsonDisplay(out)).hear("one")
+    await Room(tmp_path, ScriptedModel([says("Yes.", usage=usage)]), out=JsonDisplay(out)).converse("one")
     last = json.loads(out.getvalue().splitlines()[-1])
     assert (last["type"], last["usage"]["cost"]) == ("RunFinished", 0.25)
 
@@ -382,19 +382,19 @@ async def test_scripts_are_told_the_cost_with_the_end(tmp_path):
         ((0.001, None), "tokens · 0."),  # half a sum is none: the seconds come next
     ],
 )
-async def test_the_status_line_tells_the_cost_if_all_of_it_is_known(tmp_path, costs, shown):
+async def test_the_status_line_shows_the_cost_if_all_of_it_is_known(tmp_path, costs, shown):
     usages = [TokenUsage(prompt_tokens=10, completion_tokens=2, cost=cost) for cost in costs]
     room = Room(tmp_path, ScriptedModel([says("Yes.", usage=usage) for usage in usages]))
-    await room.hear("one", "two")
-    status = [line for line in room.said if "messages ·" in line]
+    await room.converse("one", "two")
+    status = [line for line in room.printed if "messages ·" in line]
     assert shown in status[-1]
     assert (" · cost" in status[-1]) is (costs[1] is not None)
 
 
 async def test_quiet_says_nothing_around_the_answers(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(quiet=True, max_messages=2))
-    await room.hear("one", "two")
-    assert room.said == []
+    await room.converse("one", "two")
+    assert room.printed == []
 
 
 def wipe(what: str) -> str:
@@ -407,7 +407,7 @@ async def test_a_tool_result_belongs_to_its_call_after_trimming(tmp_path):
     turns = [calls(("wipe", '{"what": "all"}')), says("Done.")] * 4
     model = ScriptedModel(turns)
     room = Room(tmp_path, model, FunctionToolset([FunctionTool.of(wipe)]), config=ChatConfig(max_messages=5))
-    await room.hear(*["again"] * 4)
+    await room.converse(*["again"] * 4)
     assert len(model.prompts) == 8
     for prompt in model.prompts:
         assert len(prompt.messages) <= 5
@@ -424,16 +424,16 @@ async def test_a_tool_may_be_allowed_for_the_whole_chat(tmp_path):
         [turn for letter in "abc" for turn in (calls(("wipe", f'{{"what": "{letter}"}}')), says(letter))]
     )
     room = Room(tmp_path, model, wiping(done))
-    await room.hear("one", "always", "two", "/clear", "three", "n")
+    await room.converse("one", "always", "two", "/clear", "three", "n")
     assert done == ["a", "b"]
-    assert '? wipe(what="b") (always allowed in this chat)' in room.said
-    assert '? wipe(what="c")' in room.said
+    assert '? wipe(what="b") (always allowed in this chat)' in room.printed
+    assert '? wipe(what="c")' in room.printed
 
 
 async def test_beyond_the_limit_the_chat_says_what_the_model_sees(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]), config=ChatConfig(max_messages=4))
-    await room.hear("one", "two", "three")
-    lengths = [line.partition(" · ")[0] for line in room.said if " messages" in line and line[0].isdigit()]
+    await room.converse("one", "two", "three")
+    lengths = [line.partition(" · ")[0] for line in room.printed if " messages" in line and line[0].isdigit()]
     assert lengths == ["2/4 messages", "4/4 messages", "6 messages, the model sees the last 4"]
     assert len(room.model.prompts[-1].messages) == 3  # the last question is among the four; its answer came after
 
@@ -441,13 +441,13 @@ async def test_beyond_the_limit_the_chat_says_what_the_model_sees(tmp_path):
 async def test_a_stopped_answer_leaves_what_is_known_of_the_tokens(tmp_path):
     known = says("Yes.", usage=TokenUsage(prompt_tokens=1000, completion_tokens=200))
     room = Room(tmp_path, ScriptedModel([known, says("Half"), known]))
-    await room.hear("one", "two", "three")
-    facts = [line.split(" · ")[1] for line in room.said if "messages ·" in line]
+    await room.converse("one", "two", "three")
+    facts = [line.split(" · ")[1] for line in room.printed if "messages ·" in line]
     assert facts == ["1,200 tokens", "≥ 1,200 tokens", "≥ 2,400 tokens"]
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "printed"),
     [
         ("/zzz", "There is no /zzz; /help lists what there is."),
         ("/tools wip", "There is no tool wip; did you mean wipe?"),
@@ -456,18 +456,18 @@ async def test_a_stopped_answer_leaves_what_is_known_of_the_tokens(tmp_path):
         ("/detach x", "x is not attached."),
     ],
 )
-async def test_mistakes_get_a_way_out(tmp_path, line, told):
+async def test_mistakes_get_a_way_out(tmp_path, line, printed):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]), wiping([]))
-    await room.hear(line)
-    assert told in room.told
+    await room.converse(line)
+    assert printed in room.output
 
 
 async def test_one_tool_is_shown_with_its_schema(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]), wiping([]))
-    await room.hear("/tools wipe")
-    assert room.said[0] == "wipe (asks first)"
-    assert "Deletes." in room.said
-    assert any('"what": {' in line for line in room.said)
+    await room.converse("/tools wipe")
+    assert room.printed[0] == "wipe (asks first)"
+    assert "Deletes." in room.printed
+    assert any('"what": {' in line for line in room.printed)
 
 
 async def test_files_can_be_taken_out_again(tmp_path):
@@ -475,27 +475,27 @@ async def test_files_can_be_taken_out_again(tmp_path):
         (tmp_path / name).write_text(name)
     room = Room(tmp_path, ScriptedModel([says("Yes.")]))
     attach = [f"/attach {tmp_path / name}" for name in ("a.txt", "b.txt", "c.txt")]
-    await room.hear(*attach, "/detach 2", "/detach a.txt", "now")
-    assert "b.txt is not attached any more." in room.said
+    await room.converse(*attach, "/detach 2", "/detach a.txt", "now")
+    assert "b.txt is not attached any more." in room.printed
     assert "c.txt" in str(room.model.prompts[0].messages[-1].content)
     assert "a.txt" not in str(room.model.prompts[0].messages[-1].content)
-    await room.hear(*attach, "/detach", "now")
+    await room.converse(*attach, "/detach", "now")
     assert str(room.model.prompts[-1].messages[-1].content) == "now"
 
 
 async def test_saved_chats_have_numbers(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]), keeps=True)
-    await room.hear("first question")
-    await room.hear("second question")
-    await room.hear("/load", "/load 2", "go on")
-    assert any(line.startswith("1  ") and "second question" in line for line in room.said)
-    assert "2 messages: first question" in room.said
-    assert "> first question" in room.said
+    await room.converse("first question")
+    await room.converse("second question")
+    await room.converse("/load", "/load 2", "go on")
+    assert any(line.startswith("1  ") and "second question" in line for line in room.printed)
+    assert "2 messages: first question" in room.printed
+    assert "> first question" in room.printed
     assert [str(message.content) for message in room.model.prompts[-1].messages] == ["first question", "Yes.", "go on"]
 
 
 async def test_copy(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Run:\n\n```sh\nmake demo\n```\nor\n~~~\nx = 1\n~~~\nDone.")]))
-    await room.hear("how?", "/copy code", "/copy", "/copy all")
+    await room.converse("how?", "/copy code", "/copy", "/copy all")
     assert room.copied == ["x = 1\n", "Run:\n\n```sh\nmake demo\n```\nor\n~~~\nx = 1\n~~~\nDone."]
-    assert "/copy code the last code block" in room.told
+    assert "/copy code the last code block" in room.output

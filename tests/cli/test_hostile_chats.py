@@ -233,7 +233,7 @@ def forbidden(path: Path) -> None:
 
 
 @pytest.mark.parametrize("make", [Path.mkdir, pipe, loop, away, device, terminal, forbidden])
-def test_what_is_no_file_is_no_chat_and_keeps_nobody_waiting(folder: Path, make: Callable[[Path], None]) -> None:
+def test_what_is_no_file_is_no_chat_and_keeps_no_one_waiting(folder: Path, make: Callable[[Path], None]) -> None:
     path = folder / f"{ID}.json"
     make(path)
     archive, begun = Archive(folder), time.monotonic()

@@ -13,8 +13,8 @@ def test_a_check_from_the_agent_file_changes_or_refuses_what_was_typed(tmp_path)
     (tmp_path / "checks.py").write_text(
         'def polite(text: str) -> str:\n    if "please" not in text:\n        raise ValueError("Say please.")\n    return text\n'
     )
-    told = holodeck("chat", "--quiet", folder=tmp_path, stdin="do it\n")
-    assert "Say please." in told.err
+    result = holodeck("chat", "--quiet", folder=tmp_path, stdin="do it\n")
+    assert "Say please." in result.err
     kind = holodeck("chat", "--quiet", folder=tmp_path, stdin="hello, please\n")
     assert "Say please." not in kind.err
     assert kind.out

@@ -87,7 +87,7 @@ def test_a_picture_higher_than_the_screen_is_written_once():
     assert [line for line in stage.lines if line] == lines
 
 
-def test_nobody_climbs_out_of_a_window_that_became_lower():
+def test_the_cursor_stays_in_a_window_that_became_lower():
     """What has left it cannot change any more; rows above it are not the painter's."""
     stage = Stage()
     stage.painter.show(["one", "two", "three", "four", "five"])

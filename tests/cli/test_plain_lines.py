@@ -68,11 +68,11 @@ def test_a_sequence_without_an_end_does_not_swallow_the_reply():
     assert shown.count("x") > MAX_HELD
 
 
-def told(*events: e.Event, verbose: bool = False, quiet: bool = False) -> str:
+def printed(*events: e.Event, verbose: bool = False, quiet: bool = False) -> str:
     out = io.StringIO()
-    story = PlainDisplay(out, Paint(enabled=False), verbose=verbose, quiet=quiet)
+    display = PlainDisplay(out, Paint(enabled=False), verbose=verbose, quiet=quiet)
     for event in events:
-        story.emit(event)
+        display.emit(event)
     return out.getvalue()
 
 
@@ -81,7 +81,7 @@ RESULT = e.ToolFinished("c1", "look", "m2", "fo\x1b[2Jund", seconds=0.034)
 
 
 @pytest.mark.req("CHT-02", "CHT-08")
-def test_a_story_in_lines():
+def test_a_run_in_lines():
     text = [
         e.TextStarted("m1"),
         e.TextAdded("m1", "I l"),
@@ -89,15 +89,17 @@ def test_a_story_in_lines():
         e.TextAdded("m1", "x\x07"),
         e.TextEnded("m1"),
     ]
-    assert told(*text, CALL, RESULT) == 'I look.\n→ look(what="the \\u001b[31mred\\u001b[0m one", n=3) … ✓ 0.03 s\n'
-    assert told(*text, CALL, RESULT, quiet=True) == "I look.\n"
-    assert told(CALL, RESULT, verbose=True).endswith("✓ 0.03 s\n  found\n")
+    assert printed(*text, CALL, RESULT) == 'I look.\n→ look(what="the \\u001b[31mred\\u001b[0m one", n=3) … ✓ 0.03 s\n'
+    assert printed(*text, CALL, RESULT, quiet=True) == "I look.\n"
+    assert printed(CALL, RESULT, verbose=True).endswith("✓ 0.03 s\n  found\n")
 
 
 @pytest.mark.req("CHT-02")
-def test_calls_that_overlap_are_told_apart():
+def test_calls_that_overlap_are_kept_apart():
     other = e.ToolCallEnded("c2", "find", "{}")
-    lines = told(CALL, other, RESULT, e.ToolFinished("c2", "find", "m3", "gone", failed=True, seconds=1)).splitlines()
+    lines = printed(
+        CALL, other, RESULT, e.ToolFinished("c2", "find", "m3", "gone", failed=True, seconds=1)
+    ).splitlines()
     assert lines[1:] == ["→ find() … ", "✓ look 0.03 s", "✗ find 1.00 s", "  gone"]
 
 
@@ -117,7 +119,7 @@ def test_calls_that_overlap_are_told_apart():
     ],
 )
 def test_notes_and_endings(events, line):
-    assert told(*events) == line
+    assert printed(*events) == line
 
 
 def test_a_failure_on_a_screen_has_one_full_stop():

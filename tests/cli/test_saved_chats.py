@@ -126,7 +126,7 @@ def test_files_that_are_no_chats(archive, change, problem):
     assert len(archive.summaries()) <= 1  # `--list` lives with it
 
 
-def test_a_folder_that_cannot_be_written_is_said(tmp_path):
+def test_a_folder_that_cannot_be_written_is_reported(tmp_path):
     (tmp_path / "chats").write_text("a file")
     with pytest.raises(ChatFileError, match="cannot be written"):
         Archive(tmp_path / "chats").save(session())

@@ -153,8 +153,8 @@ def test_a_script_goes_on_with_its_session(project):
     second = holodeck("chat", "-q", "--session", "nightly-7", "hello again", folder=project)
     assert second.code == 0
     shown = json.loads(holodeck("sessions", "export", "nightly-7", folder=project).out)
-    said = [message["content"] for message in shown["messages"] if message["role"] == "user"]
-    assert said == ["hello", "hello again"]
+    texts = [message["content"] for message in shown["messages"] if message["role"] == "user"]
+    assert texts == ["hello", "hello again"]
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ async def test_leaving_before_it_started(start):
         ("model: {provider: demo}\ntools: [{name: t, type: mcp, command: no-such-server}]\n", StartError),
     ],
 )
-async def test_what_goes_wrong_is_told_to_everybody(start, text, error):
+async def test_failures_are_reported_to_all_readers(start, text, error):
     starting = start(text)
     start.gate.set()
     for _ in range(2):

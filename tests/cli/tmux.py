@@ -48,8 +48,8 @@ class Tmux:
         """Until the program can know of it: tmux breaks its lines at once, but tells a size only every 250 ms."""
         await self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
         ends = time.monotonic() + PATIENCE
-        while (told := await self._told_size()) != (columns, rows):
-            assert time.monotonic() < ends, f"the program was told {told}"
+        while (size := await self._reported_size()) != (columns, rows):
+            assert time.monotonic() < ends, f"the program was told {size}"
             await asyncio.sleep(GLANCE)
 
     async def lines(self) -> list[str]:
@@ -63,7 +63,7 @@ class Tmux:
             assert time.monotonic() < ends, f"{wanted!r} did not come:\n" + "\n".join(await self.lines())
             await asyncio.sleep(GLANCE)
 
-    async def _told_size(self) -> os.terminal_size:
+    async def _reported_size(self) -> os.terminal_size:
         """As the pane's program would read it; tmux itself only says how wide its own lines are."""
         terminal = (await self._tmux("display-message", "-p", "#{pane_tty}")).strip()
         descriptor = os.open(terminal, os.O_RDONLY | os.O_NOCTTY)

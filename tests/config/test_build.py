@@ -24,7 +24,7 @@ from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.tools.port import ToolContext
-from tests.models.anthropic.message_streams import Shape, end, said, start
+from tests.models.anthropic.message_streams import Shape, end, start, text_block
 from tests.models.endpoint import ModelEndpoint, stream, text_stream
 from tests.models.recording_listener import RecordingListener
 
@@ -99,7 +99,7 @@ model:
 @pytest.mark.parametrize(("cache", "mark"), [("auto", {"type": "ephemeral"}), ("off", None)])
 async def test_anthropic_from_its_file(loaded, cache, mark):
     used = start(input_tokens=10, cache_read_input_tokens=100, cache_creation_input_tokens=1000)
-    async with ModelEndpoint(stream(*Shape([used, *said(0, "Hi."), *end()]).frames)) as there:
+    async with ModelEndpoint(stream(*Shape([used, *text_block(0, "Hi."), *end()]).frames)) as there:
         file = ANTHROPIC.format(endpoint=there.url.removesuffix("/v1"), cache=cache)
         model = build_model(loaded(file, ANTHROPIC_AUTH_TOKEN="token"))
         reply = await model.reply(
@@ -259,7 +259,7 @@ def test_middleware_in_the_order_of_the_file(loaded, tmp_path):
         )
     )
     assert chain is not None
-    story = [
+    stream = [
         e.ReasoningStarted("r"),
         e.ReasoningAdded("r", "hm"),
         e.ReasoningEnded("r"),
@@ -270,7 +270,7 @@ def test_middleware_in_the_order_of_the_file(loaded, tmp_path):
         e.TextAdded("m", "y"),
         e.TextEnded("m"),
     ]
-    assert [event for _, event in chain()(list(enumerate(story)))] == [
+    assert [event for _, event in chain()(list(enumerate(stream)))] == [
         e.TextStarted("m"),
         e.TextAdded("m", "HEY"),
         e.TextEnded("m"),

@@ -48,7 +48,7 @@ def test_a_database_is_named_where_it_is_used(tmp_path, text, words):
 
 
 @pytest.mark.req("SRV-02")
-def test_all_mistakes_are_told_at_once_in_the_order_of_the_file(tmp_path):
+def test_all_mistakes_are_reported_at_once_in_the_order_of_the_file(tmp_path):
     lines = refusal(
         tmp_path, "model: {provider: demo}\nfiles: {max_files: -1}\nloop: {max_iterations: 0}\n"
     ).splitlines()

@@ -43,15 +43,15 @@ def binding(function, **properties):
 
 @pytest.mark.req("AGT-01", "AGT-02")
 async def test_it_answers_and_returns_the_whole_conversation():
-    heard = []
+    received = []
     async with ModelEndpoint(stream(*text_frames("You have ", "none."))) as endpoint:
-        response = await run_agent(HELLO, "ada", configured(endpoint, temperature=0.5), emit=heard.append)
+        response = await run_agent(HELLO, "ada", configured(endpoint, temperature=0.5), emit=received.append)
         sent = endpoint.requests[0].json
     assert isinstance(response, AgentResponse)
     assert (response.status, response.final_response) == ("completed", "You have none.")
     assert (response.iterations, response.finish_reason, response.error) == (1, "completed", None)
     assert response.messages == [*HELLO, {"role": "assistant", "content": "You have none."}]
-    assert "".join(event.delta for event in heard if isinstance(event, TextAdded)) == "You have none."
+    assert "".join(event.delta for event in received if isinstance(event, TextAdded)) == "You have none."
     assert (sent["model"], sent["temperature"], sent["max_tokens"]) == ("m", 0.5, 1000)
     assert sent["messages"][0]["role"] == "system"
     assert "'ada'" in sent["messages"][0]["content"]
@@ -252,10 +252,14 @@ async def test_a_response_can_be_serialised():
 
     async with ModelEndpoint(stream(*text_frames("You have none."))) as endpoint:
         response = await run_agent(HELLO, "ada", configured(endpoint))
-    told = json.loads(response.model_dump_json())
-    assert to_jsonable_python(response) == told == dict(Answer(response=response).model_dump(mode="json"))["response"]
-    assert (told["status"], told["final_response"], told["outcome"]) == ("completed", "You have none.", "completed")
-    assert told["messages"] == response.messages == [*HELLO, {"role": "assistant", "content": "You have none."}]
+    result = json.loads(response.model_dump_json())
+    assert to_jsonable_python(response) == result == dict(Answer(response=response).model_dump(mode="json"))["response"]
+    assert (result["status"], result["final_response"], result["outcome"]) == (
+        "completed",
+        "You have none.",
+        "completed",
+    )
+    assert result["messages"] == response.messages == [*HELLO, {"role": "assistant", "content": "You have none."}]
     assert AgentResponse.model_json_schema(mode="serialization")["properties"]["messages"]["type"] == "array"
 
 

@@ -75,12 +75,12 @@ def fixed(result: Json) -> Tool:
 
 
 async def progress(_request: Request, call: McpCall, _given: Json) -> Response:
-    told = [
+    received = [
         notification("notifications/progress", {"progressToken": call.progress_token, "progress": n, "total": 100})
         for n in (0, 50, 100)
     ]
     result = marked({"content": [TEXT]}, call.caller, {"name": "tester", "version": "1"})
-    frames = b"".join(map(sse.frame, [*told, result_message(call.id, result)]))
+    frames = b"".join(map(sse.frame, [*received, result_message(call.id, result)]))
     return Response(frames, media_type=sse.CONTENT_TYPE)
 
 

@@ -94,9 +94,9 @@ MISPLACED = {
 }
 
 
-@pytest.mark.parametrize("story", FITTING.values(), ids=FITTING.keys())
-def test_a_story_that_fits(story):
-    check(story)
+@pytest.mark.parametrize("events", FITTING.values(), ids=FITTING.keys())
+def test_a_legal_sequence(events):
+    check(events)
 
 
 @pytest.mark.parametrize(("before", "event"), MISPLACED.values(), ids=MISPLACED.keys())
@@ -108,7 +108,7 @@ def test_an_event_that_does_not_fit(before, event):
         checker.check(event)
 
 
-def test_every_story_has_an_ending():
+def test_every_sequence_has_an_ending():
     with pytest.raises(GrammarError, match="no ending"):
         check([BEGIN, STEP, STEP_END])
 
@@ -128,10 +128,10 @@ def test_only_the_endings_end():
     assert [type(each) in e.ENDINGS for each in (END, FAILED, STEP_END)] == [True, True, False]
 
 
-@pytest.mark.parametrize("story", FITTING.values(), ids=FITTING.keys())
-def test_stories_can_be_stored(story):
+@pytest.mark.parametrize("events", FITTING.values(), ids=FITTING.keys())
+def test_sequences_can_be_stored(events):
     coder = msgspec.json.Decoder(list[_union()])
-    assert coder.decode(msgspec.json.encode(story)) == story
+    assert coder.decode(msgspec.json.encode(events)) == events
 
 
 def _union():

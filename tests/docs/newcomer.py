@@ -23,7 +23,7 @@ from holodeck.config.build import build_agent
 from holodeck.config.load import load_config
 from tests.cli.process import environment
 from tests.docs.snippets import ROOT, Snippet
-from tests.models.anthropic.message_streams import Shape, end, said, start, thought
+from tests.models.anthropic.message_streams import Shape, end, start, text_block, thought
 from tests.models.endpoint import ModelEndpoint, Wire, status, stream, text_stream, tool_call_stream
 from tests.ports import free_port
 
@@ -43,7 +43,9 @@ async def answer(wire: Wire) -> None:
         await status(200, {"data": []})(wire)
     elif wire.request.path.endswith("/messages"):
         asked = wire.request.json["messages"][-1]["content"][-1]["text"]
-        await stream(*Shape([start(), *thought(0, "Hm. "), *said(1, "Here you are: ", asked), *end()]).frames)(wire)
+        await stream(*Shape([start(), *thought(0, "Hm. "), *text_block(1, "Here you are: ", asked), *end()]).frames)(
+            wire
+        )
     else:
         await _answer_chat(wire)
 
@@ -164,13 +166,13 @@ class Newcomer:
             stderr=subprocess.PIPE,
         )
         assert self._server.stderr is not None
-        said, banner = b"", self._server.stderr.fileno()
-        while b"Ctrl+C" not in said:
+        text_block, banner = b"", self._server.stderr.fileno()
+        while b"Ctrl+C" not in text_block:
             ready, _, _ = select.select([banner], [], [], READY_SECONDS)
             piece = os.read(banner, 4096) if ready else b""
-            assert piece, f"the server did not come up: {said!r}"
-            said += piece
-        return said.decode().replace(f":{self._port}", ":8000")
+            assert piece, f"the server did not come up: {text_block!r}"
+            text_block += piece
+        return text_block.decode().replace(f":{self._port}", ":8000")
 
     def _stop(self) -> None:
         if self._server is not None:

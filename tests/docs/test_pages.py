@@ -75,7 +75,7 @@ def test_every_block_of_an_agent_file_has_its_table():
     assert sorted(tables.tables_in(DOCS / "agent-yaml.md")) == sorted(tables.blocks())
 
 
-def test_every_event_and_every_error_is_told():
+def test_every_event_and_every_error_is_documented():
     assert "events" in tables.tables_in(DOCS / "python.md")
     assert {"problems", "reasons"} <= set(tables.tables_in(DOCS / "errors.md"))
     assert len(tables.event_types()) > 20
@@ -85,34 +85,36 @@ def test_every_event_and_every_error_is_told():
 def test_own_words_are_only_where_the_code_has_none():
     named = {kind.__name__: kind for kind in (*tables.event_types(), *tables.error_types())}
     for name in tables._OWN_WORDS:
-        said = tables._said_of(named[name])
-        assert said == tables._OWN_WORDS[name], f"{name} has a docstring now"
+        description = tables._description(named[name])
+        assert description == tables._OWN_WORDS[name], f"{name} has a docstring now"
 
 
 @pytest.mark.parametrize("command", COMMANDS)
-def test_every_option_of_every_command_is_told(command):
+def test_every_option_of_every_command_is_documented(command):
     section = _section(DOCS / "cli.md", f"## holodeck {command}")
     found = cli.get_command(click.Context(cli), command)
     assert found is not None
     commands = found.commands.values() if isinstance(found, click.Group) else [found]
     options = {name for one in commands for each in one.params if isinstance(each, click.Option) for name in each.opts}
-    told = set(re.findall(r"^\| (`-.*?) \|", section, re.MULTILINE))
-    assert {name.strip("` ") for each in told for name in each.split(",")} == options
+    documented = set(re.findall(r"^\| (`-.*?) \|", section, re.MULTILINE))
+    assert {name.strip("` ") for each in documented for name in each.split(",")} == options
 
 
-def test_every_option_of_the_todo_server_is_told():
-    told = set(re.findall(r"^\| `(--[a-z-]+)`", (DOCS / "todo-server.md").read_text(), re.MULTILINE))
+def test_every_option_of_the_todo_server_is_documented():
+    documented = set(re.findall(r"^\| `(--[a-z-]+)`", (DOCS / "todo-server.md").read_text(), re.MULTILINE))
     known = {name for action in _parser()._actions for name in action.option_strings if name.startswith("--")}
-    assert told == known - {"--help"}
+    assert documented == known - {"--help"}
 
 
-def test_every_tool_of_the_todo_server_is_told_with_its_arguments():
+def test_every_tool_of_the_todo_server_is_documented_with_its_arguments():
     rows = dict(re.findall(r"^\| `(\w+)` \| (.*) \|$", (DOCS / "todo-server.md").read_text(), re.MULTILINE))
-    told = {name: set(re.findall(r"`(\w+)`", arguments)) for name, arguments in rows.items()}
-    assert told == {tool.name: set(tool.arguments.model_fields) - {"user_id", "tenant", "timezone"} for tool in TOOLS}
+    documented = {name: set(re.findall(r"`(\w+)`", arguments)) for name, arguments in rows.items()}
+    assert documented == {
+        tool.name: set(tool.arguments.model_fields) - {"user_id", "tenant", "timezone"} for tool in TOOLS
+    }
 
 
-def test_every_provider_is_told_with_its_address_and_its_key():
+def test_every_provider_is_documented_with_its_address_and_its_key():
     text = (DOCS / "models.md").read_text()
     for provider in PROVIDERS.values():
         row = next(line for line in text.splitlines() if line.startswith(f"| `{provider.name}` |"))
@@ -121,13 +123,13 @@ def test_every_provider_is_told_with_its_address_and_its_key():
         assert ("not needed" in row) is not provider.needs_key
 
 
-def test_every_endpoint_is_told_and_no_other():
+def test_every_endpoint_is_documented_and_no_other():
     everything = ServerSettings(protocols=tuple(WIRES))
     schema = create_app(AgentServer(Scene().agent, MemorySessionStore(60), settings=everything)).openapi()
     served = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
     rows = _section(DOCS / "server.md", "# Server")
-    told = set(re.findall(r"`((?:GET|POST|DELETE) /[^`]*)`", rows))
-    assert told - {"GET /docs", "GET /openapi.json"} == served
+    documented = set(re.findall(r"`((?:GET|POST|DELETE) /[^`]*)`", rows))
+    assert documented - {"GET /docs", "GET /openapi.json"} == served
 
 
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)

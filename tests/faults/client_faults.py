@@ -7,7 +7,7 @@ import time
 from holodeck.core.ids import new_ulid
 from tests.faults.scene import Scene, Turn, everything
 from tests.faults.server_process import PATIENCE, ServerProcess, until
-from tests.faults.wires import Told
+from tests.faults.wires import ClientView
 from tests.models.endpoint import Respond, Wire, chunk, frame, text_frames, text_stream, tool_call_stream
 
 GRACE = 0.6  # the agent file's detach_grace
@@ -20,10 +20,10 @@ def talking(beat: float = 0.02, words: int = 10_000) -> Respond:
 
     async def respond(wire: Wire) -> None:
         await wire.head()
-        said = 0
-        while said < words and not wire.gone.is_set():
+        text = 0
+        while text < words and not wire.gone.is_set():
             await wire.send(frame(chunk({"content": WORD})))
-            said += 1
+            text += 1
             await asyncio.sleep(beat)  # the pace of the model
         await wire.send(*text_frames()[1:])
         await wire.end()
@@ -31,7 +31,7 @@ def talking(beat: float = 0.02, words: int = 10_000) -> Respond:
     return respond
 
 
-async def leave_early(scene: Scene, turn: Turn) -> Told:
+async def leave_early(scene: Scene, turn: Turn) -> ClientView:
     """Reads a random part of the answer and hangs up; what was heard until then."""
     pieces, wanted = b"", scene.random.randint(1, 6)
     turn.left = True
@@ -41,27 +41,27 @@ async def leave_early(scene: Scene, turn: Turn) -> Told:
         for _ in range(wanted):
             pieces += await answer.content.readany()
         answer.close()
-    turn.told = scene.wire.read(answer.status, pieces, whole=False)
-    return turn.told
+    turn.view = scene.wire.read(answer.status, pieces, whole=False)
+    return turn.view
 
 
-async def leave_unanswered(scene: Scene, turn: Turn) -> Told:
+async def leave_unanswered(scene: Scene, turn: Turn) -> ClientView:
     """Hangs up before anything has come, as soon as the model speaks."""
     asking = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
     await asyncio.sleep(scene.random.uniform(0, 0.1))  # any moment will do
     asking.cancel()
     await asyncio.wait({asking})
-    return Told()
+    return ClientView()
 
 
 async def lateness(scene: Scene) -> float:
     """Leaves, and measures for how long after the grace the model is still listened to."""
     turn = scene.turn(talking())
-    told = await leave_early(scene, turn)
+    view = await leave_early(scene, turn)
     begun = time.monotonic()
     await asyncio.wait_for(turn.plan.left_alone(), PATIENCE)
-    assert told.ending is None, told
+    assert view.ending is None, view
     return time.monotonic() - begun - GRACE
 
 
@@ -147,8 +147,8 @@ async def reads_slowly(scene: Scene) -> None:
         while piece := await answer.content.read(16_384):
             pieces.append(piece)
             await asyncio.sleep(0.01)  # the slowness itself
-    turn.told = scene.wire.read(answer.status, b"".join(pieces))
-    assert turn.told.text == "y" * 300_000, f"{len(turn.told.text)} characters came"
+    turn.view = scene.wire.read(answer.status, b"".join(pieces))
+    assert turn.view.text == "y" * 300_000, f"{len(turn.view.text)} characters came"
     await scene.goes_on()
 
 
@@ -162,8 +162,8 @@ async def silence_is_filled(scene: Scene) -> None:
             last = time.monotonic()
             pieces.append(piece)
     body = b"".join(pieces)
-    turn.told = scene.wire.read(answer.status, body)
-    assert turn.told.text == "late", turn.told
+    turn.view = scene.wire.read(answer.status, body)
+    assert turn.view.text == "late", turn.view
     assert max(gaps) < 1.6, f"silent for {max(gaps):.1f} s"
 
 
@@ -201,18 +201,18 @@ async def _came_back_in_time(scene: Scene) -> bool:
         assert answer.status == 200, await answer.text()
         in_time = time.monotonic() - left < GRACE
         rest, whole = await everything(answer)
-    turn.told = scene.wire.read(200, first + rest, whole=whole)
+    turn.view = scene.wire.read(200, first + rest, whole=whole)
     turn.left = False
-    assert not in_time or turn.told.text == WORD * 60, f"{len(turn.told.text)} characters of {60 * len(WORD)}"
+    assert not in_time or turn.view.text == WORD * 60, f"{len(turn.view.text)} characters of {60 * len(WORD)}"
     return in_time
 
 
 async def posts_twice(scene: Scene) -> None:
     turn = scene.turn(talking(0.01, 20))
     turn.again = True
-    told = await asyncio.gather(*(scene.finish(turn) for _ in range(3)))
+    view = await asyncio.gather(*(scene.finish(turn) for _ in range(3)))
     late = await scene.finish(turn)
-    assert [each.text for each in (*told, late)] == [WORD * 20] * 4, [each.text for each in told]
+    assert [each.text for each in (*view, late)] == [WORD * 20] * 4, [each.text for each in view]
     assert len(turn.plan.requests) == 1, f"the model was asked {len(turn.plan.requests)} times"
     other = scene.wire.body("something else", scene.session, turn.run_id)
     if scene.wire.names_runs:
@@ -225,8 +225,8 @@ async def posts_twice(scene: Scene) -> None:
 async def two_at_once(scene: Scene) -> None:
     """They queue. Who comes first is decided at the server, so the order is taken from what it kept."""
     turns = [scene.turn(talking(0.01, scene.random.randint(1, 10)), words=f"{n} ") for n in range(4)]
-    told = await asyncio.gather(*(scene.finish(turn) for turn in turns))
-    assert {each.ending for each in told} == {"finished"}, told
+    view = await asyncio.gather(*(scene.finish(turn) for turn in turns))
+    assert {each.ending for each in view} == {"finished"}, view
     kept = (await scene.session_now())["messages"]
     assert [message["role"] for message in kept] == ["user", "assistant"] * 4, kept
     order = [message["content"] for message in kept[::2]]
@@ -239,8 +239,8 @@ async def session_is_deleted(scene: Scene) -> None:
     await turn.plan.asked()
     async with scene.client.delete(f"{scene.server.url}/sessions/{scene.session}") as answer:
         assert answer.status == 204
-    told = await asking
-    assert told.ending in ("cancelled", "failed"), told
+    view = await asking
+    assert view.ending in ("cancelled", "failed"), view
     await asyncio.wait_for(turn.plan.left_alone(), PATIENCE)
     scene.turns.clear()
     await scene.goes_on()

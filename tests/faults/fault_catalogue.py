@@ -37,7 +37,7 @@ def alone(
 
 
 MODEL_KINDS = (
-    inside("A01", "The endpoint refuses connections, or its name is unknown", "Two more tries, then `model-error`, reason `upstream_unavailable`", own_servers.nobody_listens, own_servers.deserted, spread=Spread.EVERY),
+    inside("A01", "The endpoint refuses connections, or its name is unknown", "Two more tries, then `model-error`, reason `upstream_unavailable`", own_servers.closed_port, own_servers.deserted, spread=Spread.EVERY),
     model("A02", "The connection closes before the first byte", "Two more tries, then `model-error`, reason `upstream_unavailable`"),
     model("A03", "The connection is reset in the middle of an answer", "No second try: `model-error`, reason `upstream_interrupted`; the text so far is kept and flagged"),
     model("A04", "The connection ends inside a chunk", "As with a reset"),
@@ -99,7 +99,7 @@ CLIENT_KINDS = (
     Kind("C02", "A client leaves during a tool call", "After the grace the call is cancelled, and kept as one whose outcome is not known", client.leaves_in_a_tool_call, Spread.TURNS),
     Kind("C03", "A client leaves while its run is queued", "The model is never asked", client.leaves_in_the_queue, wires=STREAMS),
     Kind("C04", "A client never reads", "It is cut off after `stall_timeout`; the run finishes", client.never_reads, Spread.TURNS, STREAMS),
-    alone("C04k", "A thousand clients stop reading", "All runs finish, all readers are cut off, memory stays flat", many_clients.deaf_crowd, wires=(SSE,), most=1),
+    alone("C04k", "A thousand clients stop reading", "All runs finish, all readers are cut off, memory stays flat", many_clients.clients_that_stop_reading, wires=(SSE,), most=1),
     Kind("C05", "A client reads slowly", "It gets everything, in larger pieces", client.reads_slowly, wires=STREAMS),
     Kind("C06", "Nothing happens for a while", "A comment every `server.keepalive` seconds, so that proxies keep the stream", client.silence_is_filled, wires=TEXT),
     Kind("C07", "A client comes back with `Last-Event-ID`", "It reads on from there: nothing twice, nothing missing", client.comes_back, wires=TEXT),
@@ -115,7 +115,7 @@ CLIENT_KINDS = (
 )  # fmt: skip
 
 PROCESS_KINDS = (
-    alone("D01", "SIGTERM with fifty live streams", "Each gets `shutting-down` as its proper ending; exit code 0. A second signal ends it at once", process_faults.told_to_stop, wires=STREAMS),
+    alone("D01", "SIGTERM with fifty live streams", "Each gets `shutting-down` as its proper ending; exit code 0. A second signal ends it at once", process_faults.terminated, wires=STREAMS),
     alone("D02", "Ctrl+C in the terminal", "The first stops the answer; twice at the prompt leaves", process_faults.interrupted_chat, wires=(SSE,)),
     alone("D03", "kill -9 in the middle of a run", "Children die, the model is left alone, a new process serves on the same machine at once", own_servers.killed),
     alone("D04", "The session store cannot be opened", "The server does not start; memory never replaces the store", process_faults.store_is_missing, wires=(SSE,)),

@@ -30,7 +30,7 @@ HEADS = (0, 1)  # the shapes that never were a request
 HEADS_SECONDS, BODIES_SECONDS = 15.0, 45.0
 
 
-async def deaf_crowd(scene: Scene, size: int = MANY) -> None:
+async def clients_that_stop_reading(scene: Scene, size: int = MANY) -> None:
     """A thousand readers of a thousand runs stop reading. The runs finish, the readers are cut off, memory stays flat.
 
     What a thousand runs cost is known from a thousand clients that do read: deaf ones may cost little more.
@@ -104,9 +104,9 @@ async def too_many_connections(scene: Scene) -> None:
     running = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
     connection_limit = [await server.connect() for _ in range(ROOM + FAR_BEYOND)]
-    told = [asyncio.create_task(_asked(reader, writer)) for reader, writer in connection_limit[-FAR_BEYOND:]]
-    assert (await running).ending == "finished", turn.told
-    answers = await asyncio.wait_for(asyncio.gather(*told), 10)
+    results = [asyncio.create_task(_asked(reader, writer)) for reader, writer in connection_limit[-FAR_BEYOND:]]
+    assert (await running).ending == "finished", turn.view
+    answers = await asyncio.wait_for(asyncio.gather(*results), 10)
     assert set(answers) == {b"HTTP/1.1 503 Service Unavailable", b""}, set(answers)
     assert answers.count(b"") >= FAR_BEYOND - 2 * ANSWERED_OVER_LIMIT, "more were heard than there is room for"
     await until(

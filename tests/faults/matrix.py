@@ -95,12 +95,12 @@ async def stage() -> AsyncIterator[Stage]:
         yield Stage(endpoint, client, folder, server, tools)
 
 
-async def run(kinds: Sequence[Kind], seeds: int, tell: Callable[[Result], None]) -> list[Result]:
+async def run(kinds: Sequence[Kind], seeds: int, report: Callable[[Result], None]) -> list[Result]:
     results = []
     async with stage() as shared:
         for kind in kinds:
             result = await _batch(shared, kind, range(min(seeds, kind.most or seeds)))
-            tell(result)
+            report(result)
             results.append(result)
     return results
 
@@ -195,7 +195,7 @@ async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
                 gaps.append(now - last)
                 last = now
                 pieces.append(piece)
-        turn.told = SSE.read(answer.status, b"".join(pieces))
+        turn.view = SSE.read(answer.status, b"".join(pieces))
 
     listening = asyncio.create_task(listen())
     await turn.plan.asked()
@@ -210,14 +210,14 @@ async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
 
 def _judge_control(result: Result, scene: Scene, gaps: list[float], lag: float) -> None:
     """Our own lag is not the server's, since this process plays the model and all clients; nor is the cores' other work."""
-    told = scene.turns[0].told
+    answer = scene.turns[0].view
     ordered = sorted(gaps)
     p99 = ordered[math.ceil(len(ordered) * 0.99) - 1]
     result.figures["control gap p99 ms"] = p99 * 1000
-    if told is not None and told.code == "timeout" and lag > CONFIG["model"]["timeout"]:
+    if answer is not None and answer.code == "timeout" and lag > CONFIG["model"]["timeout"]:
         result.figures["we were silent ourselves, s"] = lag  # so the server was right to give that stream up
-    elif told is None or told.ending != "finished":
-        result.failures.append(f"I8: somebody else's stream did not finish: {told}")
+    elif answer is None or answer.ending != "finished":
+        result.failures.append(f"I8: somebody else's stream did not finish: {answer}")
     elif p99 > LONGEST_GAP + lag:
         result.failures.append(
             f"I8: a gap of {p99 * 1000:.0f} ms in somebody else's stream (ours: {lag * 1000:.0f} ms)"
@@ -233,9 +233,9 @@ def table(results: Sequence[Result]) -> str:
 
 def line(result: Result) -> str:
     figures = "  ".join(f"{name} {value:.4g}" for name, value in result.figures.items() if "control" not in name)
-    told = f"{result.kind.id:5} {result.runs:5} {len(result.failures):8} {result.seconds:8.1f}  {result.kind.fault}"
+    received = f"{result.kind.id:5} {result.runs:5} {len(result.failures):8} {result.seconds:8.1f}  {result.kind.fault}"
     shown = [f"        {failure[:600]}" for failure in result.failures[:WORST]]
-    return "\n".join([told, *([f"        {figures}"] if figures else []), *shown])
+    return "\n".join([received, *([f"        {figures}"] if figures else []), *shown])
 
 
 def say(result: Result) -> None:

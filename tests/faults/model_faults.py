@@ -13,7 +13,7 @@ from typing import Any
 
 from tests.faults.planned_endpoint import tool_results
 from tests.faults.scene import Scene
-from tests.faults.wires import SSE, Told
+from tests.faults.wires import SSE, ClientView
 from tests.models.endpoint import (
     DONE,
     Respond,
@@ -347,14 +347,14 @@ CASES: dict[str, Callable[[Random], Case]] = {
 async def model_misbehaves(scene: Scene) -> None:
     case = CASES[scene.kind](scene.random)
     turn = scene.turn(*case.plan, words="hello ")
-    told = await scene.finish(turn)
+    view = await scene.finish(turn)
     if case.says is not None:
-        _succeeded(scene, told, case.says)
+        _succeeded(scene, view, case.says)
     else:
-        _failed(scene, told, case)
+        _failed(scene, view, case)
     if case.asked is not None:
         assert len(turn.plan.requests) == case.asked, f"asked {len(turn.plan.requests)} times, not {case.asked}"
-    assert "sk-1111" not in str(told), "the key is in the answer"
+    assert "sk-1111" not in str(view), "the key is in the answer"
     carried_out = {mark: scene.tools.journal.read_text().count(f" {mark} ") for mark in case.marks}
     assert set(carried_out.values()) <= {1}, f"I5: carried out so often: {carried_out}"
     if scene.kind in ("A26", "A27"):
@@ -364,23 +364,23 @@ async def model_misbehaves(scene: Scene) -> None:
     await scene.goes_on()
 
 
-def _succeeded(scene: Scene, told: Told, says: str) -> None:
-    if scene.kind == "A28" and told.ending == "failed":
-        assert told.reason in ("max_iterations", None), told.reason
-        told.ending = "finished"  # a run without an answer is an error to REST and chat-stream, not to the server
-    assert told.ending == "finished", f"not a success: {told}"
-    assert told.text == says, f"said {told.text!r}"
+def _succeeded(scene: Scene, view: ClientView, says: str) -> None:
+    if scene.kind == "A28" and view.ending == "failed":
+        assert view.reason in ("max_iterations", None), view.reason
+        view.ending = "finished"  # a run without an answer is an error to REST and chat-stream, not to the server
+    assert view.ending == "finished", f"not a success: {view}"
+    assert view.text == says, f"said {view.text!r}"
 
 
-def _failed(scene: Scene, told: Told, case: Case) -> None:
-    assert told.ending == "failed", f"a silent success: {told}"
-    assert told.code is not None
+def _failed(scene: Scene, view: ClientView, case: Case) -> None:
+    assert view.ending == "failed", f"a silent success: {view}"
+    assert view.code is not None
     if case.code == "model":
-        assert told.code in ("model-error", "model-unavailable", "timeout"), told.code
+        assert view.code in ("model-error", "model-unavailable", "timeout"), view.code
     else:
-        assert told.code == case.code, f"{told.code} ({told.reason}), not {case.code}"
+        assert view.code == case.code, f"{view.code} ({view.reason}), not {case.code}"
     reasons = (case.reason,) if isinstance(case.reason, str) else case.reason
-    if told.reason is not None and reasons is not None:
-        assert told.reason in reasons, f"{told.reason}, not {reasons}"
+    if view.reason is not None and reasons is not None:
+        assert view.reason in reasons, f"{view.reason}, not {reasons}"
     if scene.wire is SSE:
-        assert told.reason is not None, "AG-UI tells no reason"
+        assert view.reason is not None, "AG-UI tells no reason"

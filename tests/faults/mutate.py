@@ -59,8 +59,8 @@ def judge(mutant: Mutant) -> str:
             sources = planted(mutant, Path(folder))
         except LookupError as error:
             return f"does not fit: {error}"
-        code, told = tests_fail(sources, mutant.tests)
-    return {CAUGHT: "caught", 0: "SURVIVED"}.get(code, f"pytest ended with {code}: {told}")
+        code, received = tests_fail(sources, mutant.tests)
+    return {CAUGHT: "caught", 0: "SURVIVED"}.get(code, f"pytest ended with {code}: {received}")
 
 
 def main() -> int:
@@ -71,9 +71,9 @@ def main() -> int:
     if not chosen:
         parser.error(f"no planted fault has {given.only!r} in its file or in what it does")
     suites = " ".join(sorted({name for each in chosen for name in each.tests.split()}))
-    code, told = tests_fail(SOURCES, suites)
+    code, received = tests_fail(SOURCES, suites)
     if code:
-        sys.stdout.write(f"The tests fail without any planted fault:\n{told}\n")
+        sys.stdout.write(f"The tests fail without any planted fault:\n{received}\n")
         return 1
     with ThreadPoolExecutor(AT_A_TIME) as pool:
         verdicts = []

@@ -53,12 +53,12 @@ async def own(scene: Scene, **changes: Any) -> AsyncIterator[ServerProcess]:
 # models
 
 
-async def nobody_listens(scene: Scene) -> None:
+async def closed_port(scene: Scene) -> None:
     """A01."""
-    told = await scene.ask()
-    assert (told.ending, told.code) == ("failed", "model-error"), told
-    assert told.reason in ("upstream_unavailable", None), told.reason
-    assert told.seconds < 12, f"{told.seconds:.1f} s"
+    view = await scene.ask()
+    assert (view.ending, view.code) == ("failed", "model-error"), view
+    assert view.reason in ("upstream_unavailable", None), view.reason
+    assert view.seconds < 12, f"{view.seconds:.1f} s"
 
 
 BREAKER = {"model": {"failure_threshold": 3, "recovery_timeout": 0.5, "half_open_max_calls": 3}}
@@ -71,11 +71,11 @@ async def breaker_opens(scene: Scene) -> None:
     """A30: three runs fail, the next ones are refused without a question; after a while trials close it again."""
     server = scene.server
     for _ in range(3):
-        told = await scene.ask(BROKEN)
-        assert told.ending == "failed", told
+        view = await scene.ask(BROKEN)
+        assert view.ending == "failed", view
     turn = scene.turn(text_stream("never"))
-    told = await scene.finish(turn)
-    assert (told.ending, told.code) == ("failed", "model-unavailable"), told
+    view = await scene.finish(turn)
+    assert (view.ending, view.code) == ("failed", "model-unavailable"), view
     assert not turn.plan.requests, "an open breaker asks"
     code, health = await server.get("/health/agent")
     assert (code, health["breakers"][0]["state"]) == (503, "open"), health
@@ -145,8 +145,8 @@ async def tool_server_is_slow(scene: Scene) -> None:
 
 async def tool_server_is_noisy(scene: Scene) -> None:
     """B03."""
-    _, heard = await call(scene, "echo", {"n": 1})
-    assert heard == '{"n": 1}', heard
+    _, results = await call(scene, "echo", {"n": 1})
+    assert results == '{"n": 1}', results
 
 
 async def tool_server_is_stubborn(scene: Scene) -> None:
@@ -193,8 +193,8 @@ async def killed(scene: Scene) -> None:
 async def endless_line(scene: Scene) -> None:
     """B10: a server that writes a line without end is killed or meets its timeout, costs no memory, and comes back."""
     before = scene.server.rss()
-    _, heard = await call(scene, "endless", {})
-    assert any(words in heard for words in ("did not answer", "too_large", "stopped during")), heard
+    _, results = await call(scene, "endless", {})
+    assert any(words in results for words in ("did not answer", "too_large", "stopped during")), results
     deadline = time.monotonic() + 10
     while "here" not in (await call(scene, "echo", {"still": "here"}))[1]:
         assert time.monotonic() < deadline, "the tool server does not come back"
@@ -210,12 +210,12 @@ async def tools_change(scene: Scene) -> None:
         await call(scene, "change", {"remove": "image", "describe": "echo", "add": "fresh"})
         await until_offered(scene, "fresh")
         turn = scene.turn(tool_call_stream(("a", "image", "{}"), ("b", "echo", "{}")), text_stream("over"))
-        told = await scene.finish(turn)
-        assert told.ending == "finished", told
+        view = await scene.finish(turn)
+        assert view.ending == "finished", view
         offered = {tool["function"]["name"] for tool in turn.plan.requests[-1].json["tools"]}
         assert offered & {"image", "echo", "fresh"} == {"fresh"}, offered & {"image", "echo", "fresh"}
         assert len(tool_results(turn.plan.requests[-1])) == 3, "of the change, and of the two calls"
-        assert set(told.results.values()) == {True}, told.results
+        assert set(view.results.values()) == {True}, view.results
         await scene.settle()
 
 
@@ -246,10 +246,10 @@ async def too_many_runs(scene: Scene) -> None:
             await answer.read()
             return answer.status, answer.headers.get("Retry-After")
 
-    told = await asyncio.gather(*map(one, range(60)))
-    statuses = sorted(each for each, _ in told)
+    view = await asyncio.gather(*map(one, range(60)))
+    statuses = sorted(each for each, _ in view)
     assert statuses == [200] * 20 + [503] * 40, statuses
-    assert all(wait for code, wait in told if code == 503), "no Retry-After"
+    assert all(wait for code, wait in view if code == 503), "no Retry-After"
     scene.turns.clear()
     await scene.goes_on()
 
@@ -267,8 +267,8 @@ async def no_descriptors_left(scene: Scene) -> None:
     running = asyncio.create_task(scene.finish(turn))
     await turn.plan.asked()
     connection_limit = [await server.connect() for _ in range(100)]
-    told = await running
-    assert (told.ending, len(told.text)) == ("finished", 300), told
+    view = await running
+    assert (view.ending, len(view.text)) == ("finished", 300), view
     burnt = sum(server.system.cpu_times()[:2])
     await asyncio.sleep(0.5)  # over which the CPU is measured
     burnt = sum(server.system.cpu_times()[:2]) - burnt

@@ -36,7 +36,7 @@ async def freeze() -> str:
 '''
 
 
-async def told_to_stop(scene: Scene) -> None:
+async def terminated(scene: Scene) -> None:
     """D01: fifty live streams, each with its proper ending; exit code 0.
 
     We play all fifty models ourselves, and may be slow at it: that is not what is shown here.
@@ -49,9 +49,9 @@ async def told_to_stop(scene: Scene) -> None:
             session = f"01K9ZQ4W3V8N2R5T7Y9A1C3E{number:02d}"
             body = scene.wire.body(turns[number].words, session, turns[number].run_id)
             async with scene.client.post(server.url + scene.wire.path, json=body, headers=scene.wire.headers) as answer:
-                told = scene.wire.read(answer.status, await answer.read())
-            assert told.wrong is None, told.wrong
-            return told.code
+                received = scene.wire.read(answer.status, await answer.read())
+            assert received.wrong is None, received.wrong
+            return received.code
 
         asking = [asyncio.create_task(one(number)) for number in range(STREAMS)]
         await asyncio.gather(*(turn.plan.asked() for turn in turns))
@@ -69,8 +69,8 @@ async def _waits_for_its_runs(scene: Scene) -> None:
         asking = asyncio.create_task(scene.finish(turn))
         await turn.plan.asked()
         code = await server.end(seconds=20)
-        told = await asking
-        assert (code, told.ending, told.text) == (0, "finished", WORD * 25), f"exit code {code}, {told}"
+        answer = await asking
+        assert (code, answer.ending, answer.text) == (0, "finished", WORD * 25), f"exit code {code}, {answer}"
 
 
 async def interrupted_chat(scene: Scene) -> None:
@@ -147,8 +147,8 @@ async def paused(scene: Scene) -> None:
     forgetting = asyncio.create_task(_forget(scene)) if forgotten else None
     await asyncio.sleep(scene.random.uniform(0.2, 1.6))  # the pause itself, shorter and longer than deadlines are here
     server.process.send_signal(signal.SIGCONT)
-    told = await asking
-    assert told.ending in ("finished", "failed", "cancelled"), told
+    answer = await asking
+    assert answer.ending in ("finished", "failed", "cancelled"), answer
     if forgetting is not None:
         await forgetting
         scene.turns.clear()  # of which nothing may be left in the session
@@ -185,9 +185,9 @@ async def clock_jumps(scene: Scene) -> None:
     replacement = scene.server.folder / "next"
     replacement.write_text(str(scene.random.choice([3600, -3600, 86_400, 0])))
     replacement.replace(scene.server.folder / "offset")
-    told = await asking
-    assert (told.ending, len(told.text)) == ("finished", 250), told
-    assert told.seconds < 5, f"{told.seconds:.1f} s"
+    answer = await asking
+    assert (answer.ending, len(answer.text)) == ("finished", 250), answer
+    assert answer.seconds < 5, f"{answer.seconds:.1f} s"
     await scene.goes_on("after ")
 
 
@@ -212,8 +212,8 @@ async def disk_is_full(scene: Scene) -> None:
     form.add_field("message", "read it")
     form.add_field("files", BytesIO(b"x" * size), filename="a.txt", content_type="text/plain")
     async with scene.client.post(f"{scene.server.url}/agent/{AGENT}/chat", data=form) as answer:
-        told = await answer.json(content_type=None)
-    assert (answer.status, told["type"].rpartition("/")[2]) == (507, "storage-full"), told
+        result = await answer.json(content_type=None)
+    assert (answer.status, result["type"].rpartition("/")[2]) == (507, "storage-full"), result
     assert not list((scene.server.folder / "scratch").iterdir()), "something half-written is left"
     await scene.goes_on()
 
@@ -245,15 +245,15 @@ async def with_a_bad_function(shared: Stage, folder: Path) -> AsyncIterator[Serv
 async def loop_is_blocked(scene: Scene) -> None:
     """D12: a tool that blocks the event loop is named in the log, with its line."""
     scene.server.blocks()
-    told = await scene.ask(tool_call_stream(("c", "freeze", "{}")), text_stream("over"))
-    assert (told.ending, told.text) == ("finished", "over"), told
+    answer = await scene.ask(tool_call_stream(("c", "freeze", "{}")), text_stream("over"))
+    assert (answer.ending, answer.text) == ("finished", "over"), answer
     found: list[tuple[float, str]] = []
 
-    def told_of_it() -> bool:
+    def is_reported() -> bool:
         found.extend(scene.server.blocks())
         return bool(found)
 
-    await until(told_of_it, 3, "a line about the block")
+    await until(is_reported, 3, "a line about the block")
     assert "bad.py" in found[0][1], f"the line does not say who is to blame: {found}"
     await scene.goes_on()
 
@@ -275,8 +275,8 @@ async def log_is_not_read(scene: Scene) -> None:
     """D13: requests go on, and what could not be written does not pile up."""
     before = scene.server.rss()
     for number in range(60):  # some kB of lines each
-        told = await scene.ask(text_stream("fine"), words="x" * 300)
-        assert told.ending == "finished", f"{number}: {told}"
+        answer = await scene.ask(text_stream("fine"), words="x" * 300)
+        assert answer.ending == "finished", f"{number}: {answer}"
     grown = scene.server.rss() - before
     scene.figures["RSS growth MiB"] = grown
     assert grown < 32, f"{grown:.0f} MiB"

@@ -19,7 +19,7 @@ from holodeck.core.ids import new_ulid
 from tests.faults.planned_endpoint import Plan, PlannedEndpoint, marked
 from tests.faults.server_process import ServerProcess, until
 from tests.faults.tool_servers import ToolServers
-from tests.faults.wires import Told, Wire
+from tests.faults.wires import ClientView, Wire
 from tests.models.endpoint import Respond, text_stream
 
 LONGEST = 30.0  # seconds that any answer may take
@@ -34,7 +34,7 @@ class Turn:
     plan: Plan
     request_id: str
     run_id: str
-    told: Told | None = None
+    view: ClientView | None = None
     accepted: bool = True
     left: bool = False  # the client did not wait for the end
     again: bool = False  # it is posted more than once, and shall be asked once
@@ -84,37 +84,37 @@ class Scene:
         ) as answer:
             yield answer
 
-    async def finish(self, turn: Turn) -> Told:
+    async def finish(self, turn: Turn) -> ClientView:
         """Puts the question and hears all of the answer."""
         begun = time.monotonic()
         async with asyncio.timeout(LONGEST), self.begin(turn) as answer:
             body, whole = await everything(answer)
-        turn.told = self.wire.read(answer.status, body, whole=whole)
-        turn.told.seconds = time.monotonic() - begun
-        turn.told.headers = {name.lower(): value for name, value in answer.headers.items()}
-        return turn.told
+        turn.view = self.wire.read(answer.status, body, whole=whole)
+        turn.view.seconds = time.monotonic() - begun
+        turn.view.headers = {name.lower(): value for name, value in answer.headers.items()}
+        return turn.view
 
-    async def ask(self, *responses: Respond, words: str = "") -> Told:
+    async def ask(self, *responses: Respond, words: str = "") -> ClientView:
         return await self.finish(self.turn(*responses, words=words))
 
     async def goes_on(self, words: str = "and now? ") -> None:
         """Whatever happened before, the next question of the same conversation is answered."""
-        told = await self.ask(text_stream("all ", "is well"), words=words)
-        assert told.status == 200, f"the next turn: {told}"
-        assert (told.ending, told.text) == ("finished", "all is well"), f"the next turn: {told}"
+        view = await self.ask(text_stream("all ", "is well"), words=words)
+        assert view.status == 200, f"the next turn: {view}"
+        assert (view.ending, view.text) == ("finished", "all is well"), f"the next turn: {view}"
 
     async def session_now(self) -> dict[str, Any]:
-        status, told = await self.server.get(f"/sessions/{self.session}")
-        assert status == 200, f"GET /sessions: {status} {told}"
-        return dict(told)
+        status, view = await self.server.get(f"/sessions/{self.session}")
+        assert status == 200, f"GET /sessions: {status} {view}"
+        return dict(view)
 
     async def run_now(self, turn: Turn) -> dict[str, Any] | None:
-        run_id = turn.run_id if self.wire.names_runs else turn.told.run_id if turn.told else None
+        run_id = turn.run_id if self.wire.names_runs else turn.view.run_id if turn.view else None
         if run_id is None:
             return None  # a wire that does not tell a client the name of its run
-        status, told = await self.server.get(f"/runs/{run_id}")
-        assert status == 200, f"I1 GET /runs/{run_id}: {status} {told}"
-        return dict(told)
+        status, view = await self.server.get(f"/runs/{run_id}")
+        assert status == 200, f"I1 GET /runs/{run_id}: {status} {view}"
+        return dict(view)
 
     async def settle(self) -> None:
         await self._session_is_idle()
@@ -136,18 +136,18 @@ class Scene:
 
     async def _ended_once(self, turn: Turn) -> None:
         """I1."""
-        told = turn.told
-        if told is not None and not turn.left:
-            assert told.whole, "I1: the HTTP answer was cut off"
-            assert told.wrong is None, f"I1: {told.wrong}"
-            assert told.ending is not None, f"I1: no ending in {told.frames[-3:]}"
+        view = turn.view
+        if view is not None and not turn.left:
+            assert view.whole, "I1: the HTTP answer was cut off"
+            assert view.wrong is None, f"I1: {view.wrong}"
+            assert view.ending is not None, f"I1: no ending in {view.frames[-3:]}"
         if not turn.accepted:
             return
         run = await self.run_now(turn)
         if run is not None:
             assert run["state"] in {"finished", "failed", "cancelled"}, f"I1: the run is {run['state']}"
-            if told is not None and told.ending is not None:
-                assert run["state"] == told.ending, f"I1: the wire says {told.ending}, the server {run['state']}"
+            if view is not None and view.ending is not None:
+                assert run["state"] == view.ending, f"I1: the wire says {view.ending}, the server {run['state']}"
 
     async def _logged_once(self, turn: Turn) -> None:
         """I9."""
@@ -172,14 +172,14 @@ class Scene:
             elif message["role"] == "assistant":
                 replies[-1].append(message)
         for turn, kept in zip((turn for turn in self.turns if turn.accepted), replies, strict=True):
-            if turn.told is None:
+            if turn.view is None:
                 continue
-            seen, stored = _letters(turn.told.text), _letters("".join(each.get("content", "") for each in kept))
-            if not self.wire.streams and turn.told.ending == "finished":
+            seen, stored = _letters(turn.view.text), _letters("".join(each.get("content", "") for each in kept))
+            if not self.wire.streams and turn.view.ending == "finished":
                 assert stored.endswith(seen), f"I3: seen {seen!r}, kept {stored!r}"
                 continue
             assert stored.startswith(seen), f"I3: seen {seen!r}, kept {stored!r}"
-            if turn.told.ending == "failed" and kept and not kept[-1].get("tool_calls") and stored:
+            if turn.view.ending == "failed" and kept and not kept[-1].get("tool_calls") and stored:
                 assert kept[-1].get("cut"), f"I3: a text that was cut off is not flagged: {kept[-1]}"
 
 

@@ -66,9 +66,9 @@ async def test_an_upload_onto_a_full_disk_is_a_507_and_leaves_nothing(tmp_path):
         before = left_behind(process)
         with full(process):
             async with client.post(server.url + CHAT, data=form(100_000, 3 * MIB)) as answer:
-                told = await answer.json(content_type=None)
-            assert (answer.status, told["status"], told["type"].rpartition("/")[2]) == (507, 507, "storage-full")
-            assert str(tmp_path) not in told["detail"]
+                result = await answer.json(content_type=None)
+            assert (answer.status, result["status"], result["type"].rpartition("/")[2]) == (507, 507, "storage-full")
+            assert str(tmp_path) not in result["detail"]
             assert (list(scratch.iterdir()), left_behind(process)) == ([], before)
             async with client.post(server.url + CHAT, data=form(500_000)) as answer:
                 assert answer.status == 200, "what fits into memory needs no disk"
@@ -92,8 +92,8 @@ async def test_a_document_that_cannot_be_handed_to_its_worker_is_a_507(tmp_path)
         with full(process, MIB // 4):
             body = {"message": "Read it", "files": [_in_json(pdf[: MIB // 2])]}
             async with client.post(server.url + CHAT, json=body) as answer:
-                told = await answer.json(content_type=None)
-                assert (answer.status, told["type"].rpartition("/")[2]) == (507, "storage-full")
+                result = await answer.json(content_type=None)
+                assert (answer.status, result["type"].rpartition("/")[2]) == (507, "storage-full")
         async with client.get(server.url + "/health") as answer:
             assert answer.status == 200
         assert process.num_fds() <= open_files + 2, "the client's connection, and no document"
@@ -123,7 +123,7 @@ def test_a_chat_that_cannot_be_saved_leaves_the_one_before(tmp_path):
 
 
 @pytest.mark.req("D10", "ORC-05")
-async def test_a_todo_list_that_cannot_be_written_tells_the_model_and_keeps_what_it_has(tmp_path):
+async def test_a_todo_list_that_cannot_be_written_informs_the_model_and_keeps_what_it_has(tmp_path):
     settings = McpSettings(
         name="todo",
         command=sys.executable,

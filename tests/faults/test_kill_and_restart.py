@@ -259,8 +259,8 @@ async def test_killed_while_a_request_waits_its_message_is_not_lost(tmp_path):
         await asyncio.gather(reading, waiting)
         await asyncio.wait_for(second.resume(), PATIENCE)
         assert second.types[-1] == "RUN_FINISHED"
-        said = [message["content"] for message in await server.session() if message["role"] == "user"]
-        assert said == ["one", "two"]
+        texts = [message["content"] for message in await server.session() if message["role"] == "user"]
+        assert texts == ["one", "two"]
 
 
 @pytest.mark.req("C08")
@@ -352,8 +352,8 @@ async def test_a_rest_answer_is_the_same_after_a_restart(tmp_path):
         first = await asked()
         await server.restart()
         again = await asyncio.wait_for(asked(), PATIENCE)
-        for told in (first, again):
-            del told["execution_time_ms"]
+        for received in (first, again):
+            del received["execution_time_ms"]
         assert again == first
         assert first["content"] == "all is well"
         assert [each["name"] for each in first["tool_calls"]] == ["act", "act"]

@@ -17,10 +17,10 @@ SEEDS = 1
 @pytest.mark.req("A03", "A05", "A08", "A14", "A17", "A19", "A25", "A26", "B04", "B05", "B06", "B09", "B16", "B18")
 @pytest.mark.req("C01", "C02", "C03", "C05", "C07", "C08", "C09", "C10", "C11", "C12", "D01")
 async def test_a_quick_part_of_the_matrix_has_no_failures():
-    told: list[Result] = []
-    results = await run([kind for kind in KINDS if kind.id in CI], SEEDS, told.append)
+    received: list[Result] = []
+    results = await run([kind for kind in KINDS if kind.id in CI], SEEDS, received.append)
     assert {result.kind.id: result.failures for result in results if result.failures} == {}
-    assert {result.kind.id for result in told} == CI
+    assert {result.kind.id for result in received} == CI
     assert all(result.runs for result in results)
 
 

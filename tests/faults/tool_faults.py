@@ -134,9 +134,9 @@ async def call(scene: Scene, tool: str, arguments: dict[str, Any]) -> tuple[Turn
     """The model asks for one call, and then says that it is over. Gives what it heard of the call."""
     asked = tool_call_stream(("call-1", tool, json.dumps(arguments)))
     turn = scene.turn(asked, text_stream(OVER), words="call it ")
-    told = await scene.finish(turn)
-    assert told.ending == "finished", f"a tool ended the run: {told}"
-    assert told.text == OVER, f"said {told.text!r}"
+    view = await scene.finish(turn)
+    assert view.ending == "finished", f"a tool ended the run: {view}"
+    assert view.text == OVER, f"said {view.text!r}"
     assert len(turn.plan.requests) == 2, f"asked {len(turn.plan.requests)} times"
     return turn, tool_results(turn.plan.requests[1])[-1]
 
@@ -144,13 +144,13 @@ async def call(scene: Scene, tool: str, arguments: dict[str, Any]) -> tuple[Turn
 async def tool_misbehaves(scene: Scene) -> None:
     bad = CASES[scene.kind](scene.random)
     before, memory = scene.tools.calls(), scene.server.rss()
-    turn, heard = await call(scene, bad.tool, bad.arguments)
+    turn, results = await call(scene, bad.tool, bad.arguments)
     grown = scene.server.rss() - memory
     scene.figures["RSS growth MiB"] = grown
-    assert turn.told is not None
-    assert bad.says in heard, f"the model heard {heard!r}"
+    assert turn.view is not None
+    assert bad.says in results, f"the model heard {results!r}"
     if bad.failed is not None:
-        assert [*turn.told.results.values()] == [bad.failed], f"the client heard {turn.told.results}: {heard!r}"
+        assert [*turn.view.results.values()] == [bad.failed], f"the client heard {turn.view.results}: {results!r}"
     assert grown < MORE_MEMORY, f"{grown:.0f} MiB more"
     carried_out = (scene.tools.calls() - before)[bad.tool]
     assert carried_out == bad.carried_out, f"I5: carried out {carried_out} times"
@@ -165,10 +165,10 @@ async def many_calls_at_once(scene: Scene) -> None:
     calls = tuple((f"call-{n}", "echo", json.dumps({"number": n})) for n in range(20))
     before = scene.tools.calls()
     turn = scene.turn(tool_call_stream(*calls), text_stream(OVER))
-    told = await scene.finish(turn)
-    assert (told.ending, told.text) == ("finished", OVER), told
-    heard = tool_results(turn.plan.requests[1])
-    assert heard == [arguments for _, _, arguments in calls], f"mixed up: {heard}"
+    view = await scene.finish(turn)
+    assert (view.ending, view.text) == ("finished", OVER), view
+    results = tool_results(turn.plan.requests[1])
+    assert results == [arguments for _, _, arguments in calls], f"mixed up: {results}"
     carried_out = (scene.tools.calls() - before)["echo"]
     assert carried_out == len(calls), f"I5: {len(calls)} calls were carried out {carried_out} times"
     await scene.goes_on()

@@ -18,7 +18,7 @@ _LENGTH = 4
 
 
 @dataclass
-class Told:
+class ClientView:
     """What one client knows of one run."""
 
     status: int = 0
@@ -42,27 +42,27 @@ class Wire:
     name: str
     path: str
     body: Callable[[str, str, str], dict[str, Any]]  # words, session, run → body
-    hear: Callable[[Told, bytes], None]
+    parse: Callable[[ClientView, bytes], None]
     headers: dict[str, str] = field(default_factory=dict)
     streams: bool = True
     names_runs: bool = False  # whether the client chooses the run's id
 
-    def read(self, status: int, body: bytes, *, whole: bool = True) -> Told:
-        told = Told(status=status, whole=whole)
+    def read(self, status: int, body: bytes, *, whole: bool = True) -> ClientView:
+        view = ClientView(status=status, whole=whole)
         if status == 200:
-            self.hear(told, body)
+            self.parse(view, body)
         else:
-            _problem(told, body)
-        return told
+            _problem(view, body)
+        return view
 
 
-def _problem(told: Told, body: bytes) -> None:
+def _problem(view: ClientView, body: bytes) -> None:
     problem = json.loads(body or b"{}")
-    told.ending = "failed"
-    told.code = str(problem.get("type", "")).rpartition("/")[2] or None
-    told.reason, told.retry_after = problem.get("reason"), problem.get("retry_after")
-    if problem.get("status") != told.status:
-        told.wrong = f"a problem of status {problem.get('status')} came with {told.status}"
+    view.ending = "failed"
+    view.code = str(problem.get("type", "")).rpartition("/")[2] or None
+    view.reason, view.retry_after = problem.get("reason"), problem.get("retry_after")
+    if problem.get("status") != view.status:
+        view.wrong = f"a problem of status {problem.get('status')} came with {view.status}"
 
 
 def _agui(words: str, session: str, run: str) -> dict[str, Any]:
@@ -70,11 +70,11 @@ def _agui(words: str, session: str, run: str) -> dict[str, Any]:
     return {"threadId": session, "runId": run, "protocolVersion": "1.0", "messages": [message]}
 
 
-def _hear_sse(told: Told, body: bytes) -> None:
-    _hear_agui(told, [json.loads(frame.data) for frame in whatwg(body[: body.rfind(b"\n\n") + 2])])
+def _parse_sse(view: ClientView, body: bytes) -> None:
+    _parse_agui(view, [json.loads(frame.data) for frame in whatwg(body[: body.rfind(b"\n\n") + 2])])
 
 
-def _hear_protobuf(told: Told, body: bytes) -> None:
+def _parse_protobuf(view: ClientView, body: bytes) -> None:
     events, at = [], 0
     while at + _LENGTH <= len(body):
         size = int.from_bytes(body[at : at + _LENGTH], "big")
@@ -82,112 +82,112 @@ def _hear_protobuf(told: Told, body: bytes) -> None:
             break
         events.append(read_event(body[at + _LENGTH : at + _LENGTH + size]))
         at += _LENGTH + size
-    _hear_agui(told, events)
+    _parse_agui(view, events)
 
 
-def _hear_agui(told: Told, events: list[dict[str, Any]]) -> None:
-    told.frames = events
+def _parse_agui(view: ClientView, events: list[dict[str, Any]]) -> None:
+    view.frames = events
     for event in events:
         match event["type"]:
             case "RUN_STARTED":
-                told.run_id = event["runId"]
+                view.run_id = event["runId"]
             case "TEXT_MESSAGE_CONTENT":
-                told.text += event["delta"]
+                view.text += event["delta"]
             case "TOOL_CALL_START":
-                told.calls[event["toolCallId"]] = event["toolCallName"]
+                view.calls[event["toolCallId"]] = event["toolCallName"]
             case "TOOL_CALL_RESULT":
-                told.results[event["toolCallId"]] = bool((event.get("metadata") or {}).get("failed"))
+                view.results[event["toolCallId"]] = bool((event.get("metadata") or {}).get("failed"))
             case "RUN_FINISHED":
                 outcome = (event.get("outcome") or {}).get("type")
-                told.ending = "cancelled" if outcome == "cancelled" else "finished"
+                view.ending = "cancelled" if outcome == "cancelled" else "finished"
             case "RUN_ERROR":
-                told.ending, told.code = "failed", event["code"]
-                told.reason = (event.get("metadata") or {}).get("reason")
-    if told.ending is not None:
+                view.ending, view.code = "failed", event["code"]
+                view.reason = (event.get("metadata") or {}).get("reason")
+    if view.ending is not None:
         try:
             verify(events)
         except Refused as refusal:
-            told.wrong = str(refusal)
+            view.wrong = str(refusal)
 
 
 def _rest(words: str, session: str, _run: str) -> dict[str, Any]:
     return {"message": words, "session_id": session}
 
 
-def _hear_answer(told: Told, body: bytes) -> None:
-    if not told.whole:
+def _parse_answer(view: ClientView, body: bytes) -> None:
+    if not view.whole:
         return
     answer = json.loads(body)
-    told.text, told.run_id, told.ending = answer["content"], answer["message_id"], "finished"
+    view.text, view.run_id, view.ending = answer["content"], answer["message_id"], "finished"
     for number, call in enumerate(answer["tool_calls"]):
-        told.calls[str(number)] = call["name"]
-        told.results[str(number)] = call["status"] == "error"
+        view.calls[str(number)] = call["name"]
+        view.results[str(number)] = call["status"] == "error"
 
 
-def _hear_rest(told: Told, body: bytes) -> None:
+def _parse_rest(view: ClientView, body: bytes) -> None:
     for frame in whatwg(body[: body.rfind(b"\n\n") + 2]):
         data = json.loads(frame.data)
-        told.frames.append(data)
-        if told.ending is not None:
-            told.wrong = f"{frame.event} after the end"
+        view.frames.append(data)
+        if view.ending is not None:
+            view.wrong = f"{frame.event} after the end"
         match frame.event:
             case "stream_start":
-                told.run_id = data["message_id"]
+                view.run_id = data["message_id"]
             case "message_delta":
-                told.text += data["delta"]
+                view.text += data["delta"]
             case "tool_call_start":
-                told.calls[data["tool_call_id"]] = data["name"]
+                view.calls[data["tool_call_id"]] = data["name"]
             case "tool_call_end":
-                told.results[data["tool_call_id"]] = data["status"] == "error"
+                view.results[data["tool_call_id"]] = data["status"] == "error"
             case "stream_end":
-                told.ending = "finished"
+                view.ending = "finished"
             case "error":
-                told.ending, told.code = "failed", data["type"].rpartition("/")[2]
-                told.reason = data.get("reason")
-    if told.ending is not None and told.calls.keys() - told.results.keys():
-        told.wrong = "a call was not ended"
-    _undo_cancelled(told)
+                view.ending, view.code = "failed", data["type"].rpartition("/")[2]
+                view.reason = data.get("reason")
+    if view.ending is not None and view.calls.keys() - view.results.keys():
+        view.wrong = "a call was not ended"
+    _undo_cancelled(view)
 
 
 def _chat(words: str, session: str, _run: str) -> dict[str, Any]:
     return {"input": words, "conversation_id": session}
 
 
-def _hear_chat(told: Told, body: bytes) -> None:
+def _parse_chat(view: ClientView, body: bytes) -> None:
     done = False
     for number, frame in enumerate(whatwg(body[: body.rfind(b"\n\n") + 2])):
         data = json.loads(frame.data)
-        told.frames.append(data)
+        view.frames.append(data)
         if done:
-            told.wrong = f"{frame.event} after done"
+            view.wrong = f"{frame.event} after done"
         match frame.event:
             case "response_delta":
-                told.text += data["delta"]
+                view.text += data["delta"]
             case "tool_call" if data["status"] != "in_progress":
-                told.calls[str(number)] = data["tool_name"]
-                told.results[str(number)] = data["status"] == "failed"
+                view.calls[str(number)] = data["tool_name"]
+                view.results[str(number)] = data["status"] == "failed"
             case "error" if not data["recoverable"]:
-                told.ending, told.code = "failed", data["error_type"]
+                view.ending, view.code = "failed", data["error_type"]
             case "done":
-                done, told.ending = True, told.ending or "finished"
-                if data["success"] is not (told.ending == "finished"):
-                    told.wrong = "done and error contradict each other"
+                done, view.ending = True, view.ending or "finished"
+                if data["success"] is not (view.ending == "finished"):
+                    view.wrong = "done and error contradict each other"
     if not done:
-        told.ending = None
-    _undo_cancelled(told)
+        view.ending = None
+    _undo_cancelled(view)
 
 
-def _undo_cancelled(told: Told) -> None:
+def _undo_cancelled(view: ClientView) -> None:
     """Two wires know no stopped runs: they tell them as an error of that code."""
-    if told.code == "cancelled":
-        told.ending = "cancelled"
+    if view.code == "cancelled":
+        view.ending = "cancelled"
 
 
-SSE = Wire("AG-UI SSE", "/awp", _agui, _hear_sse, {"Accept": "text/event-stream"}, names_runs=True)
-PROTO = Wire("AG-UI protobuf", "/awp", _agui, _hear_protobuf, {"Accept": PROTOBUF}, names_runs=True)
-REST = Wire("REST", f"/agent/{AGENT}/chat", _rest, _hear_answer, streams=False)
-REST_STREAM = Wire("REST stream", f"/agent/{AGENT}/chat/stream", _rest, _hear_rest)
-CHAT = Wire("chat-stream", "/chat/stream", _chat, _hear_chat)
+SSE = Wire("AG-UI SSE", "/awp", _agui, _parse_sse, {"Accept": "text/event-stream"}, names_runs=True)
+PROTO = Wire("AG-UI protobuf", "/awp", _agui, _parse_protobuf, {"Accept": PROTOBUF}, names_runs=True)
+REST = Wire("REST", f"/agent/{AGENT}/chat", _rest, _parse_answer, streams=False)
+REST_STREAM = Wire("REST stream", f"/agent/{AGENT}/chat/stream", _rest, _parse_rest)
+CHAT = Wire("chat-stream", "/chat/stream", _chat, _parse_chat)
 
 WIRES = (SSE, PROTO, REST, REST_STREAM, CHAT)
 STREAMS = tuple(wire for wire in WIRES if wire.streams)

@@ -139,7 +139,7 @@ async def test_the_text_of_a_picture_reaches_a_model_that_does_not_see():
 
 
 @pytest.mark.req("SRV-14")
-async def test_the_model_is_told_about_a_picture_without_text():
+async def test_the_model_learns_about_a_picture_without_text():
     [(part, note)] = await FileReader().read([Upload(name="white.png", data=documents.picture("", size=(64, 64)))])
     assert isinstance(part, TextPart)
     assert "[No text was found in it.]" in part.text

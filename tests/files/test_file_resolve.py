@@ -120,7 +120,7 @@ async def test_notes_are_about_the_newest_turn():
     assert [note.name for note in notes] == ["new.csv"]
 
 
-async def test_files_that_nobody_will_look_at_are_named_and_not_read():
+async def test_files_that_no_one_will_look_at_are_named_and_not_read():
     bad = MediaPart(mime_type="application/pdf", data=encoded(b"no pdf"), filename="old.pdf")
     messages = [user(TextPart("see"), bad), AssistantMessage(content="ok"), user(NOTE)]
     resolved, notes = await FileReader().resolve(messages, first=2)

@@ -74,12 +74,12 @@ def test_the_worker_can_do_nothing_but_read_libraries(tmp_path):
         ran = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
         with pytest.raises(BlockingIOError):
             listener.accept()
-    told = json.loads(ran.stdout)
-    assert {name for name, outcome in told["found"].items() if outcome == "done"} == ALLOWED
-    assert told["found"]["a gigabyte"] == "MemoryError"
+    report = json.loads(ran.stdout)
+    assert {name for name, outcome in report["found"].items() if outcome == "done"} == ALLOWED
+    assert report["found"]["a gigabyte"] == "MemoryError"
     assert canary.read_text() == "secret"
     assert list(tmp_path.iterdir()) == [canary]
-    assert "seccomp" in told["in_place"]
+    assert "seccomp" in report["in_place"]
 
 
 def test_a_kernel_without_landlock_is_no_reason_to_fail():

@@ -22,7 +22,7 @@ BYTES = {
 
 @pytest.mark.req("SRV-13")
 @pytest.mark.parametrize("mime", BYTES)
-def test_bytes_tell_the_type(mime):
+def test_bytes_show_the_type(mime):
     assert sniff(BYTES[mime]) == mime
 
 

@@ -22,13 +22,13 @@ async def run(examples: int, seed: int) -> int:
         sys.stdout.flush()
         code = 0
         for name, keyed in (("without credentials", False), ("with a key", True)):
-            told = await fuzz(Path(folder, name.replace(" ", "-")), examples, seed=seed, keyed=keyed)
-            if told.code:
-                sys.stdout.write(told.output)
-            errors = f"{told.server_errors} server errors, exit code {told.code}"
-            sys.stdout.write(f"{name}: {told.cases:,} cases, {errors}\n")
+            received = await fuzz(Path(folder, name.replace(" ", "-")), examples, seed=seed, keyed=keyed)
+            if received.code:
+                sys.stdout.write(received.output)
+            errors = f"{received.server_errors} server errors, exit code {received.code}"
+            sys.stdout.write(f"{name}: {received.cases:,} cases, {errors}\n")
             sys.stdout.flush()
-            code = code or told.code
+            code = code or received.code
     return code
 
 

@@ -13,18 +13,18 @@ EXAMPLES = 2
 @pytest.mark.timeout(120)
 @pytest.mark.req("T18")
 async def test_a_planted_bug_is_found_and_no_other(tmp_path):
-    planted, told = await asyncio.gather(
+    planted, answers = await asyncio.gather(
         fuzz(tmp_path / "canary", 10, canary=True, only=CANARY_PATH, phases="fuzzing"),
         fuzz(tmp_path / "server", EXAMPLES, phases="examples,coverage,fuzzing"),
     )
     assert planted.server_errors > 0, planted.output
-    assert told.code == 0, told.output
-    assert told.cases > 100
+    assert answers.code == 0, answers.output
+    assert answers.cases > 100
 
 
 @pytest.mark.timeout(120)
 @pytest.mark.req("T18")
 async def test_with_a_key_there_is_no_server_error_and_nothing_of_another_user(tmp_path):
-    told = await fuzz(tmp_path / "server", EXAMPLES, phases="examples,fuzzing", keyed=True)
-    assert told.code == 0, told.output
-    assert told.cases > 50
+    received = await fuzz(tmp_path / "server", EXAMPLES, phases="examples,fuzzing", keyed=True)
+    assert received.code == 0, received.output
+    assert received.cases > 50

@@ -231,7 +231,7 @@ async def test_chunks_that_are_none_are_refused_at_once(client, chunks):
         b"chunked, gzip",
     ],
 )
-async def test_a_transfer_coding_that_nobody_asked_for_is_refused(client, coding):
+async def test_a_transfer_coding_that_no_one_asked_for_is_refused(client, coding):
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.say(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: " + coding + b"\r\n\r\n2\r\nHi\r\n0\r\n\r\n")
@@ -290,7 +290,7 @@ async def test_a_connection_is_used_again_only_if_nothing_is_odd(client, what):
 
 
 @pytest.mark.parametrize("late", [OK, b"HTTP/1.1 408 Request Timeout\r\nConnection: close\r\n\r\n", b"x", b"\r\n"])
-async def test_what_comes_while_nobody_asks_ends_the_connection(client, late):
+async def test_what_comes_while_no_one_asks_ends_the_connection(client, late):
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.say(OK)
@@ -370,8 +370,8 @@ async def test_answers_of_many_requests_do_not_mix(client):
 
     async def one(number: int) -> None:
         for turn in range(5):
-            said = b"%d.%d " % (number, turn)
-            assert await read(client, peers, said) == (200, said * 50)
+            line = b"%d.%d " % (number, turn)
+            assert await read(client, peers, line) == (200, line * 50)
 
     async with Peers(talk) as peers:
         await asyncio.gather(*(one(number) for number in range(20)))

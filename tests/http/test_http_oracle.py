@@ -84,14 +84,14 @@ async def test_whatever_is_sent_nothing_hangs_and_nothing_leaks(answer, data):
     bad = data.draw(well_formed.spoiled(answer[0]))
     pieces = data.draw(well_formed.cut(bad))
     ends = data.draw(st.booleans())
-    said = asyncio.Event()
+    sent = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
         if (await peer.request()).endswith(b"first"):
             try:
                 await peer.say(*pieces)
             finally:  # also when the client has heard enough
-                said.set()
+                sent.set()
             if ends:
                 return
             await peer.request()
@@ -100,7 +100,7 @@ async def test_whatever_is_sent_nothing_hangs_and_nothing_leaks(answer, data):
     async with asyncio.timeout(20), Peers(talk) as peers:
         client = Client({}, 20.0)
         asking = asyncio.create_task(read(client, peers, b"first"))
-        await said.wait()
+        await sent.wait()
         if not ends:
             for _ in range(SETTLED):
                 await asyncio.sleep(0)

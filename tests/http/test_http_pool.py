@@ -84,7 +84,7 @@ async def test_the_sweep_comes_by_itself(client, monkeypatch):
         await peers.all_gone()
 
 
-async def test_a_connection_that_waited_too_long_is_not_used_though_nobody_swept(client):
+async def test_a_connection_that_waited_too_long_is_not_used_though_no_one_swept(client):
     async with Peers(numbered()) as peers:
         assert await read(client, peers) == (200, b"1")
         (idle,) = client._idle.values()
@@ -258,7 +258,7 @@ async def test_many_in_parallel_that_are_cancelled_leave_nothing(client):
         await peers.all_gone()
 
 
-async def test_nobody_answers_in_time():
+async def test_no_answer_in_time():
     """A server whose queue of connections is full says nothing at all."""
     client = Client({}, 0.05)
     with socket.socket() as listening, socket.socket() as first, socket.socket() as second:

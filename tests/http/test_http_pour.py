@@ -101,7 +101,7 @@ async def test_what_came_before_anybody_took_it_is_given_first(client):
         assert response.over
 
 
-async def test_a_body_that_came_with_its_head_is_there_when_nobody_waited(client):
+async def test_a_body_that_came_with_its_head_is_there_when_no_one_waited(client):
     talk = Steps(HEAD + chunk(b"all") + END)
     talk.release()
     async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
@@ -117,7 +117,7 @@ class OfMine(Exception):
 
 @pytest.mark.parametrize("error", [OfMine, StopIteration, ValueError, OSError, TimeoutError])
 @pytest.mark.parametrize("early", [True, False])
-async def test_what_taking_raises_reaches_whoever_pours(client, error, early):
+async def test_what_taking_raises_reaches_the_caller(client, error, early):
     talk = Steps(HEAD + chunk(b"one") if early else HEAD, chunk(b"two"), chunk(b"three"))
 
     def take(_: bytes) -> bool:

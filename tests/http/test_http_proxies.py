@@ -93,14 +93,14 @@ async def test_a_proxy_that_does_not_let_us_through(client, environment, given, 
         async with asking("https://model.test/v1") as model:
             with pytest.raises(
                 ModelUnreachable, match=r"No way to model\.test: the proxy 127.*\(407\).*NO_PROXY"
-            ) as said:
+            ) as caught:
                 await model.reply(PROMPT, RecordingListener())
         async with asking("http://model.test/v1") as model:
-            with pytest.raises(ModelRejected, match=r"No way to model\.test: the proxy .*\(407\)") as also_said:
+            with pytest.raises(ModelRejected, match=r"No way to model\.test: the proxy .*\(407\)") as also_caught:
                 await model.reply(PROMPT, RecordingListener())
         await client.close()
         await proxy.all_gone()
-    for text in (str(said.value), str(also_said.value), caplog.text):
+    for text in (str(caught.value), str(also_caught.value), caplog.text):
         assert "secret" not in text
         assert "us@er" not in text
         assert "us%40er" not in text
@@ -114,9 +114,9 @@ async def test_a_proxy_that_is_not_there(client, environment, scheme):
         await ask(client, f"{scheme}://model.test/v1")
     assert "secret" not in str(caught.value)
     async with asking(f"{scheme}://model.test/v1") as model:
-        with pytest.raises(ModelUnreachable, match="Check HTTPS_PROXY") as said:
+        with pytest.raises(ModelUnreachable, match="Check HTTPS_PROXY") as caught:
             await model.reply(PROMPT, RecordingListener())
-    assert "secret" not in str(said.value)
+    assert "secret" not in str(caught.value)
 
 
 async def test_a_proxy_that_says_nothing(environment):
@@ -133,7 +133,7 @@ async def test_a_proxy_that_says_nothing(environment):
 
 
 @pytest.mark.parametrize("proxy", ["http://no-such-proxy.invalid:3128", "http://no..such:1"])
-async def test_a_proxy_that_nobody_knows(client, environment, proxy):
+async def test_a_proxy_that_no_one_knows(client, environment, proxy):
     environment("ALL_PROXY", proxy)
     with pytest.raises(NoProxy, match="cannot be reached"):
         await ask(client, "https://model.test/v1")
@@ -153,13 +153,13 @@ ESTABLISHED = b"HTTP/1.1 200 Connection established\r\n\r\n"
 
 
 @pytest.mark.parametrize(
-    "said", [b"", b"HTTP/1.1 2", b"SSH-2.0-x\r\n\r\n", ESTABLISHED, ESTABLISHED + b"HTTP/1.1 400 Bad\r\n\r\n"]
+    "sent", [b"", b"HTTP/1.1 2", b"SSH-2.0-x\r\n\r\n", ESTABLISHED, ESTABLISHED + b"HTTP/1.1 400 Bad\r\n\r\n"]
 )
 @pytest.mark.parametrize("end", ["close", "reset", None])
-async def test_a_proxy_that_fails_in_the_middle(environment, said, end):
+async def test_a_proxy_that_fails_in_the_middle(environment, sent, end):
     async def talk(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
-        await peer.say(said)
+        await peer.say(sent)
         await (peer.gone.wait() if end is None else asyncio.sleep(0))
         getattr(peer, end or "close")()
 
@@ -221,14 +221,14 @@ async def test_a_proxy_that_is_secure_itself(client, trusted, environment, secur
         await proxy.all_gone()
 
 
-async def test_a_secure_proxy_that_nobody_vouches_for(client, authority, environment):
+async def test_a_secure_proxy_that_no_one_vouches_for(client, authority, environment):
     async with Peers(Passing(), ssl=authority.server()) as proxy:
         environment("ALL_PROXY", f"https://localhost:{proxy.port}")
         with pytest.raises(NoProxy):
             await ask(client, "https://model.test/v1")
 
 
-async def test_a_model_that_nobody_vouches_for_behind_a_proxy(client, authority, environment):
+async def test_a_model_that_no_one_vouches_for_behind_a_proxy(client, authority, environment):
     async with Peers(answers(OK), ssl=authority.server()) as peers, Peers(Passing()) as proxy:
         environment("ALL_PROXY", f"http://localhost:{proxy.port}")
         with pytest.raises(NoTrust, match="certificate"):
@@ -236,14 +236,14 @@ async def test_a_model_that_nobody_vouches_for_behind_a_proxy(client, authority,
         await proxy.all_gone()
 
 
-@pytest.mark.parametrize("said", [b"", ESTABLISHED], ids=["CONNECT", "handshake"])
-async def test_cancelling_on_the_way_ends_the_connection(client, environment, said):
+@pytest.mark.parametrize("sent", [b"", ESTABLISHED], ids=["CONNECT", "handshake"])
+async def test_cancelling_on_the_way_ends_the_connection(client, environment, sent):
     there = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
         await peer.reader.readuntil(b"\r\n\r\n")
-        await peer.say(said)
-        if said:
+        await peer.say(sent)
+        if sent:
             await peer.reader.read(1)  # the handshake has begun
         there.set()
         await peer.gone.wait()

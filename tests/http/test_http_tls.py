@@ -57,7 +57,7 @@ async def test_names_are_checked_as_a_certificate_says_them(trusted, name):
         await client.close()
 
 
-async def test_a_server_that_nobody_vouches_for(client, authority, monkeypatch):
+async def test_a_server_that_no_one_vouches_for(client, authority, monkeypatch):
     async with Peers(answers(OK), ssl=authority.server()) as peers:
         with pytest.raises(NoTrust, match=r"certificate was not accepted \(unable to get local issuer"):
             await ask(client, peers)
@@ -65,7 +65,7 @@ async def test_a_server_that_nobody_vouches_for(client, authority, monkeypatch):
         assert peers.requests == []
 
 
-async def test_a_certificate_of_somebody_else(client, trusted):
+async def test_a_certificate_of_another_owner(client, trusted):
     async with Peers(answers(OK), ssl=trusted.server("other.test")) as peers:
         with pytest.raises(NoTrust, match="certificate is not valid for 'localhost'"):
             await ask(client, f"https://localhost:{peers.port}/")

@@ -80,25 +80,25 @@ async def test_a_client_that_leaves_frees_the_only_slot_of_the_model(tmp_path: P
             answer = await http.post(url, json={"message": "Tell a long story."})
             await answer.content.readuntil(b"message_delta")
             answer.close()
-        status, told = await ask(house, "Hello")
-        assert (status, told["status"]) == (200, "completed")
+        status, result = await ask(house, "Hello")
+        assert (status, result["status"]) == (200, "completed")
 
 
 async def test_a_conversation_longer_than_the_window_goes_on(tmp_path: Path) -> None:
     async with agent(tmp_path) as house:
-        status, told = await ask(house, "Remember: " + "apples and pears, " * 60)
+        status, result = await ask(house, "Remember: " + "apples and pears, " * 60)
         assert status == 200
         for _ in range(4):
-            status, told = await ask(house, "And: " + "apples and pears, " * 60, told["session_id"])
-            assert status == 200, told
+            status, result = await ask(house, "And: " + "apples and pears, " * 60, result["session_id"])
+            assert status == 200, result
 
 
 async def test_a_message_longer_than_the_window_is_a_typed_error_and_the_conversation_goes_on(tmp_path: Path) -> None:
     async with agent(tmp_path) as house:
-        status, told = await ask(house, "Hello")
+        status, result = await ask(house, "Hello")
         assert status == 200
-        session = told["session_id"]
-        status, told = await ask(house, "word " * 1900, session)
-        assert (status, told.get("reason")) == (502, "context_overflow"), told
+        session = result["session_id"]
+        status, result = await ask(house, "word " * 1900, session)
+        assert (status, result.get("reason")) == (502, "context_overflow"), result
         status, _ = await ask(house, "Hello again", session)
         assert status == 200

@@ -50,21 +50,21 @@ async def asking(url: str, **settings: Any) -> AsyncIterator[Asking]:
 
 async def fails(error: type[ModelError], *responses, **settings):
     """Asks once and expects the error; gives it back with what was seen on the way."""
-    heard = RecordingListener()
+    listener = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint, asking(endpoint.url, **settings) as model:
         with pytest.raises(error) as caught:
-            await model.reply(PROMPT, heard)
+            await model.reply(PROMPT, listener)
         assert type(caught.value) is error
-        assert caught.value.started == any(piece[0] != "warning" for piece in heard.said)
+        assert caught.value.started == any(piece[0] != "warning" for piece in listener.recorded)
         assert KEY not in str(caught.value)
-    return caught.value, heard, endpoint, model
+    return caught.value, listener, endpoint, model
 
 
 async def succeeds(*responses, **settings):
-    heard = RecordingListener()
+    listener = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint, asking(endpoint.url, **settings) as model:
-        reply = await model.reply(PROMPT, heard)
-    return reply, heard, endpoint, model
+        reply = await model.reply(PROMPT, listener)
+    return reply, listener, endpoint, model
 
 
 def unused_port() -> int:

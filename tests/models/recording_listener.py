@@ -7,43 +7,43 @@ from holodeck.core.messages import ToolCall
 
 class RecordingListener:
     def __init__(self) -> None:
-        self.said: list[tuple[str, ...]] = []
+        self.recorded: list[tuple[str, ...]] = []
         self.ended: list[ToolCall] = []
         self.raws: list[Any] = []
 
     def reasoning(self, delta: str) -> None:
-        self.said.append(("reasoning", delta))
+        self.recorded.append(("reasoning", delta))
 
     def text(self, delta: str) -> None:
-        self.said.append(("text", delta))
+        self.recorded.append(("text", delta))
 
     def call_started(self, call_id: str, name: str) -> None:
-        self.said.append(("started", call_id, name))
+        self.recorded.append(("started", call_id, name))
 
     def call_arguments(self, call_id: str, delta: str) -> None:
-        self.said.append(("arguments", call_id, delta))
+        self.recorded.append(("arguments", call_id, delta))
 
     def call_ended(self, call: ToolCall) -> None:
-        self.said.append(("ended", call.id))
+        self.recorded.append(("ended", call.id))
         self.ended.append(call)
 
     def call_answered(self, call_id: str, content: Any, *, failed: bool = False) -> None:
-        self.said.append(("answered", call_id, content, "failed" if failed else "ok"))
+        self.recorded.append(("answered", call_id, content, "failed" if failed else "ok"))
 
     def warning(self, code: str, message: str) -> None:
-        self.said.append(("warning", code, message))
+        self.recorded.append(("warning", code, message))
 
     def raw(self, event: Any) -> None:
         self.raws.append(event)
 
     @property
     def words(self) -> str:
-        return "".join(piece[1] for piece in self.said if piece[0] == "text")
+        return "".join(piece[1] for piece in self.recorded if piece[0] == "text")
 
     @property
     def thoughts(self) -> str:
-        return "".join(piece[1] for piece in self.said if piece[0] == "reasoning")
+        return "".join(piece[1] for piece in self.recorded if piece[0] == "reasoning")
 
     @property
     def warnings(self) -> list[str]:
-        return [piece[1] for piece in self.said if piece[0] == "warning"]
+        return [piece[1] for piece in self.recorded if piece[0] == "warning"]

@@ -15,12 +15,12 @@ from tests.models.streams import DIALECTS
 
 
 def answer(body: bytes, *, slices: int | None = None, content_type: str = "text/event-stream", debug: bool = False):
-    heard = RecordingListener()
-    stream = AnswerStream(Answer(heard, debug=debug), content_type=content_type)
+    listener = RecordingListener()
+    stream = AnswerStream(Answer(listener, debug=debug), content_type=content_type)
     size = slices or len(body) or 1
     for start in range(0, len(body), size):
         stream.feed(body[start : start + size])
-    return stream.end(), heard
+    return stream.end(), listener
 
 
 def chunks(*values) -> bytes:
@@ -33,9 +33,9 @@ def chunks(*values) -> bytes:
 @pytest.mark.parametrize("name", DIALECTS)
 def test_every_dialect_is_understood(name, slices, crlf):
     dialect = DIALECTS[name]
-    reply, heard = answer(dialect.body.replace(b"\n", b"\r\n") if crlf else dialect.body, slices=slices)
-    assert reply.text == heard.words == dialect.text
-    assert reply.reasoning == heard.thoughts == dialect.reasoning
+    reply, listener = answer(dialect.body.replace(b"\n", b"\r\n") if crlf else dialect.body, slices=slices)
+    assert reply.text == listener.words == dialect.text
+    assert reply.reasoning == listener.thoughts == dialect.reasoning
     assert [(call.name, call.arguments) for call in reply.tool_calls] == [call[1:] for call in dialect.calls]
     assert all(want in (None, got.id) for got, (want, *_) in zip(reply.tool_calls, dialect.calls, strict=True))
     assert reply.finish_reason == dialect.finish
@@ -43,8 +43,8 @@ def test_every_dialect_is_understood(name, slices, crlf):
     assert reply.extra == dialect.extra
     if dialect.call_extra:
         assert [call.extra for call in reply.tool_calls] == dialect.call_extra
-    assert heard.warnings == dialect.warnings
-    assert heard.ended == list(reply.tool_calls)
+    assert listener.warnings == dialect.warnings
+    assert listener.ended == list(reply.tool_calls)
 
 
 HI = chunk({"content": "Hi"})
@@ -87,9 +87,9 @@ ODD_FORMS = {
 @pytest.mark.req("A21")
 @pytest.mark.parametrize("form", ODD_FORMS)
 def test_odd_forms_are_tolerated(form):
-    reply, heard = answer(chunks(ODD_FORMS[form], HI, ODD_FORMS[form], END, ODD_FORMS[form], DONE))
+    reply, listener = answer(chunks(ODD_FORMS[form], HI, ODD_FORMS[form], END, ODD_FORMS[form], DONE))
     assert reply.text == "Hi"
-    assert heard.said == [("text", "Hi")]
+    assert listener.recorded == [("text", "Hi")]
 
 
 @pytest.mark.req("A21")
@@ -123,7 +123,7 @@ def test_usage_is_never_invented(form):
 
 
 @pytest.mark.parametrize(
-    ("said", "cost"),
+    ("reported", "cost"),
     [
         (0.0012, 0.0012),
         (0, 0.0),
@@ -135,8 +135,8 @@ def test_usage_is_never_invented(form):
         ({}, None),
     ],
 )
-def test_a_gateway_may_say_what_it_charged(said, cost):
-    usage = usage_of({"prompt_tokens": 1, "completion_tokens": 2, "cost": said})
+def test_a_gateway_may_say_what_it_charged(reported, cost):
+    usage = usage_of({"prompt_tokens": 1, "completion_tokens": 2, "cost": reported})
     assert usage is not None
     assert usage.cost == cost
 
@@ -170,8 +170,8 @@ def test_a_malformed_event_is_not_tolerated(data):
 def test_characters_cut_between_reads_stay_whole(text, cut):
     body = f'data: {{"choices":[{{"index":0,"delta":{{"content":"{text}"}}}}]}}\n\n'.replace("\x0b", "\\u000b").encode()
     at = body.index(text[0].encode()) + cut
-    heard = RecordingListener()
-    stream = AnswerStream(Answer(heard))
+    listener = RecordingListener()
+    stream = AnswerStream(Answer(listener))
     for piece in (body[:at], body[at:], frame(END)):
         stream.feed(piece)
     assert stream.end().text == text
@@ -188,24 +188,24 @@ INVALID_UTF8 = [
 @pytest.mark.parametrize("data", INVALID_UTF8, ids=repr)
 def test_invalid_utf8_is_replaced_with_one_warning(data):
     event = b'data: {"choices":[{"index":0,"delta":{"content":"a' + data + b'b"}}]}\n\n'
-    reply, heard = answer(event + event + frame(END))
+    reply, listener = answer(event + event + frame(END))
     assert reply.text.startswith("a\ufffd")
     assert reply.text.endswith("b")
-    assert heard.warnings == ["invalid-utf8"]
+    assert listener.warnings == ["invalid-utf8"]
     reply.text.encode()
 
 
 @pytest.mark.req("A13")
 @pytest.mark.parametrize("member", ["content", "reasoning_content"])
-def test_halves_of_a_character_are_joined_before_anybody_hears_them(member):
+def test_halves_of_a_character_are_joined_before_they_are_emitted(member):
     halves = [
         chunk({member: "a\ud83d"}),
         chunk({member: "\ude00b"}),
         chunk({member: "\ud83d"}),
         chunk({member: "c\x00"}),
     ]
-    reply, heard = answer(chunks(*halves, chunk({member: "\ud83d"}), END))
-    pieces = [piece[1] for piece in heard.said if piece[0] != "warning"]
+    reply, listener = answer(chunks(*halves, chunk({member: "\ud83d"}), END))
+    pieces = [piece[1] for piece in listener.recorded if piece[0] != "warning"]
     assert pieces == ["a", "😀b", "\ufffdc", "\ufffd"]
     assert "".join(pieces) == (reply.text or reply.reasoning)
 
@@ -244,8 +244,8 @@ COMPLETION = {
 @pytest.mark.parametrize("slices", [None, 5])
 def test_a_plain_completion_is_taken_as_one_chunk(content_type, slices):
     body = json.dumps(COMPLETION, indent=2).encode()
-    reply, heard = answer(b"\n" + body, content_type=content_type, slices=slices)
-    assert (reply.text, heard.words, reply.finish_reason) == ("Hi", "Hi", "stop")
+    reply, listener = answer(b"\n" + body, content_type=content_type, slices=slices)
+    assert (reply.text, listener.words, reply.finish_reason) == ("Hi", "Hi", "stop")
     assert reply.usage is not None
 
 
@@ -261,7 +261,7 @@ def test_a_plain_completion_is_taken_as_one_chunk(content_type, slices):
         ("application/octet-stream", b"\x89PNG"),
     ],
 )
-def test_what_is_no_stream_is_said_to_be_none(content_type, body):
+def test_what_is_no_stream_is_reported(content_type, body):
     with pytest.raises(ModelProtocolError, match="/v1"):
         answer(body, content_type=content_type)
 
@@ -320,12 +320,12 @@ def test_a_finish_reason_may_say_that_it_failed(reason):
     ],
 )
 def test_a_refusal_is_shown_and_then_an_error(frames):
-    heard = RecordingListener()
-    stream = AnswerStream(Answer(heard))
+    listener = RecordingListener()
+    stream = AnswerStream(Answer(listener))
     stream.feed(chunks(*frames, DONE))
     with pytest.raises(ContentFiltered):
         stream.end()
-    assert heard.words == "I"
+    assert listener.words == "I"
 
 
 def test_raw_events_are_for_debugging_only():
@@ -358,5 +358,5 @@ def test_unknown_members_are_merged(old, new, expected):
 @pytest.mark.parametrize("slices", [None, 1, 50])
 def test_what_follows_the_end_is_no_part_of_the_answer(slices):
     late = chunk({"content": "LATE"})
-    reply, heard = answer(chunks(HI, END, DONE, late, late, END), slices=slices)
-    assert (reply.text, heard.words) == ("Hi", "Hi")
+    reply, listener = answer(chunks(HI, END, DONE, late, late, END), slices=slices)
+    assert (reply.text, listener.words) == ("Hi", "Hi")

@@ -128,12 +128,12 @@ CASES = {
 
 
 def assemble(deltas, **options):
-    heard = RecordingListener()
-    assembly = CallAssembly(heard, **options)
+    listener = RecordingListener()
+    assembly = CallAssembly(listener, **options)
     for entries in deltas:
         for position, entry in enumerate(entries):
             assembly.add(entry, position)
-    return assembly.finish(cut=False), heard
+    return assembly.finish(cut=False), listener
 
 
 @pytest.mark.req("A25", "A13")
@@ -149,10 +149,10 @@ def test_calls_are_put_together(case):
 
 @pytest.mark.req("A25")
 @pytest.mark.parametrize("case", CASES)
-def test_what_is_heard_is_what_comes_out(case):
-    calls, heard = assemble(CASES[case][0])
+def test_deltas_add_up_to_the_reply(case):
+    calls, listener = assemble(CASES[case][0])
     for call in calls:
-        mine = [piece for piece in heard.said if piece[1] == call.id]
+        mine = [piece for piece in listener.recorded if piece[1] == call.id]
         assert mine[0] == ("started", call.id, call.name)
         assert "".join(piece[2] for piece in mine[1:-1]) == call.arguments
         assert mine[-1] == ("ended", call.id)
@@ -174,13 +174,13 @@ def test_a_call_without_a_name_is_a_protocol_error(deltas):
 
 @pytest.mark.req("A23")
 def test_a_cut_reply_keeps_whole_calls_only():
-    heard = RecordingListener()
-    assembly = CallAssembly(heard)
+    listener = RecordingListener()
+    assembly = CallAssembly(listener)
     assembly.add(d(0, "a", "f", '{"x":1}'))
     assembly.add(d(1, "b", "g", '{"x":'))
     assert [call.id for call in assembly.finish(cut=True)] == ["a"]
-    assert heard.warnings == ["tool-call-cut"]
-    assert ("ended", "b") not in heard.said
+    assert listener.warnings == ["tool-call-cut"]
+    assert ("ended", "b") not in listener.recorded
 
 
 @pytest.mark.req("AGT-02")

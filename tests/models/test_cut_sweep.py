@@ -19,11 +19,11 @@ FRAMES = [
     DONE,
 ]
 BODY = b"".join(FRAMES)
-SAID = ["", "Hé", "Hé" + "llo 😀", "Hé" + "llo 😀"]
+TEXTS = ["", "Hé", "Hé" + "llo 😀", "Hé" + "llo 😀"]
 WHOLE = BODY.index(b"\n\n", BODY.index(b'"stop"'))  # the finish reason's event is complete, its blank line aside
 
 
-def heard_before(cut: int) -> set[str]:
+def texts_before(cut: int) -> set[str]:
     """What a listener may have heard when the stream is cut there: an event counts when its JSON is complete."""
     ends, position = [], 0
     for each in FRAMES:
@@ -31,15 +31,15 @@ def heard_before(cut: int) -> set[str]:
         ends.append(position)
     whole = sum(cut >= end for end in ends[:2])
     almost = sum(cut >= end - 2 for end in ends[:2])  # only the blank line is missing
-    return {SAID[whole], SAID[almost]}
+    return {TEXTS[whole], TEXTS[almost]}
 
 
 @pytest.mark.req("A03", "A05", "A06")
 @pytest.mark.parametrize("slices", [1, 50, 10_000])
 def test_a_clean_end_at_every_byte(slices):
     for cut in range(len(BODY) + 1):
-        heard = RecordingListener()
-        stream = AnswerStream(Answer(heard))
+        listener = RecordingListener()
+        stream = AnswerStream(Answer(listener))
         part = BODY[:cut]
         for start in range(0, len(part), slices):
             stream.feed(part[start : start + slices])
@@ -47,10 +47,10 @@ def test_a_clean_end_at_every_byte(slices):
             reply = stream.end()
         except ModelTruncated:
             assert cut < WHOLE, cut
-            assert heard.words in heard_before(cut), cut
+            assert listener.words in texts_before(cut), cut
         else:
             assert cut >= WHOLE, cut
-            assert reply.text == heard.words == "Hé" + "llo 😀"
+            assert reply.text == listener.words == "Hé" + "llo 😀"
 
 
 CUTS = sorted({*range(0, len(BODY), len(BODY) // 20), WHOLE, WHOLE + 2, len(BODY)})
@@ -71,11 +71,11 @@ class Waiting(RecordingListener):
             self.complete.set()
 
 
-async def outcome(respond: Respond, heard: RecordingListener) -> tuple[ModelReply | ModelError, int]:
+async def outcome(respond: Respond, listener: RecordingListener) -> tuple[ModelReply | ModelError, int]:
     """What came of it, and in how many tries."""
     async with ModelEndpoint(respond) as endpoint, asking(endpoint.url) as model:
         try:
-            return await model.reply(PROMPT, heard), len(endpoint.requests)
+            return await model.reply(PROMPT, listener), len(endpoint.requests)
         except ModelError as error:
             return error, len(endpoint.requests)
 
@@ -84,22 +84,22 @@ async def outcome(respond: Respond, heard: RecordingListener) -> tuple[ModelRepl
 @pytest.mark.parametrize("end", [Wire.close, Wire.reset], ids=["fin", "rst"])
 @pytest.mark.parametrize("cut", CUTS)
 async def test_a_broken_connection_at_many_bytes(cut, end):
-    heard = Waiting(min(heard_before(cut), key=len))
+    listener = Waiting(min(texts_before(cut), key=len))
 
     async def respond(wire: Wire) -> None:
         await wire.head()
         if cut:
             await wire.send(BODY[:cut])
-        await heard.complete.wait()
+        await listener.complete.wait()
         end(wire)
 
-    result, tries = await outcome(respond, heard)
-    assert heard.words == heard.expected
+    result, tries = await outcome(respond, listener)
+    assert listener.words == listener.expected
     if isinstance(result, ModelReply):
         assert cut >= WHOLE
-        assert result.text == heard.words
+        assert result.text == listener.words
     else:
         assert cut < WHOLE + 2 or end is Wire.reset  # a reset may overtake what was sent before it
         assert (type(result), result.started, tries) == (
-            (ModelInterrupted, True, 1) if heard.words else (ModelUnreachable, False, 3)
+            (ModelInterrupted, True, 1) if listener.words else (ModelUnreachable, False, 3)
         )

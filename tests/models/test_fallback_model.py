@@ -24,11 +24,11 @@ def failing(error) -> ScriptedModel:
 
 @pytest.mark.parametrize("error", [ModelUnreachable(), ModelUnavailable(), ModelAuthFailed(), ModelProtocolError()])
 async def test_the_next_model_answers_when_one_cannot(error):
-    heard = RecordingListener()
+    listener = RecordingListener()
     last = ScriptedModel([says("Hello")])
-    reply = await FallbackModel([failing(error), failing(error), last]).reply(Prompt(), heard)
-    assert reply.text == heard.words == "Hello"
-    assert heard.warnings == ["model-fallback", "model-fallback"]
+    reply = await FallbackModel([failing(error), failing(error), last]).reply(Prompt(), listener)
+    assert reply.text == listener.words == "Hello"
+    assert listener.warnings == ["model-fallback", "model-fallback"]
     assert len(last.prompts) == 1
 
 

@@ -61,7 +61,7 @@ async def test_only_what_is_the_endpoints_own_failure_counts(error, counts):
 
 
 @pytest.mark.req("A30")
-async def test_a_refusal_between_two_failures_shows_that_somebody_is_there():
+async def test_a_refusal_between_two_failures_shows_that_someone_is_there():
     down, refused = Turn(error=errors.ModelUnreachable("down")), Turn(error=errors.ModelRejected("no"))
     model, breaker = guarded(ScriptedModel([down, down, refused, down, down]))
     for _ in range(5):
@@ -123,7 +123,7 @@ async def test_half_open_lets_exactly_three_through_at_a_time():
 
 
 @pytest.mark.req("A30")
-async def test_a_call_that_somebody_stops_counts_as_neither_and_gives_its_trial_back():
+async def test_a_call_that_someone_stops_counts_as_neither_and_gives_its_trial_back():
     clock = Clock()
     async with ModelEndpoint(Wire.hang) as endpoint, asking(endpoint.url) as client:
         model, breaker = guarded(client, clock, threshold=1, trials=1)
@@ -182,11 +182,11 @@ async def test_a_fallback_takes_over_from_an_open_breaker_before_the_first_token
         spare = ScriptedModel([says("from the spare")])
         model = FallbackModel([first, spare])
         for _ in range(2):
-            heard = RecordingListener()
-            assert (await model.reply(PROMPT, heard)).text == "from the spare"
-            assert heard.warnings == [FALLBACK_WARNING]
+            listener = RecordingListener()
+            assert (await model.reply(PROMPT, listener)).text == "from the spare"
+            assert listener.warnings == [FALLBACK_WARNING]
         assert breaker.phase is Phase.OPEN
-        assert "upstream_overloaded" in heard.said[0][2], "the second time the breaker said no"
+        assert "upstream_overloaded" in listener.recorded[0][2], "the second time the breaker said no"
 
 
 async def test_the_guard_is_a_model_like_the_one_it_guards():

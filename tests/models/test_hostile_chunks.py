@@ -57,8 +57,8 @@ CHUNKS = JSON | st.fixed_dictionaries(
 @pytest.mark.req("A10", "A21", "T22")
 @given(st.lists(CHUNKS, max_size=5))
 def test_no_chunk_can_break_the_reader(values):
-    heard = RecordingListener()
-    stream = AnswerStream(Answer(heard))
+    listener = RecordingListener()
+    stream = AnswerStream(Answer(listener))
     try:
         for value in values:
             stream.feed(b"data: " + json.dumps(value).encode() + b"\n\n")
@@ -66,8 +66,8 @@ def test_no_chunk_can_break_the_reader(values):
         reply = stream.end()
     except (ModelError, InBandError, Malformed):
         reply = None
-    msgspec.json.encode([heard.said, reply])  # fails on a lone surrogate
-    assert "\\u0000" not in json.dumps(heard.said)
+    msgspec.json.encode([listener.recorded, reply])  # fails on a lone surrogate
+    assert "\\u0000" not in json.dumps(listener.recorded)
 
 
 @pytest.mark.req("A10")

@@ -31,8 +31,8 @@ from tests.models.recording_listener import RecordingListener
 
 @pytest.mark.req("AGT-02")
 async def test_an_ordinary_answer():
-    reply, heard, endpoint, _ = await succeeds(OK, temperature=0.5, max_tokens=10, extra={"seed": 1})
-    assert reply.text == heard.words == "Hello world"
+    reply, listener, endpoint, _ = await succeeds(OK, temperature=0.5, max_tokens=10, extra={"seed": 1})
+    assert reply.text == listener.words == "Hello world"
     assert reply.usage is not None
     assert reply.usage.total_tokens == 5
     (request,) = endpoint.requests
@@ -249,7 +249,7 @@ CHECKS = {
 
 
 @pytest.mark.parametrize("case", CHECKS)
-async def test_check_tells_whether_the_endpoint_is_there_and_takes_the_key(case):
+async def test_check_reports_whether_the_endpoint_is_there_and_takes_the_key(case):
     respond, error = CHECKS[case]
     deadlines = SHORT if error is ModelTimeout else Deadlines()  # others must not depend on how busy the machine is
     async with ModelEndpoint(respond) as endpoint, asking(endpoint.url, deadlines=deadlines) as model:
@@ -269,7 +269,7 @@ async def test_a_gateway_with_a_page_instead_of_the_list_is_asked_an_empty_quest
     assert (endpoint.requests[1].method, endpoint.requests[1].body) == ("POST", b"{}")
 
 
-async def test_check_of_a_port_where_nobody_listens():
+async def test_check_of_a_port_where_no_one_listens():
     async with asking(f"http://127.0.0.1:{unused_port()}/v1") as model:
         with pytest.raises(ModelUnreachable):
             await model.check()

@@ -36,7 +36,7 @@ from tests.models.recording_listener import RecordingListener
 
 
 @pytest.mark.req("A01")
-async def test_nobody_listens():
+async def test_a_closed_port():
     async with asking(f"http://127.0.0.1:{unused_port()}/v1") as model:
         with pytest.raises(ModelUnreachable, match="No connection to 127"):
             await model.reply(PROMPT, RecordingListener())
@@ -60,28 +60,28 @@ async def test_a_connection_closed_before_the_first_byte_is_tried_three_times(fa
 
 @pytest.mark.req("A02")
 async def test_the_second_try_may_work():
-    reply, heard, endpoint, _ = await succeeds(close_at_once, OK)
-    assert reply.text == heard.words == "Hello world"
+    reply, listener, endpoint, _ = await succeeds(close_at_once, OK)
+    assert reply.text == listener.words == "Hello world"
     assert len(endpoint.requests) == 2
 
 
 @pytest.mark.req("A03", "A04")
 @pytest.mark.parametrize("end", [Wire.reset, Wire.close])
 async def test_a_connection_broken_in_the_middle_is_not_tried_again(end):
-    heard, said = RecordingListener(), asyncio.Event()
-    heard.text = lambda delta: (heard.said.append(("text", delta)), said.set())
+    listener, sent = RecordingListener(), asyncio.Event()
+    listener.text = lambda delta: (listener.recorded.append(("text", delta)), sent.set())
 
     async def respond(wire: Wire) -> None:
         await wire.head()
         await wire.send(HI)
-        await said.wait()
+        await sent.wait()
         end(wire)
 
     async with ModelEndpoint(respond) as endpoint, asking(endpoint.url) as model:
         with pytest.raises(ModelInterrupted) as caught:
-            await model.reply(PROMPT, heard)
+            await model.reply(PROMPT, listener)
     assert caught.value.started
-    assert heard.words == "Hi"
+    assert listener.words == "Hi"
     assert len(endpoint.requests) == 1
 
 
@@ -149,9 +149,9 @@ async def test_silence_in_the_middle_ends_the_answer():
         await wire.send(HI)
         await wire.hang()
 
-    error, heard, endpoint, _ = await fails(ModelStalled, respond, deadlines=SHORT)
+    error, listener, endpoint, _ = await fails(ModelStalled, respond, deadlines=SHORT)
     assert (error.started, error.code, error.reason) == (True, "timeout", "upstream_stalled")
-    assert heard.words == "Hi"
+    assert listener.words == "Hi"
     assert len(endpoint.requests) == 1
 
 
@@ -188,9 +188,9 @@ async def test_content_keeps_an_answer_alive_until_the_total_deadline():
 
     limits = Deadlines(connect=1, first_token=0.3, idle=0.3, total=0.7)
     began = time.monotonic()
-    _, heard, _, _ = await fails(ModelStalled, respond, deadlines=limits)
+    _, listener, _, _ = await fails(ModelStalled, respond, deadlines=limits)
     assert 0.6 < time.monotonic() - began < 2
-    assert len(heard.words) > 10
+    assert len(listener.words) > 10
 
 
 @pytest.mark.req("A10", "T28")
@@ -272,14 +272,14 @@ async def test_the_endpoints_own_words_are_passed_on_without_secrets():
 async def test_a_half_call_of_a_cut_answer_is_not_reported():
     call = {"index": 0, "id": "a", "function": {"name": "f", "arguments": '{"x":'}}
     cut = stream(frame(chunk({"tool_calls": [call]})), frame(chunk(finish="length")), DONE)
-    reply, heard, _, _ = await succeeds(cut)
+    reply, listener, _, _ = await succeeds(cut)
     assert reply.finish_reason == "length"
     assert reply.tool_calls == ()
-    assert heard.warnings == ["tool-call-cut"]
+    assert listener.warnings == ["tool-call-cut"]
 
 
 @pytest.mark.req("A24")
 async def test_a_filtered_answer_is_not_tried_again():
-    _, heard, endpoint, _ = await fails(ContentFiltered, stream(HI, frame(chunk(finish="content_filter")), DONE))
-    assert heard.words == "Hi"
+    _, listener, endpoint, _ = await fails(ContentFiltered, stream(HI, frame(chunk(finish="content_filter")), DONE))
+    assert listener.words == "Hi"
     assert len(endpoint.requests) == 1

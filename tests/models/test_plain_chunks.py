@@ -57,9 +57,9 @@ class LongWay(Answer):
     _expects_plain = property(lambda _: False, lambda _, __: None)
 
 
-def told(kind: type[Answer], stream: list[tuple[bytes, bytes]]):
-    heard = RecordingListener()
-    answer = kind(heard)
+def outcome_of(kind: type[Answer], stream: list[tuple[bytes, bytes]]):
+    listener = RecordingListener()
+    answer = kind(listener)
     progress = []
     try:
         for name, data in stream:
@@ -68,7 +68,7 @@ def told(kind: type[Answer], stream: list[tuple[bytes, bytes]]):
         end = answer.reply()
     except (InBandError, Malformed, ModelError) as error:
         end = type(error).__name__, str(error), getattr(error, "value", None)
-    return heard.said, progress, answer.started, answer.finish_reason, end
+    return listener.recorded, progress, answer.started, answer.finish_reason, end
 
 
 @examples(150)
@@ -81,7 +81,7 @@ def told(kind: type[Answer], stream: list[tuple[bytes, bytes]]):
     ]
 )
 def test_the_short_way_leads_to_the_same_place(stream):
-    assert told(Answer, stream) == told(LongWay, stream)
+    assert outcome_of(Answer, stream) == outcome_of(LongWay, stream)
 
 
 @pytest.mark.parametrize(

@@ -25,22 +25,22 @@ NO_TOOLS = status(400, {"error": {"message": "this model does not support tools"
 
 
 async def replies(kind, *responses):
-    heard = RecordingListener()
+    listener = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint:
         model = kind(EndpointSettings(model="m", endpoint=endpoint.url))
-        first = await model.reply(ASKED, heard)
+        first = await model.reply(ASKED, listener)
         await model.reply(ASKED, RecordingListener())
         await model.close()
-    return first, heard, [request.json for request in endpoint.requests]
+    return first, listener, [request.json for request in endpoint.requests]
 
 
 async def test_chat_completions_take_a_response_format():
-    reply, heard, (sent, _) = await replies(OpenAIChatModel, text_stream('{"a":', " 1}"))
+    reply, listener, (sent, _) = await replies(OpenAIChatModel, text_stream('{"a":', " 1}"))
     assert sent["response_format"] == {
         "type": "json_schema",
         "json_schema": {"name": "place", "schema": SCHEMA, "strict": True},
     }
-    assert reply.text == heard.words == '{"a": 1}'
+    assert reply.text == listener.words == '{"a": 1}'
 
 
 async def test_responses_take_a_text_format():
@@ -57,14 +57,14 @@ async def test_an_endpoint_without_it_gets_a_tool_for_the_answer(kind, caplog):
         ResponsesModel: stream(Shape([*OPENING, *call_events(0, "give_answer", '{"a"', ": 1}"), completed()]).body),
     }
     with caplog.at_level(logging.WARNING):
-        reply, heard, (first, *later) = await replies(kind, NO_FORMAT, answers[kind])
+        reply, listener, (first, *later) = await replies(kind, NO_FORMAT, answers[kind])
     assert "response_format" in first or "format" in first["text"]
     for sent in later:
         assert "response_format" not in sent
         tool = sent["tools"][-1]
         assert (tool.get("function") or tool)["parameters"] == SCHEMA
-    assert reply.text == heard.words == '{"a": 1}'
-    assert (reply.tool_calls, reply.finish_reason, heard.ended) == ((), "stop", [])
+    assert reply.text == listener.words == '{"a": 1}'
+    assert (reply.tool_calls, reply.finish_reason, listener.ended) == ((), "stop", [])
     assert [record.getMessage() for record in caplog.records] == [
         "openai_compatible/m: the endpoint refuses its own structured output; a tool for the answer is used"
     ]

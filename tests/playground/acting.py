@@ -21,7 +21,7 @@ async def type_in(browser: Browser, text: str) -> None:
     await browser.type("#message", text + ENTER)
 
 
-async def hear(browser: Browser, text: str) -> None:
+async def see_answer(browser: Browser, text: str) -> None:
     """Waits for an answer that is complete."""
     await browser.until(
         "[...document.querySelectorAll('[data-kind=text]:not(.streaming)')].at(-1)?.textContent === arguments[0]"

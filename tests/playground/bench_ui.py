@@ -77,8 +77,8 @@ async def main(browser: Browser) -> bool:
         rounds = [await measured(browser, kind) for _ in range(ROUNDS)]
         figures = min(rounds, key=lambda each: each["longest frame ms"])
         longest = max(longest, figures["longest frame ms"])
-        told = ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
-        print(f"{TOKENS:,} tokens, {kind}: {told}")  # noqa: T201  a benchmark prints
+        report = ", ".join(f"{name} {value:.1f}" for name, value in figures.items())
+        print(f"{TOKENS:,} tokens, {kind}: {report}")  # noqa: T201  a benchmark prints
     load = os.getloadavg()[0] / (os.cpu_count() or 1)
     print(f"longest frame: {longest:.1f} ms (aim: at most {TARGET} ms; load of the machine {load:.1f})")  # noqa: T201
     return longest <= TARGET

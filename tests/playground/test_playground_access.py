@@ -6,7 +6,7 @@ import pytest
 
 from holodeck.core.messages import ToolCall
 from holodeck.models.scripted import Turn, says
-from tests.playground.acting import ANSWER, hear, say
+from tests.playground.acting import ANSWER, say, see_answer
 from tests.playground.stage import Tap, counting, staged
 from tests.playground.webdriver import CONTROL, ESCAPE, missing
 
@@ -75,7 +75,7 @@ async def test_the_keyboard_reaches_everything_and_escape_stops(browser):
         assert {"Send", "Message", "Attach files", "Retry", "Edit and send again", "New session", "Rename session", "Inspector"} <= seen  # fmt: skip
 
 
-async def test_screen_readers_hear_that_an_answer_began_and_ended(browser):
+async def test_screen_readers_are_notified_when_an_answer_begins_and_ends(browser):
     tap = Tap()  # without it, question and answer may come between two frames, and there is nothing to tell
     async with staged(says("fine", pause=tap)) as stage:
         await browser.open(stage.url)
@@ -88,6 +88,6 @@ async def test_screen_readers_hear_that_an_answer_began_and_ended(browser):
         await say(browser, "hello")
         await browser.until("window.heard.length")
         tap.grant(1)
-        await hear(browser, "fine")
+        await see_answer(browser, "fine")
         await browser.until("window.heard.length > 1")
         assert await browser.run("return window.heard") == ["The agent is answering.", "The answer is complete."]

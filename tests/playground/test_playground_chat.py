@@ -8,7 +8,7 @@ from holodeck.core.messages import ToolCall, text_of
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ModelAuthFailed
 from holodeck.models.scripted import Turn, calls, says
-from tests.playground.acting import ANSWER, hear, press, say, type_in
+from tests.playground.acting import ANSWER, press, say, see_answer, type_in
 from tests.playground.stage import Tap, counting, staged, until
 
 MARKDOWN = "## Plan\n\nSome **bold** and `code`:\n\n- one\n- two\n\n```python\nprint('hi')\n```\n\nDone."
@@ -52,7 +52,7 @@ async def test_a_tool_call_is_a_card_with_arguments_result_duration_and_error(br
         await say(browser, "weather?")
         await browser.shows('.call[data-status="writing"] .call-summary', "Oslo")
         tap.grant(10)
-        await hear(browser, "It is cold.")
+        await see_answer(browser, "It is cold.")
         weather, failed = await browser.texts(".call .status")
         assert weather.startswith("done, ")
         assert failed.startswith("failed")
@@ -65,7 +65,7 @@ async def test_reasoning_is_folded(browser):
     async with staged(Turn(reasoning=["Two plus ", "two."], text=["Four."])) as stage:
         await browser.open(stage.url)
         await say(browser, "2+2?")
-        await hear(browser, "Four.")
+        await see_answer(browser, "Four.")
         assert await browser.text(".thoughts") == "Two plus two."
         assert not await browser.run("return document.querySelector('.thoughts').checkVisibility()")
         await browser.click(".reasoning summary")
@@ -89,7 +89,7 @@ async def test_an_approval_is_given_edited_or_refused(browser, choice, result, s
             assert "JSON object" in await browser.text(".field-problem[role=alert]:not(:empty)")
             await browser.run("document.querySelector(arguments[0]).value = arguments[1]", field, '{"name": "b.txt"}')
             await press(browser, "Approve with these")
-        await hear(browser, "As you wish.")
+        await see_answer(browser, "As you wish.")
         assert result in await browser.text(".call .result")
         assert await browser.run("return document.querySelector('.call').dataset.status") == status
 
@@ -105,11 +105,11 @@ async def test_several_approvals_are_answered_together_and_survive_a_reload(brow
         await browser.click(".call .danger")
         assert stage.server.runs.busy == 0
         await browser.click(".call .question .primary")
-        await hear(browser, "Done.")
+        await see_answer(browser, "Done.")
         assert await browser.run("return [...document.querySelectorAll('.call')].map((c) => c.dataset.status)") == ["rejected", "done"]  # fmt: skip
 
 
-async def test_stop_ends_the_run_and_keeps_what_was_said(browser):
+async def test_stop_ends_the_run_and_keeps_the_text(browser):
     tap = Tap(3)
     async with staged(counting(0, 100, pause=tap), says("again")) as stage:
         await browser.open(stage.url)
@@ -126,9 +126,9 @@ async def test_retry_asks_again_and_forgets_the_first_answer(browser):
     async with staged(says("first try"), says("second try"), says("third")) as stage:
         await browser.open(stage.url)
         await say(browser, "question")
-        await hear(browser, "first try")
+        await see_answer(browser, "first try")
         await press(browser, "Retry")
-        await hear(browser, "second try")
+        await see_answer(browser, "second try")
         assert await browser.texts(".said") == ["question"]
         assert await browser.texts(ANSWER) == ["second try"]
         assert [len(prompt.messages) for prompt in stage.model.prompts] == [1, 1]
@@ -138,13 +138,13 @@ async def test_an_edited_message_takes_back_all_that_followed(browser):
     async with staged(says("one"), says("two"), says("three")) as stage:
         await browser.open(stage.url)
         await say(browser, "first")
-        await hear(browser, "one")
+        await see_answer(browser, "one")
         await say(browser, "second")
-        await hear(browser, "two")
+        await see_answer(browser, "two")
         await browser.click(".user [aria-label='Edit and send again']")
         await browser.run("document.querySelector('.user textarea').value = 'changed'")
         await press(browser, "Send")
-        await hear(browser, "three")
+        await see_answer(browser, "three")
         assert await browser.texts(".said") == ["changed"]
         (message,) = stage.model.prompts[-1].messages
         assert message.content == "changed"
@@ -157,7 +157,7 @@ async def test_a_failure_says_what_to_do_and_can_be_tried_again(browser):
         await browser.shows(".turn .error", "Set the key")
         await browser.shows(".turn .error", "upstream_auth")
         await press(browser, "Retry")
-        await hear(browser, "fine now")
+        await see_answer(browser, "fine now")
         assert await browser.texts(".turn .error") == []
         assert await browser.texts(".said") == ["hello"]
 
@@ -170,7 +170,7 @@ async def test_state_is_shown_with_what_changed(browser):
         await browser.press("\ue009", "i")
         await browser.click("#tab-State")
         await say(browser, "plan")
-        await hear(browser, "Planned.")
+        await see_answer(browser, "Planned.")
         await browser.shows(".state-tree", '"buy milk"')
         assert await browser.texts(".changes li") == ['/steps/0"buy milk"', "/donefalsetrue"]
         assert await browser.run("return document.querySelector('.line.added').textContent.trim()") == '"buy milk"'
@@ -184,7 +184,7 @@ async def test_a_frontend_tool_is_carried_out_by_the_page(browser):
         await browser.open(stage.url)
         await browser.click("#page-tools")
         await say(browser, "paint it")
-        await hear(browser, "It is blue.")
+        await see_answer(browser, "It is blue.")
         assert await browser.text(".call .result") == "The background is now lightblue."
         assert (
             await browser.run("return document.querySelector('#chat').style.getPropertyValue('--tint')") == "lightblue"
@@ -193,7 +193,7 @@ async def test_a_frontend_tool_is_carried_out_by_the_page(browser):
         assert stage.model.prompts[1].messages[-1].content == "The background is now lightblue."
 
 
-async def test_files_come_by_button_paste_and_drop_and_their_reading_is_told(browser, tmp_path):
+async def test_files_come_by_button_paste_and_drop_and_their_reading_is_reported(browser, tmp_path):
     notes = tmp_path / "notes.txt"
     notes.write_text("remember the milk")
     async with staged(says("Read.")) as stage:
@@ -205,15 +205,15 @@ async def test_files_come_by_button_paste_and_drop_and_their_reading_is_told(bro
             await browser.shows(".chips", f"{kind}.md")
         await browser.click(".chips [aria-label='Remove drop.md']")
         await say(browser, "look")
-        await hear(browser, "Read.")
-        told = ["notes.txt17 B · read as text, 17 characters", "paste.md13 B · read as text, 13 characters"]
-        assert await browser.texts(".user .file") == told
+        await see_answer(browser, "Read.")
+        shown = ["notes.txt17 B · read as text, 17 characters", "paste.md13 B · read as text, 13 characters"]
+        assert await browser.texts(".user .file") == shown
         shown = text_of(stage.model.prompts[0].messages[-1].content)
         assert shown.startswith("look\n")
         assert "remember the milk" in shown
         assert "text of paste" in shown
         await browser.reload()
-        await hear(browser, "Read.")
+        await see_answer(browser, "Read.")
         assert "remember the milk" in await browser.text(".user details pre")
 
 
@@ -251,5 +251,5 @@ async def test_a_second_message_waits_for_the_first_answer(browser):
         tap.grant(10)
         await browser.shows(".turn", "Retry")
         await type_in(browser, "")
-        await hear(browser, "next")
+        await see_answer(browser, "next")
         await until(lambda: len(stage.model.prompts) == 2)

@@ -3,7 +3,7 @@
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.sessions.memory import MemorySessionStore
 from holodeck.tools.port import ToolsetHealth
-from tests.playground.acting import ANSWER, hear, press, say
+from tests.playground.acting import ANSWER, press, say, see_answer
 from tests.playground.stage import Tap, counted, counting, staged
 
 WHOLE = counted(0, 60)
@@ -15,7 +15,7 @@ async def test_a_reload_in_mid_answer_loses_and_doubles_nothing(browser):
     async with staged(says("before"), thinks) as stage:
         await browser.open(stage.url)
         await say(browser, "hello")
-        await hear(browser, "before")
+        await see_answer(browser, "before")
         await say(browser, "count")
         for granted in (10, 10):
             await browser.shows(".reasoning", "hm hm")
@@ -26,12 +26,12 @@ async def test_a_reload_in_mid_answer_loses_and_doubles_nothing(browser):
             tap.grant(granted)
         await browser.until(f"document.querySelectorAll('{ANSWER}').length === 2")
         tap.grant(60)
-        await hear(browser, WHOLE)
+        await see_answer(browser, WHOLE)
         assert await browser.texts(ANSWER) == ["before", WHOLE]
         assert await browser.texts(".said") == ["hello", "count"]
         assert await browser.texts(".thoughts") == ["hm hm"]
         await browser.reload()
-        await hear(browser, WHOLE)
+        await see_answer(browser, WHOLE)
         assert await browser.texts(ANSWER) == ["before", WHOLE]
         assert await browser.texts(".thoughts") == ["hm hm"]
 
@@ -46,7 +46,7 @@ async def test_a_network_that_breaks_in_mid_answer_loses_and_doubles_nothing(bro
             stage.cut()
             tap.grant(10)
         tap.grant(60)
-        await hear(browser, WHOLE)
+        await see_answer(browser, WHOLE)
         assert await browser.texts(ANSWER) == [WHOLE]
 
 
@@ -65,7 +65,7 @@ async def test_a_browser_that_is_offline_says_so_and_goes_on(browser):
             await browser.shows("#banner", "The connection is lost")
         finally:
             await browser.cdp("Network.emulateNetworkConditions", offline=False, **offline)
-        await hear(browser, WHOLE)
+        await see_answer(browser, WHOLE)
         await browser.until("!document.querySelector('#banner').checkVisibility()")
 
 
@@ -88,12 +88,12 @@ async def test_two_tabs_follow_the_same_run_live(browser):
             tap.grant(60)
             for tab in (first, second):
                 await browser.switch(tab)
-                await hear(browser, WHOLE)
+                await see_answer(browser, WHOLE)
                 assert await browser.texts(".said") == ["count"]
             await say(browser, "and you?")
             for tab in (second, first):
                 await browser.switch(tab)
-                await hear(browser, "from the second")
+                await see_answer(browser, "from the second")
                 assert await browser.texts(".said") == ["count", "and you?"]
         finally:
             await browser.switch(second)
@@ -113,9 +113,9 @@ async def test_a_question_that_another_tab_answers_is_answered_here_too(browser)
         try:
             await browser.open(link)
             await browser.click(".question .primary")
-            await hear(browser, "Done.")
+            await see_answer(browser, "Done.")
             await browser.switch(first)
-            await hear(browser, "Done.")
+            await see_answer(browser, "Done.")
             assert await browser.texts(".question button") == []
             assert (await browser.text(".call .result")) == "a.txt is deleted"
         finally:
@@ -129,7 +129,7 @@ async def test_a_server_that_restarts_is_waited_for(browser):
     async with staged(says("before"), counting(0, 60, pause=tap), store=store) as stage:
         await browser.open(stage.url)
         await say(browser, "hello")
-        await hear(browser, "before")
+        await see_answer(browser, "before")
         await say(browser, "count")
         await browser.shows(ANSWER, "0 1")
         await stage.end()
@@ -137,7 +137,7 @@ async def test_a_server_that_restarts_is_waited_for(browser):
         async with staged(says("after"), store=store):
             await browser.until("document.querySelector('#health.well')")
             await press(browser, "Retry")
-            await hear(browser, "after")
+            await see_answer(browser, "after")
             assert await browser.texts(".said") == ["hello", "count"]
             assert await browser.texts(ANSWER) == ["before", "after"]
 
@@ -146,7 +146,7 @@ async def test_a_message_to_a_server_that_is_gone_can_be_given_up_or_arrives_lat
     async with staged(says("before")) as stage:
         await browser.open(stage.url)
         await say(browser, "hello")
-        await hear(browser, "before")
+        await see_answer(browser, "before")
         await stage.end()
         await browser.run(SUBMIT, "is anybody there?")
         await browser.shows("#banner", "Your message is not accepted yet.")
@@ -154,9 +154,13 @@ async def test_a_message_to_a_server_that_is_gone_can_be_given_up_or_arrives_lat
         await browser.shows(".turn:last-child", "Stopped.")
         await press(browser, "Retry")
         async with staged(says("I am back")) as new:
-            await hear(browser, "I am back")
-            said = [message.content for message in new.model.prompts[0].messages]
-            assert said == ["hello", "before", "is anybody there?"]  # the page brings the history that the server lacks
+            await see_answer(browser, "I am back")
+            texts = [message.content for message in new.model.prompts[0].messages]
+            assert texts == [
+                "hello",
+                "before",
+                "is anybody there?",
+            ]  # the page brings the history that the server lacks
 
 
 SUBMIT = "document.querySelector('#message').value = arguments[0]; document.querySelector('#composer').requestSubmit()"
@@ -166,13 +170,13 @@ async def test_a_server_that_forgot_the_session_says_so(browser):
     async with staged(says("before")) as stage:
         await browser.open(stage.url)
         await say(browser, "hello")
-        await hear(browser, "before")
+        await see_answer(browser, "before")
         await stage.end()
         async with staged(says("after")) as new:
             await browser.reload()
             await browser.shows("#banner", "has nothing of this session")
             await say(browser, "hello again")
-            await hear(browser, "after")
+            await see_answer(browser, "after")
             assert await browser.texts(".said") == ["hello again"]
             assert len(new.model.prompts[0].messages) == 1
 
@@ -184,7 +188,7 @@ async def test_the_page_waits_for_an_agent_that_starts(browser):
         await stage.server.start()
         stage.server.serve()
         await say(browser, "hello")
-        await hear(browser, "here")
+        await see_answer(browser, "here")
 
 
 async def test_a_tool_server_that_is_down_is_named(browser):
@@ -194,4 +198,4 @@ async def test_a_tool_server_that_is_down_is_named(browser):
         await browser.shows("#banner", "Tool server down: todos.")
         await browser.shows("#banner", "exited with code 1. The agent goes on without its tools")
         await say(browser, "hello")
-        await hear(browser, "Hello there.")
+        await see_answer(browser, "Hello there.")

@@ -10,7 +10,7 @@ from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
-from tests.playground.acting import ANSWER, hear, press, say
+from tests.playground.acting import ANSWER, press, say, see_answer
 from tests.playground.stage import Tap, staged
 from tests.server.serving import ask
 
@@ -65,30 +65,30 @@ async def test_the_live_region_says_how_an_answer_ended(browser):
         await browser.shows("#announcer", "The answer is complete.")
 
 
-async def test_a_message_that_no_server_took_is_said_to_be_not_accepted(browser):
+async def test_a_message_that_no_server_took_is_reported_as_not_accepted(browser):
     store = MemorySessionStore()
     async with staged(says("first"), store=store) as stage:
         await browser.open(stage.url)
         await say(browser, "hello")
-        await hear(browser, "first")
+        await see_answer(browser, "first")
     await browser.until("document.querySelector('#health.unwell')")
     await browser.run(
         "document.querySelector('#message').value = 'are you there?'; document.querySelector('#composer').requestSubmit()"
     )
     await browser.shows("#banner", "Your message is not accepted yet.")
     async with staged(says("second"), store=store):
-        await hear(browser, "second")
+        await see_answer(browser, "second")
         await browser.until("!document.querySelector('#banner').checkVisibility()")
 
 
-async def test_a_session_that_the_server_no_longer_has_is_said_to_be_new(browser):
+async def test_a_session_that_the_server_no_longer_has_is_reported_as_new(browser):
     async with staged(says("Hello Ann.")) as stage:
         await browser.open(stage.url)
         await say(browser, "my name is Ann")
-        await hear(browser, "Hello Ann.")
+        await see_answer(browser, "Hello Ann.")
     async with staged(says("Ann.")) as again:  # a store of its own
         await say(browser, "who am I?")
-        await hear(browser, "Ann.")
+        await see_answer(browser, "Ann.")
         await browser.shows(".notice", "This session is new on the server")
         await browser.shows(".notice", "2 messages that this page had")
         assert len(again.model.prompts[-1].messages) == 3
@@ -101,12 +101,12 @@ async def test_a_rejected_call_is_no_failure(browser):
         await browser.open(stage.url)
         await say(browser, "delete it")
         await press(browser, "Reject")
-        await hear(browser, "As you wish.")
+        await see_answer(browser, "As you wish.")
         assert await browser.texts(".call .status") == ["you rejected it"]
         await say(browser, "delete it again")
         await browser.find(".question .danger")
         await say(browser, "never mind")
-        await hear(browser, "So be it.")
+        await see_answer(browser, "So be it.")
         await browser.open(await browser.run("return location.href"))
         await browser.until("document.querySelectorAll('.call .status').length === 2")
         assert (await browser.texts(".call .status"))[1] == "not carried out: you went on without approving it"
@@ -132,11 +132,11 @@ async def test_arrow_up_edits_the_last_message(browser):
     async with staged(says("one"), says("two")) as stage:
         await browser.open(stage.url)
         await say(browser, "first")
-        await hear(browser, "one")
+        await see_answer(browser, "one")
         await browser.type("#message", UP)
         await browser.until("document.activeElement.getAttribute('aria-label') === 'Edit message'")
         await browser.run("document.activeElement.value = 'changed'; document.activeElement.form.requestSubmit()")
-        await hear(browser, "two")
+        await see_answer(browser, "two")
         assert await browser.texts(".said") == ["changed"]
 
 
@@ -173,7 +173,7 @@ async def test_entities_are_characters_and_never_markup(browser):
     async with staged(says("Fish &amp; chips &lt;b&gt;now&lt;/b&gt; &#8364;5 &unknown;")) as stage:
         await browser.open(stage.url)
         await say(browser, "eat")
-        await hear(browser, "Fish & chips <b>now</b> €5 &unknown;")
+        await see_answer(browser, "Fish & chips <b>now</b> €5 &unknown;")
         assert await browser.run("return document.querySelectorAll('[data-kind=text] b').length") == 0
 
 
@@ -198,10 +198,10 @@ async def test_the_page_works_under_a_path(browser):
     async with staged(says("Here I am."), settings=ServerSettings(root_path="/agents/one")) as stage:
         await browser.open(f"{stage.url}agents/one")
         await say(browser, "hello")
-        await hear(browser, "Here I am.")
+        await see_answer(browser, "Here I am.")
         assert "/agents/one/#session=" in await browser.run("return location.href")
         await browser.run("location.reload()")
-        await hear(browser, "Here I am.")
+        await see_answer(browser, "Here I am.")
         assert await browser.run("return Object.keys(localStorage).filter((key) => key.includes('sessions'))") == ["holodeck.sessions:/agents/one"]  # fmt: skip
         assert await browser.run("return document.querySelector('.side-links a').pathname") == "/agents/one/docs"
         await browser.open(f"{stage.url}agents/one/docs")
@@ -224,7 +224,7 @@ async def test_the_servers_sessions_are_listed_and_named_when_they_are_opened(br
         await browser.shows(ANSWER, "Noted.")
         await browser.shows(".session-list .current", "buy milk")
         await say(browser, "did I?")
-        await hear(browser, "You did.")
+        await see_answer(browser, "You did.")
         assert len(stage.model.prompts[-1].messages) == 3
 
 
@@ -240,5 +240,5 @@ async def test_the_start_page_has_a_command_for_each_protocol_and_explains_its_o
         assert not any("{base}" in each for each in shown)
         await browser.shows(".start-part", "change_background")
         await press(browser, "Try it: let the agent paint this page")
-        await hear(browser, "It is blue now.")
+        await see_answer(browser, "It is blue now.")
         assert await browser.run("return document.querySelector('#page-tools').checked")

@@ -123,7 +123,7 @@ async def test_no_address_leads_out_of_the_files_of_the_page():
 @pytest.mark.parametrize(
     "wanted", ["bytes=0-", "bytes=-1", "bytes=5-2", "bytes=" + ",".join(f"{n}-" for n in range(2_000)), "lines=1"]
 )
-async def test_a_wish_for_parts_of_a_file_is_not_heard(wanted):
+async def test_a_range_request_gets_the_whole_file(wanted):
     kept = route.playground()
     async with served() as s, s.get(f"/playground/{kept.version}/app.js", Range=wanted) as answer:
         assert (answer.status, "Content-Range" in answer.headers) == (200, False)
@@ -161,7 +161,7 @@ async def test_a_server_without_ag_ui_has_no_playground():
             assert answer.status == 200
 
 
-async def test_programs_are_told_where_to_go_even_before_the_agent_is_ready():
+async def test_programs_get_the_address_even_before_the_agent_is_ready():
     async with served(ready=False) as s:
         async with s.get("/") as answer:
             assert (await answer.json())["links"]["playground"] == "/"

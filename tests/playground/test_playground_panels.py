@@ -3,7 +3,7 @@
 import json
 
 from holodeck.models.scripted import says
-from tests.playground.acting import hear, press, say
+from tests.playground.acting import press, say, see_answer
 from tests.playground.stage import counting, staged
 from tests.playground.webdriver import CONTROL, ENTER
 
@@ -14,12 +14,12 @@ async def test_sessions_are_listed_renamed_opened_by_link_and_deleted(browser):
     async with staged(says("one"), says("two")) as stage:
         await browser.open(stage.url)
         await say(browser, "the first session")
-        await hear(browser, "one")
+        await see_answer(browser, "one")
         link = await browser.run("return location.href")
         await press(browser, "New session")
         await browser.until("document.querySelector('.empty')")
         await say(browser, "the second session")
-        await hear(browser, "two")
+        await see_answer(browser, "two")
         assert await browser.texts(TITLES) == ["the second session", "the first session"]
         await browser.click("[aria-label='Rename session']")
         await browser.run("document.querySelector('.session-list input').value = ''")
@@ -27,11 +27,11 @@ async def test_sessions_are_listed_renamed_opened_by_link_and_deleted(browser):
         assert await browser.texts(TITLES) == ["renamed", "the first session"]
         await browser.open("about:blank")
         await browser.open(link)
-        await hear(browser, "one")
+        await see_answer(browser, "one")
         await browser.click("[aria-label='Delete session']")
         await press(browser, "Delete")
         await browser.until("document.querySelectorAll('.session-list li').length === 1")
-        await hear(browser, "two")
+        await see_answer(browser, "two")
         assert await stage.server.store.count() == 1
 
 
@@ -40,7 +40,7 @@ async def test_a_session_is_exported_as_json(browser, tmp_path):
         await browser.open(stage.url)
         await browser.cdp("Browser.setDownloadBehavior", behavior="allow", downloadPath=str(tmp_path))
         await say(browser, "hello")
-        await hear(browser, "one")
+        await see_answer(browser, "one")
         await browser.click("[aria-label='Export session as JSON']")
         await browser.until("true")
         for _ in range(200):
@@ -48,21 +48,21 @@ async def test_a_session_is_exported_as_json(browser, tmp_path):
             if done and done[0].stat().st_size:
                 break
             await browser.run("return 1")
-        told = json.loads(done[0].read_text())
-        assert told["title"] == "hello"
-        assert [message["content"] for message in told["messages"]] == ["hello", "one"]
+        report = json.loads(done[0].read_text())
+        assert report["title"] == "hello"
+        assert [message["content"] for message in report["messages"]] == ["hello", "one"]
 
 
 async def test_a_run_goes_on_while_another_session_is_looked_at(browser):
     async with staged(counting(0, 3), says("two"), detach_grace=0.05) as stage:
         await browser.open(stage.url)
         await say(browser, "first")
-        await hear(browser, "0 1 2")
+        await see_answer(browser, "0 1 2")
         await press(browser, "New session")
         await say(browser, "second")
-        await hear(browser, "two")
+        await see_answer(browser, "two")
         await browser.click(".session-list li:last-child a")
-        await hear(browser, "0 1 2")
+        await see_answer(browser, "0 1 2")
 
 
 async def test_the_inspector_shows_filters_and_copies_every_event(browser):
@@ -72,10 +72,10 @@ async def test_the_inspector_shows_filters_and_copies_every_event(browser):
             "Browser.grantPermissions", permissions=["clipboardReadWrite", "clipboardSanitizedWrite"], origin=stage.url
         )
         await say(browser, "count")
-        await hear(browser, " ".join(str(n) for n in range(40)))
+        await see_answer(browser, " ".join(str(n) for n in range(40)))
         await browser.press(CONTROL, "i")
-        heard = await browser.text(".event-bar .quiet")
-        assert heard == "46 of 46"
+        shown = await browser.text(".event-bar .quiet")
+        assert shown == "46 of 46"
         await browser.type(".event-bar input", "text_message -content")
         await browser.until("document.querySelectorAll('.event').length === 2")
         assert await browser.texts(".event .type") == ["TEXT_MESSAGE_START", "TEXT_MESSAGE_END"]

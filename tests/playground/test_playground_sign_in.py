@@ -4,7 +4,7 @@ import pytest
 
 from holodeck.core.messages import ToolCall
 from holodeck.models.scripted import Turn, says
-from tests.playground.acting import hear, say
+from tests.playground.acting import say, see_answer
 from tests.playground.stage import staged
 from tests.playground.test_playground_access import AXE, violations
 from tests.playground.webdriver import CONTROL, ENTER, missing
@@ -36,7 +36,7 @@ async def test_a_key_opens_the_page_and_signing_out_closes_it(browser, holders):
         await sign_in(browser, key)
         await browser.shows("#identity span", "ann · acme")
         await say(browser, "hi")
-        await hear(browser, "Hello.")
+        await see_answer(browser, "Hello.")
         assert await browser.text("#agent-name") == "stage"
         await browser.click("#identity button")
         await browser.until("document.querySelector('dialog[open]') && document.querySelector('#identity').hidden")
@@ -64,7 +64,7 @@ async def test_the_credential_is_in_no_place_that_keeps_it(browser, holders):
         await sign_in(browser, key)
         await browser.shows("#identity span", "ann · default")
         await say(browser, "hi")
-        await hear(browser, "Hello.")
+        await see_answer(browser, "Hello.")
         assert key not in await browser.run(everywhere)
         assert key not in str(await browser.console())
         await browser.press(CONTROL, "i")
@@ -132,11 +132,11 @@ async def test_axe_finds_nothing_serious_in_the_dialog(browser, holders):
         assert await violations(browser) == []
 
 
-async def test_without_auth_nobody_is_asked(browser):
+async def test_without_auth_no_user_is_asked(browser):
     async with staged(says("Hello.")) as stage:
         await browser.open(stage.url)
         await say(browser, "hi")
-        await hear(browser, "Hello.")
+        await see_answer(browser, "Hello.")
         assert await browser.run(
             "return document.querySelector('#identity').hidden && !document.querySelector('dialog')"
         )
@@ -150,9 +150,9 @@ async def test_the_code_of_open_signs_in_once_and_leaves_the_address(browser, ho
         await browser.shows("#identity span", "system:playground")
         assert "code=" not in await browser.run("return location.href")
         await say(browser, "hi")
-        await hear(browser, "Hello.")
+        await see_answer(browser, "Hello.")
         await browser.reload()
-        await hear(browser, "Hello.")
+        await see_answer(browser, "Hello.")
         await browser.click("#identity button")
         await browser.until("document.querySelector('dialog[open]')")
         await browser.open("about:blank")

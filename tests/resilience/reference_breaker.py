@@ -43,7 +43,7 @@ class ReferenceBreaker:
         last.admitted += 1
         return Call(len(self.periods) - 1)
 
-    def tell(self, call: Call, outcome: str, now: float) -> None:
+    def report(self, call: Call, outcome: str, now: float) -> None:
         if call.outcome is not None:
             return
         call.outcome = outcome

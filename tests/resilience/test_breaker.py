@@ -47,11 +47,11 @@ def test_a_thousand_random_histories_are_those_of_the_reference():
             if running and chance.random() < 0.6:
                 ours, theirs = running.pop(chance.randrange(len(running)))
                 outcome = chance.choices(["ok", "fail", "gone"], [4, chance.choice([1, 6]), 1])[0]
-                tell = {"ok": ours.succeeded, "fail": lambda o=ours: o.failed("x"), "gone": ours.withdrawn}[outcome]
-                tell()
-                reference.tell(theirs, outcome, clock.now)
+                report = {"ok": ours.succeeded, "fail": lambda o=ours: o.failed("x"), "gone": ours.withdrawn}[outcome]
+                report()
+                reference.report(theirs, outcome, clock.now)
                 if chance.random() < 0.1:
-                    tell()  # told twice: ignored
+                    report()  # told twice: ignored
             else:
                 ours, theirs = breaker.admit(), reference.ask(clock.now)
                 assert (ours is None) == (theirs is None), f"seed {seed}"
@@ -143,7 +143,7 @@ def test_what_a_call_of_an_earlier_time_reports_is_history(outcome):
     assert breaker.phase is Phase.CLOSED
 
 
-def test_reading_changes_nothing_and_tells_all():
+def test_reading_changes_nothing_and_shows_all():
     clock, changes = Clock(), []
     breaker = breaker_of(clock, changes=changes)
     assert breaker.state().state is Phase.CLOSED

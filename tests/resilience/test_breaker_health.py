@@ -16,21 +16,21 @@ async def test_health_shows_every_breaker_and_is_unhealthy_when_no_model_may_be_
         first, second = (breakers.of(Dependency.MODEL, name, ONCE) for name in ("first", "second"))
         first.admit().failed("No connection to the endpoint.")
         async with s.get("/health/agent") as answer:
-            told = await answer.json()
-        assert (answer.status, told["status"]) == (200, "healthy"), "a second model may still be asked"
-        assert [(each["service"], each["state"]) for each in told["breakers"]] == [
+            result = await answer.json()
+        assert (answer.status, result["status"]) == (200, "healthy"), "a second model may still be asked"
+        assert [(each["service"], each["state"]) for each in result["breakers"]] == [
             ("model:first", "open"),
             ("model:second", "closed"),
         ]
-        shown = told["breakers"][0]
+        shown = result["breakers"][0]
         assert (shown["failure_count"], shown["last_error"]) == (1, "No connection to the endpoint.")
         assert 59 < shown["retry_after"] <= 60
 
         second.admit().failed("down")
         for path in ("/health", "/ready", "/health/agent"):
             async with s.get(path) as answer:
-                told = await answer.json()
-            assert (answer.status, told["status"], told["agent_ready"]) == (503, "unhealthy", False)
+                result = await answer.json()
+            assert (answer.status, result["status"], result["agent_ready"]) == (503, "unhealthy", False)
             assert "Retry-After" in answer.headers
 
 

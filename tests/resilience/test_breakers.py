@@ -57,7 +57,7 @@ def test_cut_off_means_that_all_of_a_kind_are_open():
     assert first.phase is Phase.HALF_OPEN
 
 
-def test_a_breaker_that_nobody_uses_is_forgotten():
+def test_a_breaker_that_no_one_uses_is_forgotten():
     breakers = Breakers()
     breaker = breakers.of(Dependency.TOOL, "t", ONCE)
     assert len(breakers.states()) == 1

@@ -31,9 +31,9 @@ def agent_of(tmp_path):
 
 
 async def play(agent, text="hi"):
-    story = []
-    response = await run(agent, AgentContext(input=[UserMessage(content=text)]), story.append)
-    return response, story[-1]
+    events = []
+    response = await run(agent, AgentContext(input=[UserMessage(content=text)]), events.append)
+    return response, events[-1]
 
 
 def model_at(url, *more):
@@ -82,7 +82,7 @@ def test_two_entries_that_mean_the_same_share_a_breaker(agent_of):
 
 
 @pytest.mark.req("ORC-10", "ORC-07")
-async def test_a_tool_that_hangs_is_withdrawn_and_the_model_is_told(agent_of, tmp_path):
+async def test_a_tool_that_hangs_is_withdrawn_and_the_model_is_informed(agent_of, tmp_path):
     (tmp_path / "journal").touch()
     tools = f"""
 tools:

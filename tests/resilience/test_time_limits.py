@@ -29,7 +29,7 @@ async def cut(seconds, *, silent, stop=False):
 
 
 @pytest.mark.req("A07")
-async def test_silence_until_the_end_is_told_apart_from_being_stopped():
+async def test_silence_until_the_end_differs_from_being_stopped():
     assert await cut(0.01, silent=True) == [True]
     assert await cut(0.01, silent=False) == [False]
     assert await cut(60, silent=True, stop=True) == [False]

@@ -22,7 +22,7 @@ async def read_all(log, start=0):
     return seen
 
 
-async def test_readers_from_any_offset_see_the_same_story():
+async def test_readers_from_any_offset_see_the_same_events():
     log = RunLog()
     readers = [asyncio.create_task(read_all(log, start)) for start in range(5)]
     written = [word(number) for number in range(20)]
@@ -30,9 +30,9 @@ async def test_readers_from_any_offset_see_the_same_story():
         log.append(event)
         await asyncio.sleep(0)
     log.append(END)
-    story = [*written, END]
-    assert [await reader for reader in readers] == [story[start:] for start in range(5)]
-    assert await read_all(log, 3) == story[3:], "a reader that comes after the end is served too"
+    events = [*written, END]
+    assert [await reader for reader in readers] == [events[start:] for start in range(5)]
+    assert await read_all(log, 3) == events[3:], "a reader that comes after the end is served too"
 
 
 async def test_a_burst_wakes_a_reader_once():

@@ -20,19 +20,19 @@ from tests.wires.event_sequences import HISTORY, NAMED, STARTED, call, event_seq
 RELAXED = examples(20)
 
 
-def through(stage: Stage, story: list[e.Event], first: int = 0) -> list[tuple[int | None, e.Event]]:
-    return list(stage(enumerate(story, first)))
+def through(stage: Stage, events: list[e.Event], first: int = 0) -> list[tuple[int | None, e.Event]]:
+    return list(stage(enumerate(events, first)))
 
 
 def bare(event: e.Event) -> e.Event:
     return bare(event.event) if isinstance(event, WithMetadata) else event
 
 
-def shown(stage: Stage, story: list[e.Event]) -> list[e.Event]:
-    return [bare(event) for _, event in through(stage, story)]
+def shown(stage: Stage, events: list[e.Event]) -> list[e.Event]:
+    return [bare(event) for _, event in through(stage, events)]
 
 
-STORY = [
+EVENTS = [
     STARTED,
     *step(
         *reasoning("m0", "hm"),
@@ -48,19 +48,19 @@ STORY = [
 
 @pytest.mark.req("SRV-21")
 def test_a_hidden_tool_leaves_no_trace() -> None:
-    stream = SseEncoder("run").encode_many(hide_tools(["delete_todo"])(enumerate(STORY)))
+    stream = SseEncoder("run").encode_many(hide_tools(["delete_todo"])(enumerate(EVENTS)))
     assert b"c1" not in stream
     assert b"delete_todo" not in stream
     assert b"gone" not in stream
     assert stream.count(b"c2") == 5
-    check(shown(hide_tools(["delete_todo"]), STORY))
+    check(shown(hide_tools(["delete_todo"]), EVENTS))
 
 
 @pytest.mark.req("SRV-21")
 def test_a_hidden_tool_is_not_in_snapshots_either() -> None:
-    (told,) = shown(hide_tools(["create_todo"]), [e.MessagesReplaced(HISTORY)])
-    assert isinstance(told, e.MessagesReplaced)
-    assert [message.id for message in told.messages] == ["u1", "u2", "m2"]
+    (events,) = shown(hide_tools(["create_todo"]), [e.MessagesReplaced(HISTORY)])
+    assert isinstance(events, e.MessagesReplaced)
+    assert [message.id for message in events.messages] == ["u1", "u2", "m2"]
 
 
 def test_the_result_of_an_earlier_runs_call_is_hidden_by_its_name() -> None:
@@ -70,18 +70,18 @@ def test_the_result_of_an_earlier_runs_call_is_hidden_by_its_name() -> None:
 
 @pytest.mark.req("SRV-21")
 @pytest.mark.parametrize("family", FAMILIES)
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_a_hidden_family_is_gone_and_nothing_else(family: str, story: list[e.Event]) -> None:
-    left = shown(hide([family]), story)
-    kept = [event for event in story if type(event) not in FAMILIES[family]]
+def test_a_hidden_family_is_gone_and_nothing_else(family: str, events: list[e.Event]) -> None:
+    left = shown(hide([family]), events)
+    kept = [event for event in events if type(event) not in FAMILIES[family]]
     assert list(map(type, left)) == list(map(type, kept))
     assert _without_snapshots(left) == _without_snapshots(kept)
     check(left)
 
 
-def _without_snapshots(story: list[e.Event]) -> list[e.Event]:
-    return [event for event in story if not isinstance(event, e.MessagesReplaced)]
+def _without_snapshots(events: list[e.Event]) -> list[e.Event]:
+    return [event for event in events if not isinstance(event, e.MessagesReplaced)]
 
 
 @pytest.mark.parametrize(
@@ -94,8 +94,8 @@ def _without_snapshots(story: list[e.Event]) -> list[e.Event]:
     ],
 )
 def test_a_hidden_family_is_not_in_snapshots_either(family: str, shown_of_it: tuple[str, str, int]) -> None:
-    said = AssistantMessage(content="look", reasoning="hm", tool_calls=(ToolCall(id="c", name="t", arguments="{}"),))
-    history = (UserMessage(content="go"), said, ToolMessage(call_id="c", name="t", content="42"))
+    message = AssistantMessage(content="look", reasoning="hm", tool_calls=(ToolCall(id="c", name="t", arguments="{}"),))
+    history = (UserMessage(content="go"), message, ToolMessage(call_id="c", name="t", content="42"))
     (event,) = shown(hide([family]), [e.MessagesReplaced(history)])
     assert event.messages[0] == history[0]
     assert (event.messages[1].content, event.messages[1].reasoning, len(event.messages[1].tool_calls)) == shown_of_it
@@ -107,14 +107,14 @@ def test_a_family_that_does_not_exist_is_refused_with_those_that_do() -> None:
         hide(["thoughts", "steps", "text"])
 
 
-def test_families_are_all_events_but_the_frame_of_the_story() -> None:
+def test_families_are_all_events_but_start_and_end() -> None:
     frame = {e.RunStarted, e.StepStarted, e.StepFinished, e.RunFinished, e.RunFailed}
     assert frozenset().union(*FAMILIES.values()) == set(TABLE) - frame
 
 
 @pytest.mark.req("SRV-21")
 def test_throttle_joins_neighbours_and_keeps_the_last_number() -> None:
-    story = [
+    events = [
         e.TextAdded("m", "a"),
         e.TextAdded("m", "b"),
         e.TextAdded("m", "cdef"),
@@ -126,7 +126,7 @@ def test_throttle_joins_neighbours_and_keeps_the_last_number() -> None:
         e.TextEnded("n"),
         e.TextEnded("n"),
     ]
-    assert through(throttle(5), story, first=10) == [
+    assert through(throttle(5), events, first=10) == [
         (11, e.TextAdded("m", "ab")),
         (12, e.TextAdded("m", "cdef")),
         (13, e.TextAdded("n", "g")),
@@ -139,44 +139,44 @@ def test_throttle_joins_neighbours_and_keeps_the_last_number() -> None:
     assert through(throttle(), []) == []
 
 
-def texts_of(story: Iterable[e.Event]) -> dict[Any, str]:
-    said: dict[Any, str] = {}
-    for event in story:
+def texts_of(events: Iterable[e.Event]) -> dict[Any, str]:
+    words: dict[Any, str] = {}
+    for event in events:
         if isinstance(event, e.DELTAS):
             key = (type(event), getattr(event, "message_id", None) or getattr(event, "call_id", None))
-            said[key] = said.get(key, "") + event.delta
-    return {key: value for key, value in said.items() if value}
+            words[key] = words.get(key, "") + event.delta
+    return {key: value for key, value in words.items() if value}
 
 
-@given(story=event_sequences(), limit=st.integers(0, 30))
+@given(events=event_sequences(), limit=st.integers(0, 30))
 @RELAXED
-def test_throttle_changes_no_text(story: list[e.Event], limit: int) -> None:
-    told = shown(throttle(limit), story)
-    check(told)
-    assert texts_of(told) == texts_of(story)
-    assert len(told) <= len(story)
+def test_throttle_changes_no_text(events: list[e.Event], limit: int) -> None:
+    output = shown(throttle(limit), events)
+    check(output)
+    assert texts_of(output) == texts_of(events)
+    assert len(output) <= len(events)
 
 
 @pytest.mark.req("SRV-21")
 def test_annotate_puts_metadata_on_starts_not_on_deltas() -> None:
-    told = through(annotate({"tenant": "a"}, ["text"]), STORY)
-    marked = [type(event.event) for _, event in told if isinstance(event, WithMetadata)]
+    events = through(annotate({"tenant": "a"}, ["text"]), EVENTS)
+    marked = [type(event.event) for _, event in events if isinstance(event, WithMetadata)]
     assert marked == [e.TextStarted, e.TextEnded]
-    stream = SseEncoder("run").encode_many(told)
+    stream = SseEncoder("run").encode_many(events)
     assert b'"messageId":"m1","role":"assistant","metadata":{"tenant":"a"}}' in stream
     assert stream.count(b"tenant") == 2
 
 
 @pytest.mark.req("SRV-21")
-def test_log_hears_everything_but_deltas() -> None:
-    heard: list[tuple[int | None, str]] = []
-    stage = log(lambda n, event: heard.append((n, type(event).__name__)))
-    assert shown(stage, STORY) == STORY
-    assert heard[:3] == [(0, "RunStarted"), (1, "StepStarted"), (2, "ReasoningStarted")]
-    assert len(heard) == sum(not isinstance(event, e.DELTAS) for event in STORY)
+def test_the_log_gets_everything_but_deltas() -> None:
+    received: list[tuple[int | None, str]] = []
+    stage = log(lambda n, event: received.append((n, type(event).__name__)))
+    assert shown(stage, EVENTS) == EVENTS
+    assert received[:3] == [(0, "RunStarted"), (1, "StepStarted"), (2, "ReasoningStarted")]
+    assert len(received) == sum(not isinstance(event, e.DELTAS) for event in EVENTS)
     everything: list[e.Event] = []
-    shown(log(lambda n, event: everything.append(event), deltas=True), STORY)
-    assert everything == STORY
+    shown(log(lambda n, event: everything.append(event), deltas=True), EVENTS)
+    assert everything == EVENTS
 
 
 def shout(event: e.Event) -> e.Event:
@@ -249,11 +249,11 @@ def nonsense(event: e.Event) -> Any:
     ],
     ids=lambda value: getattr(value, "__name__", ""),
 )
-def test_an_own_function_cannot_break_the_story(function: Any, *, reported: bool) -> None:
-    said: list[str] = []
-    story = [STARTED, *NAMED["notes"][1:-1], *STORY[1:]]
-    check(shown(own(function, said.append), story))
-    assert bool(said) is reported
+def test_an_own_function_cannot_break_the_sequence(function: Any, *, reported: bool) -> None:
+    words: list[str] = []
+    events = [STARTED, *NAMED["notes"][1:-1], *EVENTS[1:]]
+    check(shown(own(function, words.append), events))
+    assert bool(words) is reported
 
 
 def only_weather(event: e.Event) -> e.Event | None:
@@ -298,11 +298,11 @@ def test_an_allow_list_shows_nothing_of_other_tools(stage: str) -> None:
         "own after annotate": [annotate({"a": 1}), own(only_weather, pytest.fail)],
         "only": [hide_tools(only=["get_weather"])],
     }[stage]
-    told = [event for _, event in Chain(stages)((n, event) for n, event in enumerate(CALLS))]
-    assert "delete_all" not in str(told)
-    assert "secret" not in str(told)
-    assert str(told).count("4 degrees") == 2
-    check([bare(event) for event in told])
+    events = [event for _, event in Chain(stages)((n, event) for n, event in enumerate(CALLS))]
+    assert "delete_all" not in str(events)
+    assert "secret" not in str(events)
+    assert str(events).count("4 degrees") == 2
+    check([bare(event) for event in events])
 
 
 @pytest.mark.req("SRV-21")
@@ -318,19 +318,19 @@ def test_a_filter_that_fails_shows_nothing_of_what_it_failed_at() -> None:
             raise KeyError(event.name)
         return event
 
-    told = str(shown(own(fails_at_calls, [].append), CALLS))
-    assert "secret" not in told
-    assert "Let me see." in told
+    events = str(shown(own(fails_at_calls, [].append), CALLS))
+    assert "secret" not in events
+    assert "Let me see." in events
 
 
-def test_an_own_function_can_change_what_is_said() -> None:
-    told = shown(Chain([own(shout, pytest.fail), own(censor, pytest.fail), hide(["reasoning"]), throttle()]), STORY)
-    assert e.TextAdded("m1", "ABC") in told
-    assert [event.content for event in told if isinstance(event, e.ToolFinished)] == ["[hidden]", "[hidden]"]
+def test_an_own_function_can_change_the_text() -> None:
+    events = shown(Chain([own(shout, pytest.fail), own(censor, pytest.fail), hide(["reasoning"]), throttle()]), EVENTS)
+    assert e.TextAdded("m1", "ABC") in events
+    assert [event.content for event in events if isinstance(event, e.ToolFinished)] == ["[hidden]", "[hidden]"]
 
 
 def test_only_the_last_of_several_answers_has_the_number() -> None:
-    assert [n for n, _ in through(own(explain, pytest.fail), STORY[:2])] == [None, 0, None, 1]
+    assert [n for n, _ in through(own(explain, pytest.fail), EVENTS[:2])] == [None, 0, None, 1]
     stream = SseEncoder("run").encode_many(own(double, print)(enumerate([e.TextAdded("m", "x")], 7)))
     assert [block.split(b"\n")[0][:3] for block in stream.split(b"\n\n")[:-1]] == [b"dat", b"id:"]
 
@@ -352,12 +352,12 @@ STAGES = st.sampled_from(
 
 
 @pytest.mark.req("SRV-21")
-@given(story=event_sequences(), makers=st.lists(STAGES, max_size=5), cuts=st.lists(st.integers(0, 30), max_size=3))
+@given(events=event_sequences(), makers=st.lists(STAGES, max_size=5), cuts=st.lists(st.integers(0, 30), max_size=3))
 @RELAXED
-def test_the_grammar_holds_after_any_chain_in_any_batches(story: list[e.Event], makers: Any, cuts: list[int]) -> None:
+def test_the_grammar_holds_after_any_chain_in_any_batches(events: list[e.Event], makers: Any, cuts: list[int]) -> None:
     chain = Chain([make() for make in makers])
-    bounds = [0, *sorted(min(cut, len(story)) for cut in cuts), len(story)]
-    told: list[e.Event] = []
+    bounds = [0, *sorted(min(cut, len(events)) for cut in cuts), len(events)]
+    output: list[e.Event] = []
     for start, end in pairwise(bounds):
-        told += [bare(event) for _, event in chain(enumerate(story[start:end], start))]
-    check(told)
+        output += [bare(event) for _, event in chain(enumerate(events[start:end], start))]
+    check(output)

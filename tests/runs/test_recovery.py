@@ -110,7 +110,7 @@ def events_of(run):
 # what is left of a run
 
 
-def test_nothing_is_left_of_a_run_that_had_said_nothing():
+def test_nothing_is_left_of_a_run_that_had_produced_nothing():
     remains = remains_of(RECORD, [e.RunStarted("r", "s")], None)
     assert remains.messages == [QUESTION]
     assert remains.is_certain
@@ -124,10 +124,10 @@ def test_wherever_it_is_cut_the_log_gets_whole(length):
     assert unanswered(remains.messages) == []
 
 
-def test_what_the_model_had_said_is_kept_and_marked():
+def test_the_models_text_is_kept_and_marked():
     remains = remains_of(RECORD, BEGINNING, None)
-    question, said = remains.messages
-    assert (question, said.content, said.cut, said.id, said.run_id) == (QUESTION, "let me", "interrupted", "a", "r")
+    question, text = remains.messages
+    assert (question, text.content, text.cut, text.id, text.run_id) == (QUESTION, "let me", "interrupted", "a", "r")
 
 
 @pytest.mark.req("D03")
@@ -406,12 +406,12 @@ async def test_a_finished_run_can_be_read_after_a_restart(restarted):
     async with restarted(says("one two three")) as server:
         run = await server.runs.start(RunRequest(session_id="s", messages=(UserMessage(content="hi"),)))
         await run.done()
-        told = list(run.log.since(0))
+        output = list(run.log.since(0))
     async with restarted() as server:
         again = await server.stored.find(run.run_id, owner=ME)
         events = events_of(again)
         grammar.check(events)
-        assert events[-1] == told[-1]
+        assert events[-1] == output[-1]
         assert "".join(each.delta for each in events if isinstance(each, e.TextAdded)) == "one two three"
         assert again.state is RunState.FINISHED
         assert await server.stored.find(run.run_id, owner=ME) is again

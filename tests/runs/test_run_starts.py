@@ -57,7 +57,7 @@ async def test_of_two_with_one_id_in_one_instant_the_second_is_refused():
     assert [isinstance(answer, InvalidRequest) for answer in answers] == [False, True]
 
 
-async def test_a_watcher_is_told_of_everything_but_deltas():
+async def test_a_watcher_gets_everything_but_deltas():
     seen = []
     runs = make_runs(observe=lambda _run: [seen.append])
     run = await runs.start(ask())

@@ -45,7 +45,7 @@ def ask(text="hi", **fields):
     return RunRequest(messages=(UserMessage(content=text),), **fields)
 
 
-async def story_of(runs, run, start=0):
+async def events_of(runs, run, start=0):
     events = []
     with runs.attached(run) as log:
         while await more(log, start + len(events)):
@@ -56,10 +56,10 @@ async def story_of(runs, run, start=0):
 async def test_a_run_is_read_by_several_readers_and_again_after_it_ended():
     runs = make_runs(says("one two three"))
     run = await runs.start(ask(session_id="s"))
-    first, second = await asyncio.gather(story_of(runs, run), story_of(runs, run, 2))
+    first, second = await asyncio.gather(events_of(runs, run), events_of(runs, run, 2))
     grammar.check(first)
     assert second == first[2:]
-    assert await story_of(runs, runs.get(run.run_id, owner=ANONYMOUS_OWNER)) == first
+    assert await events_of(runs, runs.get(run.run_id, owner=ANONYMOUS_OWNER)) == first
     await run.done()
     assert run.state is RunState.FINISHED
     assert run.result.text == "one two three"
@@ -73,12 +73,12 @@ async def test_a_run_goes_on_without_readers_and_they_may_come_back():
         await more(log, 3)
     assert run.readers == 0
     gate.open.set()
-    story = await story_of(runs, run)
-    assert isinstance(story[-1], e.RunFinished)
-    assert story[-1].outcome is e.Outcome.COMPLETED
+    events = await events_of(runs, run)
+    assert isinstance(events[-1], e.RunFinished)
+    assert events[-1].outcome is e.Outcome.COMPLETED
 
 
-async def test_a_run_that_nobody_follows_is_cancelled_after_the_grace():
+async def test_a_run_that_no_one_follows_is_cancelled_after_the_grace():
     runs = make_runs(says("a b c", pause=Gate()), detach_grace=0.01)
     run = await runs.start(ask())
     with runs.attached(run) as log:
@@ -247,13 +247,13 @@ class TestForgedHistory:
         assert "FORGED" not in str(runs.model.prompts)
 
 
-async def test_a_client_that_lacks_messages_is_told_the_history():
+async def test_a_client_that_lacks_messages_gets_the_history():
     runs = make_runs(says("one"), says("two"))
     await (await runs.start(ask("first", session_id="s"))).done()
     second = await runs.start(ask("second", session_id="s", keeps_history=True))
     await second.done()
-    told = [event for event in second.log.since(0) if isinstance(event, e.MessagesReplaced)]
-    assert [message.content for message in told[0].messages] == ["first", "one", "second"]
+    events = [event for event in second.log.since(0) if isinstance(event, e.MessagesReplaced)]
+    assert [message.content for message in events[0].messages] == ["first", "one", "second"]
 
 
 async def test_a_client_with_messages_that_we_do_not_know_keeps_them():

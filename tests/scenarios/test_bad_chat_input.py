@@ -136,9 +136,11 @@ async def test_a_bad_request_is_a_problem(server: Served, what: str) -> None:
         headers={} if is_form else bad.headers,
         skip_auto_headers=() if is_form else ("Content-Type",),
     ) as answer:
-        told = await answer.json(content_type="application/problem+json")
-    assert (answer.status, told["status"], told["type"]) == (bad.status, bad.status, PROBLEM_BASE + bad.code), told
-    assert told["instance"] == answer.headers["X-Request-ID"]
+        problem = await answer.json(content_type="application/problem+json")
+    assert (answer.status, problem["status"], problem["type"]) == (bad.status, bad.status, PROBLEM_BASE + bad.code), (
+        problem
+    )
+    assert problem["instance"] == answer.headers["X-Request-ID"]
     if bad.status == 405:
         assert answer.headers["Allow"] == "POST"
 

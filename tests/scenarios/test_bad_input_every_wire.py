@@ -264,10 +264,10 @@ async def test_it_is_refused_in_the_words_of_its_protocol(world: World, what: st
     url = URL(world.s.url + bad.path, encoded=True)
     data = None if body is None else BytesIO(json.dumps(body).encode())
     async with world.s.client.request(bad.method, url, data=data, headers=headers) as answer:
-        told = await answer.read()
-    code = STREAMS[bad.path](told) if answer.content_type == EVENTS else form_of(bad.path)(json.loads(told))
-    assert (answer.status, code) == (bad.status, bad.code), told[:2000]
-    assert SECRET.encode() not in told
+        received = await answer.read()
+    code = STREAMS[bad.path](received) if answer.content_type == EVENTS else form_of(bad.path)(json.loads(received))
+    assert (answer.status, code) == (bad.status, bad.code), received[:2000]
+    assert SECRET.encode() not in received
     assert len(world.s.model.prompts) == asked, "the model was asked"
 
 
@@ -289,8 +289,8 @@ async def test_the_id_of_anothers_session_is_one_of_ones_own(world: World, wire:
     assert set(NAMED) == set(WIRES)
     path, body, headers = NAMED[wire]
     async with world.s.post(body, path, **EVE, **headers) as answer:
-        told = await answer.read()
-    assert (answer.status, b"welcome" in told, SECRET.encode() in told) == (200, True, False)
+        received = await answer.read()
+    assert (answer.status, b"welcome" in received, SECRET.encode() in received) == (200, True, False)
     assert SECRET not in str(world.s.model.prompts[-1].messages)
     async with world.s.get(f"/sessions/{SESSION}", **ADA) as answer:
         assert (await answer.json())["message_count"] == 2

@@ -33,7 +33,7 @@ class Conversation:
     """What a user says, what the model does, and what every client has to hear after each sentence."""
 
     turns: list[Turn]
-    heard: list[Received]
+    received: list[Received]
     says: tuple[str, ...] = ("Hello",)
 
 
@@ -42,7 +42,7 @@ def usage(prompt: int, completion: int) -> TokenUsage:
 
 
 def plain(text: str, *made: Call, **fields: Any) -> Received:
-    return Received(answer=text, said=text, calls=ordered([*made]), **fields)
+    return Received(answer=text, text=text, calls=ordered([*made]), **fields)
 
 
 ECHOED = Call("echo", {"a": 1}, "success")
@@ -64,7 +64,7 @@ CONVERSATIONS = {
     ),
     "words before and after a tool": Conversation(
         [calls(("echo", '{"a": 1}'), text=["Let me ", "see."]), says("There it is.")],
-        [Received(answer="There it is.", said="Let me see.\n\nThere it is.", calls=(ECHOED,))],
+        [Received(answer="There it is.", text="Let me see.\n\nThere it is.", calls=(ECHOED,))],
     ),
     "a tool that refuses": Conversation(
         [calls(("refuse", "{}")), says("I could not.")], [plain("I could not.", Call("refuse", {}, "error"))]
@@ -85,29 +85,29 @@ CONVERSATIONS = {
     ),
     "a model that never stops asking": Conversation(
         [calls(("echo", '{"a": 1}'), text=["Again."])],
-        [Received(answer="Again.", said="\n\n".join(["Again."] * 15), calls=(ECHOED,) * 15)],
+        [Received(answer="Again.", text="\n\n".join(["Again."] * 15), calls=(ECHOED,) * 15)],
     ),
     "a model that cannot be reached": Conversation(
-        [Turn(error=ModelUnreachable("no route"))], [Received(said="", error="model-error")]
+        [Turn(error=ModelUnreachable("no route"))], [Received(text="", error="model-error")]
     ),
     "a model that refuses the key": Conversation(
-        [Turn(error=ModelRejected("bad key"))], [Received(said="", error="model-error")]
+        [Turn(error=ModelRejected("bad key"))], [Received(text="", error="model-error")]
     ),
     "a model that is overloaded": Conversation(
-        [Turn(error=ModelUnavailable("busy", retry_after=3))], [Received(said="", error="model-unavailable")]
+        [Turn(error=ModelUnavailable("busy", retry_after=3))], [Received(text="", error="model-unavailable")]
     ),
-    "a model that is too slow": Conversation([Turn(error=ModelTimeout("late"))], [Received(said="", error="timeout")]),
+    "a model that is too slow": Conversation([Turn(error=ModelTimeout("late"))], [Received(text="", error="timeout")]),
     "a model that breaks off": Conversation(
         [Turn(text=["Once", " upon"], error=ModelInterrupted("cut", started=True))],
-        [Received(said="Once upon", error="model-error")],
+        [Received(text="Once upon", error="model-error")],
     ),
     "a model that is stopped by its filter": Conversation(
         [says("I must not", finish_reason="content_filter")],
-        [Received(said="I must not", error="model-error")],
+        [Received(text="I must not", error="model-error")],
     ),
     "a failure after a tool, then a second try": Conversation(
         [calls(("echo", '{"a": 1}')), Turn(error=ModelUnreachable("gone")), says("back again")],
-        [Received(said="", calls=(ECHOED,), error="model-error"), plain("back again")],
+        [Received(text="", calls=(ECHOED,), error="model-error"), plain("back again")],
         says=("Do it", "And now?"),
     ),
     "a conversation of three sentences": Conversation(
@@ -118,29 +118,29 @@ CONVERSATIONS = {
 }
 
 
-def told_by(wire: str, expected: Received) -> Received:
+def expected_on(wire: str, expected: Received) -> Received:
     """What of it this wire tells."""
     if wire.startswith("openai"):  # tools are lines of reasoning, for people
-        return expected._replace(calls=(), said=None if wire == "openai" and expected.error else expected.said)
+        return expected._replace(calls=(), text=None if wire == "openai" and expected.error else expected.text)
     if wire.startswith("a2a"):  # tools are lines of the status, for people
         return expected._replace(calls=(), usage=None)
     if wire == "mcp":
-        return expected._replace(said=None, usage=None)
+        return expected._replace(text=None, usage=None)
     if wire == "responses" and expected.error:
         return Received(error=expected.error)
     if wire == "rest":
-        return expected._replace(said=None, calls=() if expected.error else expected.calls)
+        return expected._replace(text=None, calls=() if expected.error else expected.calls)
     return expected._replace(usage=None) if wire == "chat-stream" else expected
 
 
 @pytest.mark.req("SRV-05", "SRV-06", "SRV-08", "SRV-09", "ORC-02", "ORC-07", "SRV-17")
 @pytest.mark.parametrize("wire", CLIENTS)
 @pytest.mark.parametrize("name", CONVERSATIONS)
-async def test_every_client_hears_the_same(name: str, wire: str) -> None:
+async def test_every_client_gets_the_same(name: str, wire: str) -> None:
     conversation = CONVERSATIONS[name]
     async with served(*conversation.turns, tools=tools(), settings=EVERYTHING) as s:
-        for sentence, expected in zip(conversation.says, conversation.heard, strict=True):
-            assert await CLIENTS[wire](s, sentence, SESSION) == told_by(wire, expected)
+        for sentence, expected in zip(conversation.says, conversation.received, strict=True):
+            assert await CLIENTS[wire](s, sentence, SESSION) == expected_on(wire, expected)
         last = s.model.prompts[-1].messages
         assert [each.content for each in last if isinstance(each, UserMessage)] == [*conversation.says]
 
@@ -151,8 +151,8 @@ async def test_a_session_goes_on_on_another_wire() -> None:
     order = [*CLIENTS, "ag-ui sse"]
     async with served(*[says(f"answer {i}") for i in range(len(order))], settings=EVERYTHING) as s:
         for i, wire in enumerate(order):
-            heard = await CLIENTS[wire](s, f"question {i}", SESSION)
-            assert heard.answer == f"answer {i}"
+            received = await CLIENTS[wire](s, f"question {i}", SESSION)
+            assert received.answer == f"answer {i}"
             shown = [message.content for message in s.model.prompts[-1].messages]
             assert shown == [text for n in range(i) for text in (f"question {n}", f"answer {n}")] + [f"question {i}"]
         async with s.get(f"/sessions/{SESSION}") as answer:
@@ -164,18 +164,18 @@ async def test_a_session_goes_on_on_another_wire() -> None:
 async def test_a_tool_that_needs_approval_is_not_carried_out(wire: str) -> None:
     guarded = PlainTools(approval=frozenset({"echo"}), echo=echo)
     async with served(calls(("echo", '{"a": 1}'), text=["May I?"]), tools=guarded, settings=EVERYTHING) as s:
-        heard = await CLIENTS[wire](s, "Do it", SESSION)
+        received = await CLIENTS[wire](s, "Do it", SESSION)
         assert guarded.called == []
         if wire.startswith("openai"):
-            assert (heard.said or "").startswith("May I?\n\nA person has to approve echo first")
+            assert (received.text or "").startswith("May I?\n\nA person has to approve echo first")
             return
         if wire.startswith("a2a"):
-            assert (heard.said, heard.error) == ("May I?", "input-required")
+            assert (received.text, received.error) == ("May I?", "input-required")
             return
         pending = Call("echo", {"a": 1}, "error" if wire == "chat-stream" else "pending")
-        assert heard.calls == (pending,)
-        assert heard.error == ("approval-needed" if wire == "chat-stream" else None)
-        assert (heard.answer or heard.said) == "May I?"
+        assert received.calls == (pending,)
+        assert received.error == ("approval-needed" if wire == "chat-stream" else None)
+        assert (received.answer or received.text) == "May I?"
 
 
 @pytest.mark.req("SRV-17", "SRV-08")
@@ -192,13 +192,13 @@ async def test_an_empty_reply_is_no_answer(wire: str) -> None:
 async def test_an_empty_reply_after_tools_ran_is_an_answer_with_a_warning(wire: str) -> None:
     """The work is done: a client that takes it for a failure would do it twice."""
     async with served(calls(("echo", "{}")), Turn(), tools=PlainTools(echo=echo), settings=EVERYTHING) as s:
-        heard = await CLIENTS[wire](s, "Do it", SESSION)
-        assert (heard.answer, heard.error) == ("", None)
-        assert [call.status for call in heard.calls] == ([] if wire.startswith(("openai", "a2a")) else ["success"])
+        received = await CLIENTS[wire](s, "Do it", SESSION)
+        assert (received.answer, received.error) == ("", None)
+        assert [call.status for call in received.calls] == ([] if wire.startswith(("openai", "a2a")) else ["success"])
     async with served(calls(("echo", "{}")), Turn(), tools=PlainTools(echo=echo), settings=EVERYTHING) as s:
         async with s.post({"message": "Do it"}, "/agent/tester/chat") as answer:
-            told = await answer.json()
-        assert (answer.status, told["content"], told["warning"]) == (200, "", "The model answered with nothing.")
+            result = await answer.json()
+        assert (answer.status, result["content"], result["warning"]) == (200, "", "The model answered with nothing.")
 
 
 @pytest.mark.req("SRV-17")

@@ -46,12 +46,12 @@ def agent_of(folder, endpoint, **sessions):
 
 
 async def say(s, *words, thread="t1"):
-    told = []
+    events = []
     for text in words:
         async with s.post(ask(text, thread=thread)) as answer:
             assert answer.status == 200, await answer.text()
-            told = [data for _, data in frames(await answer.read())]
-    return told
+            events = [data for _, data in frames(await answer.read())]
+    return events
 
 
 async def session(s):
@@ -68,7 +68,7 @@ async def metric(s, name):
 @pytest.mark.req("CHT-09", "SRV-15")
 async def test_a_conversation_goes_on_with_a_summary_of_its_beginning(tmp_path):
     async with RememberingEndpoint() as endpoint, served(agent=agent_of(tmp_path, endpoint)) as s:
-        story = await say(s, "I like trains", "and ships", "what do I like?")
+        events = await say(s, "I like trains", "and ships", "what do I like?")
         (asked,) = endpoint.bodies(summaries=True)
         assert "tools" not in asked
         lines = [json.loads(line) for line in asked["messages"][1]["content"].split("\n")]
@@ -83,8 +83,8 @@ async def test_a_conversation_goes_on_with_a_summary_of_its_beginning(tmp_path):
         assert len(kept["messages"]) == 6, "the session keeps all of it"
         assert (kept["summary"]["content"], kept["summary"]["messages"]) == ("They like trains.", 4)
         assert kept["summary"]["until"] == kept["messages"][3]["id"]
-        assert {"type": "CUSTOM", "name": "holodeck.history", "value": {"messages": 4, "summarized": True}} in story
-        assert story[-1]["usage"][0]["totalTokens"] == 540
+        assert {"type": "CUSTOM", "name": "holodeck.history", "value": {"messages": 4, "summarized": True}} in events
+        assert events[-1]["usage"][0]["totalTokens"] == 540
         assert await metric(s, "holodeck_model_calls_total") == 4
         assert await metric(s, 'holodeck_tokens_total{kind="input",model="openai_compatible/m"}') == 3 * 30 + 400
 
@@ -127,9 +127,9 @@ async def test_taking_words_back_also_takes_back_a_summary_of_them(tmp_path):
 async def test_an_endpoint_that_writes_no_summary_costs_the_old_turns_and_says_so(tmp_path):
     broken = status(400, {"error": {"message": "no"}})
     async with RememberingEndpoint(broken) as endpoint, served(agent=agent_of(tmp_path, endpoint)) as s:
-        story = await say(s, "a", "b", "c")
-        assert story[-1]["type"] == "RUN_FINISHED"
-        warnings = [each["value"] for each in story if each.get("name") == "holodeck.warning"]
+        events = await say(s, "a", "b", "c")
+        assert events[-1]["type"] == "RUN_FINISHED"
+        warnings = [each["value"] for each in events if each.get("name") == "holodeck.warning"]
         assert [warning["code"] for warning in warnings] == ["history-not-summarized"]
         shown = endpoint.bodies(summaries=False)[-1]["messages"][1:]
         assert [each["content"] for each in shown] == ["b", "fine", "c"]

@@ -52,8 +52,8 @@ async def rest_form(s: Served, file: File) -> Reply:
 
 
 async def _of_rest(answer: aiohttp.ClientResponse) -> Reply:
-    told = json.loads(await answer.read())
-    return Reply(200, told["files"], {}) if answer.status == 200 else Reply(answer.status, [], told)
+    result = json.loads(await answer.read())
+    return Reply(200, result["files"], {}) if answer.status == 200 else Reply(answer.status, [], result)
 
 
 async def agui_part(s: Served, file: File) -> Reply:
@@ -65,9 +65,9 @@ async def agui_part(s: Served, file: File) -> Reply:
         body = await answer.read()
         if answer.status != 200:
             return Reply(answer.status, [], json.loads(body))
-    told = [event for _, event in frames(body)]
-    assert told[-1]["type"] == "RUN_FINISHED", told[-1]
-    (files,) = (event["value"] for event in told if event.get("name") == "holodeck.files")
+    events = [event for _, event in frames(body)]
+    assert events[-1]["type"] == "RUN_FINISHED", events[-1]
+    (files,) = (event["value"] for event in events if event.get("name") == "holodeck.files")
     return Reply(200, files, {})
 
 

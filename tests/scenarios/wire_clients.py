@@ -24,7 +24,7 @@ class Received(NamedTuple):
     """What a client knows at the end. None stands for what its wire does not tell."""
 
     answer: str | None = None  # what was said last, by a run that did not fail
-    said: str | None = None  # everything, paragraph by paragraph
+    text: str | None = None  # everything, paragraph by paragraph
     calls: tuple[Call, ...] = ()
     usage: tuple[int, int] | None = None
     error: str | None = None
@@ -78,7 +78,7 @@ def _of_agui(events: list[dict[str, Any]]) -> Received:
     usage = last["usage"][0] if finished and "usage" in last else None
     return Received(
         answer=["", *texts.values()][-1] if finished else None,
-        said="\n\n".join(texts.values()),
+        text="\n\n".join(texts.values()),
         calls=ordered([Call(name, arguments(given), status) for name, given, status in calls.values()]),
         usage=(int(usage["inputTokens"]), int(usage["outputTokens"])) if usage else None,
         error=None if finished else last["code"],
@@ -87,22 +87,22 @@ def _of_agui(events: list[dict[str, Any]]) -> Received:
 
 async def rest_sync(s: Served, text: str, session: str) -> Received:
     async with s.post({"message": text, "session_id": session}, f"/agent/{AGENT}/chat") as answer:
-        told = await answer.json(content_type=None)
+        result = await answer.json(content_type=None)
         if answer.status != 200:
-            assert (told["status"], answer.content_type) == (answer.status, "application/problem+json")
-            return Received(error=told["type"].rpartition("/")[2])
-    assert told["session_id"] == session
+            assert (result["status"], answer.content_type) == (answer.status, "application/problem+json")
+            return Received(error=result["type"].rpartition("/")[2])
+    assert result["session_id"] == session
     return Received(
-        answer=told["content"],
-        calls=ordered([Call(each["name"], each["arguments"], each["status"]) for each in told["tool_calls"]]),
-        usage=_counts(told["tokens_used"]),
+        answer=result["content"],
+        calls=ordered([Call(each["name"], each["arguments"], each["status"]) for each in result["tool_calls"]]),
+        usage=_counts(result["tokens_used"]),
     )
 
 
 async def rest_stream(s: Served, text: str, session: str) -> Received:
     async with s.post({"message": text, "session_id": session}, f"/agent/{AGENT}/chat/stream") as answer:
         frames = named(await answer.read())
-    said = "".join(data["delta"] for name, data in frames if name == "message_delta")
+    words = "".join(data["delta"] for name, data in frames if name == "message_delta")
     calls: dict[str, list[Any]] = {}
     for name, data in frames:
         match name:
@@ -115,19 +115,19 @@ async def rest_stream(s: Served, text: str, session: str) -> Received:
     kind, last = frames[-1]
     finished = kind == "stream_end"
     return Received(
-        answer=said.rpartition("\n\n")[2] if finished else None,
-        said=said,
+        answer=words.rpartition("\n\n")[2] if finished else None,
+        text=words,
         calls=ordered([Call(name, arguments(given), status) for name, given, status in calls.values()]),
         usage=_counts(last["tokens_used"]) if finished else None,
         error=None if finished else last["type"].rpartition("/")[2],
     )
 
 
-def _counts(told: dict[str, int] | None) -> tuple[int, int] | None:
-    if told is None:
+def _counts(received: dict[str, int] | None) -> tuple[int, int] | None:
+    if received is None:
         return None
-    assert told["total_tokens"] == told["prompt_tokens"] + told["completion_tokens"]
-    return told["prompt_tokens"], told["completion_tokens"]
+    assert received["total_tokens"] == received["prompt_tokens"] + received["completion_tokens"]
+    return received["prompt_tokens"], received["completion_tokens"]
 
 
 async def chat_stream(s: Served, text: str, session: str) -> Received:
@@ -141,7 +141,7 @@ async def chat_stream(s: Served, text: str, session: str) -> Received:
     assert kind == "done"
     return Received(
         answer=last["final_output"] if last["success"] else None,
-        said="".join(data["delta"] for name, data in frames if name == "response_delta"),
+        text="".join(data["delta"] for name, data in frames if name == "response_delta"),
         calls=ordered([Call(each["tool_name"], each["arguments"], ended[each["status"]]) for each in calls]),
         error=errors[0] if errors else None,
     )
@@ -150,14 +150,14 @@ async def chat_stream(s: Served, text: str, session: str) -> Received:
 async def openai_sync(s: Served, text: str, session: str) -> Received:
     asked = {"messages": [{"role": "user", "content": text}]}
     async with s.post(asked, "/v1/chat/completions", **{"X-Session-Id": session}) as answer:
-        told = await answer.json(content_type=None)
+        result = await answer.json(content_type=None)
         if answer.status != 200:
-            assert (told["status"], answer.headers["x-should-retry"]) == (answer.status, "false")
-            return Received(error=told["type"].rpartition("/")[2])
-    (choice,) = told["choices"]
+            assert (result["status"], answer.headers["x-should-retry"]) == (answer.status, "false")
+            return Received(error=result["type"].rpartition("/")[2])
+    (choice,) = result["choices"]
     assert "tool_calls" not in choice["message"]
-    said = choice["message"]["content"]
-    return Received(answer=said.rpartition("\n\n")[2], said=said, usage=_counts(told.get("usage")))
+    words = choice["message"]["content"]
+    return Received(answer=words.rpartition("\n\n")[2], text=words, usage=_counts(result.get("usage")))
 
 
 async def openai_stream(s: Served, text: str, session: str) -> Received:
@@ -169,11 +169,11 @@ async def openai_stream(s: Served, text: str, session: str) -> Received:
     chunks = [json.loads(frame) for frame in frames]
     choices = [choice for chunk in chunks for choice in chunk.get("choices", ())]
     assert all("tool_calls" not in choice["delta"] for choice in choices)
-    said = "".join(choice["delta"].get("content", "") for choice in choices)
+    words = "".join(choice["delta"].get("content", "") for choice in choices)
     error = chunks[-1].get("error")
     return Received(
-        answer=None if error else said.rpartition("\n\n")[2],
-        said=said,
+        answer=None if error else words.rpartition("\n\n")[2],
+        text=words,
         usage=_counts(chunks[-1].get("usage")),
         error=error and error["code"],
     )
@@ -197,7 +197,7 @@ async def ai_sdk(s: Served, text: str, session: str) -> Received:
     (error,) = [note["data"]["code"] for note in message.notes if note["type"] == "data-error"] or [None]
     return Received(
         answer=None if error else ["", *texts][-1],
-        said="\n\n".join(texts),
+        text="\n\n".join(texts),
         calls=ordered([Call(each["toolName"], each["input"], status[each["state"]]) for each in message.tools()]),
         usage=(usage["inputTokens"], usage["outputTokens"]) if usage else None,
         error=error,
@@ -218,11 +218,11 @@ async def mcp(s: Served, text: str, session: str) -> Received:
 
 async def responses_sync(s: Served, text: str, session: str) -> Received:
     async with s.post({"input": text, "conversation": session}, "/v1/responses") as answer:
-        told = await answer.json(content_type=None)
+        result = await answer.json(content_type=None)
         if answer.status != 200:
-            assert (told["status"], answer.headers["x-should-retry"]) == (answer.status, "false")
-            return Received(error=told["type"].rpartition("/")[2])
-    return _of_response(told)
+            assert (result["status"], answer.headers["x-should-retry"]) == (answer.status, "false")
+            return Received(error=result["type"].rpartition("/")[2])
+    return _of_response(result)
 
 
 async def responses_stream(s: Served, text: str, session: str) -> Received:
@@ -232,14 +232,14 @@ async def responses_stream(s: Served, text: str, session: str) -> Received:
     return _of_response(json.loads(frames[-1])["response"])
 
 
-def _of_response(told: dict[str, Any]) -> Received:
-    items, ended = told["output"], {"completed": "success", "failed": "error"}
-    said = "".join(item["content"][0]["text"] for item in items if item["type"] == "message")
+def _of_response(received: dict[str, Any]) -> Received:
+    items, ended = received["output"], {"completed": "success", "failed": "error"}
+    text = "".join(item["content"][0]["text"] for item in items if item["type"] == "message")
     calls = [item for item in items if item["type"] in ("mcp_call", "mcp_approval_request")]
-    error, usage = told["error"], told["usage"]
+    error, usage = received["error"], received["usage"]
     return Received(
-        answer=None if error else said.rpartition("\n\n")[2],
-        said=said,
+        answer=None if error else text.rpartition("\n\n")[2],
+        text=text,
         calls=ordered(
             [
                 Call(each["name"], arguments(each["arguments"]), ended.get(each.get("status", ""), "pending"))
@@ -271,17 +271,19 @@ async def a2a_old_stream(s: Served, text: str, session: str) -> Received:
         frames = [json.loads(frame.data)["result"] for frame in whatwg(await answer.read())]
     assert (frames[0]["kind"], frames[-1]["final"]) == ("task", True)
     pieces = [frame for frame in frames if frame["kind"] == "artifact-update"]
-    said = "".join(part["text"] for each in pieces if not each["lastChunk"] for part in each["artifact"]["parts"])
-    assert said == "".join(part["text"] for each in pieces if each["lastChunk"] for part in each["artifact"]["parts"])
-    return _of_task(frames[-1]["status"], [{"text": said}])
+    received = "".join(part["text"] for each in pieces if not each["lastChunk"] for part in each["artifact"]["parts"])
+    assert received == "".join(
+        part["text"] for each in pieces if each["lastChunk"] for part in each["artifact"]["parts"]
+    )
+    return _of_task(frames[-1]["status"], [{"text": received}])
 
 
 def _of_task(status: dict[str, Any], parts: list[dict[str, Any]]) -> Received:
-    said = "".join(part["text"] for part in parts)
+    text = "".join(part["text"] for part in parts)
     if status["state"] in {"TASK_STATE_COMPLETED", "completed"}:
-        return Received(answer=said.rpartition("\n\n")[2], said=said)
+        return Received(answer=text.rpartition("\n\n")[2], text=text)
     (data,) = [part["data"] for part in status["message"]["parts"] if "data" in part]
-    return Received(said=said, error=data.get("code", "input-required"))
+    return Received(text=text, error=data.get("code", "input-required"))
 
 
 CLIENTS: dict[str, Client] = {

@@ -25,9 +25,9 @@ async def ask(s: Served, *texts: str, headers: Any = None, **body: Any) -> tuple
     """The answer, and the session that the server names. The texts are the conversation, the user's first."""
     messages = [{"role": ("user", "assistant")[n % 2], "content": text} for n, text in enumerate(texts)]
     async with s.post({"messages": messages, **body}, "/v1/chat/completions", **(headers or {})) as answer:
-        told = await answer.json()
-        assert answer.status == 200, told
-        return told["choices"][0]["message"]["content"], answer.headers.get("X-Session-Id")
+        result = await answer.json()
+        assert answer.status == 200, result
+        return result["choices"][0]["message"]["content"], answer.headers.get("X-Session-Id")
 
 
 async def texts(s: Served, session: str | None) -> list[Any]:
@@ -75,8 +75,8 @@ async def test_a_hint_counts_if_the_messages_match() -> None:
 
 
 def test_what_is_visible() -> None:
-    said = [AssistantMessage(content="a "), AssistantMessage(content="b<details><p>tool</p></details>")]
-    assert visible([UserMessage(content="x\u0065\u0301"), *said]) == [("user", "x\u00e9"), ("assistant", "a b")]
+    message = [AssistantMessage(content="a "), AssistantMessage(content="b<details><p>tool</p></details>")]
+    assert visible([UserMessage(content="x\u0065\u0301"), *message]) == [("user", "x\u00e9"), ("assistant", "a b")]
 
 
 @pytest.mark.parametrize(

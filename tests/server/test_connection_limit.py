@@ -28,7 +28,7 @@ HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json
 FEW = ServerSettings(limits=ServerLimits(request=RequestLimits(head_seconds=5)), max_connections=3)
 
 
-async def crowd_of(s, size):
+async def many_connections(s, size):
     return [await s.connect() for _ in range(size)]
 
 
@@ -51,11 +51,11 @@ async def asked(s, path="/awp", body=None):
 @pytest.mark.req("C13", "SRV-17")
 async def test_beyond_the_limit_a_request_is_a_503_that_says_when_to_come_back():
     async with served(settings=FEW) as s:
-        connection_limit = await crowd_of(s, 3)
+        connection_limit = await many_connections(s, 3)
         await until(lambda: s.server.connection_limit.present == 3)
-        status, headers, told = await asked(s, body=ask())
-        assert (status, told["status"], told["reason"]) == (503, 503, "connections")
-        assert told["type"].endswith("/overloaded")
+        status, headers, received = await asked(s, body=ask())
+        assert (status, received["status"], received["reason"]) == (503, 503, "connections")
+        assert received["type"].endswith("/overloaded")
         assert headers["Content-Type"] == "application/problem+json"
         assert headers["Retry-After"] == "2"
         assert headers["Connection"] == "close"
@@ -67,12 +67,12 @@ async def test_beyond_the_limit_a_request_is_a_503_that_says_when_to_come_back()
 
 
 @pytest.mark.req("C13")
-async def test_a_large_body_of_somebody_who_is_turned_away_does_not_cost_the_answer():
+async def test_a_large_body_over_the_limit_does_not_cost_the_answer():
     async with served(settings=FEW) as s:
-        connection_limit = await crowd_of(s, 3)
+        connection_limit = await many_connections(s, 3)
         await until(lambda: s.server.connection_limit.present == 3)
-        status, _, told = await asked(s, body=ask("x" * 900_000))
-        assert (status, told["reason"]) == (503, "connections")
+        status, _, received = await asked(s, body=ask("x" * 900_000))
+        assert (status, received["reason"]) == (503, "connections")
         await leave(connection_limit)
 
 
@@ -80,16 +80,16 @@ async def test_a_large_body_of_somebody_who_is_turned_away_does_not_cost_the_ans
 @pytest.mark.parametrize("path", ["/health", "/ready", "/health/agent", "/metrics", "/health?a=b"])
 async def test_monitors_are_answered_beyond_the_limit(path):
     async with served(settings=FEW) as s:
-        connection_limit = await crowd_of(s, 3)
+        connection_limit = await many_connections(s, 3)
         await until(lambda: s.server.connection_limit.present == 3)
         assert (await asked(s, path))[0] == 200
         await leave(connection_limit)
 
 
 @pytest.mark.req("C13")
-async def test_a_connection_that_is_only_heard_stays_so():
+async def test_a_connection_over_the_limit_stays_so():
     async with served(settings=FEW) as s:
-        connection_limit = await crowd_of(s, 4)
+        connection_limit = await many_connections(s, 4)
         await until(lambda: s.server.connection_limit.present == 4)
         reader, writer = connection_limit[3]
         wanted = (b"/health", b"200"), (b"http://localhost/health", b"200"), (b"/docs", b"503"), (b"", b"")
@@ -112,7 +112,7 @@ async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_g
     async with served(says("a b", pause=gate), settings=FEW) as s:
         answer = await s.post()
         begun = await read_to(answer, "TEXT_MESSAGE_CONTENT")
-        connection_limit = await crowd_of(s, 2 + ANSWERED_OVER_LIMIT)
+        connection_limit = await many_connections(s, 2 + ANSWERED_OVER_LIMIT)
         await until(lambda: s.server.connection_limit.present == 3 + ANSWERED_OVER_LIMIT)
         reader, writer = await s.connect()
         with suppress(ConnectionError):
@@ -129,7 +129,7 @@ async def test_far_beyond_the_limit_connections_are_closed_at_once_and_streams_g
 
 
 @pytest.mark.req("C13")
-async def test_at_most_as_many_as_allowed_are_served_of_a_crowd_that_comes_at_once():
+async def test_at_most_as_many_connections_as_allowed_are_served_at_once():
     gate = Gate()
     async with served(says("a b", pause=gate), settings=ServerSettings(max_connections=100)) as s:
 
@@ -147,13 +147,13 @@ async def test_at_most_as_many_as_allowed_are_served_of_a_crowd_that_comes_at_on
         everybody = [asyncio.create_task(one(n)) for n in range(600)]
         await until(lambda: sum(task.done() for task in everybody) == 500, 20)
         gate.open.set()
-        told = await asyncio.gather(*everybody)
-        assert told.count(("HTTP/1.1 200 OK", True)) == 100
-        assert told.count(("HTTP/1.1 503 Service Unavailable", False)) >= ANSWERED_OVER_LIMIT
+        answers = await asyncio.gather(*everybody)
+        assert answers.count(("HTTP/1.1 200 OK", True)) == 100
+        assert answers.count(("HTTP/1.1 503 Service Unavailable", False)) >= ANSWERED_OVER_LIMIT
         assert len(s.model.prompts) == 100
 
 
-def test_a_crowd_is_told_once_in_a_while(caplog):
+def test_too_many_connections_are_logged_once_in_a_while(caplog):
     now = [0.0]
     connection_limit = ConnectionLimit(1, lambda _: None, clock=lambda: now[0])
     assert connection_limit.enter("127.0.0.1") is ConnectionVerdict.SERVED
@@ -198,7 +198,7 @@ def test_an_ipv6_network_is_one_client_and_a_proxy_on_this_machine_is_none():
 async def test_an_address_with_as_many_connections_as_it_may_have_gets_a_503():
     settings = ServerSettings(limits=ServerLimits(address=AddressLimits(connections=2)))
     async with served(settings=settings) as s:
-        others = await crowd_of(s, 2)
+        others = await many_connections(s, 2)
         await until(lambda: s.server.connection_limit.present == 2)
         status, headers, body = await asked(s, body=ask())
         assert (status, body["reason"], headers["Retry-After"]) == (503, "connections", "2")

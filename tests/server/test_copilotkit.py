@@ -26,15 +26,15 @@ def legacy(**fields):
 async def test_info_names_the_agent_and_what_is_not_there():
     async with served() as s:
         async with s.get(BASE + "/info") as answer:
-            told = await answer.json()
-        assert set(told["agents"]) == {"tester", "default"}
-        agent = told["agents"]["tester"]
+            result = await answer.json()
+        assert set(result["agents"]) == {"tester", "default"}
+        agent = result["agents"]["tester"]
         assert (agent["name"], agent["description"], agent["className"]) == ("tester", "For tests", "HttpAgent")
         assert agent["capabilities"]["transport"]["streaming"] is True
-        assert told["mode"] == "sse"
-        assert not any(told["threadEndpoints"].values())
+        assert result["mode"] == "sse"
+        assert not any(result["threadEndpoints"].values())
         async with s.post({"method": "info"}, BASE) as answer:
-            assert await answer.json() == told
+            assert await answer.json() == result
 
 
 @pytest.mark.parametrize("single", [False, True])
@@ -80,50 +80,50 @@ async def test_connect_replays_several_runs_and_follows_the_one_that_goes_on():
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
             so_far = await read_to(answer, "id: r2:3\n")
             gate.open.set()
-            told = frames(so_far + await answer.read())
+            events = frames(so_far + await answer.read())
         await live.read()
-        assert [data["runId"] for _, data in told if data["type"] == "RUN_STARTED"] == ["r1", "r2"]
-        assert [data["type"] for _, data in told].count("RUN_FINISHED") == 2
-        text = "".join(data["delta"] for _, data in told if data["type"] == "TEXT_MESSAGE_CONTENT")
+        assert [data["runId"] for _, data in events if data["type"] == "RUN_STARTED"] == ["r1", "r2"]
+        assert [data["type"] for _, data in events].count("RUN_FINISHED") == 2
+        text = "".join(data["delta"] for _, data in events if data["type"] == "TEXT_MESSAGE_CONTENT")
         assert text == "firstsecond one"
 
 
-async def test_what_was_said_before_the_kept_runs_comes_as_a_snapshot():
+async def test_the_text_before_the_kept_runs_comes_as_a_snapshot():
     async with served(says("one"), says("two"), replay_window=0) as s:
         async with s.post(legacy(thread="t", run="r1")) as answer:
             await answer.read()
         await until(lambda: not s.server.runs.of_session("t", owner=ANONYMOUS_OWNER))
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
-            told = [data for _, data in frames(await answer.read())]
-        assert [data["type"] for data in told] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
-        assert [message["content"] for message in told[1]["messages"]] == ["hi", "one"]
+            events = [data for _, data in frames(await answer.read())]
+        assert [data["type"] for data in events] == ["RUN_STARTED", "MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+        assert [message["content"] for message in events[1]["messages"]] == ["hi", "one"]
 
 
-async def test_a_kept_run_is_not_told_twice():
+async def test_a_kept_run_is_not_reported_twice():
     async with served(says("one"), says("two")) as s:
         for run in ("r1", "r2"):
             async with s.post(legacy(thread="t", run=run)) as answer:
                 await answer.read()
         s.server.runs._forget(s.run("r1"))
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
-            told = [data for _, data in frames(await answer.read())]
-        snapshot = next(data for data in told if data["type"] == "MESSAGES_SNAPSHOT")
+            events = [data for _, data in frames(await answer.read())]
+        snapshot = next(data for data in events if data["type"] == "MESSAGES_SNAPSHOT")
         assert [message["content"] for message in snapshot["messages"]] == ["hi", "one"]
-        assert "".join(data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT") == "two"
+        assert "".join(data["delta"] for data in events if data["type"] == "TEXT_MESSAGE_CONTENT") == "two"
 
 
-async def test_a_run_that_is_longer_than_its_log_is_told_by_the_history():
-    stories = says("one"), says("w " * 300), says("three")
-    async with served(*stories, max_log_events=100) as s:
+async def test_a_run_that_is_longer_than_its_log_is_reported_by_the_history():
+    events = says("one"), says("w " * 300), says("three")
+    async with served(*events, max_log_events=100) as s:
         for run in ("r1", "r2", "r3"):
             async with s.post(legacy(thread="t", run=run)) as answer:
                 await answer.read()
             async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
                 assert answer.status == 200
-                told = [data for _, data in frames(await answer.read())]
-            snapshots = [data for data in told if data["type"] == "MESSAGES_SNAPSHOT"]
+                output = [data for _, data in frames(await answer.read())]
+            snapshots = [data for data in output if data["type"] == "MESSAGES_SNAPSHOT"]
             assert [len(data["messages"]) for data in snapshots][:1] == ([] if run == "r1" else [4])
-        assert "".join(data["delta"] for data in told if data["type"] == "TEXT_MESSAGE_CONTENT") == "three"
+        assert "".join(data["delta"] for data in output if data["type"] == "TEXT_MESSAGE_CONTENT") == "three"
 
 
 class LongTalk(Gate):
@@ -197,14 +197,14 @@ async def test_what_a_middleware_hides_is_hidden_also_from_who_comes_late():
         live = await s.post(legacy(thread="t", run="r"))
         await until(lambda: talk.pieces == 250)
         async with s.post(legacy(thread="t"), BASE + "/agent/tester/connect") as answer:
-            told = await read_to(answer, "MESSAGES_SNAPSHOT")
+            received = await read_to(answer, "MESSAGES_SNAPSHOT")
             s.server.runs.stop(s.run("r"))
-            told += await answer.read()
+            received += await answer.read()
         await live.read()
-        assert types(told)[-2:] == ["MESSAGES_SNAPSHOT", "RUN_FINISHED"]
-        assert contents(frames(told)[-2][1]) == ["hi", "w " * 250], "what was said until it was stopped"
-        assert b"secret" not in told
-        assert b"hidden" not in told
+        assert types(received)[-2:] == ["MESSAGES_SNAPSHOT", "RUN_FINISHED"]
+        assert contents(frames(received)[-2][1]) == ["hi", "w " * 250], "what was said until it was stopped"
+        assert b"secret" not in received
+        assert b"hidden" not in received
 
 
 @pytest.mark.req("SRV-21")
@@ -216,15 +216,15 @@ async def test_what_a_middleware_hides_is_hidden_from_the_history_too():
             await answer.read()
         await until(lambda: not s.server.runs.of_session("t", owner=ANONYMOUS_OWNER))
         async with s.post(legacy(thread="t"), BASE + "/agent/default/connect") as answer:
-            told = await answer.read()
-        (snapshot,) = [data for _, data in frames(told) if data["type"] == "MESSAGES_SNAPSHOT"]
+            received = await answer.read()
+        (snapshot,) = [data for _, data in frames(received) if data["type"] == "MESSAGES_SNAPSHOT"]
         assert [each["role"] for each in snapshot["messages"]] == ["user", "assistant", "tool", "assistant"]
-        assert b"secret" not in told
-        assert b"hidden" not in told
+        assert b"secret" not in received
+        assert b"hidden" not in received
 
 
-@pytest.mark.parametrize(("limit", "told"), [(10_000_000, True), (50_000, False)])
-async def test_an_input_that_no_client_would_take_is_left_out_of_the_replay(monkeypatch, limit, told):
+@pytest.mark.parametrize(("limit", "result"), [(10_000_000, True), (50_000, False)])
+async def test_an_input_that_no_client_would_take_is_left_out_of_the_replay(monkeypatch, limit, result):
     """A frame of 10 MB ends a client's run; files in base64 make one."""
     monkeypatch.setattr(copilotkit, "MAX_FRAME_BYTES", limit)
     async with served() as s:
@@ -234,7 +234,7 @@ async def test_an_input_that_no_client_would_take_is_left_out_of_the_replay(monk
             received = await answer.read()
         started = [data for _, data in frames(received) if data["type"] == "RUN_STARTED"]
         assert [each["runId"] for each in started][-1] == "r"
-        assert ("input" in started[-1]) is told
+        assert ("input" in started[-1]) is result
         assert types(received)[-1] == "RUN_FINISHED"
 
 

@@ -43,14 +43,14 @@ def message(text: str = "Hi", **more: Any) -> Json:
 async def rpc(s: Served, method: str, params: Json, version: str | None = "1.0") -> Json:
     body = {"jsonrpc": "2.0", "id": 7, "method": method, "params": params}
     async with s.post(body, "/a2a", **({"A2A-Version": version} if version else {})) as answer:
-        told: Json = json.loads(await answer.read())
-        assert (answer.status, told["id"]) == (200, 7)
-        return told
+        result: Json = json.loads(await answer.read())
+        assert (answer.status, result["id"]) == (200, 7)
+        return result
 
 
 async def sent(s: Served, text: str = "Hi", **more: Any) -> Json:
-    told = await rpc(s, "SendMessage", {"message": message(text, **more)})
-    task: Json = told["result"]["task"]
+    result = await rpc(s, "SendMessage", {"message": message(text, **more)})
+    task: Json = result["result"]["task"]
     return task
 
 
@@ -98,9 +98,9 @@ async def test_the_card() -> None:
 async def test_the_extended_card_names_the_tools() -> None:
     async with served(settings=ALL, tools=Deletions().tools) as s:
         _, card = await http(s, "GET", "/extendedAgentCard")
-        told = await rpc(s, "GetExtendedAgentCard", {})
+        result = await rpc(s, "GetExtendedAgentCard", {})
     assert [each["name"] for each in card["skills"]] == ["tester", "delete"]
-    assert told["result"] == card
+    assert result["result"] == card
 
 
 @pytest.mark.parametrize(
@@ -128,11 +128,11 @@ async def test_a_request_without_a_version_is_refused_with_the_header_to_send() 
 
 async def test_errors_have_the_same_details_on_both_bindings() -> None:
     async with served(settings=ALL) as s:
-        told = (await rpc(s, "GetTask", {"id": "nothing"}))["error"]
+        result = (await rpc(s, "GetTask", {"id": "nothing"}))["error"]
         status, body = await http(s, "GET", "/tasks/nothing")
-    assert (told["code"], status, body["error"]["status"]) == (-32001, 404, "NOT_FOUND")
-    assert told["data"] == body["error"]["details"]
-    assert told["data"][0]["reason"] == "TASK_NOT_FOUND"
+    assert (result["code"], status, body["error"]["status"]) == (-32001, 404, "NOT_FOUND")
+    assert result["data"] == body["error"]["details"]
+    assert result["data"][0]["reason"] == "TASK_NOT_FOUND"
 
 
 @pytest.mark.parametrize(
@@ -177,11 +177,11 @@ async def test_a_body_in_chunks_is_read() -> None:
             assert answer.status == 400
 
 
-async def test_a_client_that_takes_no_text_is_told_so() -> None:
+async def test_a_client_that_takes_no_text_is_warned() -> None:
     options = {"acceptedOutputModes": ["image/png"]}
     async with served(settings=ALL) as s:
-        told = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
-    assert told["error"]["code"] == -32005
+        result = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+    assert result["error"]["code"] == -32005
 
 
 async def test_two_tasks_in_one_context() -> None:
@@ -243,8 +243,8 @@ async def test_a_task_that_waits_can_be_canceled() -> None:
 
 async def test_a_task_that_works_can_be_canceled_and_takes_no_message() -> None:
     async with served(Turn(text=["never"], pause=Gate()), settings=ALL) as s:
-        told = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
-        task = told["result"]["task"]
+        result = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
+        task = result["result"]["task"]
         busy = await rpc(s, "SendMessage", {"message": message(taskId=task["id"])})
         _, canceled = await http(s, "POST", f"/tasks/{task['id']}:cancel")
     assert busy["error"]["code"] == -32602
@@ -255,8 +255,8 @@ async def test_a_task_that_works_can_be_canceled_and_takes_no_message() -> None:
 async def test_a_subscription_begins_with_the_task_and_follows_it(method: str) -> None:
     gate = Gate()
     async with served(Turn(text=["Once", " upon"], pause=gate), settings=ALL) as s:
-        told = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
-        task_id = told["result"]["task"]["id"]
+        result = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
+        task_id = result["result"]["task"]["id"]
         await until(lambda: len(s.run(task_id).log) > 3)
         async with s.client.request(method, f"{s.url}/a2a/tasks/{task_id}:subscribe", headers=V1) as answer:
             seen = await read_to(answer, '"task"')
@@ -287,8 +287,8 @@ async def test_a_subscription_takes_a_slot() -> None:
     gate = Gate()
     limits = ServerLimits(address=AddressLimits(streams=1))
     async with served(Turn(text=["Once"], pause=gate), settings=ServerSettings(protocols=("a2a",), limits=limits)) as s:
-        told = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
-        path = f"/a2a/tasks/{told['result']['task']['id']}:subscribe"
+        result = await rpc(s, "SendMessage", {"message": message(), "configuration": {"returnImmediately": True}})
+        path = f"/a2a/tasks/{result['result']['task']['id']}:subscribe"
         await until(lambda: s.server.slots.taken == 0)
         async with s.get(path, **V1) as first:
             seen = await read_to(first, '"task"')
@@ -444,8 +444,8 @@ async def test_a_named_host_with_a_private_address_is_not_called() -> None:
         push = PushSettings(allow_hosts=(f"http://localhost:{port}",), attempts=2, wait=0.001)
         async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
             options = {"taskPushNotificationConfig": {"url": f"http://localhost:{port}/hook"}}
-            told = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
-            assert told["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+            result = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+            assert result["result"]["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
             await asyncio.wait_for(asyncio.gather(*followers()), 30)
     assert hook.calls == []
 
@@ -468,5 +468,5 @@ async def test_what_a_middleware_hides_is_not_sent() -> None:
 async def test_without_named_hosts_there_are_no_notifications() -> None:
     async with served(settings=ALL) as s:
         options = {"taskPushNotificationConfig": {"url": "https://example.com/hook"}}
-        told = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
-        assert (told["error"]["code"], s.model.prompts) == (-32003, [])
+        result = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+        assert (result["error"]["code"], s.model.prompts) == (-32003, [])

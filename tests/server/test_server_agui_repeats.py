@@ -35,8 +35,8 @@ async def test_a_repeat_needs_no_room_of_its_own(path: str) -> None:
         again = asyncio.create_task(post(s, given, path))
         await until(lambda: [run.readers for run in s.server.runs.active] == [2])
         gate.open.set()
-        status, told = await first
-        assert (status, types(told)[-1]) == (200, "RUN_FINISHED")
+        status, received = await first
+        assert (status, types(received)[-1]) == (200, "RUN_FINISHED")
         assert await again == await first
         assert len(s.model.prompts) == 1
 
@@ -65,8 +65,8 @@ async def test_a_repeat_counts_for_no_quota() -> None:
 async def test_one_run_is_joined_over_either_of_the_two_protocols() -> None:
     async with served() as s:
         given = ask(run="r")
-        told = [await post(s, given, path) for path in ROUTES]
-        assert told == [told[0]] * 3
+        answers = [await post(s, given, path) for path in ROUTES]
+        assert answers == [answers[0]] * 3
         assert len(s.model.prompts) == 1
 
 
@@ -100,8 +100,8 @@ async def test_another_request_under_the_same_id_is_refused(other: dict[str, Any
     async with served() as s:
         first = {"run": "r", "thread": "t1", "message": "m-1"}
         assert (await post(s, ask(**first)))[0] == 200
-        status, told = await post(s, ask(**{**first, **other}))
-        assert (status, json.loads(told)["field"]) == (422, "runId")
+        status, received = await post(s, ask(**{**first, **other}))
+        assert (status, json.loads(received)["field"]) == (422, "runId")
         assert len(s.model.prompts) == 1
 
 
@@ -118,7 +118,7 @@ async def test_an_id_that_was_refused_is_free() -> None:
         assert (await post(s, later))[0] == 200
 
 
-async def test_who_comes_again_while_the_server_closes_hears_the_rest() -> None:
+async def test_a_client_that_reconnects_while_the_server_closes_gets_the_rest() -> None:
     gate = Gate()
     async with served(says("one two", pause=gate)) as s:
         given = ask(run="r")

@@ -88,9 +88,9 @@ async def test_rest_takes_nothing_but_a_boolean(approved: Any) -> None:
     tool = Deletions()
     async with served(calls(("delete", '{"name": "a"}')), says("done"), tools=tool.tools, settings=REST) as s:
         async with s.post({"message": "delete it"}, "/agent/tester/chat") as answer:
-            told = await answer.json()
-        decision = {"interrupt_id": told["interrupts"][0]["id"], "approved": approved}
-        resume = {"session_id": told["session_id"], "resume": [decision]}
+            result = await answer.json()
+        decision = {"interrupt_id": result["interrupts"][0]["id"], "approved": approved}
+        resume = {"session_id": result["session_id"], "resume": [decision]}
         async with s.post(resume, "/agent/tester/chat") as answer:
             assert (answer.status, (await answer.json())["field"]) == (422, "resume[0].approved")
         assert tool.deleted == []

@@ -19,7 +19,7 @@ ROUTES = ("/awp", "/copilotkit/agent/default/run", "/copilotkit")
 PAINT = {"name": "paint", "description": "Paints the page", "parameters": {"type": "object"}}
 
 
-def said(id_: str, text: str) -> dict[str, Any]:
+def user_message(id_: str, text: str) -> dict[str, Any]:
     return {"id": id_, "role": "user", "content": text}
 
 
@@ -58,12 +58,12 @@ async def session(s: Served, key: str = "t1") -> dict[str, Any]:
 
 
 HISTORY = (
-    said("u1", "my name is Ann"),
+    user_message("u1", "my name is Ann"),
     answered("a1", "I look", ("c1", "paint"), ("c2", "delete_all")),
     returned("r1", "c1", "painted"),
     returned("r2", "c2", "deleted"),
     answered("a2", "Hello Ann"),
-    said("u2", "what is my name?"),
+    user_message("u2", "what is my name?"),
 )
 
 
@@ -79,11 +79,11 @@ async def test_the_history_of_an_unknown_thread_is_adopted() -> None:
 
 async def test_a_deleted_thread_goes_on_where_the_client_is() -> None:
     async with served(says("hello"), says("you are Ann")) as s:
-        first = await run(s, said("u1", "I am Ann"))
+        first = await run(s, user_message("u1", "I am Ann"))
         answer = next(event["messageId"] for event in first if event["type"] == "TEXT_MESSAGE_START")
         async with s.client.delete(f"{s.url}/sessions/t1") as gone:
             assert gone.status == 204
-        await run(s, said("u1", "I am Ann"), answered(answer, "hello"), said("u2", "who am I?"))
+        await run(s, user_message("u1", "I am Ann"), answered(answer, "hello"), user_message("u2", "who am I?"))
         assert shown(s) == ["U: I am Ann", "A: hello", "U: who am I?"]
 
 
@@ -91,7 +91,7 @@ async def test_a_result_of_a_tool_of_the_client_is_answered_on_an_unknown_thread
     async with served(says("It is blue.")) as s:
         events = await run(
             s,
-            said("u1", "blue please"),
+            user_message("u1", "blue please"),
             answered("a1", "", ("c1", "paint")),
             returned("r1", "c1", "painted"),
             tools=[PAINT],
@@ -123,15 +123,15 @@ async def test_files_of_an_adopted_history_are_read() -> None:
     file = {"type": "document", "source": {"type": "data", "value": "eHl6enk=", "mimeType": "text/plain"}}
     async with served(says("xyzzy")) as s:
         question = {"id": "u1", "role": "user", "content": [{"type": "text", "text": "Read it"}, file]}
-        await run(s, question, answered("a1", "I did"), said("u2", "what does it say?"))
+        await run(s, question, answered("a1", "I did"), user_message("u2", "what does it say?"))
         assert "xyzzy" in shown(s)[0]
 
 
 @pytest.mark.parametrize("path", ROUTES)
 async def test_regenerate_replaces_the_answer(path: str) -> None:
     async with served(says("one"), says("two")) as s:
-        await run(s, said("u1", "tell me"), path=path)
-        events = await run(s, said("u1", "tell me"), path=path)
+        await run(s, user_message("u1", "tell me"), path=path)
+        events = await run(s, user_message("u1", "tell me"), path=path)
         assert shown(s) == ["U: tell me"]
         assert notes(events) == [{"rewound": 1}]
         assert [each["content"] for each in (await session(s))["messages"]] == ["tell me", "two"]
@@ -139,29 +139,29 @@ async def test_regenerate_replaces_the_answer(path: str) -> None:
 
 async def test_an_edited_message_replaces_what_followed_it() -> None:
     async with served(says("one"), says("two"), says("three")) as s:
-        await run(s, said("u1", "first"))
-        await run(s, said("u2", "second"))
-        await run(s, said("u1", "first, changed"))
+        await run(s, user_message("u1", "first"))
+        await run(s, user_message("u2", "second"))
+        await run(s, user_message("u1", "first, changed"))
         assert shown(s) == ["U: first, changed"]
         assert [each["content"] for each in (await session(s))["messages"]] == ["first, changed", "three"]
 
 
 async def test_a_new_message_after_an_older_one_replaces_what_followed_it() -> None:
     async with served(says("one"), says("two"), says("three")) as s:
-        first = await run(s, said("u1", "first"))
+        first = await run(s, user_message("u1", "first"))
         answer = next(event["messageId"] for event in first if event["type"] == "TEXT_MESSAGE_START")
-        await run(s, said("u2", "second"))
-        await run(s, said("u1", "first"), answered(answer, "one"), said("u3", "another second"))
+        await run(s, user_message("u2", "second"))
+        await run(s, user_message("u1", "first"), answered(answer, "one"), user_message("u3", "another second"))
         assert shown(s) == ["U: first", "A: one", "U: another second"]
 
 
 async def test_a_run_with_nothing_to_answer_changes_nothing() -> None:
     async with served(says("one"), says("two")) as s:
-        first = await run(s, said("u1", "first"))
+        first = await run(s, user_message("u1", "first"))
         answer = next(event["messageId"] for event in first if event["type"] == "TEXT_MESSAGE_START")
-        await run(s, said("u2", "second"))
+        await run(s, user_message("u2", "second"))
         before = (await session(s))["messages"]
-        for messages in ([said("u1", "first"), answered(answer, "one")], []):
+        for messages in ([user_message("u1", "first"), answered(answer, "one")], []):
             events = await run(s, *messages)
             assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "invalid-request")
         assert (await session(s))["messages"] == before
@@ -184,8 +184,8 @@ class TestAResumeUnderTheRunsOwnId:
     async def test_continues_the_run_and_readers_of_the_id_find_both_parts(self, path: str) -> None:
         tools = self.tools()
         async with served(calls(("delete", "{}")), says("gone"), tools=tools) as s:
-            asked = await run(s, said("u1", "delete it"), run="r", path=path)
-            answer = await run(s, said("u1", "delete it"), run="r", resume=self.resume(asked), path=path)
+            asked = await run(s, user_message("u1", "delete it"), run="r", path=path)
+            answer = await run(s, user_message("u1", "delete it"), run="r", resume=self.resume(asked), path=path)
             assert answer[-1]["outcome"] == {"type": "success"}
             assert len(tools.called) == 1
             async with s.get("/runs/r/events") as whole:
@@ -203,7 +203,7 @@ class TestAResumeUnderTheRunsOwnId:
     async def test_is_accepted_once_and_a_repeat_joins_it(self) -> None:
         tools = self.tools()
         async with served(calls(("delete", "{}")), says("gone"), tools=tools) as s:
-            asked = await run(s, said("u1", "delete it"), run="r")
+            asked = await run(s, user_message("u1", "delete it"), run="r")
             yes = ask(messages=[], run="r", resume=self.resume(asked))
             no = ask(messages=[], run="r", resume=self.resume(asked, payload=False))
 
@@ -231,7 +231,7 @@ class TestAResumeUnderTheRunsOwnId:
     async def test_may_be_asked_again(self) -> None:
         tools = self.tools()
         async with served(calls(("delete", "{}")), calls(("delete", '{"a": 2}')), says("gone"), tools=tools) as s:
-            asked = await run(s, said("u1", "delete both"), run="r")
+            asked = await run(s, user_message("u1", "delete both"), run="r")
             again = await run(s, run="r", resume=self.resume(asked))
             done = await run(s, run="r", resume=self.resume(again))
             assert done[-1]["outcome"] == {"type": "success"}
@@ -243,7 +243,7 @@ class TestAResumeUnderTheRunsOwnId:
         gate = Gate()
         turns = calls(("delete", "{}")), Turn(text=["one ", "two"], pause=gate)
         async with served(*turns, tools=self.tools()) as s:
-            asked = await run(s, said("u1", "delete it"), run="r")
+            asked = await run(s, user_message("u1", "delete it"), run="r")
             async with s.post(ask(messages=[], run="r", resume=self.resume(asked))) as goes_on:
                 await read_to(goes_on, "one ")
                 async with s.get("/runs/r/events") as reader:
@@ -255,14 +255,14 @@ class TestAResumeUnderTheRunsOwnId:
     @pytest.mark.parametrize("other", [{"thread": "t2"}, {"resume": []}], ids=["another thread", "no answer"])
     async def test_anything_else_under_the_id_is_refused(self, other: dict[str, Any]) -> None:
         async with served(calls(("delete", "{}")), says("gone"), tools=self.tools()) as s:
-            asked = await run(s, said("u1", "delete it"), run="r")
-            fields = {"run": "r", "messages": [said("u2", "again")], "resume": self.resume(asked), **other}
+            asked = await run(s, user_message("u1", "delete it"), run="r")
+            fields = {"run": "r", "messages": [user_message("u2", "again")], "resume": self.resume(asked), **other}
             async with s.post(ask(**fields)) as answer:
                 assert (answer.status, (await answer.json())["field"]) == (422, "runId")
 
     async def test_what_ended_is_forgotten_in_time(self) -> None:
         async with served(calls(("delete", "{}")), says("gone"), tools=self.tools(), replay_window=0.05) as s:
-            asked = await run(s, said("u1", "delete it"), run="r")
+            asked = await run(s, user_message("u1", "delete it"), run="r")
             await until(lambda: not s.server.runs.of_session("t1", owner=ANONYMOUS_OWNER))
             answer = await run(s, run="r", resume=self.resume(asked))
             assert answer[-1]["outcome"] == {"type": "success"}
@@ -277,9 +277,9 @@ async def test_a_message_that_waits_for_an_answer_does_not_take_that_answer_back
     gate = Gate()
     turns = (calls(("echo", "{}")), says("one", pause=gate)) if tool else (says("one", pause=gate),)
     async with served(*turns, says("two"), tools=PlainTools(echo=echo)) as s:
-        first = asyncio.create_task(run(s, said("u1", "first"), runId="r1"))
+        first = asyncio.create_task(run(s, user_message("u1", "first"), runId="r1"))
         await until(lambda: len(s.model.prompts) == len(turns))
-        second = asyncio.create_task(run(s, said("u1", "first"), said("u2", "second"), runId="r2"))
+        second = asyncio.create_task(run(s, user_message("u1", "first"), user_message("u2", "second"), runId="r2"))
         await until(lambda: s.server.runs.find("r2", owner=ANONYMOUS_OWNER))
         gate.open.set()
         await first
@@ -291,12 +291,12 @@ async def test_a_message_that_waits_for_an_answer_does_not_take_that_answer_back
 async def test_an_edit_that_waits_for_an_answer_takes_the_edited_message_back() -> None:
     gate = Gate()
     async with served(says("hello"), says("old answer", pause=gate), says("new answer")) as s:
-        events = await run(s, said("u1", "hi"))
+        events = await run(s, user_message("u1", "hi"))
         answer = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
-        known = (said("u1", "hi"), answered(answer, "hello"))
-        old = asyncio.create_task(run(s, *known, said("u2", "old"), runId="r2"))
+        known = (user_message("u1", "hi"), answered(answer, "hello"))
+        old = asyncio.create_task(run(s, *known, user_message("u2", "old"), runId="r2"))
         await until(lambda: len(s.model.prompts) == 2)
-        new = asyncio.create_task(run(s, *known, said("u3", "new"), runId="r3"))
+        new = asyncio.create_task(run(s, *known, user_message("u3", "new"), runId="r3"))
         await until(lambda: s.server.runs.find("r3", owner=ANONYMOUS_OWNER))
         gate.open.set()
         await asyncio.gather(old, new)
@@ -304,21 +304,21 @@ async def test_an_edit_that_waits_for_an_answer_takes_the_edited_message_back() 
         assert texts == ["hi", "hello", "new", "new answer"]
 
 
-async def test_what_was_said_on_another_wire_is_not_taken_back_by_a_client_that_does_not_know_it() -> None:
+async def test_the_text_on_another_wire_is_not_taken_back_by_a_client_that_does_not_know_it() -> None:
     settings = ServerSettings(protocols=("ag-ui", "rest"))
     async with served(*[says(f"answer {i}") for i in range(4)], settings=settings) as s:
-        events = await run(s, said("u1", "hi"))
+        events = await run(s, user_message("u1", "hi"))
         answer = next(event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START")
-        known = (said("u1", "hi"), answered(answer, "answer 0"))
-        async with s.post({"message": "over REST", "session_id": "t1"}, "/agent/tester/chat") as told:
-            assert told.status == 200
-        events = await run(s, *known, said("u2", "again"))
+        known = (user_message("u1", "hi"), answered(answer, "answer 0"))
+        async with s.post({"message": "over REST", "session_id": "t1"}, "/agent/tester/chat") as received:
+            assert received.status == 200
+        events = await run(s, *known, user_message("u2", "again"))
         assert notes(events) == []
         assert [each["content"] for each in (await session(s))["messages"]] == [
             *("hi", "answer 0", "over REST", "answer 1", "again", "answer 2")
         ]
         assert "over REST" in str(next(each for each in events if each["type"] == "MESSAGES_SNAPSHOT"))
-        events = await run(s, *known, said("u3", "instead"))  # it was shown all of it, so now it goes back
+        events = await run(s, *known, user_message("u3", "instead"))  # it was shown all of it, so now it goes back
         assert notes(events) == [{"rewound": 4}]
         assert [each["content"] for each in (await session(s))["messages"]] == ["hi", "answer 0", "instead", "answer 3"]
 
@@ -327,9 +327,9 @@ async def test_what_was_said_on_another_wire_is_not_taken_back_by_a_client_that_
 async def test_regenerate_replaces_an_answer_that_is_still_being_written(*, stops: bool) -> None:
     gate = Gate()
     async with served(says("one", pause=gate), says("two")) as s:
-        first = asyncio.create_task(run(s, said("u1", "tell me"), runId="r1"))
+        first = asyncio.create_task(run(s, user_message("u1", "tell me"), runId="r1"))
         await until(lambda: len(s.model.prompts) == 1)
-        second = asyncio.create_task(run(s, said("u1", "tell me"), runId="r2"))
+        second = asyncio.create_task(run(s, user_message("u1", "tell me"), runId="r2"))
         await until(lambda: s.server.runs.find("r2", owner=ANONYMOUS_OWNER))
         if stops:
             s.server.runs.stop(s.run("r1"))

@@ -29,9 +29,9 @@ async def test_a_clock_that_jumps_during_a_run_does_not_change_how_long_it_took(
     monkeypatch.setattr(run, "now", lambda: now() + next(steps) * jump)
     async with served(settings=ServerSettings(protocols=("rest",))) as s:
         async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
-            told = await answer.json()
+            result = await answer.json()
         assert next(steps) > 1, "the clock was read, and jumped"
-        assert 0 <= told["execution_time_ms"] < 5000
+        assert 0 <= result["execution_time_ms"] < 5000
 
 
 @pytest.mark.req("D09")

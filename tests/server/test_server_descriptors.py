@@ -25,9 +25,9 @@ async def test_without_descriptors_streams_go_on_new_ones_are_refused_and_it_rec
         hoard = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(80)]
         assert process.num_fds() <= 64
         before = process.cpu_times()
-        told = begun + await answer.read()
+        received = begun + await answer.read()
         after = process.cpu_times()
-        assert b"RUN_FINISHED" in told
+        assert b"RUN_FINISHED" in received
         assert after.user + after.system - before.user - before.system < 0.5, (
             "it does not spin on what it cannot accept"
         )

@@ -70,9 +70,9 @@ async def answers_to(s, sent):
 async def test_an_ambiguous_request_is_refused_and_nothing_behind_it_is_read():
     async with served() as s:
         for name, sent in PROBES.items():
-            told = await answers_to(s, sent)
-            assert told.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501")), name
-            assert told.count(b"HTTP/1.1 ") == 1, name
+            received = await answers_to(s, sent)
+            assert received.startswith((b"HTTP/1.1 400", b"HTTP/1.1 501")), name
+            assert received.count(b"HTTP/1.1 ") == 1, name
         assert s.model.prompts == []
 
 
@@ -104,5 +104,5 @@ async def test_chunked_alone_is_read_however_it_is_spelled(coding):
 async def test_what_follows_a_plain_request_is_the_next_one(head):
     """So that the probes above were refused for what is wrong in them."""
     async with served() as s:
-        told = await answers_to(s, head)
-        assert told.count(b"HTTP/1.1 200") == 2
+        received = await answers_to(s, head)
+        assert received.count(b"HTTP/1.1 200") == 2

@@ -43,9 +43,9 @@ async def answer_to(s: Served, sent: bytes) -> tuple[bytes, dict[str, str], byte
     """Status line, headers, and all that follows until the server closes the connection."""
     reader, writer = await s.connect()
     writer.write(sent)
-    told = await asyncio.wait_for(reader.read(), PATIENCE)
+    received = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
-    head, _, body = told.partition(b"\r\n\r\n")
+    head, _, body = received.partition(b"\r\n\r\n")
     status, *lines = head.decode().split("\r\n")
     return status.encode(), dict(line.split(": ", 1) for line in lines), body
 
@@ -66,13 +66,13 @@ async def chunked_body(s: Served, sent: bytes) -> bytes:
 @every_stream
 async def test_a_stream_has_no_chunks_and_ends_with_its_connection(path: str, body: Any, accept: str) -> None:
     async with served(says("one two three"), settings=ALL) as s:
-        status, headers, told = await answer_to(s, post(path, body, accept))
+        status, headers, received = await answer_to(s, post(path, body, accept))
         assert status == b"HTTP/1.1 200 OK"
         assert headers["connection"] == "close"
         assert not {"transfer-encoding", "content-length"} & {*headers}
-        assert b" three" in told
-        assert told == await chunked_body(s, post(path, body, accept, version="1.1"))
-        assert told.startswith(b"\0\0" if accept == PROTOBUF else (b"id: ", b"event: "))
+        assert b" three" in received
+        assert received == await chunked_body(s, post(path, body, accept, version="1.1"))
+        assert received.startswith(b"\0\0" if accept == PROTOBUF else (b"id: ", b"event: "))
 
 
 @every_stream
@@ -117,10 +117,10 @@ async def test_an_answer_that_breaks_off_has_no_ending(monkeypatch: pytest.Monke
     encode_many = SseEncoder.encode_many
 
     def breaks(self: SseEncoder, batch: Any) -> bytes:
-        told = encode_many(self, batch)
-        if b"RUN_FINISHED" in told:
+        encoded = encode_many(self, batch)
+        if b"RUN_FINISHED" in encoded:
             raise RuntimeError("a defect of ours")
-        return told
+        return encoded
 
     monkeypatch.setattr(SseEncoder, "encode_many", breaks)
     gate = Gate()
@@ -145,8 +145,8 @@ async def test_an_answer_that_breaks_off_has_no_ending(monkeypatch: pytest.Monke
 )
 async def test_other_answers_say_how_long_they_are(sent: bytes, status: bytes) -> None:
     async with served(settings=ALL) as s:
-        told, headers, body = await answer_to(s, sent)
-        assert told.split(b" ")[1] == status.split(b" ")[1]
+        received, headers, body = await answer_to(s, sent)
+        assert received.split(b" ")[1] == status.split(b" ")[1]
         assert headers["content-length"] == str(len(body))
         assert headers["connection"] == "close"
         assert json.loads(body)
@@ -161,7 +161,7 @@ async def test_head_has_no_body(path: str) -> None:
         assert "transfer-encoding" not in headers
 
 
-async def test_nobody_is_told_to_go_on() -> None:
+async def test_no_client_is_asked_to_continue() -> None:
     """RFC 9110, 10.1.1: a client of HTTP/1.0 would take `100 Continue` for its answer."""
     async with served() as s:
         status, _, body = await answer_to(s, post("/awp", ask(), more="Expect: 100-continue\r\n"))
@@ -188,5 +188,5 @@ async def test_keep_alive_is_not_granted() -> None:
 async def test_only_http10_may_leave_out_the_host(host: str, version: str, status: bytes) -> None:
     async with served() as s:
         host += "Connection: close\r\n"
-        told, _, _ = await answer_to(s, get("/health", version=version, host=host))
-        assert told.split(b" ")[1] == status
+        received, _, _ = await answer_to(s, get("/health", version=version, host=host))
+        assert received.split(b" ")[1] == status

@@ -38,9 +38,9 @@ async def talk(s, user, chance):
     for turn in range(TURNS):
         end = chance.choice(["heard", "left", STUCK])
         async with s.post(ask(f"canary-{user}- {turn} {end}", thread=f"thread-{user}")) as answer:
-            told = await (answer.read() if end == "heard" else read_to(answer, "TEXT_MESSAGE_CONTENT"))
-        assert set(CANARY.findall(told.decode())) == {f"canary-{user}-"}
-        assert (b"RUN_FINISHED" in told) is (end == "heard")
+            received = await (answer.read() if end == "heard" else read_to(answer, "TEXT_MESSAGE_CONTENT"))
+        assert set(CANARY.findall(received.decode())) == {f"canary-{user}-"}
+        assert (b"RUN_FINISHED" in received) is (end == "heard")
         stuck += end == STUCK
     return stuck
 

@@ -81,8 +81,8 @@ async def test_a_refused_client_that_reads_gets_the_whole_problem_and_keeps_its_
     async with served(limits=RequestLimits(max_body_mb=100_000 / MB)) as s:
         async with s.post(b"x" * 200_000) as answer:
             assert answer.status == 413
-            told = await answer.json(content_type=None)
-            assert told["type"].endswith("/payload-too-large")
+            result = await answer.json(content_type=None)
+            assert result["type"].endswith("/payload-too-large")
         async with s.get("/health") as answer:
             assert answer.status == 200
 
@@ -301,6 +301,6 @@ async def test_requests_in_a_row_on_one_connection_are_answered_in_order():
         writer.write(
             b"GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
-        told = await asyncio.wait_for(reader.read(), PATIENCE)
-        assert re.findall(rb"HTTP/1.1 (\d+)", told) == [b"200", b"404"]
+        received = await asyncio.wait_for(reader.read(), PATIENCE)
+        assert re.findall(rb"HTTP/1.1 (\d+)", received) == [b"200", b"404"]
         await close(writer)

@@ -64,8 +64,8 @@ async def test_debugging_a_run_that_is_longer_than_its_log_gives_it_no_second_en
     with logged(tmp_path, debug=True) as lines:
         serving = served(says("w " * 300), settings=ServerSettings(debug=True), max_log_events=100)
         async with serving as s, s.post(ask()) as answer:
-            told = types(await answer.read())
-    assert (told[-1], told.count("RUN_ERROR")) == ("RUN_FINISHED", 0)
+            events = types(await answer.read())
+    assert (events[-1], events.count("RUN_ERROR")) == ("RUN_FINISHED", 0)
     (completed,) = [line for line in lines if line["event"] == "run_completed"]
     assert completed["details"]["reply"].endswith(" w w ")
 

@@ -142,8 +142,8 @@ async def test_what_the_newer_era_does_not_have_is_404(method: str) -> None:
 )
 async def test_bad_messages_are_errors_of_the_protocol(body: bytes, code: int) -> None:
     async with served(settings=ALL) as s, s.post(body, "/mcp") as answer:
-        told = json.loads(await answer.read())
-        assert (answer.status in {200, 400}, told["error"]["code"]) == (True, code)
+        result = json.loads(await answer.read())
+        assert (answer.status in {200, 400}, result["error"]["code"]) == (True, code)
         assert s.model.prompts == []
 
 

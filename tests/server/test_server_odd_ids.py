@@ -54,16 +54,16 @@ async def test_a_run_is_shown_and_read_again() -> None:
     async with served(*[says("one two")] * len(IDS)) as s:
         for name in IDS:
             async with s.post(ask(run=name, thread=name)) as answer:
-                told = await answer.read()
+                received = await answer.read()
                 assert answer.status == 200, ascii(name)
             async with s.client.get(at(s, "runs", name)) as shown:
                 assert (await shown.json())["run_id"] == name
             async with s.client.get(at(s, "runs", name, "events")) as again:
-                assert await again.read() == told, ascii(name)
-            last, _ = frames(told)[1]
+                assert await again.read() == received, ascii(name)
+            last, _ = frames(received)[1]
             assert last == f"{name}:1"
             async with s.client.get(at(s, "runs", name, "events"), headers={"Last-Event-ID": last}) as rest:
-                assert types(await rest.read()) == types(told)[2:], ascii(name)
+                assert types(await rest.read()) == types(received)[2:], ascii(name)
 
 
 async def test_a_run_is_stopped() -> None:
@@ -121,23 +121,23 @@ async def test_a_slash_that_is_escaped_is_none_between_segments(path: str, statu
         async with s.post(ask(run="a/b")) as answer:
             await answer.read()
         async with s.get(path) as answer:
-            told = json.loads(await answer.read())
+            result = json.loads(await answer.read())
             assert answer.status == status
-            assert status == 200 or path in told["detail"]
+            assert status == 200 or path in result["detail"]
 
 
 @pytest.mark.parametrize("encoding", ["utf-8", "latin-1"])
 async def test_browsers_and_others_write_the_last_event_each_in_its_way(encoding: str) -> None:
     async with served() as s:
         async with s.post(ask(run="café")) as answer:
-            told = types(await answer.read())
+            events = types(await answer.read())
         reader, writer = await s.connect()
         head = "GET /runs/caf%C3%A9/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nLast-Event-ID: café:1\r\n\r\n"
         writer.write(head.encode(encoding))
         rest = await asyncio.wait_for(reader.read(), PATIENCE)
         writer.close()
         assert rest.startswith(b"HTTP/1.1 200")
-        assert rest.count(b'"type":') >= len(told) - 2
+        assert rest.count(b'"type":') >= len(events) - 2
 
 
 def test_spaces_that_http_took_away_do_not_count() -> None:

@@ -105,12 +105,12 @@ async def test_anothers_session_answers_as_one_that_does_not_exist(victim, other
     async with served(says("noted"), settings=ALL, access=hooked()) as s:
         await say(s, agui, SECRET, victim)
         for method, query in (("GET", ""), ("HEAD", ""), ("DELETE", "?from=x"), ("DELETE", "")):
-            told = []
+            received = []
             for session in (SESSION, "01K9ZQ4W3V0000000000000000"):
                 async with s.client.request(method, f"{s.url}/sessions/{session}{query}", headers=by(other)) as answer:
                     body = (await answer.text()).replace(session, "ID").replace(answer.headers["X-Request-ID"], "")
-                    told.append((answer.status, body))
-            assert told[0] == told[1], method
+                    received.append((answer.status, body))
+            assert received[0] == received[1], method
         async with s.get(f"/sessions/{SESSION}", **by(victim)) as answer:
             assert (await answer.json())["message_count"] == 2
 
@@ -123,14 +123,14 @@ async def test_anothers_run_answers_as_one_that_does_not_exist(victim, other):
         held = await s.post(body, path, **by(victim))
         await read_to(held, "TEXT_MESSAGE_CONTENT")
         for method, suffix in (("GET", ""), ("GET", "/events"), ("GET", "/events?after=0"), ("POST", "/stop")):
-            told = []
+            received = []
             for run in ("r", "q"):
                 url = f"{s.url}/runs/{run}{suffix}"
                 async with s.client.request(method, url, headers={**by(other), "Last-Event-ID": f"{run}:0"}) as answer:
                     text = (await answer.text()).replace(f"'{run}'", "ID").replace(answer.headers["X-Request-ID"], "")
-                    told.append((answer.status, text))
-            assert told[0] == told[1], suffix
-            assert told[0][0] == 404
+                    received.append((answer.status, text))
+            assert received[0] == received[1], suffix
+            assert received[0][0] == 404
         async with s.post({}, f"/copilotkit/agent/default/stop/{SESSION}", **by(other)) as answer:
             assert await answer.json() == {"stopped": False}
         async with s.post(ask(thread=SESSION), "/copilotkit/agent/default/connect", **by(other)) as answer:

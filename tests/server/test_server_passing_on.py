@@ -24,16 +24,16 @@ async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatc
     encode_many = SseEncoder.encode_many
 
     def breaks(self, batch):
-        told = encode_many(self, batch)
-        if b" three" in told:
+        events = encode_many(self, batch)
+        if b" three" in events:
             raise RuntimeError("a defect of ours")
-        return told
+        return events
 
     monkeypatch.setattr(SseEncoder, "encode_many", breaks)
     async with served(says("one two three four", pause=steps.get)) as s:
         async with s.post(ask(run="r")) as answer:
-            for said in ("one", "two"):
-                await read_to(answer, said)
+            for text in ("one", "two"):
+                await read_to(answer, text)
                 steps.put_nowait(None)
             with pytest.raises(aiohttp.ClientPayloadError):
                 await asyncio.wait_for(answer.read(), PATIENCE)
@@ -56,25 +56,25 @@ async def test_an_answer_goes_on_while_the_next_request_waits_behind_it():
         await reader.readuntil(b'"one"')
         writer.write(b"GET /ready HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
         await until(lambda: any(each.pipeline for each in s.http.server_state.connections))
-        for said in (b'" two"', b'" three"', b"RUN_FINISHED"):
+        for text in (b'" two"', b'" three"', b"RUN_FINISHED"):
             steps.put_nowait(None)
-            assert b"HTTP/1.1" not in await asyncio.wait_for(reader.readuntil(said), PATIENCE)
+            assert b"HTTP/1.1" not in await asyncio.wait_for(reader.readuntil(text), PATIENCE)
         assert (await asyncio.wait_for(reader.readuntil(b"HTTP/1.1 200"), PATIENCE)).count(b"0\r\n\r\n") == 1
         writer.close()
 
 
 @pytest.mark.req("C04")
 async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_its_buffers():
-    told = 0
+    received = 0
 
     async def next_turn() -> None:
-        nonlocal told
-        told += 1
+        nonlocal received
+        received += 1
         await asyncio.sleep(0)
 
     async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), streams=StreamSettings(stall_timeout=60)) as s:
         raw = await stalled_client(s, encoded(run="deaf"))
-        await until(lambda: s.server.runs.busy == 0 and told == 6000)
+        await until(lambda: s.server.runs.busy == 0 and received == 6000)
         (connection,) = s.http.server_state.connections
         assert 0 < connection.transport.get_write_buffer_size() < MB // 2
         raw.close()
@@ -84,11 +84,11 @@ async def test_a_middleware_that_has_no_more_ends_its_stream():
     steps: asyncio.Queue[None] = asyncio.Queue()
 
     def stage(batch):
-        told = list(batch)
-        return next(iter(())) if any(getattr(event, "delta", "") == " two" for _, event in told) else told
+        events = list(batch)
+        return next(iter(())) if any(getattr(event, "delta", "") == " two" for _, event in events) else events
 
-    story = says("one two three", pause=steps.get)
-    async with served(story, chain=lambda: Chain([stage])) as s, s.post(ask(run="r")) as answer:
+    script = says("one two three", pause=steps.get)
+    async with served(script, chain=lambda: Chain([stage])) as s, s.post(ask(run="r")) as answer:
         await read_to(answer, "one")
         steps.put_nowait(None)
         with pytest.raises(aiohttp.ClientPayloadError):
@@ -105,8 +105,8 @@ async def test_what_a_middleware_logs_names_the_request_that_reads():
         return Chain([log_stage(lambda *_: named.setdefault(reader, set()).add(current().request_id), deltas=True)])
 
     first, second = "req_aaaaaaaaaaaa", "req_bbbbbbbbbbbb"
-    story = says("one two three", pause=steps.get)
-    async with served(story, chain=chain) as s, s.post(ask(run="r"), **{"X-Request-ID": first}) as one:
+    script = says("one two three", pause=steps.get)
+    async with served(script, chain=chain) as s, s.post(ask(run="r"), **{"X-Request-ID": first}) as one:
         await read_to(one, "one")
         async with s.get("/runs/r/events", **{"X-Request-ID": second}) as two:
             await read_to(two, "one")
@@ -127,8 +127,8 @@ async def test_readers_that_leave_a_silent_run_leave_nothing_behind(monkeypatch)
 
     monkeypatch.setattr(EventStream, "__init__", counted)
     steps: asyncio.Queue[None] = asyncio.Queue()
-    story, often = says("one two", pause=steps.get), StreamSettings(keepalive=0.02)
-    async with served(story, streams=often) as s, s.post(ask(run="r")) as answer:
+    script, often = says("one two", pause=steps.get), StreamSettings(keepalive=0.02)
+    async with served(script, streams=often) as s, s.post(ask(run="r")) as answer:
         await read_to(answer, "one")
         run = s.run("r")
         for _ in range(20):

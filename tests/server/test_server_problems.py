@@ -105,13 +105,13 @@ async def test_every_mistake_has_its_problem():
                 text = await answer.text()
                 assert answer.status == status, (case, text)
                 assert answer.headers["Content-Type"] == "application/problem+json", case
-                told = json.loads(text)
-                assert told["type"] == PROBLEM_BASE + code, (case, told)
-                assert told["status"] == status, case
-                assert told["title"], case
-                assert 0 < len(told["detail"]) < 2100, case
-                assert told["instance"] == answer.headers["X-Request-ID"], case
-                assert "Traceback" not in str(told), case
+                result = json.loads(text)
+                assert result["type"] == PROBLEM_BASE + code, (case, result)
+                assert result["status"] == status, case
+                assert result["title"], case
+                assert 0 < len(result["detail"]) < 2100, case
+                assert result["instance"] == answer.headers["X-Request-ID"], case
+                assert "Traceback" not in str(result), case
                 if status == 405:
                     assert answer.headers["Allow"], case
 
@@ -125,7 +125,7 @@ async def test_half_a_surrogate_pair_is_mended_not_refused():
 
 
 @pytest.mark.req("SRV-17", "T28")
-async def test_what_nobody_expected_is_logged_and_told_without_details(caplog):
+async def test_an_unexpected_error_is_logged_and_reported_without_details(caplog):
     async with served() as s:
 
         async def broken(*_, **__):

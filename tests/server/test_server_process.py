@@ -94,8 +94,8 @@ async def test_the_banner_says_where_and_how_to_talk(tmp_path):
         assert "warning" not in text
         command = re.search(r"curl .*", text)[0]
         curl = await asyncio.create_subprocess_exec("bash", "-c", command, stdout=PIPE, stderr=PIPE)
-        told, _ = await curl.communicate()
-        assert frames(told)[-1][1]["type"] == "RUN_FINISHED"
+        received, _ = await curl.communicate()
+        assert frames(received)[-1][1]["type"] == "RUN_FINISHED"
         server.process.send_signal(signal.SIGINT)
         assert await server.exit_code() == 0
 
@@ -147,8 +147,8 @@ async def test_a_signal_ends_fifty_live_streams_properly(tmp_path):
             for _ in streams:
                 await ready.acquire()
             server.process.send_signal(signal.SIGTERM)
-            told = await asyncio.gather(*streams)  # fails if one is cut off in the middle
-        endings = [story[-1][1] for story in told]
+            answers = await asyncio.gather(*streams)  # fails if one is cut off in the middle
+        endings = [events[-1][1] for events in answers]
         assert {(ending["type"], ending.get("code")) for ending in endings} == {("RUN_ERROR", "shutting-down")}
         assert await server.exit_code() == 0
 
@@ -188,7 +188,7 @@ async def stop_twice(server, number, code):
 
 
 @pytest.mark.req("SRV-20", "D13")
-async def test_a_server_whose_errors_nobody_reads_can_be_stopped(tmp_path):
+async def test_a_server_whose_errors_no_one_reads_can_be_stopped(tmp_path):
     read, write = os.pipe()
     fcntl.fcntl(write, fcntl.F_SETPIPE_SZ, 4096)
     try:
@@ -313,8 +313,8 @@ async def test_what_is_asked_for_is_served_and_nothing_else(tmp_path, protocols,
             async with client.post(server.url + path, json={}) as answer:
                 assert answer.status == (422 if protocol in served else 404)
         curl = await asyncio.create_subprocess_exec("bash", "-c", re.search(r"curl .*", text)[0], stdout=PIPE)
-        told, _ = await curl.communicate()
-        assert any(word in told for word in (b"RUN_FINISHED", b'"content":', b"event: done"))
+        received, _ = await curl.communicate()
+        assert any(word in received for word in (b"RUN_FINISHED", b'"content":', b"event: done"))
 
 
 @pytest.mark.parametrize("banner", ["", "0"])
@@ -375,9 +375,9 @@ async def test_every_line_of_the_log_is_json_and_holds_no_secret(tmp_path):
     assert all(list(line) == members for line in lines)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["timestamp"]) for line in lines)
     ours = [line for line in lines if line["request_id"] == "req_00000000beef"]
-    told = [line["event"] for line in ours]
-    assert told[0] == "request_received"
-    assert {"model_called", "model_result", "run_completed", "request_completed"} <= {*told}
+    written = [line["event"] for line in ours]
+    assert written[0] == "request_received"
+    assert {"model_called", "model_result", "run_completed", "request_completed"} <= {*written}
     assert {line["conversation_id"] for line in ours if line["event"] == "model_called"} == {"conversation"}
     assert next(line for line in ours if line["event"] == "request_completed")["duration_ms"] > 0
     assert "Hello" in output  # it was asked for with --debug
@@ -386,7 +386,7 @@ async def test_every_line_of_the_log_is_json_and_holds_no_secret(tmp_path):
 
 
 @pytest.mark.req("D13")
-async def test_a_log_that_nobody_reads_blocks_no_request(tmp_path):
+async def test_a_log_that_no_one_reads_blocks_no_request(tmp_path):
     read, write = os.pipe()  # 64 kB, and then it is full
     async with holodeck(tmp_path, "--debug", stdout=write) as server:
         os.close(write)

@@ -58,11 +58,11 @@ async def test_a_request_too_many_is_a_problem_that_says_when_to_come_back():
         async with s.post() as answer:
             assert answer.status == 200
         async with s.post() as answer:
-            told = await answer.json(content_type=None)
-            assert answer.status == told["status"] == 429
-            assert told["type"].endswith("/rate-limited")
+            result = await answer.json(content_type=None)
+            assert answer.status == result["status"] == 429
+            assert result["type"].endswith("/rate-limited")
             assert 55 <= int(answer.headers["Retry-After"]) <= 61
-            assert "1 requests a minute" in told["detail"]
+            assert "1 requests a minute" in result["detail"]
         async with s.get("/health") as answer:
             assert answer.status == 200
 
@@ -230,7 +230,7 @@ async def test_every_step_is_charged_also_of_a_run_that_does_not_come_to_its_end
 
 
 @pytest.mark.req("T30")
-async def test_a_run_that_failed_before_it_said_anything_costs_nothing():
+async def test_a_run_that_failed_before_it_produced_anything_costs_nothing():
     async with served(says("", error=ModelInterrupted("cut")), settings=limited(tokens_per_day=1)) as s:
         for _ in range(3):
             async with s.post() as answer:

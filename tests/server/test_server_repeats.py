@@ -31,10 +31,12 @@ async def post(s: Served, path: str, body: Any = None, key: str | None = "k1") -
     """Status, and the JSON or the events; the events of chat-stream without the id of the request."""
     headers = {} if key is None else {"Idempotency-Key": key}
     async with s.post(QUESTION[path] if body is None else body, path, **headers) as answer:
-        said = await answer.read()
+        received = await answer.read()
         if answer.content_type != "text/event-stream":
-            return answer.status, json.loads(said)
-    return answer.status, [(event, {k: v for k, v in data.items() if k != "request_id"}) for event, data in named(said)]
+            return answer.status, json.loads(received)
+    return answer.status, [
+        (event, {k: v for k, v in data.items() if k != "request_id"}) for event, data in named(received)
+    ]
 
 
 def turns(*texts: str) -> list[Turn]:
@@ -53,22 +55,22 @@ async def test_what_comes_again_gets_the_same_answer(path: str) -> None:
 @every_address
 async def test_without_a_key_or_with_another_it_is_another_request(path: str) -> None:
     async with served(*turns("1", "2", "3", "4"), settings=ALL) as s:
-        told = [await post(s, path, key=key) for key in (None, None, "a", "b")]
-        assert len({str(each) for each in told}) == len(s.model.prompts) == 4
+        answers = [await post(s, path, key=key) for key in (None, None, "a", "b")]
+        assert len({str(each) for each in answers}) == len(s.model.prompts) == 4
 
 
 @every_address
 async def test_two_that_come_together_ask_once(path: str) -> None:
     async with served(*turns(*map(str, range(PAIRS))), settings=ALL) as s:
         keys = [f"key {i}" for i in range(PAIRS)]
-        told = await asyncio.gather(*(post(s, path, key=key) for key in (*keys, *keys)))
-        assert told[:PAIRS] == told[PAIRS:]
-        assert {status for status, _ in told} == {200}
+        answers = await asyncio.gather(*(post(s, path, key=key) for key in (*keys, *keys)))
+        assert answers[:PAIRS] == answers[PAIRS:]
+        assert {status for status, _ in answers} == {200}
         assert len(s.model.prompts) == PAIRS
 
 
 @every_address
-async def test_who_comes_back_in_the_middle_hears_it_from_the_start(path: str) -> None:
+async def test_a_client_that_reconnects_in_the_middle_gets_it_from_the_start(path: str) -> None:
     gate = Gate()
     async with served(says("Once upon a time", pause=gate), settings=ALL) as s:
         first = asyncio.create_task(post(s, path))
@@ -95,7 +97,7 @@ async def test_a_repeat_needs_no_room_of_its_own(path: str) -> None:
         assert (await first)[0] == 200
 
 
-async def test_a_twin_does_not_change_what_the_first_hears_when_it_comes_back() -> None:
+async def test_a_duplicate_does_not_change_what_the_first_client_receives_when_it_comes_back() -> None:
     gate = Gate()
     async with served(says("one two", pause=gate), settings=ALL) as s:
         key = {"Idempotency-Key": "k1"}
@@ -122,8 +124,8 @@ async def test_another_request_under_the_key_is_refused(path: str) -> None:
 
 async def test_another_request_is_refused_also_while_the_first_is_read() -> None:
     async with served(settings=ALL) as s:
-        told = await asyncio.gather(post(s, CHAT), post(s, CHAT, OTHER[CHAT]))
-        assert sorted(status for status, _ in told) == [200, 422]
+        answers = await asyncio.gather(post(s, CHAT), post(s, CHAT, OTHER[CHAT]))
+        assert sorted(status for status, _ in answers) == [200, 422]
         assert len(s.model.prompts) == 1
 
 
@@ -163,9 +165,9 @@ async def test_a_key_is_forgotten_with_the_session() -> None:
 
 async def test_the_id_in_the_answer_is_the_runs_and_the_key_is_none() -> None:
     async with served(settings=ALL) as s:
-        _, told = await post(s, CHAT)
-        async with s.get(f"/runs/{told['message_id']}") as answer:
-            assert (await answer.json())["run_id"] == told["message_id"]
+        _, received = await post(s, CHAT)
+        async with s.get(f"/runs/{received['message_id']}") as answer:
+            assert (await answer.json())["run_id"] == received["message_id"]
         async with s.get("/runs/k1") as answer:
             assert answer.status == 404
         async with s.post(ask(run="k1")) as answer:
@@ -173,7 +175,7 @@ async def test_the_id_in_the_answer_is_the_runs_and_the_key_is_none() -> None:
         assert len(s.model.prompts) == 2
 
 
-async def test_a_twin_joins_the_session_that_the_first_began() -> None:
+async def test_a_duplicate_joins_the_session_that_the_first_began() -> None:
     async with served(settings=ALL) as s:
         (_, one), (_, other) = await asyncio.gather(post(s, CHAT), post(s, CHAT))
         assert one["session_id"] == other["session_id"]
@@ -194,9 +196,9 @@ async def test_two_users_may_have_the_same_key() -> None:
     users = ({}, {"user_id": "ann"}, {"user_id": "bob"})
     async with served(*turns("1", "2", "3"), settings=ALL) as s:
         bodies = [{"input": "Hello", **user} for user in users]
-        told = [await post(s, CHAT_STREAM, body) for body in bodies]
-        assert [events[-1][1]["final_output"] for _, events in told] == ["1", "2", "3"]
-        assert [await post(s, CHAT_STREAM, body) for body in bodies] == told
+        answers = [await post(s, CHAT_STREAM, body) for body in bodies]
+        assert [events[-1][1]["final_output"] for _, events in answers] == ["1", "2", "3"]
+        assert [await post(s, CHAT_STREAM, body) for body in bodies] == answers
         assert len(s.model.prompts) == 3
 
 
@@ -218,8 +220,8 @@ async def test_a_failure_is_an_answer_too() -> None:
 async def test_a_request_that_was_refused_takes_no_key() -> None:
     broken = {"message": "Hello", "files": [{"content": "AAAA", "mime_type": "application/pdf"}]}
     async with served(settings=ALL) as s:
-        told = await asyncio.gather(*(post(s, CHAT, broken) for _ in range(3)))
-        assert {status for status, _ in told} == {told[0][0]} <= {415, 422}
+        answers = await asyncio.gather(*(post(s, CHAT, broken) for _ in range(3)))
+        assert {status for status, _ in answers} == {answers[0][0]} <= {415, 422}
         assert (await post(s, CHAT))[0] == 200
 
 
@@ -234,11 +236,11 @@ async def test_a_file_is_read_once(at_once: int, monkeypatch: pytest.MonkeyPatch
             return await original(uploads, **more)
 
         monkeypatch.setattr(files, "read", counted)
-        told = [
+        received = [
             each for _ in range(2) for each in await asyncio.gather(*(post_form(s, b"xyzzy") for _ in range(at_once)))
         ]
-        one = told[0]
-        assert told == [one] * 2 * at_once
+        one = received[0]
+        assert received == [one] * 2 * at_once
         assert [note["name"] for note in one[1]["files"]] == ["note.txt"]
         assert (read, len(s.model.prompts)) == ([["note.txt"]], 1)
         status, problem = await post_form(s, b"plugh")

@@ -32,11 +32,13 @@ async def test_a_run_is_streamed_from_start_to_end():
         assert answer.headers["X-Accel-Buffering"] == "no"
         assert "Content-Encoding" not in answer.headers
         assert re.fullmatch(r"req_[0-9a-f]{12}", answer.headers["X-Request-ID"])
-    told = types(body)
-    assert told[0] == "RUN_STARTED"
-    assert told[-1] == "RUN_FINISHED"
-    assert {"TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "TEXT_MESSAGE_CONTENT"} <= {*told}
-    assert [number for number, _ in frames(body)] == [f"r:{n}" for n in range(len(told))]
+    events = types(body)
+    assert events[0] == "RUN_STARTED"
+    assert events[-1] == "RUN_FINISHED"
+    assert {"TOOL_CALL_START", "TOOL_CALL_ARGS", "TOOL_CALL_END", "TOOL_CALL_RESULT", "TEXT_MESSAGE_CONTENT"} <= {
+        *events
+    }
+    assert [number for number, _ in frames(body)] == [f"r:{n}" for n in range(len(events))]
 
 
 @pytest.mark.req("SRV-06")
@@ -56,10 +58,10 @@ async def test_protobuf_is_sent_to_who_names_it():
 )
 async def test_a_well_formed_request_id_is_kept_and_any_other_replaced(given, kept):
     async with served() as s, s.get("/health", **{"X-Request-ID": given}) as answer:
-        told = answer.headers.getall("X-Request-ID")
-        assert len(told) == 1
-        assert re.fullmatch(r"req_[0-9a-f]{12}", told[0])
-        assert (told[0] == given.strip()) is kept
+        ids = answer.headers.getall("X-Request-ID")
+        assert len(ids) == 1
+        assert re.fullmatch(r"req_[0-9a-f]{12}", ids[0])
+        assert (ids[0] == given.strip()) is kept
 
 
 async def test_a_run_can_be_looked_at_while_it_runs_and_after():
@@ -68,8 +70,8 @@ async def test_a_run_can_be_looked_at_while_it_runs_and_after():
         async with s.post(ask(run="r", thread="t")) as answer:
             await answer.content.readuntil(b"\n\n")
             async with s.get("/runs/r") as shown:
-                told = await shown.json()
-            assert (told["state"], told["session_id"], told["readers"], told["finished_at"]) == (
+                result = await shown.json()
+            assert (result["state"], result["session_id"], result["readers"], result["finished_at"]) == (
                 "running",
                 "t",
                 1,
@@ -78,10 +80,10 @@ async def test_a_run_can_be_looked_at_while_it_runs_and_after():
             gate.open.set()
             await answer.read()
         async with s.get("/runs/r") as shown:
-            told = await shown.json()
-        assert told["state"] == "finished"
-        assert told["events"] == len(s.run("r").log)
-        assert told["finished_at"] is not None
+            result = await shown.json()
+        assert result["state"] == "finished"
+        assert result["events"] == len(s.run("r").log)
+        assert result["finished_at"] is not None
 
 
 async def test_stopping_ends_the_run_and_the_stream():
@@ -104,10 +106,10 @@ async def test_sessions_are_shown_and_forgotten():
             await answer.read()
         path = "/sessions/" + quote("über/s 1", safe="")
         async with s.get(path) as shown:
-            told = await shown.json()
-        assert [message["role"] for message in told["messages"]] == ["user", "assistant", "tool", "assistant"]
-        assert (told["session_id"], told["message_count"]) == ("über/s 1", 4)
-        assert "extra" not in told["messages"][1]
+            result = await shown.json()
+        assert [message["role"] for message in result["messages"]] == ["user", "assistant", "tool", "assistant"]
+        assert (result["session_id"], result["message_count"]) == ("über/s 1", 4)
+        assert "extra" not in result["messages"][1]
         for _ in range(2):
             async with s.client.delete(URL(s.url + path, encoded=True)) as gone:
                 assert gone.status == 204
@@ -141,8 +143,8 @@ async def test_two_requests_on_one_session_take_turns():
             two = await waiting
             assert types(await two.read())[-1] == "RUN_FINISHED"
         async with s.get("/sessions/t") as shown:
-            told = [message["role"] for message in (await shown.json())["messages"]]
-        assert told == ["user", "assistant", "user", "assistant"]
+            result = [message["role"] for message in (await shown.json())["messages"]]
+        assert result == ["user", "assistant", "user", "assistant"]
 
 
 @pytest.mark.req("SRV-16")
@@ -173,21 +175,21 @@ class Fragile(PlainTools):
 
 @pytest.mark.req("SRV-10")
 @pytest.mark.parametrize("path", ["/health", "/ready", "/health/agent"])
-async def test_health_tells_the_truth(path):
+async def test_health_reports_the_truth(path):
     tools = Fragile()
     async with served(tools=tools) as s:
         async with s.get(path) as answer:
-            told = await answer.json()
+            result = await answer.json()
             assert answer.status == 200
-        assert (told["status"], told["agent_name"], told["agent_ready"]) == ("healthy", "tester", True)
-        assert told["active_sessions"] == 0
-        assert told["uptime_seconds"] >= 0
+        assert (result["status"], result["agent_name"], result["agent_ready"]) == ("healthy", "tester", True)
+        assert result["active_sessions"] == 0
+        assert result["uptime_seconds"] >= 0
         tools.ready = False
         async with s.get(path) as answer:
-            told = await answer.json()
-            assert (answer.status, told["status"], told["agent_ready"]) == (503, "unhealthy", False)
+            result = await answer.json()
+            assert (answer.status, result["status"], result["agent_ready"]) == (503, "unhealthy", False)
         if path == "/health/agent":
-            assert told["tool_servers"][0] == {
+            assert result["tool_servers"][0] == {
                 "name": "todo", "ready": False, "required": True, "detail": "exited with 1",
             }  # fmt: skip
 
@@ -260,7 +262,7 @@ async def test_the_documentation_needs_nothing_from_elsewhere():
 @pytest.mark.req("SRV-19")
 async def test_openapi_describes_every_route_and_its_problems():
     async with served() as s, s.get("/openapi.json") as answer:
-        told = await answer.json()
+        result = await answer.json()
     assert {
         "/awp", "/awp/capabilities", "/runs/{run_id}", "/runs/{run_id}/events", "/runs/{run_id}/stop", "/runs/{run_id}/continue",
         "/runs/{run_id}/ticket",
@@ -268,12 +270,12 @@ async def test_openapi_describes_every_route_and_its_problems():
         "/health", "/ready", "/health/agent", "/metrics", "/copilotkit", "/copilotkit/info", "/copilotkit/agent/{agent_id}/run",
         "/copilotkit/agent/{agent_id}/connect", "/copilotkit/agent/{agent_id}/stop/{thread_id}",
         "/me", "/.well-known/oauth-protected-resource",
-    } == set(told["paths"])  # fmt: skip
-    assert "HTTPValidationError" not in told["components"]["schemas"]
-    references = set(re.findall(r"#/components/schemas/(\w+)", str(told)))
-    assert references <= set(told["components"]["schemas"])
-    assert told["paths"]["/awp"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
-    posted = {path: each["post"] for path, each in told["paths"].items() if "post" in each}
+    } == set(result["paths"])  # fmt: skip
+    assert "HTTPValidationError" not in result["components"]["schemas"]
+    references = set(re.findall(r"#/components/schemas/(\w+)", str(result)))
+    assert references <= set(result["components"]["schemas"])
+    assert result["paths"]["/awp"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"]
+    posted = {path: each["post"] for path, each in result["paths"].items() if "post" in each}
     assert {path for path, each in posted.items() if "requestBody" not in each} == {
         "/runs/{run_id}/stop",
         "/runs/{run_id}/continue",
@@ -281,7 +283,7 @@ async def test_openapi_describes_every_route_and_its_problems():
     }
     protobuf = {path for path, each in posted.items() if PROTOBUF in each["responses"]["200"]["content"]}
     assert protobuf == {"/awp", "/runs/{run_id}/continue"}  # CopilotKit's clients are not asked what they accept
-    assert told["components"]["schemas"]["RunResponse"]["properties"]["created_at"]["format"] == "date-time"
+    assert result["components"]["schemas"]["RunResponse"]["properties"]["created_at"]["format"] == "date-time"
 
 
 async def test_a_head_is_answered_as_a_get_without_its_body():
@@ -322,8 +324,8 @@ async def test_a_slash_at_the_end_of_an_address_changes_nothing():
 
 
 async def test_capabilities_promise_what_the_server_does():
-    async with served() as s, s.get("/awp/capabilities") as told:
-        promised = await told.json()
+    async with served() as s, s.get("/awp/capabilities") as received:
+        promised = await received.json()
         assert promised["transport"]["resumable"] is True
         assert promised["multimodal"]["input"] == dict.fromkeys(("image", "pdf", "file"), True) | {
             "audio": False,
@@ -415,9 +417,9 @@ async def test_the_chain_applies_to_every_reader_also_to_one_that_comes_back():
         assert not any(name.startswith("TOOL_CALL") for name in types(whole))
         for after in range(len(s.run("r").log) - 1):
             async with s.get(f"/runs/r/events?after={after}") as answer:
-                told = frames(await answer.read())
+                events = frames(await answer.read())
             expected = [frame for frame in frames(whole) if int(frame[0].rpartition(":")[2]) > after]
-            assert told == expected
+            assert events == expected
 
 
 @pytest.mark.req("C06")

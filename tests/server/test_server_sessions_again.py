@@ -16,8 +16,8 @@ async def test_an_answer_says_if_the_session_that_was_asked_for_is_new():
     async with served(says("hello"), settings=ALL) as s:
         for body, is_new in (({}, False), ({"session_id": UNKNOWN}, True), ({"session_id": UNKNOWN}, False)):
             async with s.post({"message": "hi", **body}, "/agent/tester/chat") as answer:
-                told = await answer.json()
-                assert (told.get("session_is_new", False), "X-HoloDeck-Session" in answer.headers) == (is_new, is_new)
+                result = await answer.json()
+                assert (result.get("session_is_new", False), "X-HoloDeck-Session" in answer.headers) == (is_new, is_new)
         async with s.post({"message": "hi", "session_id": UNKNOWN[:-1] + "H"}, "/agent/tester/chat/stream") as answer:
             assert b'"session_is_new":true' in await answer.read()
 
@@ -40,7 +40,7 @@ async def test_a_run_that_was_stopped_goes_on_without_a_new_message():
         assert b'"threadId":"t"' in body
         assert b'"parentRunId":"r1"' in body
         async with s.get("/sessions/t") as answer:
-            said = [message["content"] for message in (await answer.json())["messages"]]
-        assert said[1:] == ["half", "the whole answer"]
+            texts = [message["content"] for message in (await answer.json())["messages"]]
+        assert texts[1:] == ["half", "the whole answer"]
         async with s.post({}, "/runs/nothing/continue") as answer:
             assert answer.status == 404

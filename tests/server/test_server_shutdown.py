@@ -43,8 +43,8 @@ async def test_a_tool_that_swallows_its_cancellation_does_not_keep_the_process(t
             async with client.post(server.url + "/awp", json=ask("Hello")) as answer:
                 begun = await read_to(answer, "RUN_FINISHED" if when == "after the call" else "TOOL_CALL_END")
                 server.process.send_signal(signal.SIGTERM)
-                story = frames(begun + await answer.read())
-            assert story[-1][1]["type"] == ("RUN_FINISHED" if when == "after the call" else "RUN_ERROR")
+                events = frames(begun + await answer.read())
+            assert events[-1][1]["type"] == ("RUN_FINISHED" if when == "after the call" else "RUN_ERROR")
             assert await server.exit_code() == 0
 
 

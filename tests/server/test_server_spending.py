@@ -253,7 +253,7 @@ async def test_runs_at_a_time(holders):
         assert (await status(s, ann, thread="t4"))[0] == 200
 
 
-async def test_what_is_left_is_told_in_headers_and_by_me(holders):
+async def test_what_is_left_is_reported_in_headers_and_by_me(holders):
     headers = holders.headers(user="ann")
     use = settings(user={"requests_per_minute": 10}, tenant={"requests_per_minute": 100})
     async with served(says("hi"), settings=use, access=holders.authenticator()) as s:
@@ -261,10 +261,10 @@ async def test_what_is_left_is_told_in_headers_and_by_me(holders):
         assert answered["RateLimit-Policy"] == '"user-requests";q=10;w=60'
         assert answered["RateLimit"].startswith('"user-requests";r=9;t=')
         async with s.get("/me", **headers) as answer:
-            told = {each["name"]: each for each in (await answer.json())["limits"]}
+            result = {each["name"]: each for each in (await answer.json())["limits"]}
             assert "RateLimit" not in answer.headers
-        assert (told["user-requests"]["left"], told["tenant-requests"]["left"]) == (9, 99)
-        assert 0 < told["user-requests"]["reset_seconds"] <= 61
+        assert (result["user-requests"]["left"], result["tenant-requests"]["left"]) == (9, 99)
+        assert 0 < result["user-requests"]["reset_seconds"] <= 61
 
 
 async def test_a_refusal_is_counted_by_the_name_of_its_limit(holders):

@@ -86,9 +86,9 @@ def agent_of(folder, endpoint, **more):
 async def posted(s, place, hidden, **headers):
     path, around = PLACES[place]
     async with s.post(around(hidden), path, **headers) as answer:
-        told = await answer.read()
-        assert answer.status in {200, 400, 404, 422}, (place, hidden, told)
-        return told
+        received = await answer.read()
+        assert answer.status in {200, 400, 404, 422}, (place, hidden, received)
+        return received
 
 
 def named(schema, known):

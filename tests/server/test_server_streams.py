@@ -20,7 +20,7 @@ from tests.loop_clock import LIMIT, LoopClock
 from tests.server.serving import PATIENCE, Gate, ask, frames, read_to, served, types, until
 from tests.server.stalled_client import MB, encoded, stalled_client
 
-STORY = (
+EVENTS = (
     Turn(reasoning=["let", " me", " see"], text=["I", " will", " look"], calls=calls(("echo", '{"a": 1}')).calls),
     says(" ".join(f"word{n}" for n in range(180))),
 )
@@ -28,7 +28,7 @@ STORY = (
 
 @pytest.mark.req("C07")
 async def test_a_stream_cut_at_any_event_and_resumed_is_the_uncut_one():
-    async with served(*STORY, tools=PlainTools(echo=echo)) as s:
+    async with served(*EVENTS, tools=PlainTools(echo=echo)) as s:
         body = ask(run="r")
         async with s.post(body) as answer:
             whole = await answer.read()
@@ -45,7 +45,7 @@ async def test_a_stream_cut_at_any_event_and_resumed_is_the_uncut_one():
 
 @pytest.mark.req("C07")
 async def test_a_stream_that_is_cut_while_the_run_goes_on_is_joined_without_gap():
-    async with served(*STORY, tools=PlainTools(echo=echo)) as s:
+    async with served(*EVENTS, tools=PlainTools(echo=echo)) as s:
         for cut in range(0, 190, 21):
             steps: asyncio.Queue[None] = asyncio.Queue()
             s.model.turns = [says(" ".join("abcdefghij" * 20), pause=steps.get)]
@@ -212,9 +212,9 @@ async def test_what_waits_is_sent_together():
             await answer.read()
         reader, writer = await s.connect()
         writer.write(b"GET /runs/r/events HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-        told = await reader.read()
+        received = await reader.read()
         writer.close()
-        chunks = [line for line in told.split(b"\r\n")[1:] if line.strip(b"0123456789abcdef") == b"" and line]
+        chunks = [line for line in received.split(b"\r\n")[1:] if line.strip(b"0123456789abcdef") == b"" and line]
         assert 4 <= len(chunks) <= 7
 
 
@@ -266,7 +266,7 @@ async def test_a_socket_that_is_closed_has_nothing_unsent():
         assert unsent_bytes(writer.transport) == 0
 
 
-async def test_nothing_is_said_in_the_middle_of_another_answer():
+async def test_nothing_is_printed_in_the_middle_of_another_answer():
     """A request, one behind it, and then what is no request: a 400 would be read as a part of the first answer."""
     gate = Gate()
     async with served(says("a b c", pause=gate)) as s:
@@ -280,7 +280,7 @@ async def test_nothing_is_said_in_the_middle_of_another_answer():
         writer.close()
 
 
-async def test_a_reader_that_falls_behind_what_is_kept_is_cut_off_and_told_so_when_it_comes_back(caplog):
+async def test_a_reader_that_falls_behind_what_is_kept_is_cut_off_and_warned_when_it_comes_back(caplog):
     gate = Gate()
     async with served(says("w " * 5000, pause=gate), max_log_events=1000) as s:
         async with s.post(ask(run="fast")) as answer:

@@ -32,13 +32,13 @@ async def answers_to(s: Served, *pieces: bytes) -> bytes:
         writer.write(piece)
         await writer.drain()
         await asyncio.sleep(0)
-    told = await asyncio.wait_for(reader.read(), PATIENCE)
+    received = await asyncio.wait_for(reader.read(), PATIENCE)
     writer.close()
-    return told
+    return received
 
 
-def statuses(told: bytes) -> list[bytes]:
-    return re.findall(rb"HTTP/1\.1 (\d+) ", told)
+def statuses(received: bytes) -> list[bytes]:
+    return re.findall(rb"HTTP/1\.1 (\d+) ", received)
 
 
 @pytest.mark.parametrize("upgrade", [H2C, WEBSOCKET], ids=["h2c", "websocket"])
@@ -51,9 +51,9 @@ async def test_who_asks_for_another_protocol_is_answered_in_this_one(upgrade: by
     end = whole.index(b"\r\n\r\n") + 4
     cut = {"at once": [whole], "head first": [whole[:end], whole[end:]], "byte by byte": [bytes([c]) for c in whole]}
     async with served(settings=ALL) as s:
-        told = await answers_to(s, *cut[by])
-        assert statuses(told) == [b"200", b"200"]
-        assert b'"hello there"' in told
+        received = await answers_to(s, *cut[by])
+        assert statuses(received) == [b"200", b"200"]
+        assert b'"hello there"' in received
         (prompt,) = s.model.prompts
         assert prompt.messages[-1].content == "Hello"
 
@@ -94,15 +94,15 @@ async def test_nothing_is_left_of_a_head_that_was_read_twice() -> None:
         ("evil.example:443", b"400"),
     ],
 )
-async def test_nobody_is_connected_with_another_server(
+async def test_no_client_is_connected_with_another_server(
     target: str, status: bytes, caplog: pytest.LogCaptureFixture
 ) -> None:
     async with served() as s:
         tunnelled = LAST + b"\x16\x03\x01"
-        told = await answers_to(s, f"CONNECT {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() + tunnelled)
-        assert statuses(told) == [status]
-        assert b"application/problem+json" in told
-        assert b"\r\nconnection: close\r\n" in told
+        received = await answers_to(s, f"CONNECT {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() + tunnelled)
+        assert statuses(received) == [status]
+        assert b"application/problem+json" in received
+        assert b"\r\nconnection: close\r\n" in received
     assert [each for each in caplog.records if each.levelno >= logging.ERROR] == []
 
 

@@ -24,11 +24,11 @@ async def events(s, **fields):
 @pytest.mark.parametrize("part", UNUSABLE.values(), ids=UNUSABLE)
 async def test_the_client_is_warned(part):
     async with served(says("A text.")) as s:
-        told = await events(s, text=[TEXT, part])
-    (warning,) = [each["value"] for each in told if each.get("name") == "holodeck.warning"]
+        output = await events(s, text=[TEXT, part])
+    (warning,) = [each["value"] for each in output if each.get("name") == "holodeck.warning"]
     assert warning["code"] == "part-not-used"
     assert warning["message"].startswith("messages[0].content[1] was not used")
-    assert warning["message"] in told[-1]["result"]["warning"]
+    assert warning["message"] in output[-1]["result"]["warning"]
 
 
 async def test_parts_of_the_history_are_not_reported_again():
@@ -38,8 +38,8 @@ async def test_parts_of_the_history_are_not_reported_again():
             {"id": "a1", "role": "assistant", "content": "one"},
             {"id": "u2", "role": "user", "content": "and?"},
         ]
-        told = await events(s, messages=history)
-    assert [each for each in told if each.get("name") == "holodeck.warning"] == []
+        output = await events(s, messages=history)
+    assert [each for each in output if each.get("name") == "holodeck.warning"] == []
 
 
 async def test_a_handle_of_a_file_is_refused_with_a_reason():

@@ -22,16 +22,16 @@ async def test_a_session_names_the_runs_that_go_on():
         assert (await session(s))["active_runs"] == []
 
 
-async def test_a_session_tells_what_waits_for_a_person():
+async def test_a_session_reports_what_waits_for_a_person():
     tools = PlainTools(frozenset({"echo"}), echo=echo)
     async with served(calls(("echo", '{"a": 1}')), says("done"), tools=tools) as s:
         async with s.post(ask()) as stream:
             await stream.read()
-        told = await session(s)
-        (question,) = told["pending"]["questions"]
+        result = await session(s)
+        (question,) = result["pending"]["questions"]
         assert (question["call_id"], question["tool"], question["arguments"]) == ("c1", "echo", '{"a": 1}')
-        assert told["pending"]["message"]["tool_calls"][0]["id"] == "c1"
-        assert told["pending"]["expires_at"]
+        assert result["pending"]["message"]["tool_calls"][0]["id"] == "c1"
+        assert result["pending"]["expires_at"]
         resume = [{"interruptId": question["interrupt_id"], "status": "resolved", "payload": {"approved": True}}]
         async with s.post(ask(resume=resume, messages=[])) as stream:
             await stream.read()

@@ -69,8 +69,8 @@ def test_files_may_be_posted_where_a_wire_takes_them():
 async def test_a_404_names_the_flag_that_turns_the_wire_on(method, path, flag):
     async with served(settings=ServerSettings(protocols=("ag-ui",))) as s:
         async with s.client.request(method, s.url + path, json={}) as answer:
-            told = await answer.json(content_type=None)
-        assert (answer.status, f"--protocol {flag}" in told["detail"]) == (404, True)
-        assert ("error" in told) is path.startswith("/v1"), "in the form that clients of the wire read"
+            result = await answer.json(content_type=None)
+        assert (answer.status, f"--protocol {flag}" in result["detail"]) == (404, True)
+        assert ("error" in result) is path.startswith("/v1"), "in the form that clients of the wire read"
         async with s.get("/nothing") as answer:
             assert "--protocol" not in await answer.text()

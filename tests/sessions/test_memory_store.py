@@ -30,7 +30,7 @@ async def test_the_least_recently_used_session_makes_room():
     assert await left(store, "abcd") == ["a", "c", "d"]
 
 
-async def test_a_users_own_oldest_session_makes_room_and_nobody_elses():
+async def test_a_users_own_oldest_session_makes_room_and_no_other():
     store = MemorySessionStore(max_per_user=2)
     for owner, name in ((ANN, "a1"), (BOB, "b1"), (ANN, "a2")):
         await store.create(name, owner=owner)

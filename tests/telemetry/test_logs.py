@@ -34,11 +34,11 @@ def line(_redact=(), event="x", **members) -> dict:
 
 @pytest.mark.req("ORC-08")
 def test_a_line_has_the_eight_members_in_order():
-    told = line(duration_ms=1.23456, details={"a": 1}, extra="b")
-    assert list(told) == MEMBERS
-    assert told["duration_ms"] == 1.235
-    assert told["details"] == {"a": 1, "extra": "b"}
-    assert told["timestamp"].endswith("Z")
+    written = line(duration_ms=1.23456, details={"a": 1}, extra="b")
+    assert list(written) == MEMBERS
+    assert written["duration_ms"] == 1.235
+    assert written["details"] == {"a": 1, "extra": "b"}
+    assert written["timestamp"].endswith("Z")
 
 
 @pytest.mark.req("ORC-09")
@@ -49,8 +49,12 @@ def test_the_request_is_named_without_being_asked():
 
     import asyncio
 
-    told = asyncio.run(request())
-    assert (told["request_id"], told["user_id"], told["conversation_id"]) == ("req_0123456789ab", "ann", "t1")
+    received = asyncio.run(request())
+    assert (received["request_id"], received["user_id"], received["conversation_id"]) == (
+        "req_0123456789ab",
+        "ann",
+        "t1",
+    )
     assert line()["request_id"] is None
 
 
@@ -60,8 +64,8 @@ def test_the_request_is_named_without_being_asked():
 @example("", {"APIKEY": None, "secret": 1.5, "password": ["a"]})
 @example("secret=", {"api_key": "=", "cookie:": "bearer"})
 def test_no_text_breaks_a_line(text, details):
-    told = line(event=text, details=details)
-    assert list(told) == MEMBERS
+    written = line(event=text, details=details)
+    assert list(written) == MEMBERS
 
 
 @pytest.mark.req("T29")
@@ -80,9 +84,9 @@ def test_no_text_breaks_a_line(text, details):
     ],
 )
 def test_hostile_text_stays_inside_its_value(hostile):
-    told = line(details={"message": hostile, hostile: 1})
-    assert told["details"]["message"] == hostile
-    assert told["event"] == "x"
+    written = line(details={"message": hostile, hostile: 1})
+    assert written["details"]["message"] == hostile
+    assert written["event"] == "x"
 
 
 def test_what_cannot_be_written_is_named():
@@ -97,8 +101,8 @@ def test_what_cannot_be_written_is_named():
     assert line(details={"number": float("nan")})["details"] == {"number": None}  # as JavaScript writes it
     for odd in ({"details": {"shy": Shy()}}, {"shy": Shy()}, {"user_id": Shy()}):
         assert line(**odd, request_id="r")["details"] == {"unprintable": "PermissionError"}
-    told = line(duration_ms="long", request_id="r")
-    assert (told["request_id"], told["event"], told["details"]) == ("r", "x", {"unprintable": "TypeError"})
+    written = line(duration_ms="long", request_id="r")
+    assert (written["request_id"], written["event"], written["details"]) == ("r", "x", {"unprintable": "TypeError"})
     assert line(details={"number": float("inf"), "long": "x" * MAX_LINE})["details"]["cut"] > MAX_LINE
 
 
@@ -108,10 +112,10 @@ class Shy:
 
 
 def test_a_long_line_is_cut_and_says_so():
-    told = line(["topsecretvalue"], details={"body": "topsecretvalue " + '"\\' * 100_000})
-    assert told["details"]["cut"] > 100_000
-    assert "topsecretvalue" not in json.dumps(told)
-    assert told["details"]["start"].startswith('{"body"')
+    written = line(["topsecretvalue"], details={"body": "topsecretvalue " + '"\\' * 100_000})
+    assert written["details"]["cut"] > 100_000
+    assert "topsecretvalue" not in json.dumps(written)
+    assert written["details"]["start"].startswith('{"body"')
 
 
 SECRETS = [f"s3cret-{n}-päss/wörd+{n}" for n in range(50)]
@@ -162,15 +166,15 @@ def test_events_and_the_standard_library_come_out_the_same_way(pipe):
         logging.getLogger("other").error("it broke", exc_info=ZeroDivisionError("oh"))
     finally:
         output.close()
-    told = read_lines(pipe[0])
-    assert [each["event"] for each in told] == [
+    received = read_lines(pipe[0])
+    assert [each["event"] for each in received] == [
         "model_called", "log", "log", "circuit_breaker_state_change", "error_occurred",
     ]  # fmt: skip
-    assert told[3]["details"] == {"logger": "holodeck.x", **details}
-    assert told[1]["details"] == {"logger": "holodeck.somewhere", "message": "careful with ***"}
-    assert told[2]["details"]["message"].startswith("%d [")
-    assert "ZeroDivisionError: oh" in told[4]["details"]["traceback"]
-    assert told[4]["level"] == "error"
+    assert received[3]["details"] == {"logger": "holodeck.x", **details}
+    assert received[1]["details"] == {"logger": "holodeck.somewhere", "message": "careful with ***"}
+    assert received[2]["details"]["message"].startswith("%d [")
+    assert "ZeroDivisionError: oh" in received[4]["details"]["traceback"]
+    assert received[4]["level"] == "error"
 
 
 def test_an_event_keeps_its_level_its_details_and_its_traceback(pipe):
@@ -257,11 +261,11 @@ def test_lines_come_in_their_order_and_take_no_more_memory_than_they_may(pipe):
         writer._lock = writer._filled._lock
     assert 20_000 < writer._size < 20_200
     writer.close(20)
-    told = read_lines(read)
-    kept = [each["number"] for each in told if "number" in each]
+    received = read_lines(read)
+    kept = [each["number"] for each in received if "number" in each]
     assert kept == list(range(len(kept)))
     assert len(kept) + writer.dropped == MAX_WAITING + 1000
-    assert told[-1] == {"dropped": writer.dropped}
+    assert received[-1] == {"dropped": writer.dropped}
 
 
 def _drain(fd) -> list[dict]:
@@ -302,18 +306,18 @@ def test_a_secret_across_a_cut_leaves_no_half_of_itself(where):
 def test_users_can_be_named_by_a_hash():
     shown = LineFormat(name_user=hashed_with(b"key"))
 
-    def told(who, **details):
+    def user_line(who, **details):
         made = noted("info", "x", {"details": details}) | {"user_id": who}
         return json.loads(shown(made))
 
-    ann = told("ann@example.com", user="ann@example.com", owner="bob", count=3)
-    assert ann["user_id"] == ann["details"]["user"] == told("ann@example.com")["user_id"]
+    ann = user_line("ann@example.com", user="ann@example.com", owner="bob", count=3)
+    assert ann["user_id"] == ann["details"]["user"] == user_line("ann@example.com")["user_id"]
     assert ann["user_id"].startswith("user:")
     assert ann["details"]["owner"] != ann["user_id"]
     assert ann["details"]["count"] == 3
     assert "ann@" not in json.dumps(ann)
-    assert told(None)["user_id"] is None
+    assert user_line(None)["user_id"] is None
     assert (
         json.loads(LineFormat(name_user=hashed_with(b"other"))(noted("info", "x", {}) | {"user_id": "bob"}))["user_id"]
-        != told("bob")["user_id"]
+        != user_line("bob")["user_id"]
     )

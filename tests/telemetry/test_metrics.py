@@ -32,7 +32,7 @@ def samples(body: bytes) -> dict[str, float]:
     return found
 
 
-class Told:
+class TimedEvents:
     """A run whose events come at the times that the test says."""
 
     def __init__(self, monkeypatch, figures):
@@ -54,23 +54,23 @@ class Told:
 def test_a_run_is_counted_by_its_rare_events(monkeypatch):
     figures = Metrics()
     figures.offered_tools = lambda: ["list"]
-    tell = Told(monkeypatch, figures)
-    tell(e.RunStarted("r", "s", model="a/first"), at=0)
-    tell(e.StepStarted(1))
-    tell(e.TextStarted("m"), at=0.4)
+    emit = TimedEvents(monkeypatch, figures)
+    emit(e.RunStarted("r", "s", model="a/first"), at=0)
+    emit(e.StepStarted(1))
+    emit(e.TextStarted("m"), at=0.4)
     for n in range(11):
-        tell(e.TextAdded("m", "x"), at=0.4 + n * 0.02)
-    tell(e.TextEnded("m"), at=0.6)
-    tell(e.ToolFinished("c", "list", "t", "result", seconds=0.25))
-    tell(e.ToolFinished("d", "list", "t", "result", failed=True))
-    tell(e.ToolFinished("d", "made up", "t", "There is no such tool.", failed=True))
+        emit(e.TextAdded("m", "x"), at=0.4 + n * 0.02)
+    emit(e.TextEnded("m"), at=0.6)
+    emit(e.ToolFinished("c", "list", "t", "result", seconds=0.25))
+    emit(e.ToolFinished("d", "list", "t", "result", failed=True))
+    emit(e.ToolFinished("d", "made up", "t", "There is no such tool.", failed=True))
     usage = TokenUsage(prompt_tokens=3, completion_tokens=4, cached_tokens=2, cost=0.5)
-    tell(e.StepFinished(1, usage, model="b/second"))
-    tell(e.TextStarted("n"), at=5)
-    tell(e.TextAdded("n", "one piece has no gap"))
-    tell(e.TextEnded("n"))
-    tell(e.StepFinished(2))
-    tell(e.RunFinished("r", "s"), at=7)
+    emit(e.StepFinished(1, usage, model="b/second"))
+    emit(e.TextStarted("n"), at=5)
+    emit(e.TextAdded("n", "one piece has no gap"))
+    emit(e.TextEnded("n"))
+    emit(e.StepFinished(2))
+    emit(e.RunFinished("r", "s"), at=7)
     shown = samples(page(figures.figures()))
     assert shown["holodeck_time_to_first_token_seconds_count"] == 1
     assert shown["holodeck_time_to_first_token_seconds_sum"] == pytest.approx(0.4)
@@ -104,7 +104,7 @@ def test_models_cannot_fill_the_page():
 
 def test_a_failure_is_counted_by_its_code(monkeypatch):
     figures = Metrics()
-    Told(monkeypatch, figures)(e.RunFailed("r", "s", code="model-error", message="It failed."))
+    TimedEvents(monkeypatch, figures)(e.RunFailed("r", "s", code="model-error", message="It failed."))
     assert samples(page(figures.figures()))['holodeck_runs_total{outcome="failed",code="model-error"}'] == 1
 
 

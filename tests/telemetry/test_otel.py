@@ -16,7 +16,7 @@ from tests.cli.process import holodeck
 from tests.telemetry.collector import collecting
 
 USAGE = TokenUsage(prompt_tokens=12, completion_tokens=5)
-STORY = [
+EVENTS = [
     e.RunStarted("r", "s", None, "gemini/flash-2"),
     e.StepStarted(1),
     e.TextStarted("m"),
@@ -40,7 +40,7 @@ def collector():
         yield receiver
 
 
-def tell(collector, events, **environment: str) -> None:
+def export(collector, events, **environment: str) -> None:
     exporting = otlp.Exporting(service="svc", agent="helper", endpoint=collector.url, environment=environment)
     reader = exporting.tracing.run(run_id="r", session_id="s")
     for event in events:
@@ -50,7 +50,7 @@ def tell(collector, events, **environment: str) -> None:
 
 @pytest.mark.req("CHT-11")
 def test_a_run_is_a_tree_of_spans(collector):
-    tell(collector, STORY)
+    export(collector, EVENTS)
     assert collector.paths == {"/v1/traces"}
     assert collector.services == {"svc"}
     run = collector.named("invoke_agent helper")
@@ -79,17 +79,18 @@ def test_a_run_is_a_tree_of_spans(collector):
 
 @pytest.mark.req("CHT-11")
 @pytest.mark.parametrize("asked", [False, True])
-def test_what_was_said_is_in_spans_only_when_asked_for(collector, asked):
+def test_contents_are_in_spans_only_when_asked_for(collector, asked):
     variables = {otlp.CONTENT_VARIABLE: "true"} if asked else {}
-    tell(collector, STORY, **variables)
+    export(collector, EVENTS, **variables)
     everything = json.dumps([span.attributes for span in collector.spans])
     for words in ("secret", "found it", "Let me look."):
         assert (words in everything) is asked
 
 
 def test_a_failure_marks_the_run_and_what_waits_is_closed(collector):
-    tell(
-        collector, [*STORY[:8], e.StepFinished(1), e.RunFailed("r", "s", "model-error", "No.", reason="upstream_error")]
+    export(
+        collector,
+        [*EVENTS[:8], e.StepFinished(1), e.RunFailed("r", "s", "model-error", "No.", reason="upstream_error")],
     )
     run = collector.named("invoke_agent helper")
     assert run.failed
@@ -98,7 +99,7 @@ def test_a_failure_marks_the_run_and_what_waits_is_closed(collector):
 
 
 def test_a_result_of_the_run_before_has_its_span(collector):
-    tell(collector, [STORY[0], e.ToolFinished("c0", "wipe", "t", "gone", seconds=2.0), STORY[-1]])
+    export(collector, [EVENTS[0], e.ToolFinished("c0", "wipe", "t", "gone", seconds=2.0), EVENTS[-1]])
     span = collector.named("execute_tool wipe")
     assert span.end - span.start == pytest.approx(2e9, rel=0.1)
 

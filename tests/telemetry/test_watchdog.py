@@ -47,10 +47,10 @@ async def test_the_stack_of_what_holds_up_the_loop_is_logged_while_it_does(log_p
     await until(lambda: max(lags) > 0.2)
     watchdog.close()
     await until(lambda: not watchers())
-    told = [line for line in log_pipe() if line["event"].startswith("event_loop")]
-    ours = [n for n, line in enumerate(told) if "hold_up: time.sleep(seconds)" in str(line["details"])]
+    written = [line for line in log_pipe() if line["event"].startswith("event_loop")]
+    ours = [n for n, line in enumerate(written) if "hold_up: time.sleep(seconds)" in str(line["details"])]
     assert len(ours) == 1, "others may be: a busy machine holds up a loop as well"
-    blocked, free = told[ours[0] : ours[0] + 2]
+    blocked, free = written[ours[0] : ours[0] + 2]
     assert [blocked["event"], free["event"]] == ["event_loop_blocked", "event_loop_free"]
     assert blocked["level"] == "warning"
     assert 200 <= blocked["duration_ms"] < 1000
@@ -59,7 +59,7 @@ async def test_the_stack_of_what_holds_up_the_loop_is_logged_while_it_does(log_p
 
 
 @pytest.mark.req("D12")
-async def test_a_loop_that_is_never_free_again_is_told_of_all_the_same(log_pipe):
+async def test_a_loop_that_is_never_free_again_is_reported_all_the_same(log_pipe):
     """The line comes during the block, not after it."""
     watchdog = Watchdog(lambda _: None, interval=0.01, patience=0.05)
     watchdog.start()

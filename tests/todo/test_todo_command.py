@@ -51,14 +51,14 @@ def test_a_bad_url_is_refused_without_showing_it(capsys, monkeypatch, tmp_path, 
     assert PASSWORD not in refused(capsys, "--database-url", url)
 
 
-def test_a_database_that_nobody_serves(capsys, closed_port):
-    said = refused(capsys, "--database-url", f"postgresql://ann:{PASSWORD}@127.0.0.1:{closed_port}/todo")
-    assert said == "holodeck-todo: cannot use the PostgreSQL database of the URL: nothing listens there\n"
+def test_a_database_that_no_one_serves(capsys, closed_port):
+    message = refused(capsys, "--database-url", f"postgresql://ann:{PASSWORD}@127.0.0.1:{closed_port}/todo")
+    assert message == "holodeck-todo: cannot use the PostgreSQL database of the URL: nothing listens there\n"
 
 
 def test_a_database_that_does_not_exist(capsys, postgres):
-    said = refused(capsys, "--database-url", postgres.replace("/postgres?", "/nowhere?"))
-    assert "the user, database or socket it names does not exist" in said
+    message = refused(capsys, "--database-url", postgres.replace("/postgres?", "/nowhere?"))
+    assert "the user, database or socket it names does not exist" in message
 
 
 def test_a_missing_driver_is_named(monkeypatch):
@@ -102,15 +102,15 @@ def test_a_file_that_cannot_be_written(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(
-    ("options", "said"),
+    ("options", "text"),
     [
         (["--timezone", "Berlin"], "timezone 'Berlin' is not an IANA name"),
         (["--http", "--host", "nowhere.invalid"], "cannot listen on nowhere.invalid port 8765"),
         (["--user", "  "], "user_id must be printable text"),
     ],
 )
-def test_an_option_that_cannot_be_met(capsys, tmp_path, options, said):
-    assert said in refused(capsys, "--db", str(tmp_path / "t.sqlite3"), *options)
+def test_an_option_that_cannot_be_met(capsys, tmp_path, options, text):
+    assert text in refused(capsys, "--db", str(tmp_path / "t.sqlite3"), *options)
 
 
 @pytest.mark.parametrize("port", ["70000", "-1", "http"])

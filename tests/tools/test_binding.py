@@ -64,11 +64,11 @@ async def test_a_binding_is_a_tool_and_the_user_is_hidden():
 
 
 @pytest.mark.req("AGT-07")
-@pytest.mark.parametrize("said", [{"user_id": "bob"}, {"user_id": None}, {"userId": "bob"}, {"USER_ID": ["bob"]}])
+@pytest.mark.parametrize("claimed", [{"user_id": "bob"}, {"user_id": None}, {"userId": "bob"}, {"USER_ID": ["bob"]}])
 @pytest.mark.parametrize(("reference", "user_in_schema"), [(add_task, True), (add_task, False), (anything, True)])
-async def test_the_runtime_decides_the_user(reference, user_in_schema, said):
+async def test_the_runtime_decides_the_user(reference, user_in_schema, claimed):
     tools = toolset_of([bind(reference, schema(user=user_in_schema))])
-    result = await tools.call("add_task", {"title": "x", **said}, ALICE)
+    result = await tools.call("add_task", {"title": "x", **claimed}, ALICE)
     assert not result.failed
     assert "alice" in result.text
     assert "bob" not in result.text

@@ -324,7 +324,7 @@ print(asyncio.run(tools.call("stuck", {}, ToolContext(user_id="a"))).text)
 
 @pytest.mark.req("SRV-22")
 @pytest.mark.parametrize("kind", ["sync", "async"])
-async def test_a_function_may_tell_what_it_does(kind):
+async def test_a_function_may_report_what_it_does(kind):
     def work(context: ToolContext) -> str:
         for number in range(3):
             context.emit(CustomSent("step", number))
@@ -409,9 +409,9 @@ async def test_a_tool_emits_only_what_is_its_own_and_what_can_be_written(event, 
 async def test_what_a_tool_emits_is_plain_json():
     emitted = []
 
-    async def tells(context: ToolContext) -> None:
+    async def reports(context: ToolContext) -> None:
         context.emit(CustomSent("v", {"when": datetime(2026, 1, 2, tzinfo=UTC), "list": (1, 2), "nan": float("nan")}))
 
-    toolset = FunctionToolset([FunctionTool.of(tells)])
-    await toolset.call("tells", {}, ToolContext(user_id="a", emit=emitted.append))
+    toolset = FunctionToolset([FunctionTool.of(reports)])
+    await toolset.call("reports", {}, ToolContext(user_id="a", emit=emitted.append))
     assert emitted == [CustomSent("v", {"when": "2026-01-02T00:00:00Z", "list": [1, 2], "nan": None})]

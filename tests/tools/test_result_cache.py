@@ -193,4 +193,4 @@ async def test_a_hit_is_in_the_event():
 
     scene = Scene(calls(("look", "{}")), calls(("look", "{}")), says("done"), tools=catalogue(Counting()))
     await scene.play("look twice")
-    assert [event.cached for event in scene.told(ToolFinished)] == [False, True]
+    assert [event.cached for event in scene.emitted(ToolFinished)] == [False, True]

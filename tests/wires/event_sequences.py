@@ -221,12 +221,12 @@ ENDINGS = st.one_of(
 )
 
 
-class _Teller:
+class _Drawn:
     """Draws one event after the other, each from those that the grammar allows at that moment."""
 
     def __init__(self, draw: st.DrawFn) -> None:
         self.draw = draw
-        self.story: list[e.Event] = [e.RunStarted(RUN, SESSION, draw(st.none() | TEXTS), draw(st.none() | TEXTS))]
+        self.events: list[e.Event] = [e.RunStarted(RUN, SESSION, draw(st.none() | TEXTS), draw(st.none() | TEXTS))]
         self.steps = 0
         self.messages = 0
         self.in_step = False
@@ -250,9 +250,9 @@ class _Teller:
             moves.append("end_step")
         return moves
 
-    def tell(self, move: str) -> None:
+    def make(self, move: str) -> None:
         event: e.Event = getattr(self, move)()
-        self.story.append(event)
+        self.events.append(event)
 
     def note(self) -> e.Event:
         note: e.Event = self.draw(NOTES)
@@ -272,8 +272,8 @@ class _Teller:
         return f"m{self.messages}"
 
     def open_text(self) -> e.Event:
-        said = [each.message_id for each in self.story if isinstance(each, e.TextStarted)]
-        self.text = self.draw(st.sampled_from([self._new_message(), *said[-1:]]))  # a text may be opened again
+        known_ids = [each.message_id for each in self.events if isinstance(each, e.TextStarted)]
+        self.text = self.draw(st.sampled_from([self._new_message(), *known_ids[-1:]]))  # a text may be opened again
         return e.TextStarted(self.text)
 
     def add_text(self) -> e.Event:
@@ -285,8 +285,8 @@ class _Teller:
 
     def open_reasoning(self) -> e.Event:
         fresh = self._new_message()
-        said = {each.message_id for each in self.story if isinstance(each, e.ReasoningStarted)}
-        shared = self.text if self.text is not None and self.text not in said else fresh
+        known_ids = {each.message_id for each in self.events if isinstance(each, e.ReasoningStarted)}
+        shared = self.text if self.text is not None and self.text not in known_ids else fresh
         self.reasoning = self.draw(st.sampled_from([fresh, shared]))  # a text and a reasoning may share their id
         return e.ReasoningStarted(self.reasoning)
 
@@ -298,7 +298,7 @@ class _Teller:
         return e.ReasoningEnded(ended or "")
 
     def open_call(self) -> e.Event:
-        opened = (f"c{len(self.story)}", self.draw(st.sampled_from(["search", "delete_todo"])))
+        opened = (f"c{len(self.events)}", self.draw(st.sampled_from(["search", "delete_todo"])))
         self.open_calls.append(opened)
         return e.ToolCallStarted(*opened, self.text or self._new_message())
 
@@ -318,20 +318,20 @@ class _Teller:
 
     def close(self) -> list[e.Event]:
         if self.text is not None:
-            self.tell("end_text")
+            self.make("end_text")
         if self.reasoning is not None:
-            self.tell("end_reasoning")
+            self.make("end_reasoning")
         while self.open_calls:
-            self.tell("end_call")
+            self.make("end_call")
         if self.in_step:
-            self.tell("end_step")
-        return [*self.story, self.draw(ENDINGS)]
+            self.make("end_step")
+        return [*self.events, self.draw(ENDINGS)]
 
 
 @st.composite
 def event_sequences(draw: st.DrawFn, max_moves: int = 25) -> list[e.Event]:
     """A complete run, as wild as the grammar lets it be."""
-    teller = _Teller(draw)
+    drawn = _Drawn(draw)
     for _ in range(draw(st.integers(0, max_moves))):
-        teller.tell(draw(st.sampled_from(teller.moves())))
-    return teller.close()
+        drawn.make(draw(st.sampled_from(drawn.moves())))
+    return drawn.close()

@@ -46,7 +46,7 @@ def test_which_endings_are_answers(ending: e.RunFinished, answer: str, code: str
     assert (getattr(error, "code", None), getattr(error, "reason", None)) == (code, reason)
 
 
-def test_the_answer_is_what_was_said_last() -> None:
+def test_the_answer_is_the_last_text() -> None:
     reply = ReplyText()
     sent = [reply.add(e.TextAdded(*piece)) for piece in (("a", "Let me"), ("a", " see."), ("a", ""))]
     reply.step_started()

@@ -84,25 +84,25 @@ def mended(value: Any) -> Any:
 @pytest.mark.req("T21", "T22")
 @pytest.mark.parametrize("make", FIELDS, ids=lambda make: type(make("x")).__name__)
 def test_no_text_in_any_field_breaks_a_frame(make: Callable[[str], e.Event]) -> None:
-    story = [make(text) for text in hostile_strings(STRINGS)]
-    told = [mended(wire) for event in story for wire in translate(event, Profile.FULL)]
-    stream = SseEncoder("run").encode_many(enumerate(story))
+    events = [make(text) for text in hostile_strings(STRINGS)]
+    output = [mended(wire) for event in events for wire in translate(event, Profile.FULL)]
+    stream = SseEncoder("run").encode_many(enumerate(events))
     frames = whatwg(stream)
-    assert len(frames) == len(agui_client(stream)) == len(told)
-    assert [json.loads(frame.data) for frame in frames] == told
-    assert json.loads(f"[{','.join(agui_client(stream))}]") == told
+    assert len(frames) == len(agui_client(stream)) == len(output)
+    assert [json.loads(frame.data) for frame in frames] == output
+    assert json.loads(f"[{','.join(agui_client(stream))}]") == output
     assert {frame.event for frame in frames} == {"message"}
-    assert [frame.id for frame in frames][-1] == f"run:{len(story) - 1}"
+    assert [frame.id for frame in frames][-1] == f"run:{len(events) - 1}"
 
 
 @pytest.mark.req("T21", "T22")
 def test_ten_thousand_texts_as_deltas_come_out_as_they_went_in() -> None:
     strings = hostile_strings(STRINGS, seed=22)
-    story = [e.TextAdded("m", text) for text in strings]
+    events = [e.TextAdded("m", text) for text in strings]
     expected = [scalar(text) for text in strings]
-    stream = SseEncoder("run").encode_many(enumerate(story))
+    stream = SseEncoder("run").encode_many(enumerate(events))
     assert [json.loads(frame.data)["delta"] for frame in whatwg(stream)] == expected
-    assert [wire["delta"] for wire in read_stream(ProtoEncoder("run").encode_many(enumerate(story)))] == expected
+    assert [wire["delta"] for wire in read_stream(ProtoEncoder("run").encode_many(enumerate(events)))] == expected
 
 
 @pytest.mark.parametrize("bad", ["a\rb", "a\nb", "a\0b", "\r\n", "x\n\ndata: {}"])

@@ -58,10 +58,10 @@ async def answers(*responses: Respond, prompt: Prompt = PROMPT, **settings: Any)
 
 async def fails(error: type[ModelError], *responses: Respond, prompt: Prompt = PROMPT, **settings: Any):
     """Asks once and expects the error; gives it back with what was seen on the way."""
-    heard = RecordingListener()
+    listener = RecordingListener()
     async with ModelEndpoint(*responses) as endpoint, asking(endpoint, **settings) as model:
         with pytest.raises(error) as caught:
-            await model.reply(prompt, heard)
+            await model.reply(prompt, listener)
         assert type(caught.value) is error
         assert KEY not in str(caught.value)
     return caught.value, endpoint, model.pauses

@@ -66,7 +66,7 @@ def stop(index: int) -> dict[str, Any]:
     return {"type": "content_block_stop", "index": index}
 
 
-def said(index: int, *pieces: str) -> list[dict[str, Any]]:
+def text_block(index: int, *pieces: str) -> list[dict[str, Any]]:
     """A whole text block."""
     deltas = [delta(index, "text_delta", text=piece) for piece in pieces]
     return [block(index, "text", text=""), *deltas, stop(index)]
@@ -121,27 +121,27 @@ SHAPES = {
         text="Hello world",
         usage=used(12, 7),
     ),
-    "text in two blocks": Shape([start(), *said(0, "One. "), *said(1, "Two."), *end()], text="One. Two.", usage=used(12, 7)),
+    "text in two blocks": Shape([start(), *text_block(0, "One. "), *text_block(1, "Two."), *end()], text="One. Two.", usage=used(12, 7)),
     "stop sequence": Shape(
-        [start(), *said(0, "Up to "), {"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}, "usage": {"output_tokens": 3}}, {"type": "message_stop"}],
+        [start(), *text_block(0, "Up to "), {"type": "message_delta", "delta": {"stop_reason": "stop_sequence", "stop_sequence": "END"}, "usage": {"output_tokens": 3}}, {"type": "message_stop"}],
         text="Up to ",
         usage=used(12, 3),
     ),
     "thinking": Shape(
-        [start(), *thought(0, "Hm.", " Yes."), *said(1, "Fine."), *end(output_tokens_details={"thinking_tokens": 4})],
+        [start(), *thought(0, "Hm.", " Yes."), *text_block(1, "Fine."), *end(output_tokens_details={"thinking_tokens": 4})],
         text="Fine.",
         reasoning="Hm. Yes.",
         usage=used(12, 7, reasoning_tokens=4),
         kept=[SIGNED, {"type": "text", "text": "Fine."}],
     ),
     "thinking that is not shown": Shape(
-        [start(), *thought(0), *said(1, "Fine."), *end()],
+        [start(), *thought(0), *text_block(1, "Fine."), *end()],
         text="Fine.",
         usage=used(12, 7),
         kept=[{"type": "thinking", "thinking": "", "signature": SIGNATURE}, {"type": "text", "text": "Fine."}],
     ),
     "thinking without a signature": Shape(
-        [start(), block(0, "thinking", thinking="", signature=""), delta(0, "thinking_delta", thinking="Hm."), stop(0), *said(1, "Fine."), *end()],
+        [start(), block(0, "thinking", thinking="", signature=""), delta(0, "thinking_delta", thinking="Hm."), stop(0), *text_block(1, "Fine."), *end()],
         text="Fine.",
         reasoning="Hm.",
         usage=used(12, 7),
@@ -164,7 +164,7 @@ SHAPES = {
         kept=[SIGNED, {"type": "tool_use"}, {"type": "thinking", "thinking": "More.", "signature": SIGNATURE}, {"type": "tool_use"}],
     ),
     "one call": Shape(
-        [start(), *said(0, "I look."), *called(1, "toolu_1", "look", '{"city": "Pa', 'ris"}'), *end("tool_use")],
+        [start(), *text_block(0, "I look."), *called(1, "toolu_1", "look", '{"city": "Pa', 'ris"}'), *end("tool_use")],
         text="I look.",
         calls=[("toolu_1", "look", '{"city": "Paris"}')],
         finish="tool_calls",
@@ -189,7 +189,7 @@ SHAPES = {
         usage=used(12, 7),
     ),
     "text after a call": Shape(
-        [start(), *called(0, "toolu_1", "look", "{}"), *said(1, "Soon."), *end("tool_use")],
+        [start(), *called(0, "toolu_1", "look", "{}"), *text_block(1, "Soon."), *end("tool_use")],
         text="Soon.",
         calls=[("toolu_1", "look", "{}")],
         finish="tool_calls",
@@ -205,41 +205,41 @@ SHAPES = {
         kept=[{"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "look()"}}, {"type": "tool_use", "caller": {"type": "code_execution_20260120", "tool_id": "srvtoolu_1"}}],
     ),
     "web search with citations": Shape(
-        [start(), *called(0, "srvtoolu_1", "web_search", '{"query": ', '"ducks"}', kind="server_tool_use"), PING, {"type": "content_block_start", "index": 1, "content_block": FOUND}, stop(1), *said(2, "They say: "), block(3, "text", text="", citations=[]), delta(3, "citations_delta", citation=CITED), delta(3, "text_delta", text="ducks swim."), stop(3), *end(input_tokens=900, server_tool_use={"web_search_requests": 1})],
+        [start(), *called(0, "srvtoolu_1", "web_search", '{"query": ', '"ducks"}', kind="server_tool_use"), PING, {"type": "content_block_start", "index": 1, "content_block": FOUND}, stop(1), *text_block(2, "They say: "), block(3, "text", text="", citations=[]), delta(3, "citations_delta", citation=CITED), delta(3, "text_delta", text="ducks swim."), stop(3), *end(input_tokens=900, server_tool_use={"web_search_requests": 1})],
         text="They say: ducks swim.",
         shown=[("web_search", '{"query": "ducks"}', "Ducks https://d.example")],
         usage=used(900, 7),
         kept=[SEARCHED, FOUND, {"type": "text", "text": "They say: "}, {"type": "text", "text": "ducks swim.", "citations": [CITED]}],
     ),
     "web search that fails": Shape(
-        [start(), *called(0, "srvtoolu_1", "web_search", '{"query": "ducks"}', kind="server_tool_use"), block(1, "web_search_tool_result", tool_use_id="srvtoolu_1", content={"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}), stop(1), *said(2, "No luck."), *end()],
+        [start(), *called(0, "srvtoolu_1", "web_search", '{"query": "ducks"}', kind="server_tool_use"), block(1, "web_search_tool_result", tool_use_id="srvtoolu_1", content={"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}), stop(1), *text_block(2, "No luck."), *end()],
         text="No luck.",
         shown=[("web_search", '{"query": "ducks"}', "max_uses_exceeded")],
         usage=used(12, 7),
         kept=[SEARCHED, {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_1", "content": {"type": "web_search_tool_result_error", "error_code": "max_uses_exceeded"}}, {"type": "text", "text": "No luck."}],
     ),
     "code execution": Shape(
-        [start(), *called(0, "srvtoolu_1", "code_execution", '{"code": "2+2"}', kind="server_tool_use"), {"type": "content_block_start", "index": 1, "content_block": RAN}, stop(1), *said(2, "4."), {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None, "container": {"id": "container_1", "expires_at": "2199-01-01T00:00:00Z"}}, "usage": {"output_tokens": 7}}, {"type": "message_stop"}],
+        [start(), *called(0, "srvtoolu_1", "code_execution", '{"code": "2+2"}', kind="server_tool_use"), {"type": "content_block_start", "index": 1, "content_block": RAN}, stop(1), *text_block(2, "4."), {"type": "message_delta", "delta": {"stop_reason": "end_turn", "stop_sequence": None, "container": {"id": "container_1", "expires_at": "2199-01-01T00:00:00Z"}}, "usage": {"output_tokens": 7}}, {"type": "message_stop"}],
         text="4.",
         shown=[("code_execution", '{"code": "2+2"}', "4\n")],
         usage=used(12, 7),
         kept=[{"type": "server_tool_use", "id": "srvtoolu_1", "name": "code_execution", "input": {"code": "2+2"}}, RAN, {"type": "text", "text": "4."}],
     ),
     "an MCP server's tool": Shape(
-        [start(), *called(0, "mcptoolu_1", "echo", '{"x": 1}', kind="mcp_tool_use", server_name="s"), block(1, "mcp_tool_result", tool_use_id="mcptoolu_1", is_error=False, content=[{"type": "text", "text": "1"}]), stop(1), *said(2, "It is 1."), *end()],
+        [start(), *called(0, "mcptoolu_1", "echo", '{"x": 1}', kind="mcp_tool_use", server_name="s"), block(1, "mcp_tool_result", tool_use_id="mcptoolu_1", is_error=False, content=[{"type": "text", "text": "1"}]), stop(1), *text_block(2, "It is 1."), *end()],
         text="It is 1.",
         shown=[("echo", '{"x": 1}', "1")],
         usage=used(12, 7),
         kept=[{"type": "mcp_tool_use", "id": "mcptoolu_1", "name": "echo", "input": {"x": 1}, "server_name": "s"}, {"type": "mcp_tool_result", "tool_use_id": "mcptoolu_1", "is_error": False, "content": [{"type": "text", "text": "1"}]}, {"type": "text", "text": "It is 1."}],
     ),
     "cached input": Shape(
-        [start(input_tokens=3, cache_creation_input_tokens=50, cache_read_input_tokens=1000, cache_creation={"ephemeral_5m_input_tokens": 50}, service_tier="standard"), *said(0, "Hi."), *end()],
+        [start(input_tokens=3, cache_creation_input_tokens=50, cache_read_input_tokens=1000, cache_creation={"ephemeral_5m_input_tokens": 50}, service_tier="standard"), *text_block(0, "Hi."), *end()],
         text="Hi.",
         usage=used(1053, 7, cached_tokens=1000, cache_write_tokens=50),
     ),
-    "length": Shape([start(), *said(0, "Cut o"), *end("max_tokens")], text="Cut o", finish="length", usage=used(12, 7)),
+    "length": Shape([start(), *text_block(0, "Cut o"), *end("max_tokens")], text="Cut o", finish="length", usage=used(12, 7)),
     "a call that is cut": Shape(
-        [start(), *said(0, "I look."), *called(1, "toolu_1", "look", '{"city": "Pa'), *end("max_tokens")],
+        [start(), *text_block(0, "I look."), *called(1, "toolu_1", "look", '{"city": "Pa'), *end("max_tokens")],
         text="I look.",
         finish="length",
         usage=used(12, 7),
@@ -256,7 +256,7 @@ SHAPES = {
         warnings=["empty-reply"],
     ),
     "a full context window": Shape(
-        [start(), *said(0, "Cut o"), *end("model_context_window_exceeded")],
+        [start(), *text_block(0, "Cut o"), *end("model_context_window_exceeded")],
         text="Cut o",
         finish="length",
         usage=used(12, 7),
@@ -264,7 +264,7 @@ SHAPES = {
     ),
     "nothing": Shape([start(), *end()], usage=used(12, 7), warnings=["empty-reply"]),
     "an unknown event and an unknown block": Shape(
-        [start(), {"type": "message_mood", "mood": "good"}, block(0, "hologram", data="AA"), delta(0, "hologram_delta", data="BB"), stop(0), *said(1, "Hi."), *end()],
+        [start(), {"type": "message_mood", "mood": "good"}, block(0, "hologram", data="AA"), delta(0, "hologram_delta", data="BB"), stop(0), *text_block(1, "Hi."), *end()],
         text="Hi.",
         usage=used(12, 7),
         kept=[{"type": "hologram", "data": "AABB"}, {"type": "text", "text": "Hi."}],
@@ -277,18 +277,18 @@ SHAPES = {
         usage=used(12, 7),
     ),
     "CRLF and comments": Shape(
-        [b": connected\r\n\r\n", start(), *said(0, "Hi", "."), b": still here\r\n\r\n", *end()], text="Hi.", usage=used(12, 7), end="\r\n"
+        [b": connected\r\n\r\n", start(), *text_block(0, "Hi", "."), b": still here\r\n\r\n", *end()], text="Hi.", usage=used(12, 7), end="\r\n"
     ),
-    "no names of events": Shape([start(), *said(0, "Hi."), *end()], text="Hi.", usage=used(12, 7), named=False, sdk=False),
+    "no names of events": Shape([start(), *text_block(0, "Hi."), *end()], text="Hi.", usage=used(12, 7), named=False, sdk=False),
     "types in the names of events only": Shape(
         [b'event: message_start\ndata: {"message": {"usage": {"input_tokens": 12, "output_tokens": 1}}}\n\n', b'event: content_block_start\ndata: {"index": 0, "content_block": {"type": "text", "text": ""}}\n\n', b'event: content_block_delta\ndata: {"index": 0, "delta": {"type": "text_delta", "text": "Hi."}}\n\n', b'event: message_delta\ndata: {"delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 7}}\n\n'],
         text="Hi.",
         usage=used(12, 7),
         sdk=False,
     ),
-    "no message_stop": Shape([start(), *said(0, "Hi."), *end()[:1]], text="Hi.", usage=used(12, 7)),
-    "no stop reason": Shape([start(), *said(0, "Hi."), {"type": "message_stop"}], text="Hi.", usage=used(12, 1), sdk=False),
-    "[DONE] at the end": Shape([start(), *said(0, "Hi."), *end(), b"data: [DONE]\n\n"], text="Hi.", usage=used(12, 7)),
+    "no message_stop": Shape([start(), *text_block(0, "Hi."), *end()[:1]], text="Hi.", usage=used(12, 7)),
+    "no stop reason": Shape([start(), *text_block(0, "Hi."), {"type": "message_stop"}], text="Hi.", usage=used(12, 1), sdk=False),
+    "[DONE] at the end": Shape([start(), *text_block(0, "Hi."), *end(), b"data: [DONE]\n\n"], text="Hi.", usage=used(12, 7)),
     "no starts of blocks": Shape(
         [start(), delta(0, "thinking_delta", thinking="Hm."), delta(1, "text_delta", text="Hi."), *end()],
         text="Hi.",
@@ -298,7 +298,7 @@ SHAPES = {
         sdk=False,
     ),
     "every block has the same index": Shape(
-        [start(), *said(0, "I look."), *called(0, "toolu_1", "look", '{"a":1}'), *called(0, "toolu_2", "look", '{"a":2}'), *end("tool_use")],
+        [start(), *text_block(0, "I look."), *called(0, "toolu_1", "look", '{"a":1}'), *called(0, "toolu_2", "look", '{"a":2}'), *end("tool_use")],
         text="I look.",
         calls=[("toolu_1", "look", '{"a":1}'), ("toolu_2", "look", '{"a":2}')],
         finish="tool_calls",
@@ -313,18 +313,18 @@ SHAPES = {
         sdk=False,
     ),
     "usage only at the end, zeros before": Shape(
-        [start(input_tokens=0, output_tokens=0), *said(0, "Hi."), *end(input_tokens=12, cache_read_input_tokens=0)],
+        [start(input_tokens=0, output_tokens=0), *text_block(0, "Hi."), *end(input_tokens=12, cache_read_input_tokens=0)],
         text="Hi.",
         usage=used(12, 7, cached_tokens=0),
     ),
-    "usage at the start, zeros after": Shape([start(), *said(0, "Hi."), *end(input_tokens=0)], text="Hi.", usage=used(12, 7), sdk=False),
+    "usage at the start, zeros after": Shape([start(), *text_block(0, "Hi."), *end(input_tokens=0)], text="Hi.", usage=used(12, 7), sdk=False),
     "no usage": Shape(
-        [{"type": "message_start", "message": {"content": []}}, *said(0, "Hi."), {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}],
+        [{"type": "message_start", "message": {"content": []}}, *text_block(0, "Hi."), {"type": "message_delta", "delta": {"stop_reason": "end_turn"}}, {"type": "message_stop"}],
         text="Hi.",
         sdk=False,
     ),
     "Bedrock's figures": Shape(
-        [start(), *said(0, "Hi."), *end()[:1], {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": 12, "outputTokenCount": 7}}],
+        [start(), *text_block(0, "Hi."), *end()[:1], {"type": "message_stop", "amazon-bedrock-invocationMetrics": {"inputTokenCount": 12, "outputTokenCount": 7}}],
         text="Hi.",
         usage=used(12, 7),
     ),
@@ -335,7 +335,7 @@ SHAPES = {
         sdk=False,
     ),
     "a compaction": Shape(
-        [start(), block(0, "compaction", content=None), delta(0, "compaction_delta", content="Summary.", encrypted_content="RW5j"), stop(0), *said(1, "Hi."), *end()],
+        [start(), block(0, "compaction", content=None), delta(0, "compaction_delta", content="Summary.", encrypted_content="RW5j"), stop(0), *text_block(1, "Hi."), *end()],
         text="Hi.",
         usage=used(12, 7),
         kept=[{"type": "compaction", "content": "Summary.", "encrypted_content": "RW5j"}, {"type": "text", "text": "Hi."}],

@@ -14,7 +14,17 @@ from holodeck.core import grammar
 from holodeck.core.messages import Message, UserMessage
 from holodeck.sessions.transcript import Transcript
 from tests.models.anthropic.asking_anthropic import OK, shaped
-from tests.models.anthropic.message_streams import FOUND, SEARCHED, SIGNED, Shape, called, end, said, start, thought
+from tests.models.anthropic.message_streams import (
+    FOUND,
+    SEARCHED,
+    SIGNED,
+    Shape,
+    called,
+    end,
+    start,
+    text_block,
+    thought,
+)
 from tests.models.endpoint import ModelEndpoint, status, stream, text_stream
 
 FILE = """
@@ -33,7 +43,7 @@ SEARCH_AND_CALL = Shape(
     [
         start(),
         *thought(0, "Hm. Yes."),
-        *said(1, "I search."),
+        *text_block(1, "I search."),
         *called(2, "srvtoolu_1", "web_search", '{"query": "ducks"}', kind="server_tool_use"),
         {"type": "content_block_start", "index": 3, "content_block": FOUND},
         {"type": "content_block_stop", "index": 3},

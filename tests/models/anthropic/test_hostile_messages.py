@@ -47,8 +47,8 @@ def broken(draw: st.DrawFn) -> dict:
     return event
 
 
-def read(events: list, heard: RecordingListener):
-    answer = AnswerStream(MessageAnswer(heard))
+def read(events: list, listener: RecordingListener):
+    answer = AnswerStream(MessageAnswer(listener))
     for event in events:
         answer.feed(f"data: {json.dumps(event)}\n\n".encode())
     return answer.end()
@@ -57,21 +57,21 @@ def read(events: list, heard: RecordingListener):
 @settings(max_examples=400, deadline=None)
 @given(st.lists(st.sampled_from(EVENTS) | broken(), max_size=12))
 def test_whatever_comes_the_listener_and_the_next_request_are_sound(events):
-    heard = RecordingListener()
+    listener = RecordingListener()
     try:
-        reply = read(events, heard)
+        reply = read(events, listener)
     except KNOWN:
         reply = None
-    started = [piece[1] for piece in heard.said if piece[0] == "started"]
-    ended = [piece[1] for piece in heard.said if piece[0] == "ended"]
-    answered = [piece[1] for piece in heard.said if piece[0] == "answered"]
+    started = [piece[1] for piece in listener.recorded if piece[0] == "started"]
+    ended = [piece[1] for piece in listener.recorded if piece[0] == "ended"]
+    answered = [piece[1] for piece in listener.recorded if piece[0] == "answered"]
     assert len(set(started)) == len(started)
     assert len(set(ended)) == len(ended)
     assert set(answered) <= set(ended) <= set(started)
     assert len(set(answered)) == len(answered)
     if reply is not None:
-        assert sorted(reply.text) == sorted(heard.words)  # blocks that grow in turns are joined in their order
-        assert sorted(reply.reasoning) == sorted(heard.thoughts)
+        assert sorted(reply.text) == sorted(listener.words)  # blocks that grow in turns are joined in their order
+        assert sorted(reply.reasoning) == sorted(listener.thoughts)
         message = AssistantMessage(content=reply.text, tool_calls=reply.tool_calls, extra=reply.extra)
         prompt = Prompt(messages=(UserMessage(content="Hi"), message, UserMessage(content="And?")))
         sent = json.loads(encoded(body_of(EndpointSettings(model="m", provider="anthropic", cache="auto"), prompt)))

@@ -153,7 +153,7 @@ def test_an_answer_that_came_as_a_call_goes_back_as_text():
 
 
 @pytest.mark.parametrize("extra", [{KEPT: 1}, {KEPT: {"content": "x"}}, {KEPT: {"content": [1]}}, {"other": {}}])
-def test_a_session_that_somebody_edited_does_no_harm(extra):
+def test_a_session_that_someone_edited_does_no_harm(extra):
     assert sent(UserMessage(content="Hi"), AssistantMessage(content="Yes", extra=extra))[1]["content"] == [text("Yes")]
 
 

@@ -22,18 +22,18 @@ FINISH = {"stop": ("end_turn", "stop_sequence"), "tool_calls": ("tool_use",)}
 
 
 def read(body: bytes, *cuts: int) -> tuple[ModelReply, RecordingListener]:
-    heard = RecordingListener()
-    answer = AnswerStream(MessageAnswer(heard))
+    listener = RecordingListener()
+    answer = AnswerStream(MessageAnswer(listener))
     for first, last in zip((0, *cuts), (*cuts, len(body)), strict=True):
         answer.feed(body[first:last])
-    return answer.end(), heard
+    return answer.end(), listener
 
 
 @every_shape
 def test_what_a_stream_means(shape: Shape):
-    reply, heard = read(shape.body)
-    assert reply.text == heard.words == shape.text
-    assert reply.reasoning == heard.thoughts == shape.reasoning
+    reply, listener = read(shape.body)
+    assert reply.text == listener.words == shape.text
+    assert reply.reasoning == listener.thoughts == shape.reasoning
     assert [(call.name, call.arguments) for call in reply.tool_calls] == [call[1:] for call in shape.calls]
     for call, (call_id, _, _) in zip(reply.tool_calls, shape.calls, strict=True):
         assert call.id == (call_id or call.id)
@@ -41,22 +41,22 @@ def test_what_a_stream_means(shape: Shape):
     assert reply.finish_reason == shape.finish
     assert reply.usage == shape.usage
     assert reply.extra.get(KEPT, {}).get("content") == shape.kept
-    assert heard.warnings == shape.warnings
+    assert listener.warnings == shape.warnings
 
 
 @every_shape
 def test_calls_are_shown_as_they_come(shape: Shape):
-    reply, heard = read(shape.body)
+    reply, listener = read(shape.body)
     ours = {call.id for call in reply.tool_calls}
     streamed: dict[str, str] = {}
-    for piece in heard.said:
+    for piece in listener.recorded:
         if piece[0] == "arguments":
             streamed[piece[1]] = streamed.get(piece[1], "") + piece[2]
-    assert [(call.arguments, streamed[call.id]) for call in heard.ended if call.id in ours] == [
+    assert [(call.arguments, streamed[call.id]) for call in listener.ended if call.id in ours] == [
         (arguments, arguments) for _, _, arguments in shape.calls
     ]
-    answers = {piece[1]: piece[2] for piece in heard.said if piece[0] == "answered"}
-    theirs = [call for call in heard.ended if call.id not in ours]
+    answers = {piece[1]: piece[2] for piece in listener.recorded if piece[0] == "answered"}
+    theirs = [call for call in listener.ended if call.id not in ours]
     assert [(call.name, call.arguments, answers[call.id]) for call in theirs] == shape.shown
     assert set(answers) == {call.id for call in theirs}
 
@@ -64,11 +64,11 @@ def test_calls_are_shown_as_they_come(shape: Shape):
 @every_shape
 def test_a_stream_cut_in_two_anywhere_means_the_same(shape: Shape):
     body = shape.body
-    whole, heard = read(body)
+    whole, listener = read(body)
     minted = any(call_id is None for call_id, _, _ in shape.calls)
     for cut in range(len(body)):
         reply, again = read(body, cut)
-        assert again.words == heard.words
+        assert again.words == listener.words
         assert (reply.text, reply.usage, reply.finish_reason) == (whole.text, whole.usage, whole.finish_reason), cut
         assert minted or reply == whole, cut
 
@@ -78,14 +78,14 @@ def test_a_stream_that_ends_anywhere_is_never_a_silent_success(shape: Shape):
     body = shape.body
     whole, _ = read(body)
     for cut in range(len(body)):
-        heard = RecordingListener()
-        answer = AnswerStream(MessageAnswer(heard))
+        listener = RecordingListener()
+        answer = AnswerStream(MessageAnswer(listener))
         try:
             answer.feed(body[:cut])
             reply = answer.end()
         except (ModelTruncated, InBandError, Malformed):
-            assert whole.text.startswith(heard.words), cut
-            assert whole.reasoning.startswith(heard.thoughts), cut
+            assert whole.text.startswith(listener.words), cut
+            assert whole.reasoning.startswith(listener.thoughts), cut
         else:
             assert (reply.text, len(reply.tool_calls)) == (whole.text, len(whole.tool_calls)), cut
             assert reply.finish_reason == whole.finish_reason, cut

@@ -36,8 +36,8 @@ from tests.models.anthropic.message_streams import (
     Shape,
     called,
     end,
-    said,
     start,
+    text_block,
     thought,
 )
 from tests.models.endpoint import ModelEndpoint, Respond, Wire, frame, hang, status, stream
@@ -158,21 +158,21 @@ async def test_a_container_is_used_again_while_it_lives():
 
 async def test_a_paused_turn_goes_on():
     paused = streamed(
-        start(), *said(0, "I search. "), *called(1, "srvtoolu_1", "web_search", '{"query": "ducks"}', kind="server_tool_use"), *end("pause_turn")
+        start(), *text_block(0, "I search. "), *called(1, "srvtoolu_1", "web_search", '{"query": "ducks"}', kind="server_tool_use"), *end("pause_turn")
     )  # fmt: skip
     rest = streamed(
-        start(), {"type": "content_block_start", "index": 0, "content_block": FOUND}, *said(1, "Done."), *end()
+        start(), {"type": "content_block_start", "index": 0, "content_block": FOUND}, *text_block(1, "Done."), *end()
     )
-    heard = RecordingListener()
+    listener = RecordingListener()
     async with ModelEndpoint(paused, rest) as endpoint, asking(endpoint) as model:
-        reply = await model.reply(PROMPT, heard)
+        reply = await model.reply(PROMPT, listener)
     so_far = [{"type": "text", "text": "I search. "}, SEARCHED]
     assert endpoint.requests[1].json["messages"][1:] == [{"role": "assistant", "content": so_far}]
-    assert (reply.text, heard.words, reply.finish_reason) == ("I search. Done.", "I search. Done.", "stop")
+    assert (reply.text, listener.words, reply.finish_reason) == ("I search. Done.", "I search. Done.", "stop")
     assert reply.usage is not None
     assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (24, 14)
     assert reply.extra[KEPT]["content"] == [*so_far, FOUND, {"type": "text", "text": "Done."}]
-    assert [piece for piece in heard.said if piece[0] in ("started", "ended", "answered")] == [
+    assert [piece for piece in listener.recorded if piece[0] in ("started", "ended", "answered")] == [
         ("started", "srvtoolu_1", "web_search"),
         ("ended", "srvtoolu_1"),
         ("answered", "srvtoolu_1", "Ducks https://d.example", "ok"),
@@ -180,7 +180,7 @@ async def test_a_paused_turn_goes_on():
 
 
 async def test_a_failure_after_a_pause_counts_as_started():
-    paused = streamed(start(), *said(0, "I wait."), *end("pause_turn"))
+    paused = streamed(start(), *text_block(0, "I wait."), *end("pause_turn"))
     error, endpoint, _ = await fails(ModelRejected, paused, refusal("no", 400))
     assert error.started
     assert len(endpoint.requests) == 2
@@ -337,7 +337,7 @@ async def test_an_error_event_before_the_first_word(kind, error, requests):
 
 @pytest.mark.parametrize("kind", ["overloaded_error", "api_error"])
 async def test_an_error_event_in_the_middle_is_not_tried_again(kind):
-    begun = Shape([start(), *said(0, "Hel")]).frames
+    begun = Shape([start(), *text_block(0, "Hel")]).frames
     caught, endpoint, _ = await fails(ModelInterrupted, stream(*begun, failing(kind)))
     assert (caught.started, len(endpoint.requests)) == (True, 1)
 
@@ -352,7 +352,7 @@ async def test_an_error_as_a_body_with_status_200_is_an_error():
 async def test_errors_carry_the_request_id(where):
     async def broken(wire: Wire) -> None:
         await wire.head(Request_Id="req_head")
-        await wire.send(*Shape([start(), *said(0, "Hel")]).frames)
+        await wire.send(*Shape([start(), *text_block(0, "Hel")]).frames)
         await wire.end()
 
     if where == "refusal":
@@ -365,7 +365,7 @@ async def test_errors_carry_the_request_id(where):
 async def test_a_refusal_of_the_model_is_a_content_filter_error():
     details = {"type": "refusal", "category": "cyber", "explanation": "No malware."}
     caught, endpoint, _ = await fails(
-        ContentFiltered, streamed(start(), *said(0, "I"), *end("refusal", details=details))
+        ContentFiltered, streamed(start(), *text_block(0, "I"), *end("refusal", details=details))
     )
     assert "cyber" in str(caught)
     assert "No malware." in str(caught)
@@ -433,11 +433,11 @@ async def test_a_check_lists_models_and_a_wrong_key_fails_it():
 
 
 async def test_debug_shows_the_endpoints_own_events():
-    heard = RecordingListener()
+    listener = RecordingListener()
     async with ModelEndpoint(OK) as endpoint, asking(endpoint, debug=True) as model:
-        await model.reply(PROMPT, heard)
-    assert [raw["type"] for raw in heard.raws][:2] == ["message_start", "content_block_start"]
-    assert heard.words == "Hello world"
+        await model.reply(PROMPT, listener)
+    assert [raw["type"] for raw in listener.raws][:2] == ["message_start", "content_block_start"]
+    assert listener.words == "Hello world"
 
 
 async def test_thoughts_of_a_silent_endpoint_time_out():
@@ -462,7 +462,7 @@ ASKED = Prompt(messages=PROMPT.messages, output=OUTPUT)
 @pytest.mark.req("MOD-02")
 async def test_an_answer_by_a_schema_is_asked_for_natively():
     async with (
-        ModelEndpoint(streamed(start(), *said(0, '{"a":', " 1}"), *end())) as endpoint,
+        ModelEndpoint(streamed(start(), *text_block(0, '{"a":', " 1}"), *end())) as endpoint,
         asking(endpoint, reasoning=Reasoning(effort="low")) as model,
     ):
         reply = await model.reply(ASKED, RecordingListener())

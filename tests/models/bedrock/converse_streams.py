@@ -75,7 +75,7 @@ def stop(index: int) -> Event:
     return ("contentBlockStop", {"contentBlockIndex": index, "p": "ab"})
 
 
-def said(index: int, *pieces: str) -> list[Event]:
+def text_block(index: int, *pieces: str) -> list[Event]:
     """A whole text block: Converse does not start it."""
     return [*(delta(index, {"text": piece}) for piece in pieces), stop(index)]
 
@@ -108,27 +108,27 @@ CITATION = {"title": "Ducks", "location": {"documentPage": {"documentIndex": 0, 
 GROUNDED = {"toolUseId": "tooluse_g", "type": "nova_grounding_result"}
 
 SHAPES = {
-    "text": Shape([START, *said(0, "Hello", " world"), *end()], text="Hello world", usage=FINE),
-    "text in two blocks": Shape([START, *said(0, "One. "), *said(1, "Two."), *end()], text="One. Two.", usage=FINE),
-    "other scripts": Shape([START, *said(0, "Grüße, ", "世界 😀"), *end()], text="Grüße, 世界 😀", usage=FINE),
-    "an empty first piece": Shape([START, *said(0, "", "Hi."), *end()], text="Hi.", usage=FINE),
-    "stop sequence": Shape([START, *said(0, "Up to "), *end("stop_sequence")], text="Up to ", usage=FINE),
+    "text": Shape([START, *text_block(0, "Hello", " world"), *end()], text="Hello world", usage=FINE),
+    "text in two blocks": Shape([START, *text_block(0, "One. "), *text_block(1, "Two."), *end()], text="One. Two.", usage=FINE),
+    "other scripts": Shape([START, *text_block(0, "Grüße, ", "世界 😀"), *end()], text="Grüße, 世界 😀", usage=FINE),
+    "an empty first piece": Shape([START, *text_block(0, "", "Hi."), *end()], text="Hi.", usage=FINE),
+    "stop sequence": Shape([START, *text_block(0, "Up to "), *end("stop_sequence")], text="Up to ", usage=FINE),
     "thinking": Shape(
-        [START, *thought(0, "Hm.", " Yes."), *said(1, "Fine."), *end()],
+        [START, *thought(0, "Hm.", " Yes."), *text_block(1, "Fine."), *end()],
         text="Fine.",
         reasoning="Hm. Yes.",
         usage=FINE,
         kept=[SIGNED, {"type": "text", "text": "Fine."}],
     ),
     "thinking without a signature": Shape(
-        [START, *thought(0, "Hm.", signature=None), *said(1, "Fine."), *end()],
+        [START, *thought(0, "Hm.", signature=None), *text_block(1, "Fine."), *end()],
         text="Fine.",
         reasoning="Hm.",
         usage=FINE,
         kept=[{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Fine."}],
     ),
     "thinking that is not shown": Shape(
-        [START, *thought(0), *said(1, "Fine."), *end()],
+        [START, *thought(0), *text_block(1, "Fine."), *end()],
         text="Fine.",
         usage=FINE,
         kept=[{"type": "thinking", "thinking": "", "signature": SIGNATURE}, {"type": "text", "text": "Fine."}],
@@ -142,7 +142,7 @@ SHAPES = {
         kept=[SIGNED, {"type": "redacted_thinking", "data": "T3BhcXVl"}, {"type": "tool_use"}],
     ),
     "redacted thinking in two pieces": Shape(
-        [START, delta(0, {"reasoningContent": {"redactedContent": "T3A="}}), delta(0, {"reasoningContent": {"redactedContent": "YXF1ZQ=="}}), stop(0), *said(1, "Fine."), *end()],
+        [START, delta(0, {"reasoningContent": {"redactedContent": "T3A="}}), delta(0, {"reasoningContent": {"redactedContent": "YXF1ZQ=="}}), stop(0), *text_block(1, "Fine."), *end()],
         text="Fine.",
         usage=FINE,
         kept=[{"type": "redacted_thinking", "data": "T3BhcXVl"}, {"type": "text", "text": "Fine."}],
@@ -156,7 +156,7 @@ SHAPES = {
         kept=[SIGNED, {"type": "tool_use"}, {"type": "thinking", "thinking": "More.", "signature": SIGNATURE}, {"type": "tool_use"}],
     ),
     "one call": Shape(
-        [START, *said(0, "I look."), *called(1, "tooluse_1", "look", '{"city": "Pa', 'ris"}'), *end("tool_use")],
+        [START, *text_block(0, "I look."), *called(1, "tooluse_1", "look", '{"city": "Pa', 'ris"}'), *end("tool_use")],
         text="I look.",
         calls=[("tooluse_1", "look", '{"city": "Paris"}')],
         finish="tool_calls",
@@ -175,7 +175,7 @@ SHAPES = {
         [START, *called(0, "tooluse_1", "look", "{}"), *end()], calls=[("tooluse_1", "look", "{}")], finish="tool_calls", usage=FINE
     ),
     "text after a call": Shape(
-        [START, *called(0, "tooluse_1", "look", "{}"), *said(1, "Soon."), *end("tool_use")],
+        [START, *called(0, "tooluse_1", "look", "{}"), *text_block(1, "Soon."), *end("tool_use")],
         text="Soon.",
         calls=[("tooluse_1", "look", "{}")],
         finish="tool_calls",
@@ -183,7 +183,7 @@ SHAPES = {
         kept=[{"type": "tool_use"}, {"type": "text", "text": "Soon."}],
     ),
     "a tool of Bedrock": Shape(
-        [START, *called(0, "tooluse_g", "nova_grounding", '{"query": "ducks"}', type="server_tool_use"), start(1, toolResult=GROUNDED), delta(1, {"toolResult": [{"text": "Ducks swim."}]}), stop(1), *said(2, "They swim."), *end()],
+        [START, *called(0, "tooluse_g", "nova_grounding", '{"query": "ducks"}', type="server_tool_use"), start(1, toolResult=GROUNDED), delta(1, {"toolResult": [{"text": "Ducks swim."}]}), stop(1), *text_block(2, "They swim."), *end()],
         text="They swim.",
         shown=[("nova_grounding", '{"query": "ducks"}', "Ducks swim.")],
         usage=FINE,
@@ -194,7 +194,7 @@ SHAPES = {
         ],
     ),
     "a tool of Bedrock that fails": Shape(
-        [START, *called(0, "tooluse_g", "nova_grounding", "{}", type="server_tool_use"), start(1, toolResult={**GROUNDED, "status": "error"}), delta(1, {"toolResult": [{"json": {"why": "busy"}}]}), stop(1), *said(2, "No luck."), *end()],
+        [START, *called(0, "tooluse_g", "nova_grounding", "{}", type="server_tool_use"), start(1, toolResult={**GROUNDED, "status": "error"}), delta(1, {"toolResult": [{"json": {"why": "busy"}}]}), stop(1), *text_block(2, "No luck."), *end()],
         text="No luck.",
         shown=[("nova_grounding", "{}", '{"json": {"why": "busy"}}')],
         usage=FINE,
@@ -211,18 +211,18 @@ SHAPES = {
         kept=[{"type": "text", "citations": [CITATION], "text": "Ducks swim."}],
     ),
     "cached input": Shape(
-        [START, *said(0, "Hi."), *end(inputTokens=3, cacheReadInputTokens=1000, cacheWriteInputTokens=50)],
+        [START, *text_block(0, "Hi."), *end(inputTokens=3, cacheReadInputTokens=1000, cacheWriteInputTokens=50)],
         text="Hi.",
         usage=used(1053, 7, cached_tokens=1000, cache_write_tokens=50),
     ),
     "a guardrail that only watched": Shape(
-        [START, *said(0, "Hi."), ("messageStop", {"stopReason": "end_turn"}), ("metadata", {"usage": {"inputTokens": 12, "outputTokens": 7, "totalTokens": 19}, "metrics": {"latencyMs": 1}, "trace": {"guardrail": {"actionReason": "none"}}, "serviceTier": {"type": "default"}})],
+        [START, *text_block(0, "Hi."), ("messageStop", {"stopReason": "end_turn"}), ("metadata", {"usage": {"inputTokens": 12, "outputTokens": 7, "totalTokens": 19}, "metrics": {"latencyMs": 1}, "trace": {"guardrail": {"actionReason": "none"}}, "serviceTier": {"type": "default"}})],
         text="Hi.",
         usage=FINE,
     ),
-    "length": Shape([START, *said(0, "Cut o"), *end("max_tokens")], text="Cut o", finish="length", usage=FINE),
+    "length": Shape([START, *text_block(0, "Cut o"), *end("max_tokens")], text="Cut o", finish="length", usage=FINE),
     "a call that is cut": Shape(
-        [START, *said(0, "I look."), *called(1, "tooluse_1", "look", '{"city": "Pa'), *end("max_tokens")],
+        [START, *text_block(0, "I look."), *called(1, "tooluse_1", "look", '{"city": "Pa'), *end("max_tokens")],
         text="I look.",
         finish="length",
         usage=FINE,
@@ -233,15 +233,15 @@ SHAPES = {
         [START, *thought(0, "Hm. Yes."), *end("max_tokens")], reasoning="Hm. Yes.", finish="length", usage=FINE, kept=[SIGNED], warnings=["empty-reply"]
     ),
     "a full context window": Shape(
-        [START, *said(0, "Cut o"), *end("model_context_window_exceeded")], text="Cut o", finish="length", usage=FINE, warnings=["context-window"]
+        [START, *text_block(0, "Cut o"), *end("model_context_window_exceeded")], text="Cut o", finish="length", usage=FINE, warnings=["context-window"]
     ),
     "nothing": Shape([START, *end()], usage=FINE, warnings=["empty-reply"]),
     "an unknown event": Shape(
-        [START, ("contentMood", {"mood": "good"}), *said(0, "Hi."), *end()], text="Hi.", usage=FINE
+        [START, ("contentMood", {"mood": "good"}), *text_block(0, "Hi."), *end()], text="Hi.", usage=FINE
     ),
     "no stops of blocks": Shape([START, delta(0, {"text": "Hi"}), delta(1, {"text": "."}), *end()], text="Hi.", usage=FINE),
-    "no metadata": Shape([START, *said(0, "Hi."), *end()[:1]], text="Hi."),
-    "metadata before the stop": Shape([START, *said(0, "Hi."), *reversed(end())], text="Hi.", usage=FINE),
+    "no metadata": Shape([START, *text_block(0, "Hi."), *end()[:1]], text="Hi."),
+    "metadata before the stop": Shape([START, *text_block(0, "Hi."), *reversed(end())], text="Hi.", usage=FINE),
     "a whole answer": Shape(
         [json.dumps({"output": {"message": {"role": "assistant", "content": [{"reasoningContent": {"reasoningText": {"text": "Hm. Yes.", "signature": SIGNATURE}}}, {"text": "Hi."}, {"toolUse": {"toolUseId": "tooluse_1", "name": "look", "input": {"a": 1}}}]}}, "stopReason": "tool_use", "usage": {"inputTokens": 12, "outputTokens": 7, "totalTokens": 19}, "metrics": {"latencyMs": 1}}).encode()],
         text="Hi.",

@@ -30,7 +30,7 @@ from tests.models.bedrock.converse_streams import (
     failure,
     frame,
     raw_frame,
-    said,
+    text_block,
     thought,
 )  # fmt: skip
 from tests.models.recording_listener import RecordingListener
@@ -44,26 +44,26 @@ def reader(listener: RecordingListener | None = None, **options) -> FramedStream
 
 
 def read(body: bytes, *cuts: int) -> tuple[ModelReply, RecordingListener]:
-    heard = RecordingListener()
-    answer = reader(heard)
+    listener = RecordingListener()
+    answer = reader(listener)
     for first, last in zip((0, *cuts), (*cuts, len(body)), strict=True):
         answer.feed(body[first:last])
-    return answer.end(), heard
+    return answer.end(), listener
 
 
 @every_shape
 def test_what_a_stream_means(shape: Shape):
-    reply, heard = read(shape.body)
-    assert reply.text == heard.words == shape.text
-    assert reply.reasoning == heard.thoughts == shape.reasoning
+    reply, listener = read(shape.body)
+    assert reply.text == listener.words == shape.text
+    assert reply.reasoning == listener.thoughts == shape.reasoning
     assert [(call.id, call.name, call.arguments) for call in reply.tool_calls] == shape.calls
     assert reply.finish_reason == shape.finish
     assert reply.usage == shape.usage
     assert reply.extra.get(KEPT, {}).get("content") == shape.kept
-    assert heard.warnings == shape.warnings
-    answers = {piece[1]: piece[2] for piece in heard.said if piece[0] == "answered"}
+    assert listener.warnings == shape.warnings
+    answers = {piece[1]: piece[2] for piece in listener.recorded if piece[0] == "answered"}
     ours = {call.id for call in reply.tool_calls}
-    theirs = [call for call in heard.ended if call.id not in ours]
+    theirs = [call for call in listener.ended if call.id not in ours]
     assert [(call.name, call.arguments, answers[call.id]) for call in theirs] == shape.shown
 
 
@@ -72,13 +72,13 @@ def test_a_stream_may_be_cut_at_every_byte(shape: Shape):
     """Fed byte by byte it means the same; until it is whole, its end is an error that changes nothing."""
     body = shape.body
     whole, _ = read(body)
-    heard = RecordingListener()
-    answer = reader(heard)
+    listener = RecordingListener()
+    answer = reader(listener)
     for at in range(len(body)):
         if answer.answer.finish_reason is None and not answer.answer.done and body[:1] != b"{":
             with pytest.raises((ModelTruncated, ModelProtocolError)):
                 answer.end()
-            assert whole.text.startswith(heard.words), at
+            assert whole.text.startswith(listener.words), at
         elif body[:1] != b"{":
             reply, _ = read(body[:at])
             assert (reply.text, reply.tool_calls, reply.finish_reason) == (
@@ -157,7 +157,7 @@ def test_the_official_parser_agrees(shape: Shape):
 @pytest.mark.parametrize("reason", ["guardrail_intervened", "content_filtered"])
 def test_a_filter_is_an_error(reason):
     with pytest.raises(ContentFiltered, match="content filter"):
-        read(Shape([START, *said(0, "Sorry."), *end(reason)]).body)
+        read(Shape([START, *text_block(0, "Sorry."), *end(reason)]).body)
 
 
 def test_a_full_window_without_a_word_is_an_overflow():
@@ -226,8 +226,8 @@ def test_a_body_of_something_else_says_so(body):
 
 
 def test_the_providers_events_are_shown_for_debugging():
-    heard = RecordingListener()
-    answer = reader(heard, debug=True)
+    listener = RecordingListener()
+    answer = reader(listener, debug=True)
     answer.feed(SHAPES["text"].body)
     assert answer.end().text == "Hello world"
-    assert [event["type"] for event in heard.raws] == [event[0] for event in SHAPES["text"].events]
+    assert [event["type"] for event in listener.raws] == [event[0] for event in SHAPES["text"].events]

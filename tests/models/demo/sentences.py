@@ -34,7 +34,7 @@ LOOK: Call = ("list_todos", {"status": "all"})
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    said: str
+    sentence: str
     calls: tuple[Call, ...] = ()
     answer: tuple[str, ...] = ()
     before: tuple[str, ...] = ()
@@ -42,27 +42,27 @@ class Case:
     zone: str = BERLIN
 
 
-def creates(said: str, title: str, *answer: str, **rest: Any) -> Case:
+def creates(sentence: str, title: str, *answer: str, **rest: Any) -> Case:
     """`due`, `priority`, `tags` are expected arguments; anything else is the case's own."""
     names = {"due": "due_date", "priority": "priority", "tags": "tags"}
     arguments = {"title": title, **{name: rest.pop(key) for key, name in names.items() if key in rest}}
-    return Case(said=said, calls=(("create_todo", arguments),), answer=("Added", title, *answer), **rest)
+    return Case(sentence=sentence, calls=(("create_todo", arguments),), answer=("Added", title, *answer), **rest)
 
 
-def shows(said: str, *answer: str, **filters: Any) -> Case:
-    return Case(said=said, calls=(("list_todos", {"status": "pending", **filters}),), answer=answer)
+def shows(sentence: str, *answer: str, **filters: Any) -> Case:
+    return Case(sentence=sentence, calls=(("list_todos", {"status": "pending", **filters}),), answer=answer)
 
 
 def changes(
-    said: str, todo_id: str, *answer: str, before: tuple[str, ...] = (), found: bool = False, **new: Any
+    sentence: str, todo_id: str, *answer: str, before: tuple[str, ...] = (), found: bool = False, **new: Any
 ) -> Case:
     """`found`: no earlier sentence gave the id, so the model lists the todos first."""
     update: Call = ("update_todo", {"todo_id": todo_id, **new})
-    return Case(said=said, before=before, calls=(LOOK, update) if found else (update,), answer=answer)
+    return Case(sentence=sentence, before=before, calls=(LOOK, update) if found else (update,), answer=answer)
 
 
-def says(said: str, *answer: str, before: tuple[str, ...] = (), calls: tuple[Call, ...] = ()) -> Case:
-    return Case(said=said, before=before, calls=calls, answer=answer)
+def says(sentence: str, *answer: str, before: tuple[str, ...] = (), calls: tuple[Call, ...] = ()) -> Case:
+    return Case(sentence=sentence, before=before, calls=calls, answer=answer)
 
 
 CREATE = (

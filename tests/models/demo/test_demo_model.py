@@ -51,8 +51,8 @@ async def test_words_come_one_by_one_and_let_others_run() -> None:
 
 async def test_arguments_come_in_pieces() -> None:
     ear = Ear()
-    said = UserMessage(content="Remind me to buy eggs tomorrow at 3pm, urgent #home")
-    reply = await DemoModel(clock=lambda: NOW).reply(Prompt(messages=[said], tools=TODO_TOOLS), ear)
+    message = UserMessage(content="Remind me to buy eggs tomorrow at 3pm, urgent #home")
+    reply = await DemoModel(clock=lambda: NOW).reply(Prompt(messages=[message], tools=TODO_TOOLS), ear)
     (call,) = reply.tool_calls
     assert len(ear.pieces[call.id]) > 2
     assert call.id.startswith("call_")
@@ -78,7 +78,7 @@ async def test_cancelling_stops_it_at_once() -> None:
     assert len(ear.words) == 1
 
 
-async def test_nothing_said_is_greeted() -> None:
+async def test_an_empty_prompt_is_greeted() -> None:
     reply = await DemoModel().reply(Prompt(), Ear())
     assert reply.text.startswith("Hello")
 

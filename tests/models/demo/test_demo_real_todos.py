@@ -62,6 +62,6 @@ EXCHANGES = (
 @pytest.mark.req("ORC-05", "ORC-06")
 async def test_a_day_with_the_todo_tools(toolbox: Toolbox) -> None:
     talk = talk_with(toolbox)
-    for said, words in EXCHANGES:
-        _, answer = await talk.say(said)
+    for sentence, words in EXCHANGES:
+        _, answer = await talk.say(sentence)
         assert words in answer

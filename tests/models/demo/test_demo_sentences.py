@@ -17,15 +17,15 @@ def conversation(case: Case) -> Conversation:
 
 
 def test_the_table_is_large() -> None:
-    assert len({(case.said, case.before, case.zone) for case in CASES}) == len(CASES) >= 80
+    assert len({(case.sentence, case.before, case.zone) for case in CASES}) == len(CASES) >= 80
 
 
 @pytest.mark.req("ORC-06")
-@pytest.mark.parametrize("case", CASES, ids=lambda case: " / ".join((*case.before, case.said))[:70])
+@pytest.mark.parametrize("case", CASES, ids=lambda case: " / ".join((*case.before, case.sentence))[:70])
 async def test_sentence(case: Case) -> None:
     talk = conversation(case)
     for sentence in case.before:
         await talk.say(sentence)
-    calls, answer = await talk.say(case.said)
+    calls, answer = await talk.say(case.sentence)
     assert tuple(calls) == case.calls
     assert [part for part in case.answer if part not in answer] == []

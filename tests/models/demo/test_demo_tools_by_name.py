@@ -40,7 +40,7 @@ CLOCK = tool("clock")
 
 @dataclass(frozen=True)
 class Case:
-    said: str
+    sentence: str
     tool: ToolSchema
     arguments: dict[str, Any] | None = None  # None: the tool is not called
     asks: str = ""
@@ -100,9 +100,9 @@ def talk(*tools: ToolSchema) -> Conversation:
     return Conversation(result, tools, NOW)
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.said)
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.sentence)
 async def test_a_sentence_that_names_a_tool(case: Case) -> None:
-    calls, answer = await talk(case.tool).say(case.said)
+    calls, answer = await talk(case.tool).say(case.sentence)
     assert calls == ([] if case.arguments is None else [(case.tool.name, case.arguments)])
     assert (case.asks or "result of") in answer
 
@@ -131,15 +131,15 @@ TODOS_FIRST = {
 }
 
 
-@pytest.mark.parametrize("said", TODOS_FIRST)
-async def test_todo_sentences_come_first_where_there_are_todo_tools(said: str) -> None:
+@pytest.mark.parametrize("sentence", TODOS_FIRST)
+async def test_todo_sentences_come_first_where_there_are_todo_tools(sentence: str) -> None:
     todos = TodoDouble(NOW)
 
     def answer(call: ToolCall) -> ToolMessage:
         return result(call) if call.name in {"add", "convert"} else todos.answer(call)
 
-    calls, _ = await Conversation(answer, (*TODO_TOOLS, ADD, CONVERT), NOW).say(said)
-    assert [name for name, _ in calls] == [TODOS_FIRST[said]]
+    calls, _ = await Conversation(answer, (*TODO_TOOLS, ADD, CONVERT), NOW).say(sentence)
+    assert [name for name, _ in calls] == [TODOS_FIRST[sentence]]
 
 
 @pytest.mark.parametrize(

@@ -58,10 +58,10 @@ EVENTS = st.builds(
 )
 
 
-def assert_rules(heard: RecordingListener) -> None:
+def assert_rules(listener: RecordingListener) -> None:
     """Every call is started once, before its arguments; ended once; answered after its end."""
     started, ended = set(), set()
-    for kind, *rest in heard.said:
+    for kind, *rest in listener.recorded:
         if kind == "started":
             assert rest[0] not in started
             started.add(rest[0])
@@ -77,8 +77,8 @@ def assert_rules(heard: RecordingListener) -> None:
 @settings(max_examples=100, deadline=None)
 @given(events=st.lists(EVENTS, max_size=8), done=st.booleans())
 def test_no_event_breaks_the_reader(events, done):
-    heard = RecordingListener()
-    stream = AnswerStream(GrowingResponse(heard))
+    listener = RecordingListener()
+    stream = AnswerStream(GrowingResponse(listener))
     frames = [b"data: " + json.dumps(event).encode() + b"\n\n" for event in events]
     try:
         for frame in [*frames, *([b"data: [DONE]\n\n"] if done else [])]:
@@ -87,11 +87,11 @@ def test_no_event_breaks_the_reader(events, done):
     except (ModelError, InBandError, Malformed):
         pass
     else:
-        assert reply.text == heard.words
-        assert reply.reasoning == heard.thoughts
+        assert reply.text == listener.words
+        assert reply.reasoning == listener.thoughts
         json.dumps(
             to_input([AssistantMessage(content=reply.text, tool_calls=reply.tool_calls, extra=reply.extra)])
         ).encode()
-    assert_rules(heard)
-    for kind, *rest in heard.said:
+    assert_rules(listener)
+    for kind, *rest in listener.recorded:
         assert kind == "warning" or "".join(rest).encode()

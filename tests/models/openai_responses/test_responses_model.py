@@ -174,10 +174,10 @@ async def test_reasoning_and_provider_tools_survive_a_tool_call_in_their_order()
         scene = thinking_agent(model)
         result = await scene.play("go")
         assert result.final_response == "42"
-        assert [event.name for event in scene.told(ToolCallStarted)] == ["web_search", "f"]
-        assert [event.content for event in scene.told(ToolFinished)] == ["completed", "ada: {}"]
+        assert [event.name for event in scene.emitted(ToolCallStarted)] == ["web_search", "f"]
+        assert [event.content for event in scene.emitted(ToolFinished)] == ["completed", "ada: {}"]
         assert scene.tools.called == [("f", {}, "ada")]
-        assert "".join(event.delta for event in scene.told(ReasoningAdded)) == "HmSo"
+        assert "".join(event.delta for event in scene.emitted(ReasoningAdded)) == "HmSo"
         await scene.play("and now?")
     kept = {
         "type": "reasoning",
@@ -195,12 +195,12 @@ async def test_reasoning_and_provider_tools_survive_a_tool_call_in_their_order()
 
 async def test_reasoning_without_what_came_of_it_is_not_sent():
     items = [reasoning("a"), {"type": "function_call"}, reasoning("b", id="rs_2"), {"type": "function_call"}]
-    said = AssistantMessage(
+    reply = AssistantMessage(
         tool_calls=(ToolCall(id="c1", name="f", arguments="{}"),), extra={KEPT: {"items": items}}
     )  # the second call was cut
     async with asking(HI) as (model, endpoint):
         await model.reply(
-            Prompt(messages=(*PROMPT.messages, said, ToolMessage(call_id="c1", name="f", content="ok"))),
+            Prompt(messages=(*PROMPT.messages, reply, ToolMessage(call_id="c1", name="f", content="ok"))),
             RecordingListener(),
         )
     kinds = [item.get("type", item.get("role")) for item in endpoint.requests[0].json["input"]]
@@ -223,10 +223,10 @@ async def test_a_custom_tool_gets_a_result_of_its_own_kind():
 
 
 async def test_what_another_api_kept_stays_away_from_chat_completions():
-    said = AssistantMessage(content="Hi", extra={KEPT: {"items": [reasoning("a")]}})
+    reply = AssistantMessage(content="Hi", extra={KEPT: {"items": [reasoning("a")]}})
     async with ModelEndpoint(OK) as endpoint:
         model = OpenAIChatModel(settings(endpoint.url))
-        await model.reply(Prompt(messages=(*PROMPT.messages, said, UserMessage(content="?"))), RecordingListener())
+        await model.reply(Prompt(messages=(*PROMPT.messages, reply, UserMessage(content="?"))), RecordingListener())
         await model.close()
     assert endpoint.requests[0].json["messages"][1] == {"role": "assistant", "content": "Hi"}
 
@@ -240,8 +240,8 @@ REJECTIONS = {
 
 @pytest.mark.parametrize("rejection", REJECTIONS)
 async def test_reasoning_of_another_model_is_dropped_and_asked_once_more(rejection, caplog):
-    said = AssistantMessage(content="Hi", extra={KEPT: {"items": [reasoning("a"), message("Hi")]}})
-    prompt = Prompt(messages=(*PROMPT.messages, said, UserMessage(content="?")))
+    reply = AssistantMessage(content="Hi", extra={KEPT: {"items": [reasoning("a"), message("Hi")]}})
+    prompt = Prompt(messages=(*PROMPT.messages, reply, UserMessage(content="?")))
     with caplog.at_level(logging.WARNING):
         async with asking(REJECTIONS[rejection], HI) as (model, endpoint):
             assert (await model.reply(prompt, RecordingListener())).text == "Hi"
@@ -309,12 +309,12 @@ FAILURES = {
 @pytest.mark.parametrize("name", FAILURES)
 async def test_failures_have_their_types(name):
     respond, kind = FAILURES[name]
-    heard = RecordingListener()
+    listener = RecordingListener()
     async with asking(respond) as (model, _):
         with pytest.raises(ModelError) as caught:
-            await model.reply(PROMPT, heard)
+            await model.reply(PROMPT, listener)
     assert type(caught.value) is kind
-    assert caught.value.started is bool(heard.said)
+    assert caught.value.started is bool(listener.recorded)
 
 
 async def test_a_rate_limit_is_waited_for_also_inside_the_stream():
@@ -366,8 +366,8 @@ async def test_it_plays_through_the_whole_loop():
     async with asking(stream(SHAPES["openai: MCP, list and call"].body)) as (model, _):
         scene = thinking_agent(model)
         result = await scene.play("go")
-    assert result.final_response == "".join(event.delta for event in scene.told(TextAdded)) == "found"
-    assert [event.content for event in scene.told(ToolFinished)] == ["find, read", "found"]
+    assert result.final_response == "".join(event.delta for event in scene.emitted(TextAdded)) == "found"
+    assert [event.content for event in scene.emitted(ToolFinished)] == ["find, read", "found"]
     assert scene.tools.called == []
 
 

@@ -27,34 +27,34 @@ from tests.models.recording_listener import RecordingListener
 
 
 def read(body: bytes, *cuts: int) -> tuple[ModelReply, RecordingListener]:
-    heard = RecordingListener()
-    stream = AnswerStream(GrowingResponse(heard))
+    listener = RecordingListener()
+    stream = AnswerStream(GrowingResponse(listener))
     edges = sorted({0, len(body), *cuts})
     for start, end in pairwise(edges):
         stream.feed(body[start:end])
-    return stream.end(), heard
+    return stream.end(), listener
 
 
-def as_shown(heard: RecordingListener) -> list[tuple[str, str, Any]]:
-    results = {piece[1]: piece[2] for piece in heard.said if piece[0] == "answered"}
-    return [(call.name, call.arguments, results[call.id]) for call in heard.ended if call.id in results]
+def as_shown(listener: RecordingListener) -> list[tuple[str, str, Any]]:
+    results = {piece[1]: piece[2] for piece in listener.recorded if piece[0] == "answered"}
+    return [(call.name, call.arguments, results[call.id]) for call in listener.ended if call.id in results]
 
 
-def assert_means(shape: Shape, reply: ModelReply, heard: RecordingListener) -> None:
-    assert reply.text == heard.words == shape.text
-    assert reply.reasoning == heard.thoughts == shape.reasoning
+def assert_means(shape: Shape, reply: ModelReply, listener: RecordingListener) -> None:
+    assert reply.text == listener.words == shape.text
+    assert reply.reasoning == listener.thoughts == shape.reasoning
     assert [(call.name, call.arguments) for call in reply.tool_calls] == [call[1:] for call in shape.calls]
     for made, (given_id, *_) in zip(reply.tool_calls, shape.calls, strict=True):
         assert given_id in (None, made.id)
     assert reply.finish_reason == shape.finish
     assert reply.usage == shape.usage
-    assert as_shown(heard) == shape.shown
-    assert heard.warnings == shape.warnings
+    assert as_shown(listener) == shape.shown
+    assert listener.warnings == shape.warnings
     kept = reply.extra.get(KEPT, {}).get("items")
     assert (None if kept is None else [item["type"] for item in kept]) == shape.items
     for call in reply.tool_calls:
-        said = "".join(piece[2] for piece in heard.said if piece[:2] == ("arguments", call.id))
-        assert said == call.arguments
+        received = "".join(piece[2] for piece in listener.recorded if piece[:2] == ("arguments", call.id))
+        assert received == call.arguments
 
 
 @pytest.mark.parametrize("name", SHAPES)
@@ -73,16 +73,16 @@ def test_a_stream_that_is_cut_is_never_taken_for_a_whole_one(name):
     """At every byte: an error, or the whole answer; what the listener got is a beginning of it."""
     shape = SHAPES[name]
     for cut in range(len(shape.body)):
-        heard = RecordingListener()
-        stream = AnswerStream(GrowingResponse(heard))
+        listener = RecordingListener()
+        stream = AnswerStream(GrowingResponse(listener))
         try:
             stream.feed(shape.body[:cut])
             reply = stream.end()
         except (ModelError, Malformed):
-            assert shape.text.startswith(heard.words), cut
-            assert shape.reasoning.startswith(heard.thoughts), cut
+            assert shape.text.startswith(listener.words), cut
+            assert shape.reasoning.startswith(listener.thoughts), cut
         else:
-            assert_means(shape, reply, heard)
+            assert_means(shape, reply, listener)
 
 
 @settings(max_examples=60, deadline=None)
@@ -122,12 +122,12 @@ REFUSALS = {
 
 @pytest.mark.parametrize("name", REFUSALS)
 def test_a_refusal_is_shown_and_is_an_error(name):
-    heard = RecordingListener()
-    stream = AnswerStream(GrowingResponse(heard))
+    listener = RecordingListener()
+    stream = AnswerStream(GrowingResponse(listener))
     stream.feed(Shape([*OPENING, *REFUSALS[name]]).body)
     with pytest.raises(ContentFiltered):
         stream.end()
-    assert heard.words == "I cannot."
+    assert listener.words == "I cannot."
 
 
 def test_the_filter_of_the_provider_is_an_error():
@@ -142,25 +142,25 @@ def test_an_end_without_an_end_is_an_error():
 
 
 def test_a_failed_tool_of_the_provider_is_shown_as_failed():
-    _, heard = read(SHAPES["openai: MCP call that failed"].body)
-    assert [piece for piece in heard.said if piece[0] == "answered"] == [("answered", "mcp_1", "no", "failed")]
+    _, listener = read(SHAPES["openai: MCP call that failed"].body)
+    assert [piece for piece in listener.recorded if piece[0] == "answered"] == [("answered", "mcp_1", "no", "failed")]
 
 
 def test_what_is_kept_is_what_came():
     reply, _ = read(SHAPES["openai: web search with citations"].body)
-    search, said = reply.extra[KEPT]["items"]
+    search, text = reply.extra[KEPT]["items"]
     assert search["action"] == {"type": "search", "query": "tides"}
-    assert said["content"][0]["annotations"][0]["url"] == "https://example.org/"
+    assert text["content"][0]["annotations"][0]["url"] == "https://example.org/"
     reply, _ = read(SHAPES["openai: reasoning with two summaries, then text"].body)
     assert reply.extra[KEPT]["items"][0]["encrypted_content"] == "gAAAAA-secret"
 
 
 def test_debug_passes_the_events_on():
-    heard = RecordingListener()
-    stream = AnswerStream(GrowingResponse(heard, debug=True))
+    listener = RecordingListener()
+    stream = AnswerStream(GrowingResponse(listener, debug=True))
     stream.feed(SHAPES["openai: text"].body)
     assert stream.end().text == "Hello wörld 😀"
-    assert [raw["type"] for raw in heard.raws][:3] == [
+    assert [raw["type"] for raw in listener.raws][:3] == [
         "response.created",
         "response.in_progress",
         "response.output_item.added",

@@ -85,7 +85,7 @@ async def test_twenty_crashes_in_a_row_are_survived(rogue):
 
 
 @pytest.mark.req("B05")
-async def test_what_was_said_before_the_exit_is_heard(rogue):
+async def test_output_before_the_exit_is_read(rogue):
     for _ in range(5):
         server = await rogue()
         assert (await server.call("answer_and_exit")).text == "goodbye"
@@ -152,7 +152,7 @@ async def test_an_error_of_the_tool_is_a_result_with_its_text(rogue):
 
 
 @pytest.mark.req("B13")
-async def test_the_first_answer_counts_and_answers_to_nobody_do_not(rogue):
+async def test_the_first_answer_counts_and_answers_to_no_one_do_not(rogue):
     server = await rogue()
     assert (await server.call("twice")).text == "first"
     assert (await server.call("echo", {"n": 1})).text == '{"n": 1}'
@@ -241,7 +241,7 @@ async def test_a_flood_on_stderr_is_read_and_forgotten(rogue):
 
 @pytest.mark.req("B20")
 @pytest.mark.parametrize(("depth", "words"), [(100, "nested deeper"), (300_000, "cannot be read")])
-async def test_deep_json_harms_nobody(rogue, depth, words):
+async def test_deep_json_harms_no_one(rogue, depth, words):
     server = await rogue()
     assert words in (await server.call("deep", {"depth": depth})).text
     assert not (await server.call("echo")).failed

@@ -93,19 +93,19 @@ async def test_resources_are_listed_and_read(tmp_path):
 
 async def test_a_user_of_the_terminal_sends_prompts_and_resources(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]), shelf(tmp_path))
-    await room.hear(
+    await room.converse(
         "/prompts", "/resources", "/prompts review file=x.py", "/attach shelf://notes", "what colour?", "/attach a://b"
     )
-    assert any(line.startswith("review file= [focus=]") for line in room.said)
-    assert any(line.startswith("shelf://notes") for line in room.said)
+    assert any(line.startswith("review file= [focus=]") for line in room.printed)
+    assert any(line.startswith("shelf://notes") for line in room.printed)
     assert str(room.model.prompts[0].messages[-1].content) == "Review x.py for bugs."
     assert "The boat is blue." in str(room.model.prompts[1].messages[-1].content)
-    assert "asked for the resource a://b" in room.told
+    assert "asked for the resource a://b" in room.output
 
 
 async def test_without_servers_there_is_a_sentence(tmp_path):
     room = Room(tmp_path, ScriptedModel([says("Yes.")]))
-    await room.hear("/prompts", "/resources", "/attach a://b")
-    assert "The tool servers have no prompts." in room.said
-    assert "The tool servers have no resources." in room.said
-    assert "No tool server has a://b" in room.told
+    await room.converse("/prompts", "/resources", "/attach a://b")
+    assert "The tool servers have no prompts." in room.printed
+    assert "The tool servers have no resources." in room.printed
+    assert "No tool server has a://b" in room.output

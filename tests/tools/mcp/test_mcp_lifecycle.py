@@ -53,7 +53,7 @@ async def test_a_required_server_that_exits_at_once_stops_the_start_with_its_las
 
 
 @pytest.mark.req("T28")
-async def test_last_words_do_not_tell_what_the_server_was_given(rogue):
+async def test_last_words_do_not_reveal_what_the_server_was_given(rogue):
     server = await rogue("exit=3", env={"DATABASE": "database here", "SHORT": "no"})
     assert server.health.detail == "failed: exited with code 3: no ***"
     assert "database" not in (await server.call("echo")).text
@@ -266,7 +266,7 @@ async def test_a_command_beside_our_interpreter_is_found_without_path(rogue, mon
 
 
 def test_it_all_works_under_uvloop(tmp_path):
-    async def story() -> None:
+    async def scenario() -> None:
         toolset = McpToolset(rogue_settings(tmp_path / "journal"))
         await toolset.start()
         server = Rogue(toolset, tmp_path / "journal")
@@ -280,7 +280,7 @@ def test_it_all_works_under_uvloop(tmp_path):
             await toolset.close()
 
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-        runner.run(story())
+        runner.run(scenario())
 
 
 def test_settings_need_a_command_or_a_url():

@@ -49,20 +49,20 @@ for program in sys.argv[1:]:
 
 
 @pytest.fixture(scope="module")
-def told() -> dict[str, str]:
+def reported() -> dict[str, str]:
     """What each program printed, which had a process of its own."""
     programs = [*(f"{SDK}{each}; print(a is b)" for each in AFTER), f"{BEFORE}; print(a is b)", NONSENSE]
     return dict(zip([*AFTER, BEFORE, NONSENSE], run(FORKS, *programs), strict=True))
 
 
 @pytest.mark.parametrize("program", AFTER)
-def test_a_plain_import_works_afterwards_with_the_same_classes(told, program):
-    assert told[program] == "True"
+def test_a_plain_import_works_afterwards_with_the_same_classes(reported, program):
+    assert reported[program] == "True"
 
 
-def test_a_plain_import_works_before_with_the_same_classes(told):
-    assert told[BEFORE] == "True"
+def test_a_plain_import_works_before_with_the_same_classes(reported):
+    assert reported[BEFORE] == "True"
 
 
-def test_a_name_that_does_not_exist_is_an_ordinary_error(told):
-    assert told[NONSENSE] == "nonsense"
+def test_a_name_that_does_not_exist_is_an_ordinary_error(reported):
+    assert reported[NONSENSE] == "nonsense"

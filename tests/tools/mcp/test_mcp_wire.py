@@ -96,8 +96,8 @@ def test_a_result_is_one_for_both_or_for_neither(given):
     ours = wire.read(given, wire.CallResult)
     assert (ours.is_error, ours.structured_content) == (theirs.is_error, theirs.structured_content)
     for mine, other in zip(ours.content, theirs.content, strict=True):
-        said = other.model_dump(by_alias=True, mode="json", exclude_none=True)
-        assert without_nulls(msgspec.to_builtins(mine)).items() <= said.items()
+        dumped = other.model_dump(by_alias=True, mode="json", exclude_none=True)
+        assert without_nulls(msgspec.to_builtins(mine)).items() <= dumped.items()
 
 
 def without_nulls(value: dict) -> dict:

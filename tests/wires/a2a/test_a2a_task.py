@@ -29,10 +29,10 @@ def updates(events: list[e.Event]) -> list[Json]:
     return [json.loads(frame.data) for frame in whatwg(stream)]
 
 
-def added_up(told: list[Json]) -> dict[str, list[Json]]:
+def added_up(received: list[Json]) -> dict[str, list[Json]]:
     """The artifacts as a client has them in the end."""
     artifacts: dict[str, list[Json]] = {}
-    for update in [each["artifactUpdate"] for each in told if "artifactUpdate" in each]:
+    for update in [each["artifactUpdate"] for each in received if "artifactUpdate" in each]:
         artifact = update["artifact"]
         if update["append"]:
             (known,) = artifacts[artifact["artifactId"]]
@@ -46,27 +46,27 @@ def added_up(told: list[Json]) -> dict[str, list[Json]]:
 @given(events=event_sequences())
 @RELAXED
 def test_a_stream_adds_up_to_the_task(events: list[e.Event]) -> None:
-    told, read = updates(events), reader()
+    output, read = updates(events), reader()
     for event in events:
         read.read(event)
     whole = {each["artifactId"]: each["parts"] for each in read.artifacts.values()}
-    assert added_up(told) == json.loads(json.dumps(whole))
-    states = [each["statusUpdate"]["status"]["state"] for each in told if "statusUpdate" in each]
-    assert "statusUpdate" in told[-1], "no text comes after the ending"
+    assert added_up(output) == json.loads(json.dumps(whole))
+    states = [each["statusUpdate"]["status"]["state"] for each in output if "statusUpdate" in each]
+    assert "statusUpdate" in output[-1], "no text comes after the ending"
     assert states[-1] == read.status["state"]
     assert states[-1] in TERMINAL | {INPUT_REQUIRED}
     assert not any(state in TERMINAL for state in states[:-1])
     if states[-1] == "TASK_STATE_COMPLETED":
-        assert "message" not in told[-1]["statusUpdate"]["status"], "some clients would take it for the answer"
+        assert "message" not in output[-1]["statusUpdate"]["status"], "some clients would take it for the answer"
 
 
 @given(events=event_sequences())
 @RELAXED
 def test_the_same_in_the_words_of_0_3(events: list[e.Event]) -> None:
-    told = [v03.update(each) for each in updates(events)]
-    assert {each["kind"] for each in told} <= {"status-update", "artifact-update"}
-    assert [each.get("final", False) for each in told] == [False] * (len(told) - 1) + [True]
-    for each in told:
+    output = [v03.update(each) for each in updates(events)]
+    assert {each["kind"] for each in output} <= {"status-update", "artifact-update"}
+    assert [each.get("final", False) for each in output] == [False] * (len(output) - 1) + [True]
+    for each in output:
         assert "TASK_STATE" not in json.dumps(each.get("status", {}).get("state", ""))
 
 

@@ -31,15 +31,15 @@ RELAXED = examples(30)
 BOTH = pytest.mark.parametrize("profile", Profile)
 
 
-def over_sse(story: list[e.Event], profile: Profile) -> list[dict[str, Any]]:
-    stream = SseEncoder(RUN, profile).encode_many(enumerate(story))
+def over_sse(events: list[e.Event], profile: Profile) -> list[dict[str, Any]]:
+    stream = SseEncoder(RUN, profile).encode_many(enumerate(events))
     data = [frame.data for frame in whatwg(stream)]
     assert data == agui_client(stream)
     return [json.loads(each) for each in data]
 
 
-def over_protobuf(story: list[e.Event], profile: Profile) -> list[dict[str, Any]]:
-    return read_stream(ProtoEncoder(RUN, profile).encode_many(enumerate(story)))
+def over_protobuf(events: list[e.Event], profile: Profile) -> list[dict[str, Any]]:
+    return read_stream(ProtoEncoder(RUN, profile).encode_many(enumerate(events)))
 
 
 def exact(value: Any) -> Any:
@@ -70,40 +70,42 @@ def assert_accepted(wire: dict[str, Any]) -> None:
 
 @pytest.mark.req("SRV-05", "SRV-06")
 @BOTH
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_any_story_is_accepted_and_means_the_same_on_both_wires(profile: Profile, story: list[e.Event]) -> None:
-    check(story)
-    told = over_sse(story, profile)
-    for wire in told:
+def test_any_event_sequence_is_accepted_and_means_the_same_on_both_wires(
+    profile: Profile, events: list[e.Event]
+) -> None:
+    check(events)
+    output = over_sse(events, profile)
+    for wire in output:
         assert_accepted(wire)
-    verify(told)
-    assert [exact(wire) for wire in over_protobuf(story, profile)] == [exact(wire) for wire in told]
+    verify(output)
+    assert [exact(wire) for wire in over_protobuf(events, profile)] == [exact(wire) for wire in output]
 
 
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_a_client_before_1_0_gets_nothing_that_ends_its_run(story: list[e.Event]) -> None:
-    for wire in over_sse(story, Profile.LEGACY):
+def test_a_client_before_1_0_gets_nothing_that_ends_its_run(events: list[e.Event]) -> None:
+    for wire in over_sse(events, Profile.LEGACY):
         assert wire.get("outcome", {}).get("type") in {None, "interrupt"}
         assert isinstance(wire.get("content", ""), str) or wire["type"] != "TOOL_CALL_RESULT"
         assert not any(m["role"] == "tool" and isinstance(m["content"], list) for m in wire.get("messages", []))
         assert '"type": "file"' not in json.dumps(wire.get("messages", []))
 
 
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_a_story_in_batches_is_the_same_stream(story: list[e.Event]) -> None:
+def test_a_sequence_in_batches_is_the_same_stream(events: list[e.Event]) -> None:
     for make in (SseEncoder, ProtoEncoder):
         one, many = make(RUN), make(RUN)
-        assert b"".join(one.encode(event, n) for n, event in enumerate(story)) == many.encode_many(enumerate(story))
+        assert b"".join(one.encode(event, n) for n, event in enumerate(events)) == many.encode_many(enumerate(events))
 
 
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_every_event_has_one_frame_with_its_number_and_it_is_the_last_of_its_frames(story: list[e.Event]) -> None:
+def test_every_event_has_one_frame_with_its_number_and_it_is_the_last_of_its_frames(events: list[e.Event]) -> None:
     encoder = SseEncoder(RUN)
-    for n, event in enumerate(story):
+    for n, event in enumerate(events):
         blocks = encoder.encode(event, n).split(b"\n\n")[:-1]
         assert blocks[-1].startswith(b"id: run-1:%d\ndata: {" % n)
         assert all(block.startswith(b"data: {") for block in blocks[:-1])
@@ -120,22 +122,22 @@ def test_golden(name: str, profile: Profile) -> None:
     if os.environ.get("HOLODECK_GOLDEN") == "write":
         file.write_bytes(stream)
     assert stream == file.read_bytes()
-    told = over_sse(NAMED[name], profile)
-    verify(told)
-    for wire in told:
+    events = over_sse(NAMED[name], profile)
+    verify(events)
+    for wire in events:
         assert_accepted(wire)
 
 
-def test_every_event_of_the_grammar_can_be_told() -> None:
-    examples = {type(event): event for story in NAMED.values() for event in story}
+def test_every_event_of_the_grammar_has_a_frame() -> None:
+    examples = {type(event): event for events in NAMED.values() for event in events}
     assert set(examples) == set(TABLE), "each type of event is in a named story"
     assert all(translate(event, profile) for event in examples.values() for profile in Profile)
 
 
 def test_a_null_is_only_where_json_of_others_has_one() -> None:
-    for story in NAMED.values():
+    for events in NAMED.values():
         for profile in Profile:
-            for wire in over_sse(story, profile):
+            for wire in over_sse(events, profile):
                 open_members = {"snapshot", "value", "event", "content", "delta", "patch"}
                 assert None not in [item for key, item in wire.items() if key not in open_members]
 
@@ -145,7 +147,7 @@ def test_a_null_is_only_where_json_of_others_has_one() -> None:
 def test_protobuf_is_byte_for_byte_what_the_official_package_writes(name: str) -> None:
     """The file was made with `encode` of @ag-ui/proto 1.0.0 from the JSON of the same event_sequences: story, type, bytes."""
     lines = [line.split(" ") for line in (GOLDEN / "ag-ui-proto-1.0.0.txt").read_text().splitlines()]
-    official = [(kind, data) for story, kind, data in lines if story == name]
+    official = [(kind, data) for events, kind, data in lines if events == name]
     wires = [wire for event in NAMED[name] for wire in translate(event, Profile.FULL)]
     assert [(wire["type"], write_event(wire).hex()) for wire in wires] == official
     stream = b"".join(len(data).to_bytes(4, "big") + data for data in (bytes.fromhex(data) for _, data in official))
@@ -160,21 +162,21 @@ def test_long_lengths_take_more_than_one_byte() -> None:
 
 
 def test_metadata_of_a_middleware_is_on_every_frame_of_its_event() -> None:
-    told = translate(WithMetadata(e.ReasoningStarted("m"), {"a": 1}), Profile.FULL)
-    assert [wire["metadata"] for wire in told] == [{"a": 1}, {"a": 1}]
+    events = translate(WithMetadata(e.ReasoningStarted("m"), {"a": 1}), Profile.FULL)
+    assert [wire["metadata"] for wire in events] == [{"a": 1}, {"a": 1}]
     failed = WithMetadata(e.ToolFinished("c", "t", "m", "no", failed=True), {"a": 1})
     assert translate(failed, Profile.FULL)[0]["metadata"] == {"failed": True, "a": 1}
     assert read_stream(ProtoEncoder(RUN).encode(failed))[0]["metadata"] == {"failed": True, "a": 1.0}
 
 
-def test_history_before_the_answer_is_told_in_two() -> None:
+def test_history_before_the_answer_is_reported_in_two() -> None:
     first, reply, second = (
         UserMessage(id="u1", content="a"),
         AssistantMessage(id="a1"),
         UserMessage(id="u2", content="b"),
     )
-    told = translate(e.MessagesReplaced((first, reply, second)), Profile.FULL)
-    assert [[message["id"] for message in wire["messages"]] for wire in told] == [["u1", "a1"], ["u1", "a1", "u2"]]
+    events = translate(e.MessagesReplaced((first, reply, second)), Profile.FULL)
+    assert [[message["id"] for message in wire["messages"]] for wire in events] == [["u1", "a1"], ["u1", "a1", "u2"]]
     assert len(translate(e.MessagesReplaced((first, reply)), Profile.FULL)) == 1
     assert len(translate(e.MessagesReplaced((first, second)), Profile.FULL)) == 1
 
@@ -185,20 +187,20 @@ def test_what_no_client_would_take_is_left_out_with_a_warning(make: type[SseEnco
     encoder = make(RUN)
     stream = encoder.encode(huge, 1)
     assert len(stream) < 300
-    told = json.loads(agui_client(stream)[0]) if make is SseEncoder else read_stream(stream)[0]
-    assert told["name"] == WARNING
-    assert told["value"]["code"] == "payload-too-large"
+    events = json.loads(agui_client(stream)[0]) if make is SseEncoder else read_stream(stream)[0]
+    assert events["name"] == WARNING
+    assert events["value"]["code"] == "payload-too-large"
 
 
 def test_values_that_json_cannot_say_become_null_on_both_wires() -> None:
-    story = [e.RunStarted(RUN, SESSION), e.StateReplaced({"n": float("nan"), "when": (1, 2)}), finished()]
-    sse, proto = over_sse(story, Profile.FULL), over_protobuf(story, Profile.FULL)
+    events = [e.RunStarted(RUN, SESSION), e.StateReplaced({"n": float("nan"), "when": (1, 2)}), finished()]
+    sse, proto = over_sse(events, Profile.FULL), over_protobuf(events, Profile.FULL)
     assert sse[1]["snapshot"] == proto[1]["snapshot"] == {"n": None, "when": [1, 2]}
 
 
 def test_integers_beyond_doubles_do_not_break_protobuf() -> None:
-    (told,) = read_stream(ProtoEncoder(RUN).encode(e.StateReplaced([10**400, -(10**400), 2**60])))
-    assert told["snapshot"] == [float("inf"), float("-inf"), float(2**60)]
+    (events,) = read_stream(ProtoEncoder(RUN).encode(e.StateReplaced([10**400, -(10**400), 2**60])))
+    assert events["snapshot"] == [float("inf"), float("-inf"), float(2**60)]
 
 
 @pytest.mark.parametrize(

@@ -109,9 +109,9 @@ def test_outputs_of_the_clients_own_tools() -> None:
 
 
 def test_a_turn_is_read_step_by_step() -> None:
-    start, said = {"type": "step-start"}, {"type": "text", "text": "One"}
+    start, text = {"type": "step-start"}, {"type": "text", "text": "One"}
     ui = read(
-        user(), assistant("r1", start, said, tool("output-available"), start, {**said, "text": "Two"}), user("u2")
+        user(), assistant("r1", start, text, tool("output-available"), start, {**text, "text": "Two"}), user("u2")
     )
     kinds = [(type(each), each.id) for each in ui.messages]
     assert kinds == [(UserMessage, "u1"), (AssistantMessage, "r1-1"), (AssistantMessage, "r1"), (UserMessage, "u2")]

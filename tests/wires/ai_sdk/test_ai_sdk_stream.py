@@ -175,8 +175,8 @@ def test_an_empty_answer_after_tools_ran_is_no_error() -> None:
 
 def test_a_call_of_this_run_is_not_repeated() -> None:
     done = e.ToolFinished("c1", "add", "t1", "3")
-    told = chunks([STARTED, *step(*call("c1", "add", "{}"), done), finished()])
-    assert [each["type"] for each in told if each["type"].startswith("tool-")] == [
+    events = chunks([STARTED, *step(*call("c1", "add", "{}"), done), finished()])
+    assert [each["type"] for each in events if each["type"].startswith("tool-")] == [
         "tool-input-start",
         "tool-input-delta",
         "tool-input-available",

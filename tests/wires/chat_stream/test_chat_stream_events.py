@@ -29,16 +29,16 @@ def encoder(*, minimal: bool = False) -> NamedEventEncoder:
     return NamedEventEncoder(RUN, ChatStreamEventMapper(REQUEST, minimal=minimal))
 
 
-def told(story: list[e.Event], *, minimal: bool = False) -> list[tuple[str, dict[str, Any]]]:
-    stream = encoder(minimal=minimal).encode_many(enumerate(story))
+def frames_of(events: list[e.Event], *, minimal: bool = False) -> list[tuple[str, dict[str, Any]]]:
+    stream = encoder(minimal=minimal).encode_many(enumerate(events))
     return [(frame.event, json.loads(frame.data)) for frame in whatwg(stream)]
 
 
 @pytest.mark.req("ORC-02", "ORC-07")
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
-    frames = told(story)
+def test_any_event_sequence_becomes_legal_frames(events: list[e.Event]) -> None:
+    frames = frames_of(events)
     assert [i for i, (name, _) in enumerate(frames) if name == "done"] == [len(frames) - 1]
     for name, data in frames:
         assert data.pop("request_id") == REQUEST
@@ -49,27 +49,27 @@ def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
 
 
 @pytest.mark.req("ORC-02")
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_accumulated_is_all_that_was_said_so_far(story: list[e.Event]) -> None:
-    said = ""
-    for name, data in told(story):
+def test_accumulated_is_all_the_text_so_far(events: list[e.Event]) -> None:
+    words = ""
+    for name, data in frames_of(events):
         if name == "response_delta":
-            said += data["delta"]
-            assert data["accumulated"] == said
-    assert all("accumulated" not in data for _, data in told(story, minimal=True))
+            words += data["delta"]
+            assert data["accumulated"] == words
+    assert all("accumulated" not in data for _, data in frames_of(events, minimal=True))
 
 
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_a_story_in_batches_is_the_same_stream(story: list[e.Event]) -> None:
+def test_a_sequence_in_batches_is_the_same_stream(events: list[e.Event]) -> None:
     one = encoder()
-    assert b"".join(one.encode(event, n) for n, event in enumerate(story)) == encoder().encode_many(enumerate(story))
+    assert b"".join(one.encode(event, n) for n, event in enumerate(events)) == encoder().encode_many(enumerate(events))
 
 
 @pytest.mark.req("ORC-02", "ORC-07")
 def test_a_tool_call_comes_twice_and_a_failed_one_does_not_end_the_stream() -> None:
-    frames = [(name, data) for name, data in told(NAMED["parallel_calls_one_fails"]) if name != "response_delta"]
+    frames = [(name, data) for name, data in frames_of(NAMED["parallel_calls_one_fails"]) if name != "response_delta"]
     shown = [(name, data.get("tool_name"), data.get("status"), data.get("recoverable")) for name, data in frames]
     assert shown == [
         ("tool_call", "add", "in_progress", None),
@@ -86,7 +86,7 @@ def test_a_tool_call_comes_twice_and_a_failed_one_does_not_end_the_stream() -> N
 
 @pytest.mark.req("ORC-02")
 def test_arguments_are_the_object_that_they_are() -> None:
-    calls = [data for name, data in told(NAMED["tool_call"]) if name == "tool_call"]
+    calls = [data for name, data in frames_of(NAMED["tool_call"]) if name == "tool_call"]
     assert [data["arguments"] for data in calls] == [{"title": "eggs"}] * 2
     assert [data["status"] for data in calls] == ["in_progress", "completed"]
 
@@ -96,8 +96,8 @@ def test_arguments_are_the_object_that_they_are() -> None:
     [("", {}), ("[1]", {"arguments": [1]}), ("{oops", {"arguments": "{oops"}), ("7", {"arguments": 7})],
 )
 def test_arguments_that_are_no_object_are_shown_all_the_same(arguments: str, shown: dict[str, Any]) -> None:
-    story = [e.RunStarted(RUN, SESSION), *step(e.ToolCallStarted("c", "t", "m"), e.ToolCallEnded("c", "t", arguments)), finished()]  # fmt: skip
-    (data,) = [data for name, data in told(story) if name == "tool_call" and data["status"] == "in_progress"]
+    events = [e.RunStarted(RUN, SESSION), *step(e.ToolCallStarted("c", "t", "m"), e.ToolCallEnded("c", "t", arguments)), finished()]  # fmt: skip
+    (data,) = [data for name, data in frames_of(events) if name == "tool_call" and data["status"] == "in_progress"]
     assert data["arguments"] == shown
 
 
@@ -111,8 +111,8 @@ ENDINGS = {
 
 @pytest.mark.req("ORC-07")
 @pytest.mark.parametrize("name", ENDINGS)
-def test_what_ended_a_run_is_told_before_done(name: str) -> None:
-    (kind, error), (last, done) = told(NAMED[name])[-2:]
+def test_what_ended_a_run_is_reported_before_done(name: str) -> None:
+    (kind, error), (last, done) = frames_of(NAMED[name])[-2:]
     assert (kind, last) == ("error", "done")
     assert (error["error_type"], error["message"]) == ENDINGS[name]
     assert (error["recoverable"], done["success"]) == (False, False)
@@ -128,21 +128,21 @@ def test_what_ended_a_run_is_told_before_done(name: str) -> None:
 )
 def test_to_try_again_is_advised_once(message: str, shown: str) -> None:
     failed = e.RunFailed(RUN, SESSION, "model-error", message, retryable=True)
-    (_, error), _ = told([e.RunStarted(RUN, SESSION), failed])
+    (_, error), _ = frames_of([e.RunStarted(RUN, SESSION), failed])
     assert error["message"] == shown
 
 
-def test_the_final_output_is_what_was_said_last() -> None:
-    story = [e.RunStarted(RUN, SESSION), *step(*text("m1", "First.")), *step(*text("m2", "Then", " this."), number=2), finished()]  # fmt: skip
-    frames = told(story)
+def test_the_final_output_is_the_last_text() -> None:
+    events = [e.RunStarted(RUN, SESSION), *step(*text("m1", "First.")), *step(*text("m2", "Then", " this."), number=2), finished()]  # fmt: skip
+    frames = frames_of(events)
     assert "".join(data["delta"] for name, data in frames if name == "response_delta") == "First.\n\nThen this."
     assert frames[-1][1]["final_output"] == "Then this."
 
 
 @pytest.mark.req("ORC-02")
 def test_thinking_comes_line_by_line() -> None:
-    story = [e.RunStarted(RUN, SESSION), *step(*reasoning("r", "The us", "er wants\n\n eg", "gs.\nNow"), *text("m", "ok")), finished()]  # fmt: skip
-    thoughts = [data["content"] for name, data in told(story) if name == "thinking"]
+    events = [e.RunStarted(RUN, SESSION), *step(*reasoning("r", "The us", "er wants\n\n eg", "gs.\nNow"), *text("m", "ok")), finished()]  # fmt: skip
+    thoughts = [data["content"] for name, data in frames_of(events) if name == "thinking"]
     assert thoughts == ["The user wants", " eggs.", "Now"]
 
 
@@ -150,9 +150,9 @@ def test_thinking_comes_line_by_line() -> None:
 def test_a_long_reply_costs_what_it_is_long() -> None:
     """`accumulated` stops at its limit: most frames are short, whatever was said before."""
     pieces = 20_000
-    story = [e.RunStarted(RUN, SESSION), *step(*text("m", *(["0123456789"] * pieces))), finished()]
+    events = [e.RunStarted(RUN, SESSION), *step(*text("m", *(["0123456789"] * pieces))), finished()]
     begun = time.process_time()
-    stream = encoder().encode_many(enumerate(story))
+    stream = encoder().encode_many(enumerate(events))
     assert time.process_time() - begun < 2
     assert len(stream) < pieces * 150 + MAX_ACCUMULATED**2 / 10
     last = [json.loads(frame.data) for frame in whatwg(stream) if frame.event == "response_delta"]

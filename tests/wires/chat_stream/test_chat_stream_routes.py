@@ -164,7 +164,7 @@ async def test_a_model_that_fails_ends_the_stream_with_a_hint():
 
 @pytest.mark.req("ORC-07", "SRV-20")
 @pytest.mark.parametrize("how", ["stop", "shutdown"])
-async def test_done_is_last_also_when_somebody_ends_the_run(how):
+async def test_done_is_last_also_when_someone_ends_the_run(how):
     async with served(says("a b", pause=Gate()), settings=settings()) as s, s.post({"input": "hi"}, PATH) as answer:
         await read_to(answer, "response_delta")
         (run,) = s.server.runs.active
@@ -208,8 +208,8 @@ async def test_a_client_that_leaves_does_not_leave_its_conversation_behind():
 )
 async def test_what_is_no_request_is_a_problem(body, kind, status, code):
     async with served(settings=settings()) as s, s.post(body, PATH, **{"Content-Type": kind}) as answer:
-        told = await answer.json(content_type="application/problem+json")
-        assert (answer.status, told["type"]) == (status, f"https://holodeck.dev/errors/{code}")
+        problem = await answer.json(content_type="application/problem+json")
+        assert (answer.status, problem["type"]) == (status, f"https://holodeck.dev/errors/{code}")
         assert s.model.prompts == []
 
 

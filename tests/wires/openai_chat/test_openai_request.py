@@ -143,9 +143,9 @@ def test_a_text_that_is_too_long_is_refused() -> None:
 
 
 def test_an_error_has_both_forms() -> None:
-    told = json.loads(chat_problem(model_not_found("There is no model 'x' here.")).to_json())
-    assert (told["status"], told["type"]) == (404, "https://holodeck.dev/errors/agent-not-found")
-    assert told["error"] == {
+    result = json.loads(chat_problem(model_not_found("There is no model 'x' here.")).to_json())
+    assert (result["status"], result["type"]) == (404, "https://holodeck.dev/errors/agent-not-found")
+    assert result["error"] == {
         "message": "There is no model 'x' here.",
         "type": "invalid_request_error",
         "param": "model",

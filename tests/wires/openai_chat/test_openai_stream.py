@@ -36,8 +36,8 @@ def frames(events: list[e.Event], **options: Any) -> list[Json]:
 
 def whole(events: list[e.Event], **options: Any) -> Json:
     read = reader(**options).read
-    told = completion(HEAD, (piece for event in events for piece in read(event)))
-    decoded: Json = json.loads(sse.json_bytes(told))
+    received = completion(HEAD, (piece for event in events for piece in read(event)))
+    decoded: Json = json.loads(sse.json_bytes(received))
     return decoded
 
 
@@ -48,25 +48,27 @@ def added_up(chunks: list[Json], member: str) -> str:
 @given(events=event_sequences())
 @RELAXED
 def test_any_run_becomes_chunks_that_the_sdk_accepts(events: list[e.Event]) -> None:
-    told = frames(events)
-    if "error" in told[-1]:
-        assert set(told.pop()["error"]) == {"message", "type", "param", "code"}
+    output = frames(events)
+    if "error" in output[-1]:
+        assert set(output.pop()["error"]) == {"message", "type", "param", "code"}
         with pytest.raises(HoloDeckError):
             whole(events)
         endings = []
     else:
-        endings = [choice["finish_reason"] for chunk in told for choice in chunk["choices"] if choice["finish_reason"]]
+        endings = [
+            choice["finish_reason"] for chunk in output for choice in chunk["choices"] if choice["finish_reason"]
+        ]
         assert len(endings) == 1
-    for chunk in told:
+    for chunk in output:
         official.ChatCompletionChunk.model_validate(chunk, strict=True)
-    assert told[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
+    assert output[0]["choices"][0]["delta"] == {"role": "assistant", "content": ""}
     if endings:
         answer = whole(events)
         official.ChatCompletion.model_validate(answer, strict=True)
         (choice,) = answer["choices"]
         assert choice["finish_reason"] == endings[0]
-        assert (choice["message"]["content"] or "") == added_up(told, "content")
-        assert choice["message"].get("reasoning_content", "") == added_up(told, "reasoning_content")
+        assert (choice["message"]["content"] or "") == added_up(output, "content")
+        assert choice["message"].get("reasoning_content", "") == added_up(output, "reasoning_content")
 
 
 @given(events=event_sequences())
@@ -78,10 +80,10 @@ def test_one_event_at_a_time_gives_the_same_bytes(events: list[e.Event]) -> None
 
 
 def test_text_and_usage() -> None:
-    told = frames(NAMED["plain_text"])
-    assert added_up(told, "content") == "Hello 😀"
-    assert told[-2]["choices"] == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
-    assert (told[-1]["choices"], told[-1]["usage"]) == (
+    events = frames(NAMED["plain_text"])
+    assert added_up(events, "content") == "Hello 😀"
+    assert events[-2]["choices"] == [{"index": 0, "delta": {}, "finish_reason": "stop"}]
+    assert (events[-1]["choices"], events[-1]["usage"]) == (
         [],
         {
             "prompt_tokens": 12,
@@ -91,42 +93,42 @@ def test_text_and_usage() -> None:
             "completion_tokens_details": {"reasoning_tokens": 5},
         },
     )
-    assert whole(NAMED["plain_text"])["usage"] == told[-1]["usage"]
+    assert whole(NAMED["plain_text"])["usage"] == events[-1]["usage"]
     assert "usage" not in whole(NAMED["reasoning_then_text"])
     assert all("usage" not in chunk for chunk in frames(NAMED["reasoning_then_text"]))
 
 
 def test_tools_of_the_server_are_lines_of_reasoning() -> None:
-    told = frames(NAMED["tool_call"])
-    assert added_up(told, "reasoning_content") == '→ create_todo {"title": "eggs"}\n← create_todo created\n'
-    assert all("tool_calls" not in choice["delta"] for chunk in told for choice in chunk["choices"])
+    events = frames(NAMED["tool_call"])
+    assert added_up(events, "reasoning_content") == '→ create_todo {"title": "eggs"}\n← create_todo created\n'
+    assert all("tool_calls" not in choice["delta"] for chunk in events for choice in chunk["choices"])
     failed = added_up(frames([NAMED["plain_text"][0], *step(*call("c1", "a", "{}"), e.ToolFinished("c1", "a", "t1", "no\nway", failed=True), *text("m2", "So.")), finished()]), "reasoning_content")  # fmt: skip
     assert failed == "→ a {}\n← a failed: no way\n"
 
 
 def test_a_line_about_a_tool_never_ends_a_thought() -> None:
     thought = [e.ReasoningStarted("r1"), e.ReasoningAdded("r1", "Hm"), e.ReasoningEnded("r1")]
-    story = [NAMED["plain_text"][0], *step(*thought, *call("c1", "a", "{}"), *text("m2", "So.")), finished()]
-    assert added_up(frames(story), "reasoning_content") == "Hm\n→ a {}\n"
+    events = [NAMED["plain_text"][0], *step(*thought, *call("c1", "a", "{}"), *text("m2", "So.")), finished()]
+    assert added_up(frames(events), "reasoning_content") == "Hm\n→ a {}\n"
 
 
 def test_tools_of_the_client_are_tool_calls() -> None:
-    told = frames(NAMED["frontend_tool"])
+    events = frames(NAMED["frontend_tool"])
     asked = {"id": "c1", "type": "function", "function": {"name": "change_background", "arguments": '{"background": "red"}'}}  # fmt: skip
-    assert told[1]["choices"][0]["delta"] == {"tool_calls": [{"index": 0, **asked}]}
-    assert told[2]["choices"][0]["finish_reason"] == "tool_calls"
+    assert events[1]["choices"][0]["delta"] == {"tool_calls": [{"index": 0, **asked}]}
+    assert events[2]["choices"][0]["finish_reason"] == "tool_calls"
     (choice,) = whole(NAMED["frontend_tool"])["choices"]
     assert choice["message"] == {"role": "assistant", "content": None, "refusal": None, "tool_calls": [asked]}
 
 
 @pytest.mark.parametrize("throw_away", [True, False])
 def test_what_waits_for_a_person_is_named_with_where_it_can_be_approved(*, throw_away: bool) -> None:
-    told = frames(NAMED["approval"], throw_away=throw_away)
-    assert ("X-Session-Id" if throw_away else "in session thread-1") in added_up(told, "content")
-    assert told[-1]["choices"][0]["finish_reason"] == "stop"
-    (waits,) = told[-1]["holodeck"]["interrupts"]
+    events = frames(NAMED["approval"], throw_away=throw_away)
+    assert ("X-Session-Id" if throw_away else "in session thread-1") in added_up(events, "content")
+    assert events[-1]["choices"][0]["finish_reason"] == "stop"
+    (waits,) = events[-1]["holodeck"]["interrupts"]
     assert (waits["id"], waits["tool"], waits["arguments"]) == ("i1", "delete_todo", {"id": 7})
-    assert whole(NAMED["approval"])["holodeck"] == told[-1]["holodeck"]
+    assert whole(NAMED["approval"])["holodeck"] == events[-1]["holodeck"]
 
 
 @pytest.mark.parametrize(
@@ -145,7 +147,7 @@ def test_a_run_without_an_answer_ends_with_an_error(name: str, code: str, kind: 
 
 
 @pytest.mark.parametrize(
-    ("outcome", "reason", "told"),
+    ("outcome", "reason", "received"),
     [
         (e.Outcome.COMPLETED, "stop", "stop"),
         (e.Outcome.COMPLETED, "length", "length"),
@@ -154,6 +156,6 @@ def test_a_run_without_an_answer_ends_with_an_error(name: str, code: str, kind: 
         (e.Outcome.MAX_ITERATIONS, "tool_calls", "length"),
     ],
 )
-def test_only_the_finish_reasons_that_clients_know(outcome: e.Outcome, reason: str, told: str) -> None:
-    story = [NAMED["plain_text"][0], *step(*text("m1", "So.")), finished(outcome, finish_reason=reason, usage=USAGE)]
-    assert whole(story)["choices"][0]["finish_reason"] == told
+def test_only_the_finish_reasons_that_clients_know(outcome: e.Outcome, reason: str, received: str) -> None:
+    events = [NAMED["plain_text"][0], *step(*text("m1", "So.")), finished(outcome, finish_reason=reason, usage=USAGE)]
+    assert whole(events)["choices"][0]["finish_reason"] == received

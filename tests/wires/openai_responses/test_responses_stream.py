@@ -45,43 +45,43 @@ def frames(events: list[e.Event], **seen: Any) -> list[Json]:
     return read
 
 
-def accepted(told: list[Json]) -> Response:
+def accepted(received: list[Json]) -> Response:
     """What the SDK's helper makes of the frames; it raises for any that do not follow from those before."""
     state: Any = ResponseStreamState(input_tools=omit, text_format=omit)
-    for frame in told:
+    for frame in received:
         EVENT.validate_python(frame)
         state.handle_event(construct_type_unchecked(type_=ResponseStreamEvent, value=frame))
-    return Response.model_validate(told[-1]["response"])
+    return Response.model_validate(received[-1]["response"])
 
 
 def whole(events: list[e.Event], **seen: Any) -> Json:
     reader = builder(**seen)
     for event in events:
         reader.read(event)
-    told: Json = json.loads(json.dumps(reader.response()))
-    return told
+    result: Json = json.loads(json.dumps(reader.response()))
+    return result
 
 
-def kinds(told: list[Json]) -> list[str]:
-    return [frame["type"].removeprefix("response.") for frame in told]
+def kinds(received: list[Json]) -> list[str]:
+    return [frame["type"].removeprefix("response.") for frame in received]
 
 
 @given(events=event_sequences())
 @RELAXED
 def test_any_run_becomes_a_stream_that_the_sdk_accepts(events: list[e.Event]) -> None:
-    told = frames(events)
-    answer = accepted(told)
-    assert kinds(told)[:2] == ["created", "in_progress"]
-    assert kinds(told)[-1] in {"completed", "incomplete", "failed"}
-    for item in told[-1]["response"]["output"]:
+    output = frames(events)
+    answer = accepted(output)
+    assert kinds(output)[:2] == ["created", "in_progress"]
+    assert kinds(output)[-1] in {"completed", "incomplete", "failed"}
+    for item in output[-1]["response"]["output"]:
         ITEM.validate_python(item)
-    added = [frame["item"]["id"] for frame in told if frame["type"] == "response.output_item.added"]
-    done = [frame["item"] for frame in told if frame["type"] == "response.output_item.done"]
+    added = [frame["item"]["id"] for frame in output if frame["type"] == "response.output_item.added"]
+    done = [frame["item"] for frame in output if frame["type"] == "response.output_item.done"]
     assert sorted(added) == sorted(item["id"] for item in done)
-    assert [item["id"] for item in told[-1]["response"]["output"]] == added
-    deltas = "".join(frame["delta"] for frame in told if frame["type"] == "response.output_text.delta")
+    assert [item["id"] for item in output[-1]["response"]["output"]] == added
+    deltas = "".join(frame["delta"] for frame in output if frame["type"] == "response.output_text.delta")
     assert answer.output_text == deltas
-    assert told[-1]["response"] == whole(events), "the plain answer is the stream's last object"
+    assert output[-1]["response"] == whole(events), "the plain answer is the stream's last object"
 
 
 @given(events=event_sequences())
@@ -109,12 +109,12 @@ def test_after_a_crash_the_numbers_go_on_beyond_all_that_clients_may_have_seen()
 
 
 def test_text() -> None:
-    told = frames(NAMED["plain_text"])
-    assert kinds(told) == [
+    events = frames(NAMED["plain_text"])
+    assert kinds(events) == [
         "created", "in_progress", "output_item.added", "content_part.added", *["output_text.delta"] * 3, "output_text.done",
         "content_part.done", "output_item.done", "completed",
     ]  # fmt: skip
-    answer = accepted(told)
+    answer = accepted(events)
     assert (answer.output_text, answer.status, answer.id) == ("Hello 😀", "completed", "resp_run-1")
     assert answer.usage is not None
     assert (answer.usage.input_tokens, answer.usage.output_tokens, answer.usage.total_tokens) == (12, 34, 46)
@@ -152,7 +152,7 @@ def test_an_approval_is_asked_at_the_end_and_its_call_is_shown_by_the_run_that_m
     (item,) = asked.output
     assert (item.type, item.id, item.arguments) == ("mcp_approval_request", "i1", '{"id": 7}')  # type: ignore[union-attr]
     answer = accepted(frames(NAMED["resumed"], asked={"c1": APPROVAL}))
-    made, _said = answer.output
+    made, _text = answer.output
     assert (made.type, made.approval_request_id, made.arguments, made.output) == ("mcp_call", "i1", '{"id": 7}', "deleted")  # type: ignore[union-attr]  # fmt: skip
     assert answer.output_text == "Gone."
     unknown = accepted(frames(NAMED["resumed"]))
@@ -169,9 +169,9 @@ def test_a_call_whose_approval_was_not_foreseen_is_closed_and_asked() -> None:
 
 def test_a_stopped_run_is_cancelled_and_a_failed_one_failed() -> None:
     assert accepted(frames(NAMED["stopped"])).status == "cancelled"
-    told = frames(NAMED["failed"])
-    assert "error" not in kinds(told), "an `error` event ends the stream of openai-js before response.failed"
-    failed = accepted(told)
+    events = frames(NAMED["failed"])
+    assert "error" not in kinds(events), "an `error` event ends the stream of openai-js before response.failed"
+    failed = accepted(events)
     assert (failed.status, failed.error.code, failed.error.to_dict()["type"]) == ("failed", "server_error", "model-unavailable")  # type: ignore[union-attr]  # fmt: skip
 
 
@@ -184,13 +184,13 @@ def test_a_text_that_is_opened_again_is_an_item_of_its_own() -> None:
 
 def test_a_response_in_the_background_is_queued_first() -> None:
     head = ResponseHead(id="resp_r", created_at=1, model="tester", echo=RequestEcho(background=True))
-    told = whatwg(ResponseEncoder(ResponseBuilder(head)).encode_many(enumerate(NAMED["plain_text"])))
-    assert [json.loads(frame.data)["type"] for frame in told[:3]] == [
+    events = whatwg(ResponseEncoder(ResponseBuilder(head)).encode_many(enumerate(NAMED["plain_text"])))
+    assert [json.loads(frame.data)["type"] for frame in events[:3]] == [
         "response.created",
         "response.queued",
         "response.in_progress",
     ]
-    assert json.loads(told[0].data)["response"]["status"] == "queued"
+    assert json.loads(events[0].data)["response"]["status"] == "queued"
 
 
 def test_every_member_is_there_and_repeats_the_request() -> None:

@@ -84,7 +84,7 @@ def test_what_is_optional_may_be_null_empty_or_absent(fields: dict[str, Any]) ->
 
 
 @pytest.mark.req("SRV-12")
-def test_whoever_only_decides_adds_no_message_but_may_add_a_file() -> None:
+def test_a_decision_adds_no_message_but_may_add_a_file() -> None:
     chat = decode(b'{"resume": [{"interrupt_id": "i", "approved": true}]}')
     assert run_request(chat).messages == ()
     note = FileNote(name="a.txt", mime_type="text/plain", read_as="text", characters=2)

@@ -56,12 +56,12 @@ async def test_an_answer_has_all_that_is_promised():
     ):
         assert (answer.status, answer.content_type) == (200, "application/json")
         assert re.fullmatch(r"req_[0-9a-f]{12}", answer.headers["X-Request-ID"])
-        told = await answer.json()
-    assert is_ulid(told.pop("message_id"))
-    assert is_ulid(told.pop("session_id"))
-    assert isinstance(told["execution_time_ms"], int)
-    assert 0 <= told.pop("execution_time_ms") < 10_000
-    assert told == {
+        result = await answer.json()
+    assert is_ulid(result.pop("message_id"))
+    assert is_ulid(result.pop("session_id"))
+    assert isinstance(result["execution_time_ms"], int)
+    assert 0 <= result.pop("execution_time_ms") < 10_000
+    assert result == {
         "content": "all done",
         "tool_calls": [{"name": "echo", "arguments": {"a": 1}, "status": "success"}],
         "tokens_used": {"prompt_tokens": 20, "completion_tokens": 8, "total_tokens": 28},
@@ -96,13 +96,13 @@ async def test_a_session_of_another_protocol_continues_under_its_id_and_a_new_on
 async def test_a_session_is_gone_on_with_shown_and_forgotten():
     async with served(says("one"), says("two"), settings=REST) as s:
         async with s.post({"message": "first"}, CHAT) as answer:
-            told = await answer.json()
-            session, message = told["session_id"], told["message_id"]
-            assert told["tokens_used"] is None
+            result = await answer.json()
+            session, message = result["session_id"], result["message_id"]
+            assert result["tokens_used"] is None
         async with s.post({"message": "second", "session_id": session}, CHAT) as answer:
-            told = await answer.json()
-        assert (told["session_id"], told["content"]) == (session, "two")
-        assert told["message_id"] != message
+            result = await answer.json()
+        assert (result["session_id"], result["content"]) == (session, "two")
+        assert result["message_id"] != message
         async with s.get(f"/sessions/{session}") as answer:
             history = (await answer.json())["messages"]
         assert [each["content"] for each in history] == ["first", "one", "second", "two"]
@@ -128,11 +128,11 @@ async def test_a_model_that_fails_is_a_problem_before_and_after_it_began(name):
     error, status, code, retry_after, reason = FAILURES[name]
     for turn in (Turn(error=error), Turn(text=["Well"], error=error)):
         async with served(turn, settings=REST) as s, s.post({"message": "hi"}, CHAT) as answer:
-            told = await answer.json(content_type="application/problem+json")
-            assert (answer.status, told["status"]) == (status, status)
-            assert told["type"] == f"https://holodeck.dev/errors/{code}"
-            assert (answer.headers.get("Retry-After"), told["reason"]) == (retry_after, reason)
-            assert told["instance"] == answer.headers["X-Request-ID"]
+            problem = await answer.json(content_type="application/problem+json")
+            assert (answer.status, problem["status"]) == (status, status)
+            assert problem["type"] == f"https://holodeck.dev/errors/{code}"
+            assert (answer.headers.get("Retry-After"), problem["reason"]) == (retry_after, reason)
+            assert problem["instance"] == answer.headers["X-Request-ID"]
 
 
 @pytest.mark.req("SRV-08", "SRV-17")
@@ -142,17 +142,17 @@ async def test_a_model_that_fails_is_a_problem_before_and_after_it_began(name):
 )
 async def test_nothing_is_never_an_answer(turn, reason):
     async with served(turn, tools=PlainTools(echo=echo), settings=REST) as s, s.post({"message": "hi"}, CHAT) as answer:
-        told = await answer.json(content_type="application/problem+json")
-    assert (answer.status, told["reason"]) == (502, reason)
-    assert told["type"].endswith("/model-error")
+        problem = await answer.json(content_type="application/problem+json")
+    assert (answer.status, problem["reason"]) == (502, reason)
+    assert problem["type"].endswith("/model-error")
 
 
 async def test_a_limit_that_was_reached_is_a_warning_when_there_is_something_to_say():
     turn = calls(("echo", "{}"), text=["Still looking."])
     async with served(turn, tools=PlainTools(echo=echo), settings=REST) as s, s.post({"message": "hi"}, CHAT) as answer:
-        told = await answer.json()
-    assert (answer.status, told["status"], told["content"]) == (200, "max_iterations", "Still looking.")
-    assert "15 iterations" in told["warning"]
+        result = await answer.json()
+    assert (answer.status, result["status"], result["content"]) == (200, "max_iterations", "Still looking.")
+    assert "15 iterations" in result["warning"]
 
 
 @pytest.mark.req("SRV-08")
@@ -160,19 +160,19 @@ async def test_a_question_to_a_person_is_answered_with_the_next_message():
     tools = PlainTools(approval=frozenset({"echo"}), echo=echo)
     async with served(calls(("echo", '{"a": 1}')), says("done"), tools=tools, settings=REST) as s:
         async with s.post({"message": "delete it"}, CHAT) as answer:
-            told = await answer.json()
-        assert (answer.status, told["status"]) == (200, "interrupted")
-        assert told["tool_calls"] == [{"name": "echo", "arguments": {"a": 1}, "status": "pending"}]
-        (question,) = told["interrupts"]
+            result = await answer.json()
+        assert (answer.status, result["status"]) == (200, "interrupted")
+        assert result["tool_calls"] == [{"name": "echo", "arguments": {"a": 1}, "status": "pending"}]
+        (question,) = result["interrupts"]
         assert (question["tool"], question["arguments"]) == ("echo", {"a": 1})
         body = {
             "message": "Yes, do.",
-            "session_id": told["session_id"],
+            "session_id": result["session_id"],
             "resume": [{"interrupt_id": question["id"], "approved": True}],
         }
         async with s.post(body, CHAT) as answer:
-            told = await answer.json()
-        assert (told["content"], told["status"]) == ("done", "completed")
+            result = await answer.json()
+        assert (result["content"], result["status"]) == ("done", "completed")
         assert [name for name, *_ in tools.called] == ["echo"]
         async with s.post(body, CHAT) as again:
             assert (again.status, (await again.json())["field"]) == (422, "resume")
@@ -185,15 +185,15 @@ async def test_a_decision_needs_no_words_and_adds_none_to_the_conversation(way, 
     tools = PlainTools(approval=frozenset({"echo"}), echo=echo)
     async with served(calls(("echo", '{"a": 1}')), says("done"), tools=tools, settings=REST) as s:
         async with s.post({"message": "delete it"}, CHAT) as answer:
-            told = await answer.json()
-        session, decision = told["session_id"], {"interrupt_id": told["interrupts"][0]["id"], "approved": approved}
+            result = await answer.json()
+        session, decision = result["session_id"], {"interrupt_id": result["interrupts"][0]["id"], "approved": approved}
         if way == "json":
             sending = s.post({"session_id": session, "resume": [decision]}, CHAT)
         else:
             sending = s.client.post(s.url + CHAT, data=form(session_id=session, resume=json.dumps([decision])))
         async with sending as answer:
-            told = await answer.json()
-        assert (answer.status, told["content"], told["status"]) == (200, "done", "completed")
+            result = await answer.json()
+        assert (answer.status, result["content"], result["status"]) == (200, "done", "completed")
         assert len(tools.called) == approved
         kinds = [type(message) for message in s.model.prompts[-1].messages]
         assert kinds == [UserMessage, AssistantMessage, ToolMessage]
@@ -228,8 +228,8 @@ async def test_the_answer_says_what_the_model_received():
         sent.add_field("files", b"a,b\n1,2\n", filename="t.csv", content_type="text/csv")
         sent.add_field("another", "größer".encode(), filename="n.md", content_type="text/markdown")
         async with s.client.post(s.url + CHAT, data=sent) as answer:
-            told = (await answer.json())["files"]
-        assert [(each["name"], each["mime_type"], each["truncated"]) for each in told] == [
+            result = (await answer.json())["files"]
+        assert [(each["name"], each["mime_type"], each["truncated"]) for each in result] == [
             ("t.csv", "text/csv", False),
             ("n.md", "text/markdown", False),
         ]
@@ -273,11 +273,11 @@ async def test_a_client_that_comes_back_reads_on_in_the_same_words():
 async def test_the_run_of_an_answer_can_be_read_again_too():
     async with served(says("all of it"), settings=REST) as s:
         async with s.post({"message": "hi"}, CHAT) as answer:
-            told = await answer.json()
-        async with s.get(f"/runs/{told['message_id']}/events") as again:
+            result = await answer.json()
+        async with s.get(f"/runs/{result['message_id']}/events") as again:
             frames = named(await again.read())
-    assert "".join(data["delta"] for name, data in frames if name == "message_delta") == told["content"]
-    assert frames[-1][1]["execution_time_ms"] == told["execution_time_ms"]
+    assert "".join(data["delta"] for name, data in frames if name == "message_delta") == result["content"]
+    assert frames[-1][1]["execution_time_ms"] == result["execution_time_ms"]
 
 
 async def test_a_stop_ends_both_kinds_of_answers_as_a_problem():
@@ -296,7 +296,7 @@ async def test_a_stop_ends_both_kinds_of_answers_as_a_problem():
 
 
 @pytest.mark.req("SRV-20")
-async def test_a_shutdown_is_told_to_both():
+async def test_a_shutdown_is_reported_to_both():
     async with served(says("a b", pause=Gate()), settings=REST) as s:
         asking = asyncio.create_task(s.post({"message": "hi"}, CHAT).__aenter__())
         async with s.post({"message": "hi"}, STREAM) as streamed:
@@ -345,10 +345,10 @@ async def test_a_wire_that_was_not_asked_for_is_not_there():
 @pytest.mark.req("SRV-19")
 async def test_openapi_describes_both_wires_with_examples_that_hold():
     async with served(settings=ServerSettings(protocols=tuple(WIRES))) as s, s.get("/openapi.json") as answer:
-        told = await answer.json()
-    paths, schemas = told["paths"], told["components"]["schemas"]
+        result = await answer.json()
+    paths, schemas = result["paths"], result["components"]["schemas"]
     assert {"/agent/{name}/chat", "/agent/{name}/chat/stream", "/chat/stream"} <= set(paths)
-    assert set(re.findall(r"#/components/schemas/(\w+)", str(told))) <= set(schemas)
+    assert set(re.findall(r"#/components/schemas/(\w+)", str(result))) <= set(schemas)
     assert schemas["ChatRequest"]["properties"]["message"]["anyOf"][0]["maxLength"] == 10_000
     assert [each["required"] for each in schemas["ChatRequest"]["anyOf"]] == [["message"], ["resume"]]
     assert schemas["ChatRequest"]["properties"]["files"]["maxItems"] == 10

@@ -39,15 +39,15 @@ def encoder(**fields: Any) -> NamedEventEncoder:
     return NamedEventEncoder(RUN, RestEventMapper(RUN, elapsed=lambda: 7, **fields))
 
 
-def told(story: list[e.Event], **fields: Any) -> list[tuple[str, dict[str, Any]]]:
-    return [(frame.event, json.loads(frame.data)) for frame in whatwg(encoder(**fields).encode_many(enumerate(story)))]
+def frames_of(events: list[e.Event], **fields: Any) -> list[tuple[str, dict[str, Any]]]:
+    return [(frame.event, json.loads(frame.data)) for frame in whatwg(encoder(**fields).encode_many(enumerate(events)))]
 
 
 @pytest.mark.req("SRV-09")
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
-    frames = told(story)
+def test_any_event_sequence_becomes_legal_frames(events: list[e.Event]) -> None:
+    frames = frames_of(events)
     names = [name for name, _ in frames]
     assert names[0] == "stream_start"
     assert [name for name in names if name in LAST] == names[-1:]
@@ -62,29 +62,29 @@ def test_any_story_becomes_legal_frames(story: list[e.Event]) -> None:
 
 
 @pytest.mark.req("SRV-09")
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_what_is_said_arrives_whole_with_a_blank_line_between_messages(story: list[e.Event]) -> None:
+def test_the_text_arrives_whole_with_a_blank_line_between_messages(events: list[e.Event]) -> None:
     pieces: list[tuple[str, str]] = []
-    for event in story:
+    for event in events:
         if isinstance(event, e.TextAdded) and event.delta:
             if pieces and pieces[-1][0] == event.message_id:
                 pieces[-1] = (event.message_id, pieces[-1][1] + event.delta)
             else:
                 pieces.append((event.message_id, event.delta))
-    said = "".join(data["delta"] for name, data in told(story) if name == "message_delta")
-    assert said == "\n\n".join(piece for _, piece in pieces)
+    words = "".join(data["delta"] for name, data in frames_of(events) if name == "message_delta")
+    assert words == "\n\n".join(piece for _, piece in pieces)
 
 
-@given(story=event_sequences())
+@given(events=event_sequences())
 @RELAXED
-def test_a_story_in_batches_is_the_same_stream_and_numbers_rise(story: list[e.Event]) -> None:
+def test_a_sequence_in_batches_is_the_same_stream_and_numbers_rise(events: list[e.Event]) -> None:
     one, many = encoder(), encoder()
-    stream = many.encode_many(enumerate(story))
-    assert b"".join(one.encode(event, n) for n, event in enumerate(story)) == stream
+    stream = many.encode_many(enumerate(events))
+    assert b"".join(one.encode(event, n) for n, event in enumerate(events)) == stream
     numbers = [int(line.rpartition(b":")[2]) for line in stream.split(b"\n") if line.startswith(b"id: ")]
     assert numbers == sorted(set(numbers))
-    assert numbers[-1] == len(story) - 1
+    assert numbers[-1] == len(events) - 1
 
 
 ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -102,7 +102,7 @@ ENDINGS: dict[str, tuple[str, dict[str, Any]]] = {
 @pytest.mark.req("SRV-09", "SRV-17")
 @pytest.mark.parametrize("name", ENDINGS)
 def test_how_streams_end(name: str) -> None:
-    kind, data = told(NAMED[name])[-1]
+    kind, data = frames_of(NAMED[name])[-1]
     expected_kind, expected = ENDINGS[name]
     assert kind == expected_kind
     assert {key: data.get(key) for key in expected} == expected
@@ -110,7 +110,7 @@ def test_how_streams_end(name: str) -> None:
 
 @pytest.mark.req("SRV-09")
 def test_a_tool_call_from_start_to_end() -> None:
-    calls = [frame for frame in told(NAMED["tool_call"]) if frame[0].startswith("tool_call")]
+    calls = [frame for frame in frames_of(NAMED["tool_call"]) if frame[0].startswith("tool_call")]
     assert calls == [
         ("tool_call_start", {"tool_call_id": "c1", "name": "create_todo", "message_id": RUN}),
         ("tool_call_args", {"tool_call_id": "c1", "args_delta": '{"title":'}),
@@ -119,8 +119,8 @@ def test_a_tool_call_from_start_to_end() -> None:
     ]
 
 
-def test_a_call_that_waits_for_a_person_is_pending_and_the_question_is_told() -> None:
-    *_, (kind, end), (_, last) = told(NAMED["approval"])
+def test_a_call_that_waits_for_a_person_is_pending_and_the_question_is_reported() -> None:
+    *_, (kind, end), (_, last) = frames_of(NAMED["approval"])
     assert (kind, end) == ("tool_call_end", {"tool_call_id": "c1", "status": "pending"})
     assert last["interrupts"] == [
         {
@@ -134,33 +134,33 @@ def test_a_call_that_waits_for_a_person_is_pending_and_the_question_is_told() ->
 
 
 def test_a_result_of_the_run_before_is_shown_with_its_call() -> None:
-    kinds = [name for name, _ in told(NAMED["resumed"])]
+    kinds = [name for name, _ in frames_of(NAMED["resumed"])]
     assert kinds == ["stream_start", "tool_call_start", "tool_call_end", "message_delta", "stream_end"]
 
 
 def test_files_and_the_request_are_named() -> None:
     note = FileNote(name="a.csv", mime_type="text/csv", read_as="text", characters=3)
-    assert told(NAMED["plain_text"], files=[note])[0][1]["files"] == [
+    assert frames_of(NAMED["plain_text"], files=[note])[0][1]["files"] == [
         {"name": "a.csv", "mime_type": "text/csv", "read_as": "text", "characters": 3, "truncated": False}
     ]
-    assert told(NAMED["failed"], instance="req_0123456789ab")[-1][1]["instance"] == "req_0123456789ab"
+    assert frames_of(NAMED["failed"], instance="req_0123456789ab")[-1][1]["instance"] == "req_0123456789ab"
 
 
 def test_halves_of_surrogate_pairs_do_not_break_a_frame() -> None:
-    story = [e.RunStarted(RUN, SESSION), *step(*text("m1", "a\ud83d", "b")), finished(usage=USAGE)]
-    assert [data["delta"] for name, data in told(story) if name == "message_delta"] == ["a�", "b"]
+    events = [e.RunStarted(RUN, SESSION), *step(*text("m1", "a\ud83d", "b")), finished(usage=USAGE)]
+    assert [data["delta"] for name, data in frames_of(events) if name == "message_delta"] == ["a�", "b"]
 
 
 def test_an_answer_before_the_last_tool_call_is_an_empty_answer() -> None:
-    story = [
+    events = [
         e.RunStarted(RUN, SESSION),
         *step(*text("m1", "Let me see."), *call("c1", "look", "{}"), e.ToolFinished("c1", "look", "t1", "nothing")),
         *step(number=2),
         finished(),
     ]
-    assert told(story)[-1][0] == "stream_end", "tools ran: it is an empty answer"
-    story[-1] = finished(e.Outcome.MAX_ITERATIONS, warning="enough")
-    assert told(story)[-1] == (
+    assert frames_of(events)[-1][0] == "stream_end", "tools ran: it is an empty answer"
+    events[-1] = finished(e.Outcome.MAX_ITERATIONS, warning="enough")
+    assert frames_of(events)[-1] == (
         "stream_end",
         {
             "message_id": RUN,

@@ -12,7 +12,7 @@ from holodeck.telemetry import logs, run_logger
 from holodeck.telemetry.run_logger import RunLogger
 from tests.telemetry.test_logs import read_lines
 
-STORY = [
+EVENTS = [
     e.RunStarted("r", "s", model="scripted"),
     e.StepStarted(1, prompt_length=120),
     e.ReasoningStarted("m"),
@@ -30,13 +30,13 @@ STORY = [
 ]
 
 
-def told(story, *, debug=False):
+def logged(events, *, debug=False):
     read, write = os.pipe()
     output = logs.configure(fd=write, debug=debug)
     words = {"reply": lambda: "private words", "reasoning": lambda: "private thoughts"}
-    tell = RunLogger(run_id="r", session_id="s", user_id="u", debug=debug, **words)
-    for event in story:
-        tell(event)
+    emit = RunLogger(run_id="r", session_id="s", user_id="u", debug=debug, **words)
+    for event in events:
+        emit(event)
     output.close()
     lines = read_lines(read)
     for fd in (read, write):
@@ -45,8 +45,8 @@ def told(story, *, debug=False):
 
 
 @pytest.mark.req("ORC-08")
-def test_a_run_is_told_in_the_words_of_the_list():
-    lines = told(STORY)
+def test_a_run_is_logged_with_the_event_names_of_the_requirement():
+    lines = logged(EVENTS)
     assert [line["event"] for line in lines] == [
         "model_called", "agent_reasoning", "mcp_tool_called", "mcp_tool_result", "mcp_tool_result", "model_result",
         "error_occurred", "run_completed",
@@ -62,7 +62,7 @@ def test_a_run_is_told_in_the_words_of_the_list():
 
 @pytest.mark.req("ORC-08")
 def test_lines_name_the_model_that_answered():
-    lines = told(
+    lines = logged(
         [
             e.RunStarted("r", "s", model="a/first"),
             e.StepStarted(1),
@@ -77,7 +77,7 @@ def test_lines_name_the_model_that_answered():
 
 @pytest.mark.req("ORC-08")
 def test_lines_carry_lengths_success_and_why_a_tool_failed():
-    called, reasoned, asked, result, failed, answered, _, completed = (line["details"] for line in told(STORY))
+    called, reasoned, asked, result, failed, answered, _, completed = (line["details"] for line in logged(EVENTS))
     assert (called["prompt_length"], answered["response_length"], answered["success"]) == (120, 13, True)
     assert reasoned["step"] == 1
     assert (asked["tool_name"], asked["arguments_length"]) == ("list", 24)
@@ -90,27 +90,27 @@ def test_lines_carry_lengths_success_and_why_a_tool_failed():
 def test_a_model_that_fails_without_a_word_has_a_true_duration(monkeypatch):
     clock = count(100.0, 30.0)  # each look at the clock is half a minute later
     monkeypatch.setattr(run_logger, "time", SimpleNamespace(monotonic=lambda: next(clock)))
-    story = [
+    events = [
         e.RunStarted("r", "s"),
         e.StepStarted(1),
         e.StepFinished(1),
         e.RunFailed("r", "s", code="timeout", message="Late"),
     ]
-    (_, result, error) = told(story)
+    (_, result, error) = logged(events)
     assert (result["event"], result["level"], result["details"]["success"]) == ("model_result", "warning", False)
     assert result["duration_ms"] == 30_000
     assert (error["details"]["error_type"], error["details"]["error_message"]) == ("timeout", "Late")
 
 
 @pytest.mark.req("SRV-18")
-def test_what_was_said_is_told_only_for_debugging():
-    assert "private" not in str(told(STORY))
-    text = str(told(STORY, debug=True))
+def test_contents_are_logged_only_for_debugging():
+    assert "private" not in str(logged(EVENTS))
+    text = str(logged(EVENTS, debug=True))
     for words in ("private words", "private thoughts", "private result", "arguments"):
         assert words in text
 
 
-def test_a_failure_is_told_as_one():
-    lines = told([e.RunStarted("r", "s"), e.RunFailed("r", "s", code="model-error", message="It failed.")])
+def test_a_failure_is_reported_as_one():
+    lines = logged([e.RunStarted("r", "s"), e.RunFailed("r", "s", code="model-error", message="It failed.")])
     assert (lines[-1]["event"], lines[-1]["level"]) == ("error_occurred", "error")
     assert lines[-1]["details"]["error_type"] == "model-error"
