@@ -93,6 +93,16 @@ DIALECTS = {
         text="Hi",
         reasoning="hmm",
     ),
+    "gemini: thoughts in tags, too": Dialect(
+        """
+        {"choices":[{"delta":{"content":"<thought>**Plan**","extra_content":{"google":{"thought":true}},"role":"assistant"},"index":0}]}
+        {"choices":[{"delta":{"content":" it.","extra_content":{"google":{"thought":true}},"role":"assistant"},"index":0}]}
+        {"choices":[{"delta":{"content":"</thought>Use ","role":"assistant"},"index":0}]}
+        {"choices":[{"delta":{"content":"</thought> so.","role":"assistant"},"finish_reason":"stop","index":0}]}
+        """,
+        text="Use </thought> so.",
+        reasoning="**Plan** it.",
+    ),
     "gemini: completion tokens left out": Dialect(
         """
         {"choices":[{"delta":{"content":"Hi"},"finish_reason":"stop","index":0}],"usage":{"prompt_tokens":7,"total_tokens":30}}

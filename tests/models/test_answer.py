@@ -304,7 +304,10 @@ def test_an_error_inside_the_stream_is_noticed(form):
 
 
 @pytest.mark.req("A17")
-@pytest.mark.parametrize("reason", ["error", "insufficient_system_resource", "network_error"])
+@pytest.mark.parametrize(
+    "reason",
+    ["error", "insufficient_system_resource", "network_error", "function_call_filter: MALFORMED_FUNCTION_CALL"],
+)
 def test_a_finish_reason_may_say_that_it_failed(reason):
     with pytest.raises(InBandError):
         answer(chunks(HI, chunk(finish=reason), DONE))
@@ -315,7 +318,11 @@ def test_a_finish_reason_may_say_that_it_failed(reason):
     "frames",
     [
         [chunk({"content": "I"}), chunk(finish="content_filter")],
-        [chunk({"content": "I"}), chunk(finish="SAFETY")],
+        [chunk({"content": "I"}), chunk(finish="SAFETY")],  # this and the next: Gemini's own words
+        *(
+            [chunk({"content": "I"}), chunk(finish=reason)]
+            for reason in ("PROHIBITED_CONTENT", "BLOCKLIST", "SPII", "content_filter: RECITATION", "recitation")
+        ),
         [chunk({"refusal": "I"}), chunk(finish="stop")],
     ],
 )

@@ -39,14 +39,23 @@ FINISH_REASONS = {
     "tool_use": "tool_calls",
     "max_tokens": "length",
     "model_length": "length",  # Mistral
-    "safety": "content_filter",  # this and the next three: Gemini
+    "safety": "content_filter",  # this and the next five: Gemini
+    "recitation": "content_filter",
+    "image_safety": "content_filter",
     "prohibited_content": "content_filter",
     "blocklist": "content_filter",
     "spii": "content_filter",
     "sensitive": "content_filter",  # Z.ai
     "refusal": "content_filter",
 }
-BROKEN_OFF = frozenset({"error", "network_error", "insufficient_system_resource"})  # OpenRouter, Z.ai, DeepSeek
+BROKEN_OFF = frozenset(
+    {"error", "network_error", "insufficient_system_resource"}  # OpenRouter, Z.ai, DeepSeek
+    | {
+        "function_call_filter",
+        "malformed_function_call",
+        "unexpected_tool_call",
+    }  # Gemini: a call that nothing can read
+)
 NOT_FINISHED = frozenset({"", "null", "none"})
 
 _REASONING = ("reasoning_content", "reasoning", "reasoning_text", "thinking")
@@ -71,6 +80,7 @@ class Answer:
         self._refused = False
         self._choice: Any = None  # the index of the one choice that we follow
         self._saw_delta = False
+        self._in_thought = False  # the last text was marked as one of Gemini's thoughts
         self._expects_plain = False  # the last chunk was nothing but text: the next one may be as well
         self._warned: set[str] = set()
 
@@ -205,7 +215,7 @@ class Answer:
             self._usage = usage_of(choice.usage) or self._usage
 
     def _finish(self, value: Any) -> None:
-        reason = clean(str(value)).lower()
+        reason = clean(str(value)).lower().partition(":")[0]  # Gemini: "content_filter: RECITATION"
         if reason not in NOT_FINISHED:
             self.finish_reason = FINISH_REASONS.get(reason, reason)
 
@@ -216,14 +226,23 @@ class Answer:
                 self._take_content(delta[member], self._reasoning.add)
                 break  # some endpoints say the same under two names
         thought = _is_thought(delta)
-        if present(delta.get("content")):
-            self._take_content(delta["content"], self._reasoning.add if thought else self._text.add)
+        if present(content := delta.get("content")):
+            if (thought or self._in_thought) and isinstance(content, str):
+                content = self._untagged(content, thought=thought)
+            self._take_content(content, self._reasoning.add if thought else self._text.add)
         if present(delta.get("refusal")):
             self._refused = True
             self._take_content(delta["refusal"], self._text.add)
         self._take_calls(delta)
         if not (delta.keys() <= _KNOWN or thought):
             self._keep(delta)
+
+    def _untagged(self, content: str, *, thought: bool) -> str:
+        """Without Gemini's tags: they stand at the beginning of its first thought, and before what follows the last."""
+        was_thought, self._in_thought = self._in_thought, thought
+        if not thought:
+            return content.removeprefix("</thought>")
+        return (content if was_thought else content.removeprefix("<thought>")).removesuffix("</thought>")
 
     def _take_calls(self, delta: dict[str, Any]) -> None:
         calls = delta.get("tool_calls")

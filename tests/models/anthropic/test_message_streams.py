@@ -1,9 +1,11 @@
 """Every shape of a Messages stream: what it means, wherever it is cut, and that the official SDK agrees."""
 
 import json
+from typing import get_args
 
 import anthropic
 import pytest
+from anthropic.types.beta import BetaContentBlock
 
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.errors import ModelTruncated
@@ -13,7 +15,7 @@ from holodeck.models.anthropic.message_request import messages_of
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.port import ModelReply
 from holodeck.models.response_body import AnswerStream
-from tests.models.anthropic.message_streams import SHAPES, Shape
+from tests.models.anthropic.message_streams import SHAPES, Shape, block, delta, end, said, start, stop
 from tests.models.endpoint import ModelEndpoint, stream
 from tests.models.recording_listener import RecordingListener
 
@@ -143,3 +145,46 @@ async def test_the_official_sdk_agrees(shape: Shape):
     if kept:
         whole = [block.to_dict() for block in message.content if block.type != "tool_use"]
         assert kept == whole
+
+
+def _samples() -> dict[str, dict]:
+    """One block of each kind that Anthropic's own package knows, with every text that its model has to have."""
+    results = {"tool_use_id": "srvtoolu_0", "content": {"type": "x_result", "text": "found"}}
+    values = {
+        "id": "id_1", "name": "look", "input": {}, "server_name": "s", "file_id": "file_1", "data": "AA", "text": "",
+        "thinking": "", "signature": "s", "mcp_server_name": "s", "tools": [], "encrypted_content": "e",
+        "from": {"model": "a"}, "to": {"model": "b"}, "trigger": {"type": "refusal"}, "is_error": False, **results,
+    }  # fmt: skip
+    kinds = get_args(get_args(BetaContentBlock)[0])
+    names = {each: {field.alias or name for name, field in each.model_fields.items()} for each in kinds}
+    return {
+        (kind := get_args(each.model_fields["type"].annotation)[0]): {"type": kind}
+        | {name: value for name, value in values.items() if name in names[each]}
+        for each in kinds
+    }
+
+
+@pytest.mark.parametrize("kind", _samples())
+def test_every_kind_of_block_is_read_and_kept(kind):
+    sample = _samples()[kind]
+    opening = {"type": "content_block_start", "index": 0, "content_block": sample}
+    shape = Shape([start(), opening, stop(0), *said(1, "Hi."), *end()])
+    reply, _ = read(shape.body)
+    assert reply.text == "Hi."
+    assert bool(reply.tool_calls) is (kind == "tool_use")
+    kept = reply.extra.get(KEPT, {}).get("content", [])
+    # An empty text says nothing, and a call of the provider's without a result is refused by the API.
+    is_dropped = kind in ("text", "server_tool_use", "mcp_tool_use")
+    assert (kind in [block["type"] for block in kept if block.get("text") != "Hi."]) is not is_dropped
+
+
+def test_thinking_that_is_not_shown_is_a_sign_of_life():
+    answer = MessageAnswer(RecordingListener())
+    answer.take_event(start())
+    answer.take_event(block(0, "thinking", thinking="", signature=""))
+    before = answer.progress
+    for tokens in (40, 90):
+        answer.take(b"", json.dumps(delta(0, "thinking_delta", thinking="", estimated_tokens=tokens)).encode())
+    assert answer.progress == before + 2
+    answer.take(b"", json.dumps(delta(0, "thinking_delta", thinking="")).encode())
+    assert answer.progress == before + 2

@@ -25,7 +25,7 @@ from holodeck.models.anthropic.content_blocks import (
     shown_result,
     worth_keeping,
 )
-from holodeck.models.anthropic.message_events import Value, decode_delta, decode_events
+from holodeck.models.anthropic.message_events import ThinkingDelta, Value, decode_delta, decode_events
 from holodeck.models.assembly import is_object
 from holodeck.models.chunks import DECODE_ERRORS, cleaned
 from holodeck.models.port import Listener, ModelReply
@@ -85,6 +85,8 @@ class MessageAnswer:
                     if delta.piece:
                         self.progress += 1
                         block.pieces.add(delta.piece)
+                    elif type(delta) is ThinkingDelta and delta.estimated_tokens:
+                        self.progress += 1
                     return
         self._take_any(name, data)
 

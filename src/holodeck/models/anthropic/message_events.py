@@ -19,6 +19,7 @@ class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta", rename={"pie
 
 class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta", rename={"piece": "thinking"}, gc=False):
     piece: str
+    estimated_tokens: Any = None  # of thoughts that are not shown: the only sign of them, and it grows
 
 
 class InputDelta(msgspec.Struct, tag_field="type", tag="input_json_delta", rename={"piece": "partial_json"}, gc=False):

@@ -68,7 +68,7 @@ def _restored(kept: Sequence[Item], calls: Sequence[ToolCall]) -> Iterator[Item 
         kind = item.get("type")
         if kind in CALLS:
             call = next(following, None)
-            yield _call(call) if call is not None else None
+            yield {**item, **_call(call)} if call is not None else None
         elif kind == "message":
             yield _message(item)
         elif kind == "reasoning":

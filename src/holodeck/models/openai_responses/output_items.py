@@ -16,6 +16,7 @@ Item = dict[str, Any]
 
 CALLS = frozenset({"function_call", "custom_tool_call"})  # for us to carry out
 FOR_CLIENTS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
+_OF_CALLS = frozenset({"caller", "namespace"})  # members of a call that the provider wants back
 _TEXT = frozenset({None, "output_text", "text"})
 _OUTPUT_ONLY = frozenset({"logprobs"})
 _LONGEST_RESULT = 4000
@@ -112,7 +113,7 @@ def slimmed(item: Item) -> Item:
     """The item without what the message itself holds. A call's name and arguments are in its ToolCall."""
     kind = item.get("type")
     if kind in CALLS:
-        return {"type": kind}
+        return {"type": kind, **{name: cleaned(item[name]) for name in sorted(_OF_CALLS) if present(item.get(name))}}
     if kind != "message":
         return dict(cleaned(item))
     content = item.get("content")
@@ -129,7 +130,7 @@ def _is_plain(item: Item) -> bool:
     if item.get("type") == "reasoning":
         return not (present(item.get("encrypted_content")) or present(item.get("content")))
     if item.get("type") != "message":
-        return item.get("type") in CALLS
+        return item.get("type") in CALLS and len(item) == 1
     return not present(item.get("phase")) and all(
         part.get("type") in _TEXT and not present(part.get("annotations")) for part in item["content"]
     )
