@@ -6,7 +6,16 @@ import pytest
 
 from holodeck.core.events import RunFinished
 from holodeck.core.ids import is_ulid
-from holodeck.core.messages import AssistantMessage, PendingStep, Summary, ToolCall, ToolMessage, UserMessage
+from holodeck.core.messages import (
+    AssistantMessage,
+    MediaPart,
+    PendingStep,
+    Summary,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+)
 from holodeck.core.owner import Owner
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import InvalidRequest, SessionBusy, SessionFull, SessionNotFound
@@ -484,6 +493,26 @@ async def test_the_sessions_of_an_owner_are_listed_newest_first(store, clock):
     await (await store.open("a", owner=ADA)).commit([UserMessage(content="hi")])
     assert [each.session_id for each in await store.sessions_of(owner=ADA)] == ["a", "c", "b"]
     assert [each.session_id for each in await store.sessions_of(owner=ADA, limit=2)] == ["a", "c"]
+
+
+TITLED = {
+    "Buy milk": "Buy milk",
+    'He said:\n "no" \\ \u2028 \U0001f600': 'He said: "no" \\ \U0001f600',
+    "x" * 9000: "x" * 59 + "…",
+    "é" * 9000: "é" * 59 + "…",
+}
+
+
+@pytest.mark.parametrize("text", TITLED, ids=["plain", "odd", "long", "cut in a character"])
+async def test_a_list_has_the_beginning_of_the_first_text_as_title(store, text):
+    conversation = await store.open("a", owner=ADA, create=True)
+    await conversation.commit([UserMessage(content=text), AssistantMessage(content="Yes.")])
+    await conversation.commit([UserMessage(content="second")])
+    parts = (MediaPart(mime_type="image/png", data="AAAA", filename='"text":"no'), TextPart(text))
+    await (await store.open("b", owner=ADA, create=True)).commit([UserMessage(content=parts)])
+    await store.create("c", owner=ADA)
+    titles = {each.session_id: each.title for each in await store.sessions_of(owner=ADA)}
+    assert titles == {"a": TITLED[text], "b": TITLED[text], "c": ""}
 
 
 async def test_many_sessions_at_once_do_not_mix(store):

@@ -316,10 +316,12 @@ async def test_short_western_text_is_not_taken_for_another_alphabet():
 
 
 async def test_a_scanned_pdf_is_read_page_by_page():
-    steps: list[str] = []
+    steps: list[tuple[str, int, int]] = []
     data = d.scanned_pdf("Invoice number 4711", "Total due 43.50 EUR")
-    [(part, note)] = await FileReader(PATIENT).read([Upload(name="scan.pdf", data=data)], progress=steps.append)
-    assert steps == [f"scan.pdf: reading scanned page {number} of 2" for number in (1, 2)]
+    [(part, note)] = await FileReader(PATIENT).read(
+        [Upload(name="scan.pdf", data=data)], progress=lambda *step: steps.append(step)
+    )
+    assert steps == [("scan.pdf", 1, 2), ("scan.pdf", 2, 2)]
     assert "Page 1 (a scan, read by text recognition)" in part.text
     assert "4711" in part.text
     assert "43.50" in part.text

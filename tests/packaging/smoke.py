@@ -87,7 +87,8 @@ def _try_server(commands: Path, home: Path) -> None:
         started = json.loads(next(line for line in server.stdout if "server_started" in line))
         address = started["details"]["address"]
         for path, expected in (("/health", b"healthy"), ("/", b"<!doctype html>"), ("/openapi.json", b"openapi")):
-            with urllib.request.urlopen(f"http://{address}{path}", timeout=SECONDS) as answer:
+            request = urllib.request.Request(f"http://{address}{path}", headers={"Accept": "text/html, */*"})
+            with urllib.request.urlopen(request, timeout=SECONDS) as answer:
                 _require(expected in answer.read().lower(), f"{path} does not answer with {expected!r}")
     finally:
         server.terminate()

@@ -28,7 +28,7 @@ from holodeck.files.types import JPEG, MODEL_IMAGES, FileType
 from holodeck.files.upload import Upload, encode_base64
 
 T = TypeVar("T")
-Progress: TypeAlias = Callable[[str], None]  # called with "report.pdf: page 3 of 12"
+Progress: TypeAlias = Callable[[str, int, int], None]  # a file, the page that is read now, how many there are
 
 
 class FileRead(NamedTuple):
@@ -67,17 +67,22 @@ class FileReader:
         return await _in_order(self._read(upload, tenant, progress) for upload in uploads)
 
     async def resolve(
-        self, messages: Sequence[Message], *, first: int = 0, tenant: str = DEFAULT_TENANT
+        self,
+        messages: Sequence[Message],
+        *,
+        first: int = 0,
+        tenant: str = DEFAULT_TENANT,
+        progress: Progress | None = None,
     ) -> tuple[tuple[Message, ...], tuple[FileNote, ...]]:
         """Messages in which every file has been read, and notes about those of the newest turn.
 
         Files before message `first` are only named: the model is not shown them, and extraction is the most expensive step.
         """
-        if not any(_has_files(message) for message in messages):
+        if not any(has_files(message) for message in messages):
             return tuple(messages), ()
         newest = max((i for i, message in enumerate(messages) if isinstance(message, UserMessage)), default=0)
         resolved = await _in_order(
-            self._resolve_message(message, f"messages[{number}]", tenant, fresh=number >= newest)
+            self._resolve_message(message, f"messages[{number}]", tenant, progress, fresh=number >= newest)
             for number, message in enumerate(messages)
             if number >= first
         )
@@ -85,25 +90,27 @@ class FileReader:
         return (*map(_named, messages[:first]), *(message for message, _ in resolved)), tuple(notes)
 
     async def _resolve_message(
-        self, message: Message, field: str, tenant: str, *, fresh: bool
+        self, message: Message, field: str, tenant: str, progress: Progress | None, *, fresh: bool
     ) -> tuple[Message, list[FileNote]]:
         if isinstance(message, AssistantMessage) or isinstance(message.content, str):
             return message, []
         if fresh:
             self._check_count(sum(isinstance(part, MediaPart) for part in message.content), f"{field}.content")
         resolved = await _in_order(
-            self._resolve_part(part, f"{field}.content[{i}]", tenant, fresh=fresh)
+            self._resolve_part(part, f"{field}.content[{i}]", tenant, progress, fresh=fresh)
             for i, part in enumerate(message.content)
         )
         content = tuple(part for part, _ in resolved)
         return msgspec.structs.replace(message, content=content), [note for _, note in resolved if note]
 
-    async def _resolve_part(self, part: Part, field: str, tenant: str, *, fresh: bool) -> tuple[Part, FileNote | None]:
+    async def _resolve_part(
+        self, part: Part, field: str, tenant: str, progress: Progress | None, *, fresh: bool
+    ) -> tuple[Part, FileNote | None]:
         if isinstance(part, TextPart):
             return part, None
         try:
             upload = await upload_of(part, field=field, limits=self._limits, fetcher=self._fetcher)
-            return await self._read(upload, tenant)
+            return await self._read(upload, tenant, progress)
         except (InvalidRequest, PayloadTooLarge, UnsupportedMediaType) as error:
             if fresh:
                 raise
@@ -154,7 +161,7 @@ class FileReader:
         first, later = answer.scans[: self._limits.max_scans], answer.scans[self._limits.max_scans :]
         for number, page in enumerate(first, 1):
             if progress is not None:
-                progress(f"{upload.name}: reading scanned page {number} of {len(first)}")
+                progress(upload.name, number, len(first))
             try:
                 scan = await self._extract(upload, "scan", self._limits.pictures, tenant, page=page)
                 shown = scan.text.strip() or "[No text was found on this page.]"
@@ -240,7 +247,8 @@ class FileReader:
             raise RateLimited("Too many files are being read at the moment; try again in a while") from error
 
 
-def _has_files(message: Message) -> bool:
+def has_files(message: Message) -> bool:
+    """Whether a message brings files that are still to be read."""
     return not isinstance(message.content, str) and any(isinstance(part, MediaPart) for part in message.content)
 
 

@@ -7,11 +7,14 @@ from starlette.requests import Request
 
 from holodeck._version import __version__
 from holodeck.core.encoder import Encoder
+from holodeck.core.events import RunStarted
+from holodeck.files.reader import has_files
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.reading_stream import ReadingStream, ScanProgress, started_or_reading
 from holodeck.server.routes.request_input import server_of
 from holodeck.server.stream import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
@@ -25,9 +28,13 @@ NAME = "ag-ui"
 
 
 async def start(request: Request, body: bytes, accept: str | None = None) -> EventStream:
-    """Starts the run of a RunAgentInput and streams it. The same runId again joins the same run."""
+    """Starts the run of a RunAgentInput and streams it. The same runId again joins the same run.
+
+    While the pages of a scan are read, the stream shows which one.
+    """
     server, owner = server_of(request), owner_of(request)
     given = _decoded(server, body)
+    progress = ScanProgress()
     arrival = Arrival(
         request=request,
         wire=NAME,
@@ -35,10 +42,17 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
         conversation=given.thread_id,
         key=RunKey(NAME, owner, given.run_id, "runId", part=given.resumes),
         fingerprint=given.fingerprint,
-        prepare=partial(with_files, server, given.request, owner),
+        prepare=partial(with_files, server, given.request, owner, progress.report),
         open_encoder=partial(open_encoder, profile=given.profile),
     )
-    run = await begin(server, arrival)
+    if any(has_files(message) for message in given.request.messages):
+        run, starting = await started_or_reading(begin(server, arrival), progress)
+        if run is None:
+            started = RunStarted(given.run_id, given.thread_id, given.request.parent_run_id, server.agent.model.name)
+            encoder = encoder_for(accept, given.profile, given.run_id)
+            return ReadingStream(server, started, starting, progress, encoder)
+    else:
+        run = await begin(server, arrival)
     return follow(server, server.runs.latest(run), arrival.open_encoder, accept=accept, first=run.first_number)
 
 

@@ -10,6 +10,7 @@ from starlette.requests import Request
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import RunNotFound
+from holodeck.files.reader import Progress
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.port import RunExists, RunKey
 from holodeck.runs.run import OpenEncoder, Run
@@ -61,15 +62,17 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     return run
 
 
-async def with_files(server: AgentServer, wanted: RunRequest, owner: Owner) -> RunRequest:
+async def with_files(
+    server: AgentServer, wanted: RunRequest, owner: Owner, progress: Progress | None = None
+) -> RunRequest:
     """The request with its files read, in those of its messages that a run uses.
 
-    These are the newest or, where the client's history is adopted, all of them.
+    These are the newest or, where the client's history is adopted, all of them. `progress` is called before each scanned page.
     """
     first = first_of_use(wanted.messages)
     if first and (wanted.throw_away or await server.will_adopt(wanted.session_id or "", owner=owner)):
         first = 0
-    messages, notes = await server.files.resolve(wanted.messages, first=first, tenant=owner.tenant)
+    messages, notes = await server.files.resolve(wanted.messages, first=first, tenant=owner.tenant, progress=progress)
     return msgspec.structs.replace(wanted, messages=messages, files=notes)
 
 

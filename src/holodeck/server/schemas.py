@@ -156,6 +156,7 @@ class SessionEntry(msgspec.Struct, frozen=True, kw_only=True):
     created_at: Moment
     last_activity: Moment
     message_count: int
+    title: Annotated[str, msgspec.Meta(description="The beginning of the user's first text; empty if there is none")]
     active_runs: Annotated[list[str], msgspec.Meta(description="Runs to follow, oldest first")]
 
 

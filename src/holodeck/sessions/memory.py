@@ -25,6 +25,7 @@ from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionNotFound
 from holodeck.sessions.history import check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
+from holodeck.sessions.title import title_of
 from holodeck.sessions.values import MemoryValues
 
 TTL_SECONDS = 1800
@@ -94,6 +95,7 @@ class _Kept:
     steps: _Steps = field(default_factory=_Steps)
     message_count: int = 0
     size: int = 0
+    title: str = ""
     users: int = 0  # runs that have it open
     pending: bytes | None = None
     state: bytes | None = None
@@ -321,7 +323,7 @@ class MemorySessionStore:
         self._fill(target, kept, None if source.summary is None else _decoded_summary(source.summary))
 
     def _fill(self, target: _Kept, messages: Sequence[Message], summary: Summary | None) -> None:
-        target.steps, target.message_count = _Steps(), len(messages)
+        target.steps, target.message_count, target.title = _Steps(), len(messages), title_of(messages)
         size = 0
         for turn in whole_turns(messages):
             encoded = _encode(turn)
@@ -413,6 +415,7 @@ class _MemoryConversation:
             for turn in whole_turns(messages):
                 kept.steps.add(turn, encoded if len(turn) == len(messages) else _encode(turn))
             kept.message_count += len(messages)
+            kept.title = kept.title or title_of(messages)
             self._messages.extend(messages)
         if pending is not KEEP:
             kept.pending = None if pending is None else _encode(pending)
@@ -455,6 +458,7 @@ def _described(kept: _Kept) -> ServerSession:
         last_activity=datetime.fromtimestamp(kept.last_activity, UTC),
         message_count=kept.message_count,
         size=kept.size,
+        title=kept.title,
     )
 
 

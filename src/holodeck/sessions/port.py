@@ -99,6 +99,7 @@ class ServerSession(msgspec.Struct, frozen=True, kw_only=True):
     last_activity: datetime
     message_count: int = 0
     size: int = 0  # bytes of its messages as JSON
+    title: str = ""  # the beginning of the user's first text; in lists only
 
 
 class StoredSession(msgspec.Struct, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ from holodeck.stores.session_rows import (
     CLEAN_BATCH,
     CLEAN_SECONDS,
     COLUMNS,
+    FIRST_STEP,
     TTL_SECONDS,
     SessionRow,
     Step,
@@ -54,6 +55,7 @@ CHECKED_SHARE = 16  # an owner's total is looked up anew after growth by this pa
 _OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 _NAMED = f"{_OF_OWNER} AND id = %(id)s"
 _MICROSECONDS = "floor(used * 1000000)::bigint"
+_TITLE = FIRST_STEP.format(steps="holodeck.steps", sessions="s")
 _OPEN_RUN = (
     "EXISTS (SELECT 1 FROM holodeck.runs r WHERE r.agent = s.agent AND r.tenant = s.tenant"
     " AND r.user_name = s.user_name AND r.session = s.id AND r.ended IS NULL)"
@@ -379,13 +381,15 @@ class PostgresSessionStore:
             whose += f' AND ({_MICROSECONDS}, id COLLATE "C") < (%(place)s, %(last)s)'
             values |= {"place": microseconds_of(after.last_activity), "last": after.session_id}
         found = await self.database.rows(
-            f"SELECT tenant, user_name, id, {COLUMNS} FROM holodeck.sessions s WHERE {whose}"
+            f"SELECT tenant, user_name, id, {_TITLE}, {COLUMNS} FROM holodeck.sessions s WHERE {whose}"
             f" AND (used > %(before)s OR {_OPEN_RUN} OR {_USED_HERE})"
             f' ORDER BY {_MICROSECONDS} DESC, id COLLATE "C" DESC LIMIT %(limit)s',
             {**values, "before": self.now() - self._ttl, "limit": limit, **self._used_here()},
             again=True,
         )
-        return [described(Owner(tenant, user), name, SessionRow(*row)) for tenant, user, name, *row in found]
+        return [
+            described(Owner(tenant, user), name, SessionRow(*row), step) for tenant, user, name, step, *row in found
+        ]
 
     async def _set_aside(self, owner: Owner, session_id: str, error: SessionBroken) -> None:
         """Marks a session that cannot be read, so that it is reported once and its bytes stay."""

@@ -10,12 +10,19 @@ from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.sessions.history import whole_turns
 from holodeck.sessions.port import ServerSession
+from holodeck.sessions.title import READ, title_in
 from holodeck.stores import records
 
 TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
 CLEAN_BATCH = 500
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
+
+# The beginning of the first step that begins with a user's message, for the title: format it with both tables' names.
+FIRST_STEP = (
+    f"(SELECT substr(f.body, 1, {READ}) FROM {{steps}} f WHERE f.session = {{sessions}}.key AND f.by_user"
+    " ORDER BY f.seq LIMIT 1)"
+)
 
 _EPOCH, _MICROSECOND = datetime.fromtimestamp(0, UTC), timedelta(microseconds=1)
 
@@ -72,7 +79,8 @@ def microseconds_of(moment: datetime) -> int:
     return (moment - _EPOCH) // _MICROSECOND
 
 
-def described(owner: Owner, session_id: str, row: SessionRow) -> ServerSession:
+def described(owner: Owner, session_id: str, row: SessionRow, first_step: bytes | None = None) -> ServerSession:
+    """A session without its messages; with a title if the beginning of its first step is given."""
     return ServerSession(
         session_id=session_id,
         owner=owner,
@@ -80,4 +88,5 @@ def described(owner: Owner, session_id: str, row: SessionRow) -> ServerSession:
         last_activity=_EPOCH + int(row.used * 1e6) * _MICROSECOND,
         message_count=row.messages,
         size=row.size,
+        title=title_in(first_step),
     )

@@ -28,6 +28,7 @@ from holodeck.stores.session_rows import (
     CLEAN_BATCH,
     CLEAN_SECONDS,
     COLUMNS,
+    FIRST_STEP,
     TTL_SECONDS,
     SessionRow,
     Step,
@@ -46,6 +47,7 @@ log = logging.getLogger(__name__)
 
 LOOKED_AT = 64 * 1024  # bytes: sessions up to this size are read in the loop, longer ones by the file's thread
 _MICROSECONDS = "CAST(used * 1e6 AS INTEGER)"  # as `described` has it: a page ends exactly where the next begins
+_TITLE = FIRST_STEP.format(steps="steps", sessions="sessions")
 T = TypeVar("T")
 
 
@@ -418,11 +420,11 @@ class SqliteSessionStore:
             whose, names = ("", ()) if owner is None else ("AND tenant = ? AND user = ?", (owner.tenant, owner.user))
             later = f"AND ({_MICROSECONDS}, id) < (?, ?)" if place else ""
             found = connection.execute(
-                f"SELECT tenant, user, id, {COLUMNS} FROM sessions WHERE agent = ? {whose} {later}"
+                f"SELECT tenant, user, id, {_TITLE}, {COLUMNS} FROM sessions WHERE agent = ? {whose} {later}"
                 f" ORDER BY {_MICROSECONDS} DESC, id DESC LIMIT ?",
                 (self.agent, *names, *place, limit),
             )
-            rows = [(Owner(tenant, user), name, SessionRow(*row)) for tenant, user, name, *row in found]
+            rows = [(Owner(tenant, user), name, SessionRow(*row), step) for tenant, user, name, step, *row in found]
             alive = (each for each in rows if each[2].used + self._ttl > now or self._is_used(connection, *each[:2]))
             return [described(*each) for each in alive]
 

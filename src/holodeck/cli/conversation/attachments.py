@@ -104,7 +104,9 @@ class Attachments:
             )
         self.piped = data if data.strip() else b""
 
-    async def with_text(self, text: str, progress: Callable[[str], None]) -> tuple[Content, Sequence[FileNote]]:
+    async def with_text(
+        self, text: str, progress: Callable[[str, int, int], None]
+    ) -> tuple[Content, Sequence[FileNote]]:
         """The message with its files, which are not attached any more then; they still are if one cannot be read.
 
         `progress` is called while a scan is read, page by page.

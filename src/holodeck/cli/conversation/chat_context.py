@@ -66,9 +66,12 @@ class ChatContext:
             return text, ()
         self.display.wait_for("reading files")
         try:
-            return await self.attachments.with_text(text, self.display.wait_for)
+            return await self.attachments.with_text(text, self._reading)
         finally:
             self.display.close()
+
+    def _reading(self, name: str, page: int, pages: int) -> None:
+        self.display.wait_for(f"{name}: reading scanned page {page} of {pages}")
 
     def show_last_exchange(self) -> None:
         """The last question and its answer, so that the user sees where a resumed chat stands."""

@@ -23,9 +23,9 @@ export class Sessions {
     }
   }
 
-  /** What the server has, from GET /sessions. Titles are this browser's. */
+  /** What the server has, from GET /sessions. A title that was given in this browser comes first. */
   learn(entries) {
-    this.#remote = entries.map((each) => ({ id: each.session_id, title: "", at: Date.parse(each.last_activity), count: each.message_count }));
+    this.#remote = entries.map((each) => ({ id: each.session_id, title: titleOf(each.title ?? ""), at: Date.parse(each.last_activity), count: each.message_count }));
   }
 
   /** Newest first, the server's included. */
@@ -55,7 +55,7 @@ export class Sessions {
   }
 }
 
-/** What a session is called in the list: one of another browser by its time, until it is opened. */
+/** What a session is called in the list: one that has no text by its time. */
 export function nameOf({ title, at, count }) {
   if (title) return title;
   return count ? `${new Date(at).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false })} · ${count} messages` : "New session";

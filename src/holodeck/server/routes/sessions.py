@@ -13,8 +13,9 @@ from holodeck.access.principal import RUNS_READ, SESSIONS_DELETE, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.events import HistoryCompacted, MessagesReplaced, StateReplaced
 from holodeck.core.ids import is_foreign_id
-from holodeck.core.messages import Message, PendingStep, Summary
+from holodeck.core.messages import Message, PendingStep, Summary, UserMessage, text_of
 from holodeck.core.owner import Owner
+from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holodeck.runs.middleware import Chain
 from holodeck.server.audit import decided
@@ -35,6 +36,7 @@ from holodeck.server.schemas import (
 from holodeck.server.session_feed import SessionFeed
 from holodeck.server.slots import slot_of
 from holodeck.sessions.port import ServerSession
+from holodeck.sessions.title import MAX_TITLE
 from holodeck.wires.sse import event_of
 
 LISTED, MAX_LISTED = 50, 200
@@ -81,17 +83,25 @@ async def listed(request: Request) -> Response:
     after = None if given is None else _session_at(given, owner)
     found = await server.store.sessions_of(owner=owner, limit=limit, after=after)
     active = await server.stored_runs.active_in([each.session_id for each in found], owner=owner)
+    chain = server.chain() or Chain()
     entries = [
         SessionEntry(
             session_id=each.session_id,
             created_at=each.created_at,
             last_activity=each.last_activity,
             message_count=each.message_count,
+            title=_title(each.title, chain),
             active_runs=runs,
         )
         for each, runs in zip(found, active, strict=True)
     ]
     return json_answer(SessionList(sessions=entries, next=_cursor(found[-1]) if len(found) == limit else None))
+
+
+def _title(title: str, chain: Chain) -> str:
+    """The title as the agent's middleware lets it through: it is a message of the user."""
+    shown = shown_messages((UserMessage(content=title),), chain) if title else ()
+    return one_line(text_of(shown[0].content), MAX_TITLE) if shown else ""
 
 
 def _cursor(session: ServerSession) -> str:
