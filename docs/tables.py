@@ -9,6 +9,7 @@ A test compares the pages with the code, so never edit a table by hand.
 # ruff: noqa: INP001  a folder of pages, no package
 
 import inspect
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
@@ -26,6 +27,7 @@ from holodeck.server.app import ON_EVERY_SERVER
 from holodeck.server.wires import WIRES
 
 DOCS = Path(__file__).parent
+ROOT = DOCS.parent
 PAGES = sorted(DOCS.rglob("*.md"))
 
 _TABLE = re.compile(r"(<!-- table: (?P<name>\w+) -->\n).*?(<!-- /table -->)", re.DOTALL)
@@ -49,6 +51,27 @@ _OWN_WORDS = {  # for classes without a docstring
     "ModelTimeout": "The endpoint sent nothing within `model.timeout` seconds.",
     "ModelAuthFailed": "The API key is missing or was rejected.",
     "ContextOverflow": "The conversation is too long for the model.",
+}
+_CLIENTS = {  # title, package, protocols; the version is the one that the tests install
+    "OpenAI's SDK for Python": ("pip openai", "openai, responses"),
+    "OpenAI's SDK for JavaScript": ("npm openai", "openai, responses"),
+    "LangChain": ("pip langchain-openai", "openai, responses"),
+    "OpenAI's Agents SDK": ("pip openai-agents", "openai, responses"),
+    "Pydantic AI": ("pip pydantic-ai-slim", "openai, responses"),
+    "llm": ("pip llm", "openai, responses"),
+    "Vercel's AI SDK 7, on Node.js 22": ("npm ai", "ai-sdk"),
+    "Vercel's AI SDK 6": ("npm ai6", "ai-sdk"),
+    "AG-UI's client": ("npm @ag-ui/client", "ag-ui"),
+    "AG-UI's client before 1.0": ("npm agui-0059", "ag-ui"),
+    "CopilotKit": ("npm @copilotkit/core", "ag-ui"),
+    "Microsoft's Agent Framework": ("pip agent-framework-ag-ui", "ag-ui"),
+    "EventSource": ("npm eventsource", "ag-ui"),
+    "MCP's SDK for Python": ("pip mcp", "mcp"),
+    "MCP's SDK for JavaScript": ("npm @modelcontextprotocol/client", "mcp"),
+    "MCP's SDK for JavaScript, older": ("npm mcp-legacy", "mcp"),
+    "A2A's SDK for Python": ("pip a2a-sdk", "a2a"),
+    "A2A's SDK for JavaScript": ("npm @a2a-js/sdk", "a2a"),
+    "A2A's SDK for JavaScript, 0.3": ("npm a2a-legacy", "a2a"),
 }
 _LONGEST_DEFAULT = 60  # characters; the description states longer defaults
 
@@ -209,6 +232,25 @@ def wires(_name: str) -> str:
     return table(("`--protocol`", "what it is", "addresses"), rows)
 
 
+def clients(_name: str) -> str:
+    """The clients that the tests run, with the versions that they install."""
+    npm = json.loads((ROOT / "tests" / "clients" / "package.json").read_text("utf-8"))["dependencies"]
+    lines = [
+        line
+        for file in (ROOT / "constraints.txt", ROOT / "tests" / "clients" / "requirements.txt")
+        for line in file.read_text("utf-8").splitlines()
+    ]
+    pip = dict(line.split("==") for line in lines if "==" in line)
+    return table(("client", "package", "`--protocol`"), _client_rows({"npm": npm, "pip": pip}))
+
+
+def _client_rows(versions: dict[str, dict[str, str]]) -> Iterator[tuple[str, ...]]:
+    for title, (package, protocols) in _CLIENTS.items():
+        kind, name = package.split(" ")
+        known, _, version = versions[kind][name].removeprefix("npm:").rpartition("@")  # npm:@ag-ui/client@0.0.59
+        yield title, f"`{known or name}` {version}", ", ".join(f"`{each}`" for each in protocols.split(", "))
+
+
 def _asked(wanted: RouteAccess) -> str:
     if wanted.kind in ("static", "open"):
         return "nothing"
@@ -220,6 +262,7 @@ def _asked(wanted: RouteAccess) -> str:
 WRITERS: dict[str, Callable[[str], str]] = {
     **dict.fromkeys(blocks(), keys),
     "access": access,
+    "clients": clients,
     "events": story,
     "problems": problems,
     "reasons": reasons,

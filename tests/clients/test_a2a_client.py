@@ -4,7 +4,7 @@ import pytest
 
 from tests.clients.driving import Json, node_22, python
 
-pytestmark = pytest.mark.req("SRV-27")
+pytestmark = [pytest.mark.req("SRV-27"), pytest.mark.timeout(300)]
 
 BINDINGS = ["JSONRPC", "HTTP+JSON", "0.3"]
 JAVASCRIPT = {"1.0 JSONRPC": "TASK_STATE_", "1.0 HTTP+JSON": "TASK_STATE_", "0.3 JSONRPC": ""}

@@ -19,6 +19,8 @@ IMAGE = {
     "filename": "pixel.png",
     "url": f"data:image/png;base64,{PIXEL}",
 }
+pytestmark = pytest.mark.timeout(300)
+
 WHY = "It is the only copy."
 LOAD: Json = {"load": True}
 AGAIN: Json = {"regenerate": True}

@@ -6,7 +6,7 @@ import pytest
 
 from tests.clients.driving import Json, python
 
-pytestmark = pytest.mark.req("SRV-24")
+pytestmark = [pytest.mark.req("SRV-24"), pytest.mark.timeout(300)]
 CLIENTS = [
     f"{framework} {api}"
     for framework in ("langchain", "openai-agents", "pydantic-ai", "llm")

@@ -4,7 +4,7 @@ import pytest
 
 from tests.clients.driving import Json, node_22
 
-pytestmark = pytest.mark.req("SRV-24")
+pytestmark = [pytest.mark.req("SRV-24"), pytest.mark.timeout(300)]
 SCENES = (
     "chat, plain", "chat, raw stream", "chat, helper", "chat, runTools", "chat, two turns", "chat, stopped", "chat, errors",
     "responses, plain", "responses, raw stream", "responses, helper", "responses, own tool", "responses, approval",

@@ -32,7 +32,7 @@ class Cuts:
 
     def when_cut(self) -> None:
         self.made += 1
-        self._pace.permit(STAGE if self.made < CUTS else 2 * STAGE)
+        self._pace.permit(STAGE)
 
 
 @pytest.mark.req("C07")

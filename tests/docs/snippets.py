@@ -5,7 +5,7 @@
 ```text output             … is any number of characters; times, days, ids and durations may be others
 ```yaml                    a whole agent file, or some blocks of one
 ```python file=tools/x.py  written to the page's folder first
-```bash no-run: reason     only parsed
+```bash no-run: reason     only parsed; where the reason is tests/clients/test_documented_clients.py, that test runs it
 """
 
 import re
@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
+CLIENT_TEST = "tests/clients/test_documented_clients.py"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 _FENCE = re.compile(r"^```(?P<info>[^\n`]+)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -43,6 +44,11 @@ class Snippet:
     @property
     def file(self) -> str | None:
         return next((word.removeprefix("file=") for word in self.words if word.startswith("file=")), None)
+
+    @property
+    def needs_a_client(self) -> bool:
+        """Whether it is run where the packages of clients are installed."""
+        return CLIENT_TEST in self.words
 
     @property
     def runs(self) -> bool:
