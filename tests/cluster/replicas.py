@@ -9,7 +9,7 @@ from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import aiohttp
 
@@ -175,6 +175,54 @@ class Client:
     @property
     def text(self) -> str:
         return "".join(event["delta"] for event in self.events if event["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+class Feed:
+    """A reader of `GET /sessions/{id}/events`."""
+
+    def __init__(self, server: Server, session: str, last_id: str = "") -> None:
+        self.events: list[tuple[str, str]] = []  # id, if it has one, and type
+        self._address = f"{server.url}/sessions/{session}/events"
+        self._headers = {"Last-Event-ID": last_id} if last_id else {}
+        self._changed, self._begun = asyncio.Event(), asyncio.Event()
+        self._reading: asyncio.Task[None] | None = None
+
+    async def __aenter__(self) -> Self:
+        self._reading = asyncio.create_task(self._read())
+        await asyncio.wait_for(self._begun.wait(), PATIENCE)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._reading is not None
+        self._reading.cancel()
+        await asyncio.wait({self._reading})
+
+    async def _read(self) -> None:
+        async with aiohttp.ClientSession() as client, client.get(self._address, headers=self._headers) as answer:
+            assert answer.status == 200
+            last_id = ""
+            async for line in answer.content:
+                self._begun.set()  # the first line is a comment
+                if line.startswith(b"id: "):
+                    last_id = line[4:].strip().decode()
+                if line.startswith(b"data: "):
+                    self.events.append((last_id, json.loads(line[6:])["type"]))
+                    last_id = ""
+                    self._changed.set()
+        self.events.append(("", "END"))
+        self._changed.set()
+
+    async def until(self, kind: str, times: int = 1) -> None:
+        async with asyncio.timeout(PATIENCE):
+            while [each for _, each in self.events].count(kind) < times:
+                self._changed.clear()
+                await self._changed.wait()
+
+    def of(self, run: str) -> list[str]:
+        """The types of events of one run, in their order; no id may come twice."""
+        own = [each for each in self.events if each[0].startswith(f"{run}:")]
+        assert len({name for name, _ in own}) == len(own), own
+        return [kind for _, kind in own]
 
 
 class Pace:

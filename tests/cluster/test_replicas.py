@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.cluster.replicas import PATIENCE, Client, Pace, replicas
+from tests.cluster.replicas import PATIENCE, Client, Feed, Pace, replicas
 from tests.limits.valkey_server import valkey
 
 UNKNOWN = "whether it took effect is not known"
@@ -71,8 +71,12 @@ async def test_runs_of_one_session_take_turns_whichever_server_they_came_to(tmp_
         await other.in_state("r2", "queued")
         assert (await one.get("/sessions/t"))["active_runs"] == ["r1", "r2"]
         assert (await one.delete("/sessions/t?from=m-r1")) == 409
-        pace.permit(50)
-        await asyncio.wait_for(asyncio.gather(reading, waiting), PATIENCE)
+        async with Feed(one, "t") as feed:
+            await feed.until("TEXT_MESSAGE_CONTENT")
+            pace.permit(50)
+            await asyncio.wait_for(asyncio.gather(reading, waiting), PATIENCE)
+            await feed.until("RUN_FINISHED", 2)
+            assert [feed.of(run)[-1] for run in ("r1", "r2")] == ["RUN_FINISHED"] * 2
         assert (first.types[-1], second.types[-1]) == ("RUN_FINISHED", "RUN_FINISHED")
         said = [message["content"] for message in await one.messages()]
         assert said == ["slow", WORDS, "hello", "all is well"]

@@ -2,9 +2,10 @@
 
 import asyncio
 
+import aiohttp
 import pytest
 
-from tests.cluster.replicas import PATIENCE, Client, Pace
+from tests.cluster.replicas import PATIENCE, Client, Feed, Pace
 from tests.cluster.siblings import siblings
 
 UNKNOWN = "whether it took effect is not known"
@@ -18,6 +19,8 @@ async def test_any_worker_serves_any_request(tmp_path):
         await reads_on_at_the_other(one, other, pace)
         await sends_one_request_to_both(one, other)
         await takes_turns(one, other, pace)
+        await shows_runs_of_the_other(one, other)
+        await counts_together(one, other)
         await stops_approves_and_deletes(one, other, pace, tmp_path)
 
 
@@ -62,6 +65,33 @@ async def takes_turns(one, other, pace):
     assert (first.types[-1], second.types[-1]) == ("RUN_FINISHED", "RUN_FINISHED")
     said = [message["content"] for message in await other.messages("turns")]
     assert said == ["slow", WORDS, "hello", "all is well"]
+
+
+async def shows_runs_of_the_other(one, other):
+    async with Feed(one, "turns") as feed:
+        for number, server in enumerate((other, one, other), 1):
+            await asyncio.wait_for(Client("hello", run=f"f{number}", thread="turns").post(server), PATIENCE)
+            await feed.until("RUN_FINISHED", number)
+    for run in ("f1", "f2", "f3"):
+        assert (feed.of(run)[0], feed.of(run)[-1]) == ("RUN_STARTED", "RUN_FINISHED")
+    last_id = next(name for name, kind in feed.events if name.startswith("f1:") and kind == "TEXT_MESSAGE_END")
+    async with Feed(one, "turns", last_id) as again:
+        await again.until("RUN_FINISHED", 3)
+    missed = feed.events[feed.events.index((last_id, "TEXT_MESSAGE_END")) + 1 :]
+    assert again.events == missed, "a reader that comes back gets exactly what it has missed"
+
+
+async def counts_together(one, other):
+    shown = []
+    for server in (one, other, one):
+        async with aiohttp.ClientSession() as client, client.get(f"{server.url}/metrics") as answer:
+            lines = (await answer.text()).splitlines()
+        shown.append({name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines if line[0] != "#")})
+    runs = 'holodeck_runs_total{outcome="completed",code="none"}'
+    assert [each["holodeck_workers"] for each in shown] == [2, 2, 2]
+    assert shown[0][runs] == shown[1][runs] == shown[2][runs] == 7, "those of both"
+    requests = 'holodeck_http_requests_total{method="GET",route="/metrics",status="200"}'
+    assert [each.get(requests, 0) for each in shown] == [0, 1, 2]
 
 
 async def stops_approves_and_deletes(one, other, pace, folder):

@@ -1,6 +1,7 @@
 """What becomes of runs that a crash cut: the history is whole, nothing is called again, readers get an ending."""
 
 import asyncio
+from dataclasses import replace
 
 import msgspec
 import pytest
@@ -328,6 +329,22 @@ async def test_a_request_that_is_too_long_to_keep_is_stored_short_and_its_run_en
         run = await server.stored.find("r", owner=ME)
         assert run.log.since(0)[-1].code == "interrupted"
         assert server.model.prompts == []
+
+
+@pytest.mark.req("D03b")
+async def test_it_does_not_go_on_with_another_agent_file(restarted):
+    request = msgspec.structs.replace(RECORD.request, agent_version="before")
+    async with restarted(says("one"), says("two")) as server:
+        server.runs.agent = replace(server.runs.agent, version="after")
+        await server.left(QUESTION, events=BEGINNING, record=msgspec.structs.replace(RECORD, request=request))
+        await server.stored.recover()
+        ending = (await server.stored.find("r", owner=ME)).log.since(0)[-1]
+        assert (ending.code, "agent's file was changed" in ending.message) == ("interrupted", True)
+        assert (await server.records.find("r", owner=ME)).state is RunState.INTERRUPTED
+        assert server.model.prompts == []
+        run = await server.runs.start(RunRequest(session_id="t", messages=(UserMessage(content="hi"),)))
+        await run.done()
+        assert (await server.records.find(run.run_id, owner=ME)).request.agent_version == "after"
 
 
 @pytest.mark.parametrize("how", ["told not to", "a second time", "a call is unknown"])

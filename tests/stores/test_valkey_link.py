@@ -141,6 +141,19 @@ async def test_wishes_arrive_and_a_reader_is_woken(linked):
     assert wishes.empty(), "a look at oneself is no wish"
 
 
+async def test_a_run_that_begins_or_ends_wakes_those_that_watch_its_session(linked):
+    one, other = await linked("one"), await linked("other")
+    news = asyncio.Queue()
+    other.on_session = news.put_nowait
+    other.watch_session((ME, "s"))
+    for events, first in ((EVENTS[:2], 0), ([ENDING], 2)):
+        piece_of_s = LogPiece(RUN, first, events, is_beginning=first == 0, session="s")
+        assert await one.append([(LOG, piece_of_s)]) == set()
+        assert await asyncio.wait_for(news.get(), 50) == (ME, "s")
+    other.stop_watching((ME, "s"))
+    assert not other._sessions
+
+
 async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(tmp_path):
     link = ValkeyLink(f"unix://{tmp_path}/none.sock", "tester", "one", replay_window=120)
     with pytest.raises(StartError, match="cannot be reached"):

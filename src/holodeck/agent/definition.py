@@ -77,6 +77,7 @@ class AgentDefinition:
     max_result_characters: int = MAX_RESULT_CHARACTERS
     approval_seconds: float = APPROVAL_SECONDS  # how long a person has to decide
     breakers: Breakers = field(default_factory=Breakers)  # of the model and the tools, for who wants to know
+    version: str = ""  # of what describes it: a run that a crash cut goes on only with the same; empty: not known
 
     @property
     def history_tokens(self) -> int | None:

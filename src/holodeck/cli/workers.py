@@ -26,6 +26,7 @@ from holodeck.server.listen import bind
 
 PAUSE = 0.1  # seconds between two looks
 RESTART_SECONDS = 1.0  # before a process that died is started again
+MAX_FOLDER = 60  # characters
 START_FAILED = (1, 2, 3)  # exit codes that another attempt would not change
 
 
@@ -36,9 +37,14 @@ def serve_with(count: int, words: Sequence[str], options: ServeOptions) -> int:
     with (
         bind(options.host, options.port) as listener,
         open_for_workers(options.config) as store,
-        tempfile.TemporaryDirectory(prefix="holodeck-") as folder,
+        tempfile.TemporaryDirectory(prefix="holodeck-", dir=_folder_of_folders()) as folder,
     ):
         return _Workers(count, words, listener, store, folder).run()
+
+
+def _folder_of_folders() -> str | None:
+    """Names of sockets are short: 108 bytes with all folders."""
+    return None if len(tempfile.gettempdir()) <= MAX_FOLDER else "/tmp"  # noqa: S108  the folder itself has another name each time
 
 
 class _Workers:

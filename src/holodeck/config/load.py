@@ -3,6 +3,7 @@
 Reads two files, the agent's and `.env` beside it, and connects to nothing: `holodeck.config.build` makes things of it.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -37,6 +38,7 @@ class LoadedConfig:
     environment: Mapping[str, str]
     document: YamlDocument
     warnings: tuple[str, ...] = ()
+    digest: str = ""  # of the file as it is written, without the values of variables
 
     def error(self, keys: Keys, text: str) -> ConfigError:
         """A mistake that only shows when things are built, at its place in the file."""
@@ -54,7 +56,8 @@ def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, st
     if file.is_dir():
         file /= DEFAULT_NAME
     shown = str(file)
-    root = parse(_read(file), shown)
+    text = _read(file)
+    root = parse(text, shown)
     foreign = UpstreamParts(shown)
     root = foreign.taken_out_of(root)
     folder = file.resolve().parent
@@ -70,6 +73,7 @@ def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, st
         environment=environment,
         document=document,
         warnings=(*foreign.warnings, *_advice_on(agent, document)),
+        digest=hashlib.sha256(text).hexdigest(),
     )
 
 

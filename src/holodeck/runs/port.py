@@ -155,6 +155,18 @@ class RunStore(Protocol):
         """Copies the log, as one more reader. Its first event has this number. Never waits and never fails."""
 
 
+class SessionWatch(Protocol):
+    """Notices that runs of one session have begun or ended, in any process."""
+
+    async def wait(self, seconds: float) -> None:
+        """Waits for a change since the last wait, or since the watch was opened, and no longer than so.
+
+        It may return without one.
+        """
+
+    def close(self) -> None: ...
+
+
 @runtime_checkable
 class SharedRunStore(RunStore, Protocol):
     """A store that several processes share: any of them finds, reads and stops the runs of all."""
@@ -179,6 +191,8 @@ class SharedRunStore(RunStore, Protocol):
 
     async def note_followed(self, runs: Sequence[OwnedId]) -> None:
         """Lets the processes that have these runs know that they have readers here."""
+
+    def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch: ...
 
     async def wait_for_more(self, record: RunRecord, first: int) -> None:
         """Waits until the copy of a run's log may have event `first`, and not long."""

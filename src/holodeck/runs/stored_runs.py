@@ -7,7 +7,8 @@ was cut. Otherwise it ends as `interrupted`. `recovery` decides what is left of 
 import asyncio
 import logging
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 
 import msgspec
@@ -18,7 +19,7 @@ from holodeck.core.ids import is_foreign_id
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import HoloDeckError, RunInterrupted
+from holodeck.errors import HoloDeckError, RunInterrupted, RunNotFound
 from holodeck.runs.client_history import Change, context_of
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
@@ -31,6 +32,9 @@ from holodeck.sessions.port import KEEP, SessionStore
 log = logging.getLogger(__name__)
 
 INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has what is stored of it; ask again."
+CHANGED_TEXT = "The agent's file was changed while this run was in progress, so it does not go on; ask again."
+FEED_RUNS = 20  # of a session that are compared with those that its readers know
+FEED_SECONDS = 1.0  # between two looks for runs of other processes, where nothing announces them
 TAKEN_UP = "taken-up"  # the warning in the log of a run that goes on after a crash
 
 
@@ -79,6 +83,65 @@ class StoredRuns:
         ]
         ids = {each.run_id for each in others}
         return [*(run for run in found if run.run_id not in ids), *[await self._restored(each) for each in others]]
+
+    async def since(self, run_id: str, session_id: str, *, owner: Owner) -> list[Run]:
+        """A run of a session and the later ones, oldest first, wherever they ran; none if the run cannot be read again."""
+        if self.remote is None or self._runs.find(run_id, owner=owner) is not None:
+            found = self._runs.of_session(session_id, owner=owner)
+            first = next((place for place, run in enumerate(found) if run.run_id == run_id), len(found))
+            here = found[first:]
+            if self.remote is None or not here:
+                return here
+        newest_first = await self.remote.records.runs_of(owner=owner, session_id=session_id, limit=FEED_RUNS)
+        ids = [each.run_id for each in reversed(newest_first)]
+        runs: list[Run] = []
+        for each in ids[ids.index(run_id) :] if run_id in ids else []:
+            with suppress(RunNotFound):  # deleted a moment ago
+                runs.append(await self.find(each, owner=owner))
+        return runs
+
+    @asynccontextmanager
+    async def announced(self, session: OwnedId, call: Callable[[Run | None], None]) -> AsyncIterator[None]:
+        """Calls with each run of a session that another process starts, and with None when the session is deleted."""
+        if self.remote is None:
+            yield
+            return
+        known = {each.run_id: each.ending is not None for each in await self._newest(self.remote, session)}
+        task = asyncio.create_task(self._announce(self.remote, session, known, call), name="runs of a session")
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.wait({task})
+
+    async def _announce(
+        self, remote: RemoteRuns, session: OwnedId, known: dict[str, bool], call: Callable[[Run | None], None]
+    ) -> None:
+        """`known` are the session's runs, and whether each has ended: one that goes on under its own id is new again."""
+        owner, session_id = session
+        watch = remote.records.watch_session(session_id, owner=owner)
+        try:
+            while True:
+                try:
+                    await watch.wait(FEED_SECONDS)
+                    found = await self._newest(remote, session)
+                    for record in found:
+                        ended = record.ending is not None
+                        is_new = known.get(record.run_id, True) and not (ended and record.run_id in known)
+                        if is_new and record.replica != remote.records.replica:
+                            call(await self._restored(record))
+                    if known and not found:
+                        call(None)
+                    known = {each.run_id: each.ending is not None for each in found}
+                except HoloDeckError as error:
+                    log.warning("the runs of a session cannot be read: %s", error.message)
+                    await asyncio.sleep(FEED_SECONDS)
+        finally:
+            watch.close()
+
+    async def _newest(self, remote: RemoteRuns, session: OwnedId) -> list[RunRecord]:
+        found = await remote.records.runs_of(owner=session[0], session_id=session[1], limit=FEED_RUNS)
+        return list(reversed(found))
 
     async def active(self, session_id: str, *, owner: Owner) -> list[str]:
         """The ids of the session's runs that have not ended, in any process."""
@@ -209,6 +272,8 @@ class StoredRuns:
             may_go_on = not others or others[-1].run_id == record.run_id
         goes_on = may_go_on and remains.is_certain and self._runs.settings.continues
         why = refusal or RunInterrupted(INTERRUPTED_TEXT)
+        if goes_on and record.request.agent_version not in ("", self._runs.agent.version):
+            goes_on, why = False, RunInterrupted(CHANGED_TEXT)
         ending = (
             None
             if goes_on

@@ -39,6 +39,7 @@ from holodeck.sessions.port import SessionStore
 from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
+from holodeck.telemetry.worker_figures import WorkerFigures
 from holodeck.tools.port import ToolsetHealth
 
 log = logging.getLogger(__name__)
@@ -128,6 +129,7 @@ class AgentServer:
             refused=self.metrics.limit_refusals.add,
         )
         self.slots = StreamSlots(self.quotas)
+        self.worker_figures: WorkerFigures | None = None  # if this process is one of several workers
         self._watchdog = Watchdog(self.metrics.loop_lag.observe) if self.settings.watchdog else None
         self._started_at = time.monotonic()
 
@@ -148,6 +150,8 @@ class AgentServer:
             log.warning("runs_recovered", extra={"details": {"runs": recovered}})
         if self._replica is not None:
             self._replica.start()
+        if self.worker_figures is not None:
+            await self.worker_figures.start()
         self.state = _advance(self.state, ServerState.READY)
 
     async def _share_secret(self) -> None:
@@ -184,6 +188,8 @@ class AgentServer:
         """Releases everything. Also for a server whose start failed half-way."""
         if self._watchdog is not None:
             self._watchdog.close()
+        if self.worker_figures is not None:
+            await self.worker_figures.close()
         if self._replica is not None:
             await self._replica.close()
         if self.stored_runs.remote is not None:

@@ -53,9 +53,11 @@ from holodeck.server.options import (
 )
 from holodeck.server.protocol import HttpServer
 from holodeck.server.protocol import http_server as uvicorn_for
+from holodeck.server.routes.metrics import own_series
 from holodeck.server.wires import wires_of
 from holodeck.telemetry import logs
 from holodeck.telemetry.metrics import Metrics
+from holodeck.telemetry.worker_figures import WorkerFigures
 
 log = logging.getLogger(__name__)
 
@@ -75,6 +77,9 @@ def serve(options: ServeOptions) -> None:
     traces = _traces(options.config)
     stores = build_stores(options.config, options.worker)
     server = build_server(options.config, settings, access, trace=traces.of_run if traces else None, stores=stores)
+    if options.worker is not None:
+        folder, number = Path(options.worker.folder), options.worker.number
+        server.worker_figures = WorkerFigures(folder, number, partial(own_series, server))
     listener = _listener_of(options)
     output = logs.configure(
         debug=options.debug,
@@ -255,9 +260,9 @@ class Service:
             serving = None if worker is not None else self._listening()
             try:
                 if await self._start():
-                    serving = (
-                        serving or self._listening()
-                    )  # a worker listens when it is ready: the others answer till then
+                    if serving is None:  # a worker listens when it is ready: the others answer till then
+                        self._listener.listen()  # before the banner: the task begins later
+                        serving = self._listening()
                     self._announce()
                     await self._first(serving, asyncio.create_task(self._stop_requested.wait()))
             finally:

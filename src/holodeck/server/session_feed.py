@@ -1,14 +1,17 @@
 """`GET /sessions/{id}/events`: all runs of a session, one after the other, as they start on whatever wire."""
 
 from collections import deque
+from collections.abc import Sequence
 
 from holodeck.core.owner import OwnedId
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.stream import Cursor, EventStream
+from holodeck.server.stream import Cursor, EventStream, place_of
 from holodeck.wires import sse
 from holodeck.wires.agui.negotiate import encoder_for
 from holodeck.wires.agui.profile import Profile
+
+MAX_SHOWN = 50  # runs whose events are counted
 
 
 class SessionFeed(EventStream):
@@ -23,37 +26,54 @@ class SessionFeed(EventStream):
         super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=beginning)
         self._server, self._session, self._after = server, session, after
         self._next: deque[tuple[Run, int] | None] = deque()
+        self._shown: dict[str, int] = {}  # the number of the next event, by run
 
     async def _stream(self) -> None:
+        stored = self._server.stored_runs
         with self._runs.feeds.subscribed(self._session, self._started):
-            self._next.extendleft(reversed(self._first()))
-            await self._write(self._prefix)
-            while not self._left:
-                if not self._next:
-                    await self._more()
-                elif (one := self._next.popleft()) is None:
-                    break
-                else:
-                    await self._show(*one)
+            async with stored.announced(self._session, self._started):
+                self._next.extendleft(reversed(await self._first()))
+                await self._write(self._prefix)
+                while not self._left:
+                    if not self._next:
+                        await self._more()
+                    elif (one := self._next.popleft()) is None:
+                        break
+                    else:
+                        await self._show(*one)
         if not self._left:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
 
-    def _first(self) -> list[tuple[Run, int]]:
-        """The runs to begin with, and the place in the log of each."""
+    async def _first(self) -> list[tuple[Run, int]]:
+        """The runs to begin with, and the number of the first event to show of each."""
         owner, session_id = self._session
-        known = self._runs.of_session(session_id, owner=owner)
+        stored = self._server.stored_runs
         if self._after is not None:
             run_id, number = self._after
-            last = next((place for place, run in enumerate(known) if _has(run, run_id, number)), None)
-            if last is not None:
-                place = max(0, number + 1 - known[last].first_number)
-                return [(known[last], min(place, len(known[last].log))), *((run, 0) for run in known[last + 1 :])]
-        return [(run, 0) for run in known if not run.log.ended]
+            found = await stored.since(run_id, session_id, owner=owner)
+            if found:
+                return [(run, number + 1 if run.run_id == run_id else 0) for run in found]
+        runs = await stored.of_session(session_id, owner=owner)
+        return [(run, 0) for run in runs if not run.log.ended]
 
-    async def _show(self, run: Run, place: int) -> None:
+    async def _show(self, run: Run, first: int) -> None:
+        """Shows a run from event `first` on, with all of its parts; no event twice.
+
+        A run may come twice: it is known here, or is taken over by this process, while its copy is followed.
+        """
         encoder = encoder_for(None, Profile.FULL, run.run_id)
-        with self._runs.attached(run):
-            await self._follow(Cursor(run, encoder, place, self._server.chain()), last=False)
+        parts: Sequence[Run] = run.parts if run.is_remote or first else (run,)
+        while parts:
+            for part in parts:
+                first = max(first, self._shown.get(run.run_id, 0))
+                with self._runs.attached(part):
+                    cursor = Cursor(part, encoder, place_of(part, first, encoder), self._server.chain())
+                    await self._follow(cursor, last=False)
+                self._shown[run.run_id] = max(self._shown.get(run.run_id, 0), part.first_number + cursor.place)
+            later = parts[-1].later
+            parts = () if later is None or self._left else (later,)
+        while len(self._shown) > MAX_SHOWN:
+            del self._shown[next(iter(self._shown))]
 
     async def _more(self) -> None:
         """Waits for the next run; sends a comment in silence."""
@@ -65,8 +85,3 @@ class SessionFeed(EventStream):
     def _started(self, run: Run | None) -> None:
         self._next.append(None if run is None else (run, 0))
         self._wake()
-
-
-def _has(run: Run, run_id: str, number: int) -> bool:
-    """Whether an event with this number is of this part of a run."""
-    return run.run_id == run_id and run.first_number <= number < run.next_number

@@ -246,7 +246,7 @@ class EventStream(Response):
             self._connection.transport.abort()
 
 
-def _place(part: Run, first: int, encoder: Encoder) -> int:
+def place_of(part: Run, first: int, encoder: Encoder) -> int:
     """Where in the log of a part a reader begins. A copy of a log may not have yet what its reader has seen already.
 
     A reader of a log that was lost gets the snapshot that corrects it, not the texts again, if its wire shows snapshots:
@@ -266,6 +266,6 @@ def follow(
     A reader that comes back passes the run's own `open_encoder`, a duplicate request its own.
     """
     encoder = open_encoder(run, accept)
-    places = [(part, _place(part, first, encoder)) for part in run.parts]
+    places = [(part, place_of(part, first, encoder)) for part in run.parts]
     cursors = [Cursor(part, encoder, place, server.chain()) for part, place in places]
     return EventStream(server.runs, cursors, server.settings.streams, content_type=encoder.content_type)

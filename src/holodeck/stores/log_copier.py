@@ -29,6 +29,7 @@ class LogPiece:
     first: int
     events: Sequence[Event]
     is_beginning: bool = False  # nothing of this log was copied before
+    session: str = ""  # that the run is part of
 
     @property
     def body(self) -> bytes:
@@ -49,6 +50,7 @@ class _Copy:
     log: RunLog
     first_number: int
     place: int
+    session: str
 
 
 class LogCopier:
@@ -61,9 +63,9 @@ class LogCopier:
         self._writing: asyncio.Task[None] | None = None
         self._closed = False
 
-    def follow(self, run: OwnedId, log: RunLog, first_number: int = 0) -> None:
+    def follow(self, run: OwnedId, log: RunLog, first_number: int = 0, *, session: str = "") -> None:
         """Copies a log from its beginning on; its first event has this number."""
-        self._wait_for_more(_Copy(run, log, first_number, 0))
+        self._wait_for_more(_Copy(run, log, first_number, 0, session))
 
     def hurry(self, run: OwnedId) -> None:
         """This run is read elsewhere: it is copied more often from now on."""
@@ -124,9 +126,8 @@ class LogCopier:
                 events = copy.log.since(copy.place)
             except ReplayGone:  # it writes faster than it can be copied: the beginning is enough
                 continue
-            taken.append(
-                (copy, LogPiece(copy.run, copy.first_number + copy.place, events, is_beginning=copy.place == 0))
-            )
+            first, is_beginning = copy.first_number + copy.place, copy.place == 0
+            taken.append((copy, LogPiece(copy.run, first, events, is_beginning, copy.session)))
             copy.place += len(events)
             if events and type(events[-1]) in ENDINGS:
                 self._hurried.discard(copy.run)

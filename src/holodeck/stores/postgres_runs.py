@@ -5,7 +5,6 @@ measure that by their own clocks, so no clock that is set, and no pause of the d
 """
 
 import asyncio
-import contextlib
 import logging
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
@@ -21,12 +20,13 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import HoloDeckError, LostClaim
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, state_after
+from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, SessionWatch, state_after
 from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.session_watches import SessionWatches
 
 if TYPE_CHECKING:
     from holodeck.stores.valkey_link import ValkeyLink
@@ -85,7 +85,7 @@ class PostgresRunStore:
         self._records: dict[OwnedId, RunRecord] = {}  # of the runs that this process has, or is about to begin
         self._keys: dict[OwnedId, int] = {}  # of those that are stored
         self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
-        self._turns: dict[OwnedId, asyncio.Event] = {}  # set when a run of the session has ended here
+        self._sessions = SessionWatches()
         self._heartbeats = Heartbeats()
         self._copier = LogCopier(self._store_pieces)
         self._link: ValkeyLink | None = None
@@ -96,7 +96,8 @@ class PostgresRunStore:
     def connect(self, link: "ValkeyLink") -> None:
         """Lets a Valkey carry logs and wishes; before `join`."""
         self._link, self._copier.seconds = link, LINKED_SECONDS
-        link.on_wish = self._wished
+        link.on_wish, link.on_session = self._wished, self._sessions.changed
+        self._sessions.on_first, self._sessions.on_last = link.watch_session, link.stop_watching
 
     def _wished(self, wish: str, run: OwnedId) -> None:
         if wish == "stop":
@@ -207,10 +208,15 @@ class PostgresRunStore:
             return Begun(is_first=state == RunState.RUNNING, ahead=frozenset(ahead))
 
     async def turn(self, record: RunRecord) -> None:
-        seconds, most = LOOK_SECONDS
+        seconds, watch = LOOK_SECONDS[0], self.watch_session(record.session_id, owner=record.owner)
+        try:
+            await self._turn(record, watch, seconds)
+        finally:
+            watch.close()
+
+    async def _turn(self, record: RunRecord, watch: SessionWatch, seconds: float) -> None:
         values = {"key": self._keys.get((record.owner, record.run_id)), "me": self.replica}
         while True:
-            ended = self._turns.setdefault((record.owner, record.session_id), asyncio.Event())
             try:
                 found = await self._database.row(_TURN, values, again=True)
             except UniqueViolation:  # another one began just now
@@ -219,9 +225,8 @@ class PostgresRunStore:
                 raise LostClaim("The session of this run was deleted, or another process has taken the run over.")
             if found[1]:
                 return
-            with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(ended.wait(), seconds)
-            seconds = min(most, 2 * seconds)
+            await watch.wait(seconds)
+            seconds = min(LOOK_SECONDS[1], 2 * seconds)
 
     async def withdraw(self, record: RunRecord) -> None:
         key = self._keys.get((record.owner, record.run_id))
@@ -233,8 +238,7 @@ class PostgresRunStore:
         self._records.pop(run, None)
         self._keys.pop(run, None)
         self._changed.discard(run)
-        if (ended := self._turns.pop((record.owner, record.session_id), None)) is not None:
-            ended.set()
+        self._sessions.changed((record.owner, record.session_id))
 
     async def take_up(self, record: RunRecord) -> None:
         await self._database.rows(
@@ -281,6 +285,10 @@ class PostgresRunStore:
     async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
         where = f"{_OF_OWNER} AND ended IS NULL" + ("" if session_id is None else " AND session = %(id)s")
         return await self._select(where, self._name(owner, session_id or ""))
+
+    def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
+        """With Valkey, changes are noticed as they are copied; without it, those of this process."""
+        return self._sessions.open((owner, session_id))
 
     async def want_stop(self, record: RunRecord) -> bool:
         found = await self._database.rows(
@@ -340,7 +348,7 @@ class PostgresRunStore:
                 self._logs.pop((record.owner, record.run_id), None)
 
     def follow(self, record: RunRecord, log: RunLog, first_number: int = 0) -> None:
-        self._copier.follow((record.owner, record.run_id), log, first_number)
+        self._copier.follow((record.owner, record.run_id), log, first_number, session=record.session_id)
 
     # for the sessions
 

@@ -12,7 +12,7 @@ the run is shown.
 import logging
 import sqlite3
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager, suppress
+from contextlib import ExitStack, closing, contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -283,6 +283,9 @@ class SharedSqliteRunStore(SqliteRunStore):
             where, values = f"{where} AND session = ?", [*values, session_id]
         return await self._file.look(self._selected(where, values))
 
+    def watch_session(self, session_id: str, *, owner: Owner) -> "SqliteSessionWatch":
+        return SqliteSessionWatch(self._file, self._changes, self._name(owner, session_id))
+
     async def want_stop(self, record: RunRecord) -> bool:
         name = self._name(record.owner, record.run_id)
 
@@ -380,6 +383,27 @@ class SharedSqliteRunStore(SqliteRunStore):
         return ()
 
 
+class SqliteSessionWatch:
+    """Compares the runs of a session with what they were."""
+
+    def __init__(self, file: SqliteFile, changes: SqliteChanges, session: tuple[str, str, str, str]) -> None:
+        self._file, self._changes, self._session = file, changes, session
+        self._known: tuple[object, ...] | None = None
+
+    async def wait(self, seconds: float) -> None:
+        if self._known is not None:
+            await self._changes.wait(lambda connection: self._state(connection) != self._known, seconds)
+        self._known = await self._file.look(self._state)
+
+    def close(self) -> None:
+        """Nothing is kept of a watch."""
+
+    def _state(self, connection: sqlite3.Connection) -> tuple[object, ...]:
+        statement = f"SELECT max(key), count(*) FILTER (WHERE ended IS NULL) FROM runs WHERE {_SESSION}"
+        found: tuple[object, ...] = connection.execute(statement, self._session).fetchone()
+        return found
+
+
 class WorkersFile:
     """The file as the parent of the workers has it: it keeps other servers from it, and knows which workers have ended."""
 
@@ -391,16 +415,17 @@ class WorkersFile:
     @contextmanager
     def opened(cls, path: Path) -> Iterator["WorkersFile"]:
         """Raises StartError if the file cannot be used, or another server uses it."""
-        check_version()
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-            with locked(path) as lock:
+        with ExitStack() as stack:
+            try:
+                check_version()
+                path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+                lock = stack.enter_context(locked(path))
                 with closing(connect(path)) as connection:
                     prepare(connection, path, durable=False)
                     connection.execute("DELETE FROM replicas")
-                yield cls(path, lock)
-        except (sqlite3.Error, OSError) as error:
-            raise StartError(f"{path} cannot be used: {words_of(error)}") from error
+            except (sqlite3.Error, OSError) as error:
+                raise StartError(f"{path} cannot be used: {words_of(error)}") from error
+            yield cls(path, lock)
 
     def ended(self, replica: str) -> None:
         """A worker has ended: another one may take its runs over at once."""

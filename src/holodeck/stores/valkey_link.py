@@ -65,7 +65,10 @@ class ValkeyLink:
         self._watched: dict[bytes, tuple[str, asyncio.Event]] = {}  # stream → the last id that was seen, what to set
         self._watches: dict[OwnedId, asyncio.Event] = {}
         self._listening: asyncio.Task[None] | None = None
+        self._sending: set[asyncio.Task[None]] = set()
+        self._sessions: dict[bytes, tuple[str, OwnedId]] = {}  # those that are watched, and the last id that was seen
         self.on_wish: OnWish = lambda _wish, _run: None
+        self.on_session: Callable[[OwnedId], None] = lambda _session: None  # a run of it has begun or ended
 
     @property
     def is_up(self) -> bool:
@@ -114,10 +117,13 @@ class ValkeyLink:
                 pipeline.expire(key, self._replay_seconds)
             else:
                 pipeline.expire(key, LIFE_SECONDS)
+        for session in {(piece.run[0], piece.session) for _, piece in pieces if piece.session and _is_news(piece)}:
+            pipeline.xadd(self._session_key(session), {"r": "1"}, maxlen=1)
+            pipeline.expire(self._session_key(session), INBOX_SECONDS)
         answers = await self._tried(pipeline.execute(raise_on_error=False))
         if answers is None:
             return None
-        added = answers[::2]
+        added = answers[: 2 * len(pieces) : 2]
         errors = (each for each in added if isinstance(each, Exception))
         refused = next((each for each in errors if not any(words in str(each) for words in _BY_ORDER)), None)
         if refused is not None:  # Valkey is full, read-only or forbids it
@@ -165,6 +171,18 @@ class ValkeyLink:
         changed = self._watches.pop(run, None)
         self._watched = {key: watch for key, watch in self._watched.items() if watch[1] is not changed}
 
+    # sessions
+
+    def watch_session(self, session: OwnedId) -> None:
+        """From now on `on_session` is called when a run of it begins or ends in another process."""
+        self._sessions[self._session_key(session).encode()] = "0-0", session
+        task = asyncio.create_task(self.send(self._replica, LOOK, session))  # so that the listener listens there too
+        self._sending.add(task)
+        task.add_done_callback(self._sending.discard)
+
+    def stop_watching(self, session: OwnedId) -> None:
+        self._sessions.pop(self._session_key(session).encode(), None)
+
     # wishes
 
     async def send(self, replica: str, wish: str, run: OwnedId) -> None:
@@ -183,13 +201,18 @@ class ValkeyLink:
         inbox, last = self._inbox(self._replica).encode(), b"0-0"
         while True:
             try:
-                wanted: dict[Any, Any] = {inbox: last, **{name: place for name, (place, _) in self._watched.items()}}
+                watched = {name: place for name, (place, _) in (*self._watched.items(), *self._sessions.items())}
+                wanted: dict[Any, Any] = {inbox: last, **watched}
                 found: Any = await self._listener.xread(wanted, block=BLOCK_MILLISECONDS)
                 for name, entries in found:
                     if name == inbox:
                         last = entries[-1][0]
                         for _, fields in entries:
                             self._obey(fields)
+                    elif name in self._sessions:
+                        session = self._sessions[name][1]
+                        self._sessions[name] = entries[-1][0].decode(), session
+                        self.on_session(session)
                     elif name in self._watched:
                         changed = self._watched[name][1]
                         self._watched[name] = entries[-1][0].decode(), changed
@@ -224,8 +247,18 @@ class ValkeyLink:
         name = msgspec.json.encode((self._agent, owner.tenant, owner.user, run_id, number))
         return f"hd:1:{{{hashlib.sha256(name).hexdigest()[:32]}}}:log:{block}"
 
+    def _session_key(self, session: OwnedId) -> str:
+        owner, session_id = session
+        name = msgspec.json.encode((self._agent, owner.tenant, owner.user, session_id))
+        return f"hd:1:{{{hashlib.sha256(name).hexdigest()[:32]}}}:runs"
+
     def _inbox(self, replica: str) -> str:
         return f"hd:1:in:{replica}"
+
+
+def _is_news(piece: LogPiece) -> bool:
+    """Whether a run has begun or ended with this piece of its log."""
+    return piece.is_beginning or (bool(piece.events) and type(piece.events[-1]) in ENDINGS)
 
 
 def _words_of(error: BaseException) -> str:

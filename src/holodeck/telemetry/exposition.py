@@ -8,8 +8,11 @@ This module does not know what is counted.
 """
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Protocol, TypeAlias
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from operator import add
+from typing import Literal, Protocol, TypeAlias
+
+import msgspec
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 MAX_SERIES = 512
@@ -20,14 +23,70 @@ Labels: TypeAlias = tuple[str, ...]
 _ESCAPES = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 
 
-class Figure(Protocol):
-    """One name on the page, with all its series."""
+class Series(msgspec.Struct, frozen=True, kw_only=True):
+    """One name on the page with its values: plain data, which processes can exchange and add up."""
 
-    def lines(self) -> Iterator[str]: ...
+    name: str
+    meaning: str
+    kind: Literal["counter", "gauge", "histogram"]
+    labels: Labels = ()
+    bounds: tuple[float, ...] = ()  # of a histogram
+    together: Literal["sum", "max", "min"] = "sum"  # what the values of several processes make together
+    values: list[tuple[Labels, list[float]]]  # of a histogram: a count for each bound, one for what is above, the sum
+
+    @property
+    def only_grows(self) -> bool:
+        return self.kind != "gauge"
+
+    def series(self) -> "Series":
+        return self
+
+    def lines(self) -> Iterator[str]:
+        yield from (f"# HELP {self.name} {self.meaning}", f"# TYPE {self.name} {self.kind}")
+        for labels, values in self.values:
+            if self.kind == "histogram":
+                yield from self._buckets(labels, values)
+            else:
+                yield f"{self.name}{_shown(self.labels, labels)} {_number(values[0])}"
+
+    def _buckets(self, labels: Labels, values: list[float]) -> Iterator[str]:
+        *counts, total = values
+        names, so_far = (*self.labels, "le"), 0.0
+        for bound, count in zip((*map(_number, self.bounds), "+Inf"), counts, strict=True):
+            so_far += count
+            yield f"{self.name}_bucket{_shown(names, (*labels, bound))} {_number(so_far)}"
+        yield f"{self.name}_sum{_shown(self.labels, labels)} {_number(total)}"
+        yield f"{self.name}_count{_shown(self.labels, labels)} {_number(so_far)}"
+
+
+def combined(several: Iterable[Iterable[Series]]) -> list[Series]:
+    """The series of several processes as one of each name, in the order in which they first appear."""
+    found: dict[str, Series] = {}
+    for each in (series for one in several for series in one):
+        known = found.get(each.name)
+        if known is None:
+            found[each.name] = each
+            continue
+        function = _TOGETHER[each.together]
+        values = dict(known.values)
+        for labels, added in each.values:
+            before = values.get(labels)
+            values[labels] = added if before is None else [*map(function, before, added)]
+        found[each.name] = msgspec.structs.replace(known, values=list(values.items()))
+    return list(found.values())
+
+
+_TOGETHER: dict[str, Callable[[float, float], float]] = {"sum": add, "max": max, "min": min}
+
+
+class Figure(Protocol):
+    """What is counted or read under one name; a series is one that does not change."""
+
+    def series(self) -> Series: ...
 
 
 def page(figures: Iterable[Figure]) -> bytes:
-    text = "".join(f"{line}\n" for figure in figures for line in figure.lines())
+    text = "".join(f"{line}\n" for figure in figures for line in figure.series().lines())
     return text.encode("utf-8", "replace")
 
 
@@ -45,10 +104,9 @@ class Counter:
             labels = _bounded(labels, self._values)
             self._values[labels] = self._values.get(labels, 0) + by
 
-    def lines(self) -> Iterator[str]:
-        yield from _head(self._name, self._meaning, "counter")
-        for labels, value in self._values.items():
-            yield f"{self._name}{_shown(self._labels, labels)} {_number(value)}"
+    def series(self) -> Series:
+        values = [(labels, [value]) for labels, value in self._values.items()]
+        return Series(name=self._name, meaning=self._meaning, kind="counter", labels=self._labels, values=values)
 
 
 class Histogram:
@@ -67,16 +125,15 @@ class Histogram:
         series[bisect_left(self._bounds, value)] += times
         series[-1] += value * times
 
-    def lines(self) -> Iterator[str]:
-        yield from _head(self._name, self._meaning, "histogram")
-        names = (*self._labels, "le")
-        for labels, (*counts, total) in self._series.items():
-            so_far = 0.0
-            for bound, count in zip((*map(_number, self._bounds), "+Inf"), counts, strict=True):
-                so_far += count
-                yield f"{self._name}_bucket{_shown(names, (*labels, bound))} {_number(so_far)}"
-            yield f"{self._name}_sum{_shown(self._labels, labels)} {_number(total)}"
-            yield f"{self._name}_count{_shown(self._labels, labels)} {_number(so_far)}"
+    def series(self) -> Series:
+        return Series(
+            name=self._name,
+            meaning=self._meaning,
+            kind="histogram",
+            labels=self._labels,
+            bounds=self._bounds,
+            values=[(labels, list(values)) for labels, values in self._series.items()],
+        )
 
     def _empty(self) -> list[float]:
         return [0] * (len(self._bounds) + 2)
@@ -86,23 +143,32 @@ class Gauge:
     """A value that is read at scrape time. `kind` is "counter" for one that only grows there."""
 
     def __init__(
-        self, name: str, meaning: str, value: float | Mapping[Labels, float], labels: Labels = (), kind: str = "gauge"
+        self,
+        name: str,
+        meaning: str,
+        value: float | Mapping[Labels, float],
+        labels: Labels = (),
+        kind: Literal["gauge", "counter"] = "gauge",
+        *,
+        together: Literal["sum", "max", "min"] = "sum",
     ) -> None:
-        self._name, self._meaning, self._labels, self._kind = name, meaning, labels, kind
-        self._values = value if isinstance(value, Mapping) else {(): value}
+        """`together` is what the values of several workers make: their sum, unless it is a property of all."""
+        values = value if isinstance(value, Mapping) else {(): value}
+        self._series = Series(
+            name=name,
+            meaning=meaning,
+            kind=kind,
+            labels=labels,
+            together=together,
+            values=[(labels, [value]) for labels, value in values.items()],
+        )
 
-    def lines(self) -> Iterator[str]:
-        yield from _head(self._name, self._meaning, self._kind)
-        for labels, value in self._values.items():
-            yield f"{self._name}{_shown(self._labels, labels)} {_number(value)}"
+    def series(self) -> Series:
+        return self._series
 
 
 def _bounded(labels: Labels, known: Mapping[Labels, object]) -> Labels:
     return labels if len(known) < MAX_SERIES else (OTHER,) * len(labels)
-
-
-def _head(name: str, meaning: str, kind: str) -> tuple[str, str]:
-    return f"# HELP {name} {meaning}", f"# TYPE {name} {kind}"
 
 
 def _shown(names: Labels, values: Labels) -> str:

@@ -13,7 +13,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.routes.request_input import server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import REFUSALS
-from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, page
+from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, Series, page
 from holodeck.telemetry.process import process_figures
 
 routes = Routes(tag="Health", before_ready=True, is_probe=True)
@@ -27,8 +27,15 @@ routes = Routes(tag="Health", before_ready=True, is_probe=True)
 )
 async def metrics(request: Request) -> Response:
     server = server_of(request)
-    figures = [*server.metrics.figures(), *await _present(server), *process_figures(server.uptime)]
+    workers = server.worker_figures
+    figures = await (own_series(server) if workers is None else workers.all())
     return Response(page(figures), headers={"Content-Type": CONTENT_TYPE})
+
+
+async def own_series(server: AgentServer) -> list[Series]:
+    """The figures of this process."""
+    figures = [*server.metrics.figures(), *await _present(server), *process_figures(server.uptime)]
+    return [figure.series() for figure in figures]
 
 
 async def _present(server: AgentServer) -> list[Figure]:
@@ -37,7 +44,8 @@ async def _present(server: AgentServer) -> list[Figure]:
     ages = server.access.key_ages
     store_up = server.quotas.store_up
     return [
-        Gauge("holodeck_info", "The server", about, ("version", "agent", "state")),
+        Gauge("holodeck_info", "The server", about, ("version", "agent", "state"), together="max"),
+        Gauge("holodeck_workers", "Server processes that answer", 1),
         Gauge("holodeck_active_runs", "Runs that are queued or active", server.runs.busy),
         Gauge("holodeck_open_streams", "Responses in progress, streamed or not", server.slots.taken),
         Gauge(
@@ -45,16 +53,31 @@ async def _present(server: AgentServer) -> list[Figure]:
         ),
         Gauge("holodeck_event_loop_tasks", "Tasks, including the one that serves this page", len(asyncio.all_tasks())),
         *[
-            Gauge("holodeck_jwks_age_seconds", "Since the issuers' keys were fetched, the oldest", max(ages))
+            Gauge(
+                "holodeck_jwks_age_seconds",
+                "Since the issuers' keys were fetched, the oldest",
+                max(ages),
+                together="max",
+            )
             for _ in ages[:1]
         ],
         *(
             []
             if store_up is None
-            else [Gauge("holodeck_limits_store_up", "1 while limits.store answers", float(store_up))]
+            else [Gauge("holodeck_limits_store_up", "1 while limits.store answers", float(store_up), together="min")]
         ),
-        Gauge("holodeck_active_sessions", "Conversations in the session store", await server.store.count()),
-        Gauge("holodeck_circuit_breaker_state", "1 for the state it is in", _breakers(server), ("service", "state")),
+        Gauge(
+            "holodeck_active_sessions",
+            "Conversations in the session store",
+            await server.store.count(),
+            together="max",
+        ),
+        Gauge(
+            "holodeck_circuit_breaker_state",
+            "1 for the state it is in; the number of workers whose breaker is in it",
+            _breakers(server),
+            ("service", "state"),
+        ),
         Gauge(
             "holodeck_log_lines_dropped_total",
             "Log lines dropped because the output was too slow",

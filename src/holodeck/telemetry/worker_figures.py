@@ -1,0 +1,94 @@
+"""The figures of all workers of one server, as one page: whichever worker is asked, it asks the others.
+
+Each worker has a socket and a file in the folder of their parent. When it is asked, it writes its figures to the file. So what
+was ever on a page is in a file: the next worker with the same number goes on counting from there, and a sum never falls
+because a worker has died. What a worker counted after it was last asked is lost with it.
+"""
+
+import asyncio
+import contextlib
+import logging
+import os
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import msgspec
+
+from holodeck.telemetry.exposition import Series, combined
+
+log = logging.getLogger(__name__)
+
+ANSWER_SECONDS = 1.0  # for another worker to write its figures; else those that it wrote before are taken
+_decode = msgspec.json.Decoder(list[Series]).decode
+
+
+class WorkerFigures:
+    def __init__(self, folder: Path, number: int, own: Callable[[], Awaitable[Sequence[Series]]]) -> None:
+        """`own` are the figures of this process alone."""
+        self._folder, self._name, self._own = folder, str(number), own
+        self._inherited: list[Series] = []
+        self._server: asyncio.Server | None = None
+
+    async def start(self) -> None:
+        self._inherited = self._grown(self._name)
+        path = self._folder / f"{self._name}.sock"
+        path.unlink(missing_ok=True)
+        self._server = await asyncio.start_unix_server(self._answer, path)
+
+    async def close(self) -> None:
+        """Leaves what was counted to the next worker with the same number."""
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+            with contextlib.suppress(OSError):  # the parent has ended
+                (self._folder / f"{self._name}.sock").unlink(missing_ok=True)
+                await self._write()
+
+    async def all(self) -> list[Series]:
+        """The figures of all workers, one of each name. Of a worker that does not live only what it has counted."""
+        others = sorted(path.stem for path in self._folder.glob("*.figures") if path.stem != self._name)
+        others += [
+            path.stem for path in self._folder.glob("*.sock") if path.stem not in others and path.stem != self._name
+        ]
+        own, lives = await asyncio.gather(self._write(), asyncio.gather(*map(self._asked, others)))
+        read = [self._read(name) if alive else self._grown(name) for name, alive in zip(others, lives, strict=True)]
+        return combined([own, *read])
+
+    async def _write(self) -> list[Series]:
+        figures = combined([await self._own(), self._inherited])
+        beside = self._folder / f"{self._name}.new"
+        beside.write_bytes(msgspec.json.encode(figures))
+        beside.replace(self._folder / f"{self._name}.figures")
+        return figures
+
+    async def _answer(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            await self._write()
+        except OSError as error:
+            log.warning("the figures of this worker cannot be written: %s", os.strerror(error.errno or 0))
+        finally:
+            writer.close()
+
+    async def _asked(self, name: str) -> bool:
+        """Whether the worker lives. Then it has written its figures, or is busy."""
+        try:
+            async with asyncio.timeout(ANSWER_SECONDS):
+                reader, writer = await asyncio.open_unix_connection(self._folder / f"{name}.sock")
+                try:
+                    await reader.read()
+                finally:
+                    writer.close()
+        except TimeoutError:
+            return True
+        except OSError:
+            return False
+        return True
+
+    def _read(self, name: str) -> list[Series]:
+        try:
+            return _decode((self._folder / f"{name}.figures").read_bytes())
+        except (OSError, msgspec.MsgspecError):
+            return []
+
+    def _grown(self, name: str) -> list[Series]:
+        return [series for series in self._read(name) if series.only_grows]
