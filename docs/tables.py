@@ -21,8 +21,17 @@ import msgspec
 
 from holodeck import errors
 from holodeck.access.route_access import RouteAccess
+from holodeck.config.build_model import build_model, native_files, sees_images
+from holodeck.config.load import config_of
+from holodeck.config.model_schema import ModelChoice
 from holodeck.config.schema import AgentFile
 from holodeck.core import events
+from holodeck.core.messages import UserMessage
+from holodeck.core.output import OutputSchema
+from holodeck.core.tools import ToolSchema
+from holodeck.models.lessons import NOTHING
+from holodeck.models.port import Prompt
+from holodeck.models.structured import OutputMode, shown_by
 from holodeck.server.app import ON_EVERY_SERVER
 from holodeck.server.wires import WIRES
 
@@ -213,6 +222,76 @@ def reasons(_name: str) -> str:
     return table(("reason", "code", "status", "worth a retry", "meaning"), rows)
 
 
+# models
+
+_ASKED = Prompt(messages=(UserMessage(content="Hi"),), tools=(ToolSchema(name="look", description="Looks."),))
+_PROVIDERS = {  # of the table → the page that describes it, and what a file says to get it
+    "`openai`, chat completions": ("openai", {"provider": "openai", "name": "gpt-4.1", "api": "chat"}),
+    "`openai`, Responses": ("openai", {"provider": "openai", "name": "gpt-5", "api": "responses"}),
+    "`azure_openai`": ("azure", {"provider": "azure_openai", "name": "m", "endpoint": "https://m.example"}),
+    "`anthropic`": ("anthropic", {"provider": "anthropic", "name": "claude-sonnet-4-5"}),
+    "`gemini`": ("gemini", {"provider": "gemini", "name": "gemini-2.5-flash"}),
+    "`bedrock`, Anthropic's models": ("bedrock", {"provider": "bedrock", "name": "us.anthropic.claude", "region": "us-east-1"}),
+    "`bedrock`, others": ("bedrock", {"provider": "bedrock", "name": "amazon.nova", "region": "us-east-1"}),
+    "`vertex`, `google/…`": ("vertex", {"provider": "vertex", "name": "google/gemini-2.5-flash", "project": "p"}),
+    "`vertex`, `anthropic/…`": ("vertex", {"provider": "vertex", "name": "anthropic/claude", "project": "p"}),
+    "`ollama`": ("local", {"provider": "ollama", "name": "llama3.2"}),
+    "`openai_compatible`": ("gateways", {"provider": "openai_compatible", "name": "m", "endpoint": "https://m.example"}),
+}  # fmt: skip
+
+
+def providers(_name: str) -> str:
+    """What the client of each provider asks for, found out by building its requests."""
+    rows = [(f"[{name}](models/{page}.md)", *_abilities(model)) for name, (page, model) in _PROVIDERS.items()]
+    heads = ("provider", "thinking", "images", "files", "structured output", "caching", "cost", "its own tools")
+    return table(heads, iter(rows))
+
+
+def _abilities(model: dict[str, Any]) -> tuple[str, ...]:
+    choice = ModelChoice.model_validate(model)
+    kinds = (("pdf", "PDF"), ("audio", "audio"))
+    files = ", ".join(word for kind, word in kinds if kind in native_files(choice))
+    caches = _changes(model, {"cache": "off"}, {"cache": "auto"})
+    return (
+        ", ".join(
+            f"`{name}`" for name, value in _THINKING.items() if _changes(model, {}, {"reasoning": {name: value}})
+        ),
+        "yes" if sees_images(choice) else "`vision: true`",
+        files or "text only",
+        "native" if _body(model, output=True) != _body(model) else "by a tool",
+        "`cache: auto`" if caches else "by itself",
+        f"`price` with `cached`{' and `cache_write`' if caches else ''}",
+        "yes" if _accepts({**model, "provider_tools": [{"type": "web_search"}]}) else "no",
+    )
+
+
+_THINKING = {"effort": "low", "budget_tokens": 4000, "summary": "detailed"}
+
+
+def _changes(model: dict[str, Any], one: dict[str, Any], other: dict[str, Any]) -> bool:
+    """Whether an option that the file may have changes the request."""
+    return _accepts({**model, **other}) and _body({**model, **one}) != _body({**model, **other})
+
+
+def _accepts(model: dict[str, Any]) -> bool:
+    try:
+        ModelChoice.model_validate(model)
+    except ValueError:
+        return False
+    return True
+
+
+def _body(model: dict[str, Any], *, output: bool = False) -> bytes:
+    """The request that the model's client would send."""
+    config = config_of({"name": "a", "model": {**model, "api_key": "k"}}, environment={})
+    client = build_model(config)
+    client = getattr(client, "_preferred", (None, client))[1]  # with `api: auto`, the API that is asked first
+    schema = OutputSchema(name="answer", schema={"type": "object"}) if output else None
+    prompt = msgspec.structs.replace(_ASKED, output=schema)
+    native = prompt if client.native_output else shown_by(OutputMode.TOOL, prompt)  # type: ignore[attr-defined]
+    return client._body(native, NOTHING)  # type: ignore[attr-defined,no-any-return]  # noqa: SLF001
+
+
 # routes
 
 
@@ -265,6 +344,7 @@ WRITERS: dict[str, Callable[[str], str]] = {
     "clients": clients,
     "events": story,
     "problems": problems,
+    "providers": providers,
     "reasons": reasons,
     "wires": wires,
 }

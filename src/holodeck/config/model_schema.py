@@ -30,7 +30,7 @@ HeaderName = Annotated[str, StringConstraints(min_length=1, max_length=128, patt
 ANTHROPIC = "anthropic"
 TIMEOUT, LOCAL_TIMEOUT = 30.0, 300.0
 SMALLEST_BUDGET = 1024  # Anthropic's
-_WITHOUT_BUDGET = frozenset({"openai", "azure_openai"})
+_WITHOUT_BUDGET = frozenset({"openai", "azure_openai", "ollama", "openai_compatible"})
 _WITHOUT_APIS = frozenset({ANTHROPIC, "gemini", "ollama", "bedrock", "vertex", "demo"})
 _CHAT_ONLY = frozenset({("chat", "gemini"), ("chat", "ollama")})
 _OF_PROVIDERS = {  # keys that only some providers have
