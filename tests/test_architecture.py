@@ -32,7 +32,7 @@ ALLOWED = {
     "telemetry": CORE,
     "config": PORTS | {"agent", "runs", "stores", "files", "wires", "access"},
     "server": PORTS | {"agent", "runs", "wires", "config", "files", "telemetry", "access", "limits", "http"},
-    "cli": PORTS | {"agent", "runs", "stores", "config", "server", "telemetry", "access"},
+    "cli": PORTS | {"agent", "runs", "stores", "config", "server", "telemetry", "access", "wires", "http"},
     "todo": set(),
     "_version": set(),
     "api": PORTS | {"agent", "runs", "config", "files"},

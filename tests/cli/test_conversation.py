@@ -8,7 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from holodeck.agent.summary import RECALL, RECALLED
-from holodeck.cli.conversation.chat import INTERRUPTED
+from holodeck.cli.conversation.chat_loop import INTERRUPTED
 from holodeck.cli.conversation.commands import COMMANDS
 from holodeck.cli.conversation.session import ChatConfig
 from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks, load_checks

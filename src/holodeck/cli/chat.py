@@ -7,21 +7,27 @@ import io
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+from click.core import ParameterSource
 
 from holodeck.cli.agent_choice import chosen
 from holodeck.cli.conversation.archive import Archive, data_folder
 from holodeck.cli.conversation.attachments import Attachments
-from holodeck.cli.conversation.chat import LEAVE_SECONDS, Chat, Watch
-from holodeck.cli.conversation.chat_context import ChatContext, Display
+from holodeck.cli.conversation.chat import Chat, Watch
+from holodeck.cli.conversation.chat_context import ChatContext
+from holodeck.cli.conversation.chat_loop import LEAVE_SECONDS, Display
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.commands import COMMANDS, listed
 from holodeck.cli.conversation.model_menu import ModelMenu
+from holodeck.cli.conversation.remote_chat import HELP as REMOTE_COMMANDS
+from holodeck.cli.conversation.remote_chat import RemoteChat, RemoteContext
+from holodeck.cli.conversation.remote_server import RemoteServer
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.conversation.validation import InputChecks, load_checks
@@ -31,11 +37,20 @@ from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import PlainDisplay
 from holodeck.cli.terminal.silence import silence
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, with_model
+from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS
 from holodeck.core.sizes import MB
 from holodeck.core.text import one_line
 
+if TYPE_CHECKING:
+    from holodeck.cli.terminal.keyboard import Keyboard
+
 ENDED = 128  # and the signal's number, as shells count
+KEY_VARIABLE = "HOLODECK_API_KEY"
+MAX_PIPED = 32 * MB  # for a server, which has a limit of its own
+LOCAL_ONLY = frozenset(
+    {"demo", "model", "system", "user_id", "observability", "max_messages", "resume", "list_chats", "no_save"}
+)
 
 
 @click.command("chat")
@@ -60,6 +75,8 @@ ENDED = 128  # and the signal's number, as shells count
 )
 @click.option("--resume", metavar="ID", help="Go on with a saved chat: its id, `last`, or a file.")
 @click.option("--session", "session_id", metavar="ID", help="Go on with the conversation of this id, or begin it.")
+@click.option("--url", metavar="URL", help="Talk to the agent of a running server, e.g. http://127.0.0.1:8000.")
+@click.option("--key-file", metavar="FILE", help="With --url: a file with the API key; default: HOLODECK_API_KEY.")
 @click.option("--list", "list_chats", is_flag=True, help="List saved chats.")
 @click.option("--no-save", is_flag=True, help="Do not save this chat.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each event, for scripts.")
@@ -79,6 +96,8 @@ def command(
     max_messages: int,
     resume: str | None,
     session_id: str | None,
+    url: str | None,
+    key_file: str | None,
     list_chats: bool,
     no_save: bool,
     as_json: bool,
@@ -93,15 +112,13 @@ def command(
     holodeck chat                                a conversation
     holodeck chat "What is on my list?"          one answer
     cat report.txt | holodeck chat "Summarise"   one answer about what is piped in
+    holodeck chat --url http://127.0.0.1:8000    a conversation with the agent of a server
     """  # noqa: D301  click wants the real \b
     path, question = _path_and_question(words, prompt, demo=demo)
-    if list_chats:
-        is_here = path or demo or Path(DEFAULT_NAME).exists()
-        click.echo("\n".join(asyncio.run(_listed(chosen(path, demo=demo) if is_here else None, user_id))))
-        return 0
+    if list_chats and url is None:
+        return _list(path, user_id, demo=demo)
     if session_id is not None and (resume is not None or no_save):
         raise click.UsageError("--session saves what it goes on with: leave out --resume and --no-save")
-    config = _changed(chosen(path, demo=demo), model, system)
     try:
         asked = ChatConfig(
             agent_config_path=None if demo else Path(path or "."),
@@ -120,7 +137,38 @@ def command(
         )
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    return asyncio.run(talk(config, asked))
+    if url is not None or key_file is not None:
+        return asyncio.run(talk_to_server(_server(url, key_file, path), asked))
+    return asyncio.run(talk(_changed(chosen(path, demo=demo), model, system), asked))
+
+
+def _server(url: str | None, key_file: str | None, path: str | None) -> RemoteServer:
+    """The server to talk to. UsageError for options that only an agent of this process has."""
+    if url is None:
+        raise click.UsageError("--key-file is for --url")
+    context = click.get_current_context()
+    given = [
+        option.opts[-1]
+        for option in context.command.params
+        if option.name in LOCAL_ONLY and context.get_parameter_source(option.name) is ParameterSource.COMMANDLINE
+    ]
+    if path is not None or given:
+        raise click.UsageError(f"with --url the agent is the server's: leave out {one_line(path or given[0])}")
+    return RemoteServer(url, _key(key_file))
+
+
+def _key(file: str | None) -> str | None:
+    """The API key: of a file, else of the environment. It is in no argument, which other users of the machine could read."""
+    if file is None:
+        return os.environ.get(KEY_VARIABLE) or None
+    try:
+        key = Path(file).read_text(encoding="utf-8").strip()
+    except (OSError, UnicodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise click.UsageError(f"{one_line(file)} cannot be read: {reason}") from error
+    if not key or not key.isascii() or not key.isprintable():
+        raise click.UsageError(f"{one_line(file)} has to hold one key, and nothing else")
+    return key
 
 
 def _path_and_question(words: tuple[str, ...], prompt: str | None, *, demo: bool) -> tuple[str | None, str | None]:
@@ -155,6 +203,12 @@ def _changed(config: LoadedConfig, model: str | None, system: str | None) -> Loa
     if system is not None:
         config = replace(config, agent=config.agent.model_copy(update={"instructions": system}))
     return config
+
+
+def _list(path: str | None, user_id: str, *, demo: bool) -> int:
+    is_here = path or demo or Path(DEFAULT_NAME).exists()
+    click.echo("\n".join(asyncio.run(_listed(chosen(path, demo=demo) if is_here else None, user_id))))
+    return 0
 
 
 async def _listed(config: LoadedConfig | None, user_id: str) -> list[str]:
@@ -205,6 +259,52 @@ async def talk(config: LoadedConfig, asked: ChatConfig) -> int:
         finally:
             await starting.close()
             await store.close()
+
+
+async def talk_to_server(server: RemoteServer, asked: ChatConfig) -> int:
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # as in `talk`
+    interactive, paint = _is_interactive(asked), Paint.of(sys.stdout)
+    context = RemoteContext(
+        server=server,
+        session_id=asked.session_id or new_ulid(),
+        display=_display(asked, paint),
+        say=_say_aside if asked.as_json else _say,
+        complain=_complain,
+        paint=paint,
+        quiet=asked.quiet,
+    )
+    for name in asked.attach:
+        context.attach(name)
+    with _ended_by_signal() as ended:
+        try:
+            lines = await _lines_for_server(asked, context, interactive=interactive)
+            with silence() if interactive else contextlib.nullcontext():
+                return await RemoteChat(context, lines, interactive=interactive).go()
+        except asyncio.CancelledError:
+            if not ended:
+                raise
+            return ENDED + ended[0]
+        finally:
+            await server.close()
+
+
+async def _lines_for_server(asked: ChatConfig, context: RemoteContext, *, interactive: bool) -> Lines:
+    if interactive:
+        return _keyboard(REMOTE_COMMANDS, _no_models)
+    if asked.each_line and asked.question is None:
+        return PipedLines()
+    if sys.stdin.isatty():
+        return OneMessage(asked.question, TypedAnswers())
+    data = await whole_input(limit=MAX_PIPED)
+    if asked.question is None:
+        return OneMessage(data.decode("utf-8", "surrogateescape").strip("\n") or None)
+    context.piped = data if data.strip() else b""
+    return OneMessage(asked.question)
+
+
+async def _no_models() -> list[str]:
+    return []
 
 
 async def _session(store: ChatStore, asked: ChatConfig, config: LoadedConfig) -> ChatSession:
@@ -276,10 +376,7 @@ async def _lines(
 ) -> tuple[Lines, asyncio.Event]:
     """Where messages come from, and when the agent may start."""
     if interactive:
-        from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
-
-        commands = {name: each.help for name, each in COMMANDS.items()}
-        keyboard = Keyboard(data_folder() / "history", commands, models.names)
+        keyboard = _keyboard({name: each.help for name, each in COMMANDS.items()}, models.names)
         return keyboard, keyboard.ready
     at_once = asyncio.Event()
     at_once.set()
@@ -295,6 +392,12 @@ async def _lines(
         return OneMessage(text or None), at_once
     attachments.take_input(data)
     return OneMessage(asked.question), at_once
+
+
+def _keyboard(commands: Mapping[str, str], models: Callable[[], Awaitable[Sequence[str]]]) -> "Keyboard":
+    from holodeck.cli.terminal.keyboard import Keyboard  # noqa: PLC0415  prompt-toolkit: scripts do without it
+
+    return Keyboard(data_folder() / "history", commands, models)
 
 
 def _display(asked: ChatConfig, paint: Paint) -> Display:

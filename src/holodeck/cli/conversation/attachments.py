@@ -45,12 +45,7 @@ class Attachments:
 
     def add(self, text: str) -> Path:
         """Raises InvalidRequest with a sentence for the user."""
-        path = _file(text.strip())
-        if path is None:
-            shown = one_line(text, LONGEST_SHOWN)
-            raise InvalidRequest(
-                f"{shown} is a folder; name a file." if _is_folder(text) else f"There is no file {shown}."
-            )
+        path = named_file(text)
         if path in self.paths:
             return path
         if len(self.names) >= self.settings.max_files:
@@ -141,6 +136,15 @@ def _bytes(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise InvalidRequest(f"{path.name} cannot be read: {error.strerror}") from error
+
+
+def named_file(text: str) -> Path:
+    """The file that a user typed or dropped. Raises InvalidRequest with a sentence for the user."""
+    path = _file(text.strip())
+    if path is None:
+        shown = one_line(text, LONGEST_SHOWN)
+        raise InvalidRequest(f"{shown} is a folder; name a file." if _is_folder(text) else f"There is no file {shown}.")
+    return path
 
 
 def dropped_files(line: str) -> list[str]:

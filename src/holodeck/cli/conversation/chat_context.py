@@ -1,19 +1,18 @@
 """What a chat and its commands share: the session, the agent behind it, where things are kept and shown."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 from holodeck.agent.definition import AgentDefinition
 from holodeck.agent.estimate import tokens_in
 from holodeck.agent.prompting import latest, unsummarized
 from holodeck.cli.conversation.attachments import Attachments
+from holodeck.cli.conversation.chat_loop import Around
 from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
-from holodeck.cli.paint import Paint
-from holodeck.core.events import Event, TextAdded, TextEnded
+from holodeck.core.events import TextAdded, TextEnded
 from holodeck.core.messages import Content, text_of
 from holodeck.core.request import FileNote
 from holodeck.core.text import one_line
@@ -22,35 +21,16 @@ LONG_QUESTION = 300
 NEARLY = 0.8  # of a limit: from here on the user is warned
 
 
-class Display(Protocol):
-    """Shows runs: a screen, lines, or JSON."""
-
-    verbose: bool
-
-    def emit(self, event: Event) -> None: ...
-
-    def wait_for(self, what: str) -> None:
-        """Shows work that is not part of a run."""
-
-    def close(self) -> None:
-        """Removes transient output; what is written next starts on a line of its own."""
-
-
 @dataclass(kw_only=True)
-class ChatContext:
+class ChatContext(Around):
     config: ChatConfig
     session: ChatSession
     starting: StartingAgent
     models: ModelMenu
     store: ChatStore
     attachments: Attachments
-    display: Display
-    say: Callable[[str], None]  # a line to the user; its text is safe
-    complain: Callable[[str], None]  # the same about something that is not as it should be
-    paint: Paint
     clipboard: Callable[[str], None]
     warned: bool = False
-    allowed: set[str] = field(default_factory=set)  # tools that run without a question in this conversation
 
     def change_session(self, session: ChatSession) -> None:
         """Ends the session and goes on with another."""

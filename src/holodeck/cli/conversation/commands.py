@@ -26,7 +26,6 @@ from holodeck.core.tools import Approval, ToolSchema
 from holodeck.errors import HoloDeckError, InvalidRequest
 from holodeck.tools.names import suggestion
 
-WORDS_THAT_LEAVE = frozenset({"exit", "quit"})
 SHORT_LINE = 100
 LONG_LINE = 300
 SHORT_DESCRIPTION = 60

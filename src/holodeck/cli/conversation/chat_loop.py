@@ -1,0 +1,250 @@
+"""What every chat is: read a line, have it answered, ask about calls that wait, until the user leaves.
+
+Knows lines and a display, not where they come from or lead to, nor where the agent runs; signals are the terminal's way to
+say "stop".
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from holodeck.cli.conversation.approvals import decide
+from holodeck.cli.lines import Interrupted, Lines
+from holodeck.cli.paint import Paint
+from holodeck.core.events import Ending, Event, Interrupt, RunFailed, RunFinished
+from holodeck.core.request import Resume
+from holodeck.core.text import one_line
+from holodeck.errors import HoloDeckError
+
+PROMPT = "> "
+WORDS_THAT_LEAVE = frozenset({"exit", "quit"})
+INTERRUPTED = 130
+ANSWER_FAILED = 4
+NOT_APPROVED = 5
+LEAVE_SECONDS = 2.0  # that a reply gets to stop when the user leaves
+
+
+class Display(Protocol):
+    """Shows runs: a screen, lines, or JSON."""
+
+    verbose: bool
+
+    def emit(self, event: Event) -> None: ...
+
+    def wait_for(self, what: str) -> None:
+        """Shows work that is not part of a run."""
+
+    def close(self) -> None:
+        """Removes transient output; what is written next starts on a line of its own."""
+
+
+@dataclass(kw_only=True)
+class Around:
+    """What every chat has around it."""
+
+    display: Display
+    say: Callable[[str], None]  # a line to the user; its text is safe
+    complain: Callable[[str], None]  # the same about something that is not as it should be
+    paint: Paint
+    allowed: set[str] = field(default_factory=set)  # tools that run without a question in this conversation
+
+
+Reply = Coroutine[Any, Any, Ending | None]
+
+
+class ChatLoop(ABC):
+    def __init__(self, around: Around, lines: Lines, *, interactive: bool) -> None:
+        """`interactive`: a user types at a terminal; otherwise a script waits for an exit code."""
+        self._around = around
+        self._lines = lines
+        self._interactive = interactive
+        self._failed = False
+        self._waits = False  # the last answer needs an approval that the script has not given
+        self._leaving = False
+
+    # what a kind of chat adds
+
+    @abstractmethod
+    async def _begin(self) -> Sequence[Interrupt]:
+        """Makes the agent ready, as far as that has to be now. Returns calls that wait since before the chat began."""
+
+    @property
+    @abstractmethod
+    def _starting(self) -> "asyncio.Task[None] | None":
+        """The start of the agent, whose failure ends the wait for a line; None if there is none."""
+
+    @abstractmethod
+    async def _follow(self, line: str) -> bool:
+        """Carries out a command or answers a message; whether the user leaves."""
+
+    @abstractmethod
+    def _resumed(self, answers: Sequence[Resume]) -> Reply:
+        """Goes on with the calls that the user has decided about."""
+
+    @abstractmethod
+    def _stop(self, reply: "asyncio.Task[Ending | None]") -> None:
+        """Stops the run, whose reader then shows its ending; or the wait for the agent, if there is no run yet."""
+
+    @abstractmethod
+    async def _show_state(self, seconds: float) -> None:
+        """After an answer: what it took, and where the conversation stands."""
+
+    @abstractmethod
+    def _files(self) -> int:
+        """How many files go with the next message."""
+
+    # the loop
+
+    async def go(self) -> int:
+        """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed, 5 if it needs an approval."""
+        questions = await self._begin()
+        if self._interactive and questions:
+            await self._answer_questions(questions)
+        interrupted = False
+        while not self._leaving:
+            try:
+                line = await self._line()
+            except Interrupted as press:
+                if interrupted and not press.typed:
+                    return INTERRUPTED
+                interrupted = True
+                self._around.say(self._around.paint.dim("(Ctrl+C again leaves)"))
+                continue
+            interrupted = False
+            if line is None or self._leaves(line) or await self._take(line):
+                return 0 if self._interactive else self._exit_code()
+        return INTERRUPTED
+
+    def _exit_code(self) -> int:
+        if self._failed:
+            return ANSWER_FAILED
+        return NOT_APPROVED if self._waits else 0
+
+    def _leaves(self, line: str) -> bool:
+        return self._interactive and line.strip().lower() in WORDS_THAT_LEAVE
+
+    async def _line(self) -> str | None:
+        """The next line; raises at once what the start of the agent raised while the user was typing."""
+        starting = self._starting
+        reading = asyncio.create_task(self._lines.read(self._prompt()))
+        try:
+            if starting is not None:
+                await asyncio.wait({reading, starting}, return_when=asyncio.FIRST_COMPLETED)
+                if starting.done():
+                    starting.result()
+            return await reading
+        finally:
+            reading.cancel()
+            await asyncio.wait({reading})
+
+    def _prompt(self) -> str:
+        files = self._files()
+        return f"[{files} file{'s' * (files > 1)}] {PROMPT}" if files else PROMPT
+
+    async def _take(self, line: str) -> bool:
+        try:
+            return await self._follow(line)
+        except HoloDeckError as error:
+            starting = self._starting
+            if starting is not None and starting.done() and (starting.cancelled() or starting.exception() is not None):
+                raise  # there is no agent to talk to
+            self._complain(error.message)
+            return False
+
+    def _complain(self, text: str) -> None:
+        self._failed = True
+        self._around.complain(f"✗ {one_line(text, 500)}")
+
+    # answers
+
+    async def _answer_questions(self, questions: Sequence[Interrupt]) -> None:
+        """Has the user decide about calls that wait since before the chat began, on whatever wire they were made."""
+        try:
+            answers = await self._decide(questions)
+            if len(answers) == len(questions):
+                await self._conclude(await self._run(self._resumed(answers)), time.monotonic())
+        except HoloDeckError as error:  # another client has answered meanwhile
+            self._complain(error.message)
+
+    async def _conclude(self, ending: Ending | None, begun: float) -> None:
+        """Goes on until no call waits for the user, then shows what it took."""
+        around, self._waits = self._around, False
+        while interrupts := _waiting(ending):
+            answers = await self._decide(interrupts)
+            if len(answers) < len(interrupts):
+                self._leave_open(interrupts)  # the next message goes on without them
+                break
+            ending = await self._run(self._resumed(answers))
+        self._failed = isinstance(ending, RunFailed)
+        if ending is None:
+            around.say(around.paint.dim("(stopped)"))
+        await self._show_state(time.monotonic() - begun)
+
+    def _leave_open(self, interrupts: Sequence[Interrupt]) -> None:
+        """Reports to a script what was not done; a user at the prompt has just left the question open."""
+        if self._interactive:
+            return
+        self._waits = True
+        for name in dict.fromkeys(interrupt.tool for interrupt in interrupts):
+            self._around.complain(
+                f"✗ {one_line(name, 100)} was not run: it needs approval; answer on a terminal or with --lines"
+            )
+
+    async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:
+        answers = []
+        for interrupt in interrupts:
+            answer = await decide(interrupt, self._lines, self._around.say, self._around.allowed)
+            if answer is None:
+                break
+            answers.append(answer)
+        return answers
+
+    async def _run(self, work: Reply) -> Ending | None:
+        """One run, which Ctrl+C stops; a second one leaves. None if it was stopped before it began."""
+        reply = asyncio.create_task(work)
+        with self._interrupts(reply) as enough:
+            leaving = asyncio.create_task(enough.wait())
+            try:
+                await asyncio.wait({reply, leaving}, return_when=asyncio.FIRST_COMPLETED)
+            finally:
+                leaving.cancel()
+                if not reply.done():
+                    self._stop(reply)
+                    if not enough.is_set():  # the program ends; the run still gets its ending
+                        await asyncio.wait({reply}, timeout=LEAVE_SECONDS)
+                if reply.done() and not reply.cancelled():
+                    reply.exception()  # retrieved, also if closing fails for the same reason: standard output is closed
+                self._around.display.close()
+        return reply.result() if reply.done() and not reply.cancelled() else None
+
+    @contextlib.contextmanager
+    def _interrupts(self, reply: "asyncio.Task[Ending | None]") -> Iterator[asyncio.Event]:
+        """While it is entered, Ctrl+C cancels the reply. The event: the user does not want to wait even for that."""
+        loop, enough = asyncio.get_running_loop(), asyncio.Event()
+
+        def stop() -> None:
+            if self._leaving:
+                enough.set()
+                loop.call_later(
+                    LEAVE_SECONDS, os._exit, INTERRUPTED
+                )  # a tool that does not stop must not keep the user
+            self._leaving = True
+            self._stop(reply)
+
+        loop.add_signal_handler(signal.SIGINT, stop)
+        try:
+            yield enough
+        finally:
+            loop.remove_signal_handler(signal.SIGINT)
+            if self._interactive and not enough.is_set():
+                self._leaving = False  # one Ctrl+C only stops the answer
+
+
+def _waiting(ending: Ending | None) -> Sequence[Interrupt]:
+    return ending.interrupts if isinstance(ending, RunFinished) else ()
