@@ -30,7 +30,7 @@ $(VENV)/development: $(VENV)/runtime
 	@touch $@
 
 $(VENV)/clients.ready: $(VENV)/development tests/clients/package.json tests/clients/requirements.txt tests/clients/setup.sh
-	@echo "Installing the AG-UI clients that the tests meet …"
+	@echo "Installing the clients that the tests run …"
 	@PYTHON=$(BIN)/python tests/clients/setup.sh
 	@touch $@
 

@@ -1,6 +1,6 @@
 """Plays scenarios with the official A2A SDK. Runs in an environment of its own, so it imports nothing of ours.
 
-Scenarios as a JSON list on standard input, one line of JSON out for each: {name, url, binding: JSONRPC, HTTP+JSON or 0.3,
+Scenarios as a JSON list on standard input, one line of JSON out for each: {name, url, binding: version and name,
 streaming, asks}. An ask is the parts of a message; the second and later ones go to the task of the one before. The ask
 {approved, reason?} answers what that task waits for.
 """
@@ -20,9 +20,7 @@ from google.protobuf.json_format import MessageToDict, ParseDict
 async def _play(scenario: dict[str, Any]) -> dict[str, Any]:
     async with httpx.AsyncClient(timeout=60) as http:
         card = await A2ACardResolver(http, scenario["url"]).get_agent_card()
-        binding, version = scenario["binding"], "1.0"
-        if binding == "0.3":
-            binding, version = "JSONRPC", "0.3"
+        version, _, binding = scenario["binding"].partition(" ")
         kept = [
             each
             for each in card.supported_interfaces

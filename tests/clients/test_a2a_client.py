@@ -1,4 +1,4 @@
-"""The official A2A SDKs as clients of the agent: Python and JavaScript, 1.0 over both bindings and 0.3, with streams and without."""
+"""The official A2A SDKs as clients of the agent: Python and JavaScript, 1.0 and 0.3 over both bindings, with streams and without."""
 
 import pytest
 
@@ -6,8 +6,8 @@ from tests.clients.driving import Json, node_22, python
 
 pytestmark = [pytest.mark.req("SRV-27"), pytest.mark.timeout(300)]
 
-BINDINGS = ["JSONRPC", "HTTP+JSON", "0.3"]
-JAVASCRIPT = {"1.0 JSONRPC": "TASK_STATE_", "1.0 HTTP+JSON": "TASK_STATE_", "0.3 JSONRPC": ""}
+BINDINGS = ["1.0 JSONRPC", "1.0 HTTP+JSON", "0.3 JSONRPC", "0.3 HTTP+JSON"]
+JAVASCRIPT = {"1.0 JSONRPC": "TASK_STATE_", "1.0 HTTP+JSON": "TASK_STATE_", "0.3 JSONRPC": "", "0.3 HTTP+JSON": ""}
 """Version and transport of each client, and how its states begin."""
 
 Played = dict[str, Json]

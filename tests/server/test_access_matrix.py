@@ -29,6 +29,8 @@ BODIES = {
         "params": {"message": {"messageId": "m", "role": "user", "parts": [{"kind": "text", "text": "hi"}]}},
     },
     "/a2a/message:send": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}},
+    "/a2a/v1/message:send": {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}},
+    "/a2a/v1/message:stream": {"message": {"messageId": "m", "role": "ROLE_USER", "content": [{"text": "hi"}]}},
     "/a2a/message:stream": {"message": {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}},
     "/mcp": {
         "jsonrpc": "2.0",
@@ -80,7 +82,8 @@ async def request(s, operation, headers, method=None):
     body = BODIES.get(operation.shown_path)
     data = None if operation.method != "POST" else json.dumps(body or {}).encode()
     given = {"Content-Type": "application/json", **headers} if data is not None else headers
-    given = {**given, **NEW_A2A} if path.startswith("/a2a/") else given
+    is_new = path.startswith("/a2a/") and not path.startswith("/a2a/v1/")
+    given = {**given, **NEW_A2A} if is_new else given
     async with s.client.request(method or operation.method, s.url + path, data=data, headers=given) as answer:
         is_endless = answer.status == 200 and operation.shown_path == "/sessions/{id}/events"
         return answer.status, b"" if is_endless else await answer.read(), answer.headers

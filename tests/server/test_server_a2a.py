@@ -90,7 +90,7 @@ async def test_the_card() -> None:
             assert "max-age" in answer.headers["Cache-Control"]
         async with s.get("/.well-known/agent-card.json", **{"If-None-Match": etag}) as answer:
             assert answer.status == 304
-    assert [each["protocolBinding"] for each in card["supportedInterfaces"]] == ["JSONRPC", "HTTP+JSON", "JSONRPC"]
+    assert [each["protocolBinding"] for each in card["supportedInterfaces"]] == ["JSONRPC", "HTTP+JSON"] * 2
     assert (card["url"], card["protocolVersion"]) == (f"{s.url}/a2a", "0.3.0")
     assert card["capabilities"]["pushNotifications"] is False
 
@@ -123,7 +123,7 @@ async def test_a_version_and_its_methods(method: str, version: str | None, code:
 async def test_a_request_without_a_version_is_refused_with_the_header_to_send() -> None:
     async with served(settings=ALL) as s, s.get("/a2a/tasks") as answer:
         refusal = (await answer.json())["error"]["message"]
-    assert "names no version. Send the header A2A-Version: 1.0; 0.3 works over JSON-RPC at /a2a only." in refusal
+    assert "names no version. Send the header A2A-Version: 1.0; HTTP+JSON of 0.3 is below /a2a/v1." in refusal
 
 
 async def test_errors_have_the_same_details_on_both_bindings() -> None:

@@ -28,6 +28,19 @@ MESSAGE_BODY: dict[str, Any] = {
         }
     },
 }
+OLD_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["message"],
+                "properties": {"message": {"type": "object"}, "configuration": {"type": "object"}},
+            },
+            "example": {"message": {"messageId": "m1", "role": "ROLE_USER", "content": [{"text": "Hello"}]}},
+        }
+    },
+}
 RPC_BODY: dict[str, Any] = {
     "required": True,
     "content": {

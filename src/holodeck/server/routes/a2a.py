@@ -1,4 +1,7 @@
-"""A2A: the agent's card, JSON-RPC at `POST /a2a` for 1.0 and 0.3, and HTTP+JSON below it. The wire is `holodeck.wires.a2a`."""
+"""A2A: the agent's card, JSON-RPC at `POST /a2a` for 1.0 and 0.3, and HTTP+JSON below it, that of 0.3 under `/a2a/v1`.
+
+The wire is `holodeck.wires.a2a`.
+"""
 
 from collections.abc import Awaitable, Callable
 from email.utils import formatdate
@@ -26,6 +29,7 @@ from holodeck.server.a2a_schemas import (
     EMPTY,
     LIST,
     MESSAGE_BODY,
+    OLD_BODY,
     PUSH_BODY,
     RPC_BODY,
     RPC_RESULT,
@@ -40,7 +44,7 @@ from holodeck.server.routing import Routes
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc, sse
-from holodeck.wires.a2a import v03
+from holodeck.wires.a2a import v03, v03_http
 from holodeck.wires.a2a.error_form import as_a2a, http_error, rpc_error, version_not_supported
 from holodeck.wires.a2a.request import camel_case
 from holodeck.wires.body import parse
@@ -69,6 +73,12 @@ def rpc_answer_error(error: Exception, request_id: RequestId = None) -> Response
 def http_answer_error(error: Exception) -> Response:
     failure = as_a2a(known(error))
     status, body = http_error(failure, current().request_id)
+    return Response(sse.json_bytes(body), status, _headers(failure), media_type=PLAIN_TYPE)
+
+
+def old_http_answer_error(error: Exception) -> Response:
+    failure = as_a2a(known(error))
+    status, body = v03_http.http_error_of(failure, current().request_id)
     return Response(sse.json_bytes(body), status, _headers(failure), media_type=PLAIN_TYPE)
 
 
@@ -166,6 +176,7 @@ def _check_version(request: Request, wanted: str) -> None:
 # HTTP+JSON
 
 http = Routes("/a2a", tag="A2A", answer_error=http_answer_error)
+old_http = Routes("/a2a/v1", tag="A2A", answer_error=old_http_answer_error)
 Endpoint = Callable[[Request], Awaitable[Response]]
 
 
@@ -215,6 +226,21 @@ def _media_type(request: Request) -> str:
     return OWN_TYPE if any(OWN_TYPE in each for each in asks) else PLAIN_TYPE
 
 
+def _old_endpoint(name: str) -> Endpoint:
+    """An operation as 0.3 has it over HTTP+JSON."""
+
+    async def endpoint(request: Request) -> Response:
+        _check_version(request, _OLD)
+        params = v03_http.params_of(name, await _params(request))
+        if name in STREAMS:
+            return await STREAMS[name](request, params, v03_http.update)
+        result = v03_http.result_of(name, await OPERATIONS[name](request, params))
+        return Response(sse.json_bytes(result), media_type=PLAIN_TYPE)
+
+    endpoint.__name__ = f"Old{name}"
+    return endpoint
+
+
 def _describe(method: str, path: str, name: str, summary: str, scope: str, **described: Any) -> None:
     add = {"GET": http.get, "POST": http.post, "DELETE": http.delete}[method]
     make = _streaming if name in STREAMS else _operation
@@ -259,13 +285,36 @@ async def extended_card(request: Request) -> Response:
     return Response(body, media_type=_media_type(request))
 
 
+old_http.post("/message:send", "Send a message (0.3)", access=needs(CHAT), body=OLD_BODY, responses=TASK)(
+    _old_endpoint("SendMessage")
+)
+old_http.post("/message:stream", "Send, and watch (0.3)", access=needs(CHAT), body=OLD_BODY, responses=STREAM)(
+    _old_endpoint("SendStreamingMessage")
+)
+old_http.post("/tasks/{task_id}:cancel", "Cancel a task (0.3)", access=needs(RUNS_STOP), responses=TASK)(
+    _old_endpoint("CancelTask")
+)
+for _add in (old_http.get, old_http.post):
+    _add("/tasks/{task_id}:subscribe", "Follow a task (0.3)", access=needs(RUNS_READ), responses=STREAM)(
+        _old_endpoint("SubscribeToTask")
+    )
+old_http.get("/tasks/{task_id}", "A task (0.3)", access=needs(RUNS_READ), responses=TASK)(_old_endpoint("GetTask"))
+
+
+@old_http.get("/card", "The card with the agent's tools (0.3)", access=needs(CHAT), responses=CARD_OR_ERROR)
+async def old_card(request: Request) -> Response:
+    _check_version(request, _OLD)
+    body = sse.json_bytes(card_of(server_of(request), _url(request), extended=True, also_old=True))
+    return Response(body, media_type=PLAIN_TYPE)
+
+
 WIRE = Wire(
     name=NAME,
     title="A2A 1.0 and 0.3 for other agents, over JSON-RPC and HTTP+JSON",
     endpoints=(("A2A", "/a2a"), ("A2A, card", "/.well-known/agent-card.json")),
     example='{"jsonrpc":"2.0","id":1,"method":"message/send","params":{"message":{"kind":"message","messageId":"m1",'
     '"role":"user","parts":[{"kind":"text","text":"Hello"}]}}}',
-    routes=(cards, rpc, http),
+    routes=(cards, rpc, http, old_http),
     open_encoder=open_encoder,
     prepare=push_sender,
 )

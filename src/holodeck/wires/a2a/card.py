@@ -37,6 +37,7 @@ def agent_card(
             {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": VERSION},
             {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": VERSION},
             {"url": url, "protocolBinding": "JSONRPC", "protocolVersion": OLD_VERSION},
+            {"url": url, "protocolBinding": "HTTP+JSON", "protocolVersion": OLD_VERSION},
         ],
         "capabilities": {
             "streaming": True,
@@ -56,6 +57,7 @@ def agent_card(
     }
     if also_old:
         card |= {"url": url, "preferredTransport": "JSONRPC", "protocolVersion": "0.3.0"}
+        card["additionalInterfaces"] = [{"url": url, "transport": each} for each in ("JSONRPC", "HTTP+JSON")]
         card["supportsAuthenticatedExtendedCard"] = True
     if secured:
         card["securitySchemes"] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}

@@ -33,7 +33,7 @@ class A2aError(RpcError):
     def __init__(self, rpc_code: int, why: str, name: str, message: str, *, status: int = 400) -> None:
         details = [{"@type": ERROR_INFO, "reason": why, "domain": DOMAIN, "metadata": {}}]
         super().__init__(rpc_code, message, status=status, data=details)
-        self.name = name
+        self.name, self.why = name, why
 
 
 def task_not_found(task_id: str) -> A2aError:
@@ -62,7 +62,7 @@ def content_type_not_supported(message: str) -> A2aError:
 def version_not_supported(version: str | None, wanted: str) -> A2aError:
     """`version` is what the request names, None if it names none; `wanted` is the one that has such a request."""
     given = "names no version" if version is None else f"names version {version!r}"
-    advice = f"Send the header A2A-Version: {wanted}; 0.3 works over JSON-RPC at /a2a only."
+    advice = f"Send the header A2A-Version: {wanted}; HTTP+JSON of 0.3 is below /a2a/v1."
     message = f"This request is one of version {wanted} but {given}. {advice}"
     return A2aError(-32009, "VERSION_NOT_SUPPORTED", "UNIMPLEMENTED", message)
 
