@@ -92,6 +92,7 @@ faults: $(VENV)/development ## play every row of the fault catalogue against the
 
 faults-stores: $(VENV)/development ## kill, pause and cut off servers, PostgreSQL and Valkey (rows S01 to S30), print what was lost and doubled; minutes
 	$(BIN)/python -m tests.store_faults
+	POOLED=1 $(BIN)/python -m pytest -q tests/contracts tests/stores/test_behind_a_pooler.py -k pooler
 
 fuzz: $(VENV)/development ## schemathesis over every operation, after a planted bug was found; then 50 times the examples of every property
 	$(BIN)/python -m tests.fuzz

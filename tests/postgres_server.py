@@ -41,3 +41,8 @@ def new_databases(server: str) -> Callable[[], str]:
         return server.replace("/postgres?", f"/{name}?")
 
     return create
+
+
+def socket_of(url: str) -> Path:
+    """The unix socket of a server's address."""
+    return Path(url.partition("host=")[2]) / ".s.PGSQL.5432"

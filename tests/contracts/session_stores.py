@@ -1,5 +1,6 @@
 """Every store of sessions and of runs, for the contract suites: a new one joins by one more line in each table."""
 
+import os
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -17,6 +18,8 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
+from tests.postgres_server import socket_of
+from tests.stores.pooling_proxy import PoolingProxy
 
 ADA, EVE = Owner("default", "ada"), Owner("default", "eve")
 SAME_NAME_ELSEWHERE = Owner("another tenant", "ada")
@@ -110,10 +113,30 @@ async def postgres(database: str, clock: Clock, **settings: Any) -> AsyncIterato
         await store.close()
 
 
+@asynccontextmanager
+async def pooled(database: str, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
+    """PostgreSQL behind a pooler that gives each transaction another server connection."""
+    async with PoolingProxy(socket_of(database)) as pooler, postgres(pooler.url, clock, **settings) as store:
+        yield store
+
+
+@asynccontextmanager
+async def pooled_with_runs(database: str, clock: Clock) -> AsyncIterator[tuple[SessionStore, RunStore]]:
+    async with PoolingProxy(socket_of(database)) as pooler, postgres_with_runs(pooler.url, clock) as stores:
+        yield stores
+
+
 RUN_STORES: dict[str, Opener] = {
     "memory": memory_with_runs,
     "sqlite": sqlite_with_runs,
     "sqlite of workers": shared_sqlite_with_runs,
     "postgres": postgres_with_runs,
+    "postgres behind a pooler": pooled_with_runs,
 }
-STORES: dict[str, Opener] = {"memory": memory, "sqlite": sqlite, "postgres": postgres}
+STORES: dict[str, Opener] = {
+    "memory": memory,
+    "sqlite": sqlite,
+    "postgres": postgres,
+}
+if os.environ.get("POOLED"):  # of `make faults-stores`: every test of the suite once more
+    STORES["postgres behind a pooler"] = pooled

@@ -15,7 +15,7 @@ USAGE = TokenUsage(prompt_tokens=3, completion_tokens=4)
 
 @pytest.fixture(params=RUN_STORES)
 async def stores(request, tmp_path):
-    place = request.getfixturevalue("postgres_database") if request.param == "postgres" else tmp_path
+    place = request.getfixturevalue("postgres_database") if request.param.startswith("postgres") else tmp_path
     async with RUN_STORES[request.param](place, Clock()) as opened:
         yield opened
 

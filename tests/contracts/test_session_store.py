@@ -32,7 +32,7 @@ def clock():
 @pytest.fixture(params=STORES)
 def opened(request, clock, tmp_path):
     """Opens the store with settings of its own."""
-    place = request.getfixturevalue("postgres_database") if request.param == "postgres" else tmp_path
+    place = request.getfixturevalue("postgres_database") if request.param.startswith("postgres") else tmp_path
     return lambda **settings: STORES[request.param](place, clock, **settings)
 
 

@@ -15,7 +15,7 @@ def clock():
 
 @pytest.fixture(params=STORES)
 async def store(request, clock, tmp_path):
-    place = request.getfixturevalue("postgres_database") if request.param == "postgres" else tmp_path
+    place = request.getfixturevalue("postgres_database") if request.param.startswith("postgres") else tmp_path
     async with STORES[request.param](place, clock) as made:
         yield made
 

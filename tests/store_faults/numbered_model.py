@@ -84,13 +84,15 @@ class NumberedModel:
         self.offences: list[str] = []
 
     async def __call__(self, wire: Wire) -> None:
+        if wire.request.method == "GET":  # `holodeck check` asks for the list of models
+            await _answer(wire, 200, b'{"data": [{"id": "m"}]}')
+            return
         messages = wire.request.json["messages"]
         calls = {call["id"] for message in messages for call in message.get("tool_calls") or ()}
         results = {message["tool_call_id"]: message for message in messages if message["role"] == "tool"}
         if calls != set(results):
             self.offences.append(f"calls {sorted(calls)}, results {sorted(results)}")
-            await wire.head(400, Content_Type="application/json", chunked=False, Content_Length="2")
-            await wire.raw(b"{}")
+            await _answer(wire, 400, b"{}")
             return
         place = max(number for number, message in enumerate(messages) if message["role"] == "user")
         script = Script.read(_text_of(messages[place]["content"]))
@@ -124,3 +126,8 @@ class NumberedModel:
 
 def _text_of(content: Any) -> str:
     return content if isinstance(content, str) else "".join(part.get("text", "") for part in content)
+
+
+async def _answer(wire: Wire, status: int, body: bytes) -> None:
+    await wire.head(status, Content_Type="application/json", chunked=False, Content_Length=str(len(body)))
+    await wire.raw(body)

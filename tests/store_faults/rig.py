@@ -24,7 +24,7 @@ from redis import Redis
 from tests.cluster.replicas import Client, Server
 from tests.limits.valkey_server import valkey
 from tests.models.endpoint import ModelEndpoint
-from tests.postgres_server import new_databases, postgres_server
+from tests.postgres_server import new_databases, postgres_server, socket_of
 from tests.store_faults.evidence_checker import ENDED, Evidence, Seen, Verdict, judge
 from tests.store_faults.fault_proxy import FaultProxy
 from tests.store_faults.numbered_model import TOOLS, NumberedModel, Script
@@ -178,6 +178,7 @@ class Rig:
         self.witnesses: list[Witness] = []
         self.direct_url = ""  # the database, without a link that may be broken
         self.valkey_socket: Path | None = None
+        self.valkey_url = ""  # of Sentinels, in place of a Valkey behind a link
         self._count = 0
 
     def require(self, kept: object, sentence: str) -> None:
@@ -223,7 +224,7 @@ class Rig:
             (self.folder / "agent.yaml").write_text(yaml.safe_dump(self._agent(endpoint.url, changes)))
             if self.store != SQLITE:
                 self.direct_url = self.direct_url or self.backends.database()
-            if self.store == CLUSTER:
+            if self.store == CLUSTER and not self.valkey_url:
                 self.valkey_socket = self.backends.valkey()
             self.nodes = [await self._node(stack) for _ in range(count)]
             try:
@@ -241,7 +242,9 @@ class Rig:
             node.database_link = await stack.enter_async_context(FaultProxy(socket_of(self.direct_url)))
             name = self.direct_url.partition("?")[0].rpartition("/")[2]
             node.variables["DATABASE_URL"] = f"postgresql://postgres@127.0.0.1:{node.database.port}/{name}"
-        if self.store == CLUSTER:
+        if self.valkey_url:
+            node.variables["VALKEY_URL"] = self.valkey_url
+        elif self.store == CLUSTER:
             assert self.valkey_socket is not None
             node.valkey_link = await stack.enter_async_context(FaultProxy(self.valkey_socket))
             node.variables["VALKEY_URL"] = f"valkey://127.0.0.1:{node.valkey.port}"
@@ -357,11 +360,6 @@ class Load:
         async with asyncio.timeout(PATIENCE):
             while self.acknowledged() < before + count:
                 await asyncio.sleep(0.005)
-
-
-def socket_of(url: str) -> Path:
-    """The unix socket of a PostgreSQL address."""
-    return Path(url.partition("host=")[2]) / ".s.PGSQL.5432"
 
 
 def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tests.store_faults import kill_rows, replica_rows
+from tests.store_faults import failover_rows, kill_rows, link_rows, replica_rows
 from tests.store_faults.rig import CLUSTER, POSTGRES, SQLITE, Rig
 
 Play: TypeAlias = Callable[[Rig], Awaitable[None]]
@@ -42,7 +42,7 @@ ROWS = (
     Row("S05", "kill -9 while a run is queued behind another", "its message is in the history once, or the run is carried out", kill_rows.killed_while_one_waits, ONE_SERVER, 3, 50, (RESTART,)),
     Row("S06", "kill -9 after an approval was taken, the tool not, half or fully done", "the outcome is unknown, never 'not approved'; a second approval is refused; the tool acts at most once", kill_rows.killed_after_an_approval, ONE_SERVER, 3, 60, (RESTART, "tests/faults/test_shown_by_mutants.py")),
     Row("S07", "SIGSTOP of a run's server in text and in a tool call, past the take-over; then SIGCONT", "the sealed log and the store refuse what it writes late; its clients get an ending; it serves again", replica_rows.paused, SHARED, 3, 100, (REPLICAS, MODEL, LINK)),
-    Row("S08", "the link between a run's server and PostgreSQL is cut, or swallows everything", "the server ends its runs before another takes them over; never two owners", None, (), 2, 20, (POSTGRES_STORE,), LATER),
+    Row("S08", "the link between a run's server and PostgreSQL is cut, or swallows everything", "the server ends its runs before another takes them over; never two owners", link_rows.cut_off_from_the_database, SHARED, 2, 20, (POSTGRES_STORE,)),
     Row("S09", "pairs of requests on one session at two servers at once", "both are answered in the order of acceptance; with busy: reject exactly one gets 409", replica_rows.two_at_once, SHARED, 10, 1000, (REPLICAS, POSTGRES_STORE)),
     Row("S10", "one request under one id at four servers at once, and its server is killed", "one run; all streams show the same events; another body gets 422", replica_rows.one_key_everywhere, (CLUSTER,), 2, 50, (REPLICAS,)),
     Row("S11", "a client in a burst is cut at every seventh event and reads on at the next server", "the exact text; event numbers rise", replica_rows.read_here_and_there, SHARED, 2, 20, (REPLICAS,)),
@@ -50,10 +50,10 @@ ROWS = (
     Row("S13", "many clients follow one run at another server, one of them reads nothing", "one connection waits for events; every other follower gets the exact text", replica_rows.many_followers, (CLUSTER,), 1, 2, (LINK,)),
     Row("S14", "stop at another server: before the first token, in text, in a tool, queued, without Valkey, the owner dead", "the run is cancelled and the model's connection closed", replica_rows.stopped_from_elsewhere, (CLUSTER,), 1, 1, (REPLICAS,)),
     Row("S15", "DELETE of a session at another server than its run's", "the run stops; 404 everywhere; nothing of it comes back", replica_rows.deleted_elsewhere, SHARED, 2, 50, (REPLICAS, SESSIONS)),
-    Row("S16", "Valkey fails over by Sentinel while clients stream", "local streams go on; remote readers go on; nothing acknowledged is lost", None, (), 1, 50, (LINK,), LATER),
-    Row("S17", "Valkey is gone, is emptied, is full, evicts", "runs go on; the servers stay ready; afterwards logs are complete again", None, (), 1, 10, (REPLICAS, LINK), LATER),
-    Row("S18", "the PostgreSQL primary is killed under load and its synchronous standby promoted", "nothing acknowledged is lost; no take-over happens", None, (), 1, 50, (POSTGRES_STORE,), LATER),
-    Row("S19", "PostgreSQL is a black hole for a while, or slow", "a short one is waited for; after a long one the run ends as store-unavailable; /ready 503", None, (), 1, 10, (POSTGRES_STORE,), LATER),
+    Row("S16", "Valkey fails over by Sentinel while clients stream", "local streams go on; remote readers go on; nothing acknowledged is lost", failover_rows.valkey_fails_over, (CLUSTER,), 1, 50, (LINK,)),
+    Row("S17", "Valkey is gone, is emptied, is full, evicts", "runs go on; the servers stay ready; afterwards logs are complete again", link_rows.valkey_in_need, (CLUSTER,), 1, 10, (REPLICAS, LINK)),
+    Row("S18", "the PostgreSQL primary is killed under load and its synchronous standby promoted", "nothing acknowledged is lost; no take-over happens; holodeck check names the synchronous standby", failover_rows.postgres_fails_over, (POSTGRES,), 1, 50, (POSTGRES_STORE,)),
+    Row("S19", "PostgreSQL is a black hole for a while, or slow", "a short one is waited for; after a long one the run ends as store-unavailable; /ready 503", link_rows.database_in_need, (POSTGRES,), 1, 10, (POSTGRES_STORE,)),
     Row("S20", "many runs at once on a pool of eight connections", "all are answered or refused with 503; nothing hangs", None, (), 1, 1, (POSTGRES_STORE,), LATER),
     Row("S21", "the disk of the SQLite file fills up, then has space again", "a typed error; the file stays whole; the server works again without a restart", None, (), 1, 5, (SQLITE_STORE,), LATER),
     Row("S22", "rows of older and newer versions, cut, of wrong types, deeply nested, with flipped bits", "migrated, refused, or set aside for that session alone; bytes kept", None, (), 1, 1, (SQLITE_STORE, POSTGRES_STORE), LATER),

@@ -1,7 +1,7 @@
 """What only a store that processes share has to show: claims, turns, keys, take-over, and a database that is not as expected."""
 
 import asyncio
-from contextlib import closing
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
 import psycopg
@@ -15,7 +15,6 @@ from holodeck.errors import LostClaim, SessionBroken, SessionNewer, StartError, 
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunExists, RunRecord
 from holodeck.runs.recovery import HOLE
-from holodeck.stores import postgres_database as database_module
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
@@ -177,7 +176,7 @@ async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(ope
     await conversation.commit([UserMessage(content="first")])
     real, broken = PostgresDatabase._connection, []
 
-    @database_module.asynccontextmanager
+    @asynccontextmanager
     async def breaks(self):
         async with real(self) as connection:
             yield connection

@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 from redis import Redis
+from redis.exceptions import ConnectionError as LostConnection
 
+from holodeck.config.valkey_url import redis_url
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
@@ -16,6 +18,7 @@ from holodeck.runs.recovery import HOLE
 from holodeck.stores import records
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.valkey_link import ValkeyLink
+from holodeck.stores.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
 
 RUN, LOG = (ME, "r"), ((ME, "r"), 1)
@@ -163,3 +166,41 @@ async def test_one_that_is_not_there_is_an_error_at_the_start_and_nothing_later(
     assert await link.read(LOG, 0) == []
     await link.send("other", "stop", RUN)
     await link.close()
+
+
+@pytest.mark.req("D06")
+async def test_a_log_that_lost_its_end_in_a_failover_is_copied_again(linked, url):
+    one, other = await linked("one"), await linked("other")
+    await one.append([piece(0, EVENTS[:2])])
+    await one.append([piece(2, EVENTS[2:4])])
+    with Redis.from_url(url) as client:
+        (key,) = client.keys("hd:1:*:log:0")
+        client.xdel(key, "4-0")
+    one.lost(LostConnection("failover"), retry_seconds=0)
+    assert await one.append([piece(4, EVENTS[4:])]) == {RUN}
+    assert await events(other) == [(0, EVENTS[:2])], "no piece follows a gap"
+    assert await one.append([piece(0, EVENTS)]) == set()
+    assert await one.append([piece(6, [ENDING])]) == set()
+    assert [each for _, part in await events(other) for each in part] == [*EVENTS, ENDING]
+
+
+@pytest.mark.parametrize(
+    ("url", "places", "settings"),
+    [
+        ("valkey+sentinel://a,b:1,[::1]:2/name", [("a", 26379), ("b", 1), ("::1", 2)], {"db": 0, "password": None}),
+        ("valkeys+sentinel://me:s%40@a/name/3?sentinel_password=p", [("a", 26379)], {"db": 3, "password": "s@"}),
+    ],
+)
+def test_the_address_of_sentinels(url, places, settings):
+    pool = pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
+    sentinels = [each.connection_pool.connection_kwargs for each in pool.sentinel_manager.sentinels]
+    assert [(each["host"], each["port"]) for each in sentinels] == places
+    assert pool.service_name == "name"
+    assert settings.items() <= pool.connection_kwargs.items()
+    assert sentinels[0].get("password") == ("p" if "sentinel_password" in url else None)
+
+
+@pytest.mark.parametrize("url", ["valkey+sentinel://a", "valkey+sentinel:///name", "valkey+sentinel://a:b/name"])
+def test_what_is_no_address_of_sentinels(url):
+    with pytest.raises(ValueError, match=r"missing|invalid literal"):
+        pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)

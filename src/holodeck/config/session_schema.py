@@ -83,7 +83,8 @@ class ClusterSettings(Block):
     valkey: SecretStr | None = Field(
         None,
         max_length=2048,
-        description="A Valkey that carries streams and stops from server to server: valkey://host:6379, valkeys:// with TLS",
+        description="A Valkey that carries streams and stops from server to server: valkey://host:6379, valkeys:// with TLS,"
+        " valkey+sentinel://host,host,host/name",
     )
     take_over_seconds: float = Field(
         10, ge=2, le=300, description="How long a server may be still before another takes over its runs"

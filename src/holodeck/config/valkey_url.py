@@ -4,4 +4,5 @@
 def redis_url(url: str) -> str:
     """`valkey://` and `valkeys://` under the names that mean the same; any other address as it is."""
     scheme, separator, rest = url.partition("://")
-    return {"valkey": "redis", "valkeys": "rediss"}.get(scheme, scheme) + separator + rest
+    name, plus, kind = scheme.partition("+")  # +sentinel
+    return {"valkey": "redis", "valkeys": "rediss"}.get(name, name) + plus + kind + separator + rest

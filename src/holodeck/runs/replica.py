@@ -48,7 +48,9 @@ class Replica:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._is_due.wait(), self._seconds / BEATS)
             self._is_due.clear()
-            reached = False
+            reached, pause = False, self._seconds / BEATS
+            left = self._beaten + OWN_SHARE * self._seconds - time.monotonic()
+            silent = asyncio.get_running_loop().call_later(max(pause, left), self._lost_store)  # it may never answer
             try:
                 await self.beat()
                 reached = True
@@ -56,9 +58,16 @@ class Replica:
                 log.warning("this process cannot show that it is alive: %s", error.message)
             except Exception:  # the next attempt may succeed; without any, the others take over
                 log.exception("this process cannot show that it is alive")
+            finally:
+                silent.cancel()
             self.is_connected = reached
             if time.monotonic() - self._beaten >= OWN_SHARE * self._seconds:
-                self._runs.stop_all(RunInterrupted(INTERRUPTED_TEXT))
+                self._lost_store()
+
+    def _lost_store(self) -> None:
+        """Ends the runs of this process before another may take them over."""
+        self.is_connected = False
+        self._runs.stop_all(RunInterrupted(INTERRUPTED_TEXT))
 
     async def beat(self) -> None:
         begun = time.monotonic()

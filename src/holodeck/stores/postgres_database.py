@@ -5,10 +5,12 @@ connection listens. A statement that loses its connection is repeated only where
 """
 
 import asyncio
+import contextlib
 import logging
+import os
+import socket
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from typing import Any, TypeAlias, TypeVar
 
 import psycopg
@@ -26,6 +28,7 @@ Values: TypeAlias = Mapping[str, Any]
 
 CONNECT_SECONDS = 5
 WAIT_SECONDS = 2.0  # for a free connection
+SILENT_SECONDS = 10.0  # for a statement; then the connection counts as lost
 PATIENCE_SECONDS = 10.0  # for a database that restarts or fails over, where a statement may be repeated
 RETRY_SECONDS = 0.2
 _FULL = ("53100", "53200")  # disk full, out of memory
@@ -128,12 +131,16 @@ class PostgresDatabase:
                 raise _failure(error) from error
             await asyncio.sleep(RETRY_SECONDS)
 
-    @asynccontextmanager
+    @contextlib.asynccontextmanager
     async def _connection(self) -> AsyncIterator[Connection]:
         if self._pool is None:
             raise StoreUnavailable("The session store is closed.")
         async with self._pool.connection() as connection:
-            yield connection
+            silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, _break, connection)
+            try:
+                yield connection
+            finally:
+                silent.cancel()
 
     async def _first_connection(self) -> Connection:
         """A connection outside the pool, whose error says what is wrong."""
@@ -177,6 +184,15 @@ async def _prepare(connection: Connection) -> None:
             await connection.execute("INSERT INTO holodeck.version VALUES (%s)", (len(MIGRATIONS),))
         elif version < len(MIGRATIONS):
             await connection.execute("UPDATE holodeck.version SET migrations = %s", (len(MIGRATIONS),))
+
+
+def _break(connection: Connection) -> None:
+    """Ends a connection whose server says nothing: a statement that waits for it fails as if the server had closed it.
+
+    Cancelling the statement instead would wait for the server's answer as well.
+    """
+    with contextlib.suppress(OSError, psycopg.Error), socket.socket(fileno=os.dup(connection.fileno())) as line:
+        line.shutdown(socket.SHUT_RDWR)
 
 
 async def _one(connection: Connection, statement: str) -> tuple[Any, ...]:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import msgspec
-from redis.asyncio import BlockingConnectionPool, Redis
+from redis.asyncio import Redis
 from redis.exceptions import RedisError, ResponseError
 
 from holodeck.core.events import ENDINGS
@@ -21,11 +21,12 @@ from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import StartError
 from holodeck.runs.recovery import HOLE
 from holodeck.stores.log_copier import LogPiece
+from holodeck.stores.valkey_pool import pool_of
 
 log = logging.getLogger(__name__)
 
 SECONDS = 2.0  # for one round trip
-RETRY_SECONDS = 5.0  # between two attempts while it is away
+RETRY_SECONDS = 2.0  # between two attempts while it is away
 LIFE_SECONDS = 24 * 3600  # of the log of a run that never ends
 INBOX_SECONDS, INBOX_LENGTH = 3600, 1000
 BLOCK_MILLISECONDS = 5000
@@ -48,20 +49,15 @@ LogName: TypeAlias = tuple[OwnedId, int]
 class ValkeyLink:
     def __init__(self, url: str, agent: str, replica: str, *, replay_window: float, seconds: float = SECONDS) -> None:
         """Raises ValueError if the address is none."""
-        pool = BlockingConnectionPool.from_url(
-            url,
-            protocol=2,  # the forms of answers below
-            max_connections=MAX_CONNECTIONS,
-            timeout=seconds,
-            socket_timeout=seconds,
-            socket_connect_timeout=seconds,
-        )
+        pool = pool_of(url, seconds=seconds, answer_seconds=seconds, max_connections=MAX_CONNECTIONS)
         self._client: Redis = Redis.from_pool(pool)
-        self._listener: Redis = Redis.from_url(
-            url, protocol=2, socket_timeout=seconds + BLOCK_MILLISECONDS / 1000, socket_connect_timeout=seconds
+        patience = seconds + BLOCK_MILLISECONDS / 1000
+        self._listener: Redis = Redis.from_pool(
+            pool_of(url, seconds=seconds, answer_seconds=patience, max_connections=2)
         )
         self._agent, self._replica, self._replay_seconds = agent, replica, max(1, round(replay_window))
         self._down_until = 0.0
+        self._complete: set[str] = set()  # logs that are known to be whole there, since it was away for the last time
         self._watched: dict[bytes, tuple[str, asyncio.Event]] = {}  # stream → the last id that was seen, what to set
         self._watches: dict[OwnedId, asyncio.Event] = {}
         self._listening: asyncio.Task[None] | None = None
@@ -106,8 +102,10 @@ class ValkeyLink:
 
         Returns the runs whose log has gone there, so that it has to be copied from its beginning.
         """
-        if not self.is_up:
+        incomplete = await self._incomplete(pieces) if self.is_up else None
+        if incomplete is None:
             return None
+        pieces = [(name, piece) for name, piece in pieces if piece.run not in incomplete]
         pipeline = self._client.pipeline(transaction=False)
         for name, piece in pieces:
             key, place = self._key(name, piece.first // HOLE), piece.first % HOLE
@@ -115,21 +113,40 @@ class ValkeyLink:
             pipeline.xadd(key, {"f": piece.first, "e": piece.body}, id=entry, nomkstream=not piece.is_beginning)
             if piece.events and type(piece.events[-1]) in ENDINGS:
                 pipeline.expire(key, self._replay_seconds)
+                self._complete.discard(key)
             else:
                 pipeline.expire(key, LIFE_SECONDS)
+                self._complete.add(key)
         for session in {(piece.run[0], piece.session) for _, piece in pieces if piece.session and _is_news(piece)}:
             pipeline.xadd(self._session_key(session), {"r": "1"}, maxlen=1)
             pipeline.expire(self._session_key(session), INBOX_SECONDS)
-        answers = await self._tried(pipeline.execute(raise_on_error=False))
+        answers = await self._tried(pipeline.execute(raise_on_error=False)) if pieces else []
         if answers is None:
             return None
         added = answers[: 2 * len(pieces) : 2]
         errors = (each for each in added if isinstance(each, Exception))
         refused = next((each for each in errors if not any(words in str(each) for words in _BY_ORDER)), None)
         if refused is not None:  # Valkey is full, read-only or forbids it
-            self._is_down(refused)
+            self.lost(refused)
             return None
-        return {piece.run for (_, piece), answer in zip(pieces, added, strict=True) if answer is None}
+        return incomplete | {piece.run for (_, piece), answer in zip(pieces, added, strict=True) if answer is None}
+
+    async def _incomplete(self, pieces: Sequence[tuple[LogName, LogPiece]]) -> set[OwnedId] | None:
+        """The runs whose log has lost its end: a replica that became the primary had not got it yet. None if it is away."""
+        keys = {self._key(name, piece.first // HOLE): piece for name, piece in pieces if not piece.is_beginning}
+        doubtful = [key for key in keys if key not in self._complete]
+        if not doubtful:
+            return set()
+        pipeline = self._client.pipeline(transaction=False)
+        for key in doubtful:
+            pipeline.xrevrange(key, count=1)
+        found = await self._tried(pipeline.execute(raise_on_error=False))
+        if found is None:
+            return None
+        ends = [
+            int(entries[0][0].partition(b"-")[0]) if isinstance(entries, list) and entries else 0 for entries in found
+        ]
+        return {keys[key].run for key, end in zip(doubtful, ends, strict=True) if end < keys[key].first % HOLE}
 
     async def read(self, log_name: LogName, first: int) -> list[tuple[int, bytes]]:
         """Numbers and bodies of the pieces of a run's log that hold event `first` or later ones; none if it is away."""
@@ -218,7 +235,7 @@ class ValkeyLink:
                         self._watched[name] = entries[-1][0].decode(), changed
                         changed.set()
             except _ERRORS as error:
-                self._is_down(error)
+                self.lost(error)
                 await asyncio.sleep(RETRY_SECONDS)
             except Exception:  # a message that cannot be read must not end the listening
                 log.exception("a message of another process cannot be read")
@@ -233,14 +250,16 @@ class ValkeyLink:
         try:
             answers: list[Any] = await work
         except _ERRORS as error:
-            self._is_down(error)
+            self.lost(error)
             return None
         return answers
 
-    def _is_down(self, error: BaseException) -> None:
+    def lost(self, error: BaseException, retry_seconds: float = RETRY_SECONDS) -> None:
+        """Leaves Valkey alone for a while: it is away, or refuses."""
         if self.is_up:
             log.warning("cluster.valkey is away, the database carries the logs: %s", _words_of(error))
-        self._down_until = time.monotonic() + RETRY_SECONDS
+        self._down_until = time.monotonic() + retry_seconds
+        self._complete.clear()
 
     def _key(self, log_name: LogName, block: int) -> str:
         (owner, run_id), number = log_name

@@ -1,0 +1,87 @@
+"""Stores fail over while clients stream: S16 (Valkey by Sentinel) and S18 (PostgreSQL to a synchronous standby)."""
+
+import asyncio
+import time
+
+from tests.cli.process import holodeck
+from tests.store_faults.failover_backends import postgres_pair, valkey_trio
+from tests.store_faults.numbered_model import Script
+from tests.store_faults.replica_rows import only
+from tests.store_faults.rig import PATIENCE, Load, Rig, Witness
+
+STREAMS = 8
+GAP_SECONDS = 0.1
+RESUME_SECONDS = 5.0
+
+
+async def valkey_fails_over(rig: Rig) -> None:
+    """S16: the primary is killed while runs are read at both servers."""
+    for number in range(rig.rounds):
+        trio_open = valkey_trio()
+        trio = await asyncio.to_thread(trio_open.__enter__)
+        try:
+            rig.valkey_url = trio.url
+            async with rig.serving(2) as (one, other):
+                scripts = [rig.script(say=400, ms=20) for _ in range(STREAMS)]
+                local = [rig.witness(script, thread=f"t{number}-{script.run}") for script in scripts]
+                remote = [rig.witness(each.script, thread=each.thread) for each in local]
+                reading = [asyncio.create_task(each.post(one)) for each in local]
+                await asyncio.gather(*(each.until_tokens(2) for each in local))
+                reading += [asyncio.create_task(each.see_through(only(other))) for each in remote]
+                await asyncio.gather(*(each.until_tokens(2) for each in remote))
+                rig.figures.notes["failover"] = f"{await asyncio.to_thread(trio.fail_over):.1f} s"
+                await asyncio.gather(*(each.until_tokens(380) for each in local))
+                late = [rig.witness(each.script, thread=each.thread) for each in local]
+                reading += [asyncio.create_task(each.see_through(only(other))) for each in late]
+                await asyncio.gather(*reading)
+                for each in (*local, *remote, *late):
+                    rig.require(each.text == each.script.answer, f"a reader got {len(each.text)} characters")
+                rig.figures.notes["longest gap of a local stream"] = f"{max(map(_longest_gap, local)):.2f} s"
+                for each in remote:
+                    rig.in_time(_longest_gap(each), RESUME_SECONDS, "the pause of a reader elsewhere")
+                await rig.settle(one)
+            rig.figures.rounds += 1
+        finally:
+            await asyncio.to_thread(trio_open.__exit__, None, None, None)
+
+
+def _longest_gap(client: Witness) -> float:
+    return max(after - before for before, after in zip(client.times, client.times[1:], strict=False))
+
+
+async def postgres_fails_over(rig: Rig) -> None:
+    """S18: the primary is killed under load and the synchronous standby promoted. No server takes over from another."""
+
+    def script() -> Script:
+        return rig.script(say=rig.random.randint(1, 20), act=rig.random.choice((0, 0, 1)), ms=2)
+
+    for _ in range(rig.rounds):
+        pair_open = postgres_pair()
+        pair = await asyncio.to_thread(pair_open.__enter__)
+        try:
+            rig.direct_url = pair.url("one")
+            async with (
+                rig.serving(2, cluster={"take_over_seconds": 10}) as nodes,
+                Load(rig, 3, script) as load,
+            ):
+                said = await asyncio.to_thread(holodeck, "check", folder=rig.folder, **nodes[0].variables)
+                rig.require("synchronous standby" in said.out, f"holodeck check says: {said.out}{said.err}")
+                await load.more(3)
+                await asyncio.to_thread(pair.kill_primary)
+                moment = time.monotonic()
+                await asyncio.to_thread(pair.promote)
+                rig.direct_url = pair.url("two")
+                for node in nodes:
+                    node.database.lead_to(pair.socket("two"))
+                await load.more(3)
+                rig.in_time(time.monotonic() - moment, RESUME_SECONDS, "the time until a run was accepted again")
+                await load.end()
+                taken = await rig.rows("SELECT count(*) FROM holodeck.runs WHERE recovered > 0")
+                rig.require(taken == [(0,)], f"{taken} runs were taken over")
+                async with asyncio.timeout(PATIENCE):
+                    while (await nodes[0].get("/ready"))["status"] != "healthy":
+                        await asyncio.sleep(0.1)
+                await rig.settle(nodes[0])
+            rig.figures.rounds += 1
+        finally:
+            await asyncio.to_thread(pair_open.__exit__, None, None, None)
