@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from importlib.util import find_spec
 from pathlib import Path
@@ -26,3 +27,9 @@ def test_every_module_that_the_makefile_runs_exists() -> None:
     modules = re.findall(r"python -m ((?:tests|benchmarks)[\w.]*)", (ROOT / "Makefile").read_text())
     assert len(modules) > 5
     assert [name for name in modules if find_spec(name) is None] == []
+
+
+def test_every_extra_for_users_is_in_the_quickstart() -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"^\| `(\w+)` \|", (ROOT / "docs/quickstart.md").read_text(), re.MULTILINE)
+    assert sorted(named) == sorted(set(extras) - {"docs", "test", "check"})
