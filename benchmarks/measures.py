@@ -120,7 +120,7 @@ class Subject:
         return cpu_seconds(self.server.pid) - before, result
 
     def put(self, mode: str, **load: Any) -> LoadResult:
-        """Any load, for whoever measures something else than the above."""
+        """Any load, for measuring something else than the above."""
         return self._run(mode, **load)
 
     def _run(self, mode: str, *, wire: Wire | None = None, **load: Any) -> LoadResult:

@@ -1,6 +1,6 @@
 """The two C programs of the harness: the fake model endpoint and the load client.
 
-They are compiled when first needed. Without a C compiler the endpoint has a slower Python twin, which is enough to
+They are compiled when first needed. Without a C compiler the endpoint has a slower version in Python, which is enough to
 measure a client; the load client has none.
 """
 

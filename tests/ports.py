@@ -1,4 +1,4 @@
-"""Ports that a test may give away before somebody listens there.
+"""Ports that a test may give away before a server listens there.
 
 The system hands out ports from 32768 on to all who ask for any, so one of those, once it is free again, may be another
 test's a moment later. These are below, and each process begins at a place of its own.
@@ -14,7 +14,7 @@ _next = count(os.getpid() * 101)
 
 
 def free_port() -> int:
-    """Where nobody listens, and nobody will but who is told of it."""
+    """A closed port that stays closed unless the test uses it."""
     while True:
         port = _FIRST + next(_next) % _HOW_MANY
         with closing(socket.socket()) as probe:

@@ -182,6 +182,19 @@ FORBIDDEN_WORDS = re.compile(
 )
 
 
+FORBIDDEN_IN_NAMES = re.compile(
+    r"\b(told|tells?|said|heard|hears?|stor(y|ies)|whoever|somebody|nobody|seldom|twins?|crowd|essence)\b",
+    re.IGNORECASE,
+)
+LATER = ("tests/clients", "tests/store", "tests/cluster", "tests/contracts", "tests/server/test_server_access")
+TEST_CODE = [
+    path
+    for folder in ("tests", "benchmarks")
+    for path in sorted((SOURCE.parent.parent / folder).rglob("*.py"))
+    if "node_modules" not in path.parts and not str(path.relative_to(SOURCE.parent.parent)).startswith(LATER)
+]
+
+
 def test_prose_uses_plain_words():
     """Docstrings and comments name an agent and use the field's words (CONTRIBUTING.md, "Rules that a review will ask for")."""
     for path in modules():
@@ -196,6 +209,25 @@ def test_the_playgrounds_comments_use_plain_words():
             comment = re.search(r"(^|\s)(//|/\*\*|\*) .*", text)
             found = comment and FORBIDDEN_WORDS.search(comment[0])
             assert not found, f"{path}:{line} has {found[0]!r}; write what happens and who does it"
+
+
+def test_names_use_plain_words():
+    """A variable, a function or a test is named by what it is, in the field's words."""
+    for path in (*modules(), *TEST_CODE):
+        with path.open("rb") as source:
+            for token in tokenize.tokenize(source.readline):
+                words = re.sub(r"_|(?<=[a-z])(?=[A-Z])", " ", token.string) if token.type == tokenize.NAME else ""
+                found = FORBIDDEN_IN_NAMES.search(words)
+                assert found is None, (
+                    f"{path}:{token.start[0]} {token.string}: name it by what it is (events, text, result …)"
+                )
+
+
+def test_the_tests_prose_uses_plain_words():
+    for path in TEST_CODE:
+        for line, text in _prose(path):
+            found = FORBIDDEN_WORDS.search(text)
+            assert found is None, f"{path}:{line} has {found[0]!r}; write what happens and who does it"
 
 
 def _prose(path):

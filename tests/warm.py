@@ -93,7 +93,7 @@ def _serve(channel: socket.socket) -> None:
         if not module.name.startswith(COLD) and not module.name.endswith("__main__"):
             importlib.import_module(module.name)
     gc.freeze()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody asks how a nurse ended
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the nurse's own exit code is not used
     while True:
         order, descriptors, _, _ = socket.recv_fds(channel, LARGEST_ORDER, 4 + MOST)
         if not order:

@@ -1,4 +1,4 @@
-"""A run in a test: a scripted model, tools that are plain coroutines, and the story it told."""
+"""A run in a test: a scripted model, tools that are plain coroutines, and the events it emitted."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence

@@ -56,7 +56,7 @@ class ReadyAgent(StartingAgent):
 
 @dataclass
 class Room:
-    """Everything around one chat; `said` is what the user was told besides the answers."""
+    """Everything around one chat; `printed` is what the user sees besides the answers."""
 
     folder: Path
     model: ScriptedModel
@@ -121,5 +121,5 @@ class Room:
 
     @property
     def received(self) -> list[str]:
-        """The last thing that the model was told, each time."""
+        """The last message of each prompt."""
         return [str(prompt.messages[-1].content) for prompt in self.model.prompts]

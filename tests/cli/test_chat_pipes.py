@@ -95,7 +95,7 @@ def test_ctrl_c_ends_a_script(project):
 
 @pytest.mark.parametrize("term", ["dumb", "xterm"])
 def test_an_answer_to_a_pipe_is_still_markdown_on_a_screen(project, term):
-    """`echo … | holodeck chat`: nobody can type, but somebody reads; a simple terminal gets plain lines."""
+    """`echo … | holodeck chat`: there is no keyboard, but a reader; a simple terminal gets plain lines."""
     master, slave = pty.openpty()
     reading_end, stdin = os.pipe()
     process = Warm(

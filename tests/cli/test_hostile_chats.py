@@ -1,4 +1,4 @@
-"""Files among the saved chats that somebody else wrote: each is a chat or a ChatFileError, and stays as it is (T23)."""
+"""Files among the saved chats that another program wrote: each is a chat or a ChatFileError, and stays as it is (T23)."""
 
 import json
 import os

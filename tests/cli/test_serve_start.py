@@ -1,4 +1,4 @@
-"""What a server loads before it is ready: a package that is not loaded is time that nobody waits for."""
+"""What a server loads before it is ready: a package that is not loaded costs no time."""
 
 import os
 import re

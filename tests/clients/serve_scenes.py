@@ -1,6 +1,6 @@
 """Serves the scenes until standard input ends. Says where in one line of JSON: {"plain": address, …}.
 
-`plain` and `state` are the two agents; `forgetful` is the first again, with runs that nobody can read afterwards. The log
+`plain` and `state` are the two agents; `forgetful` is the first again, with runs that cannot be read afterwards. The log
 goes to standard error.
 """
 

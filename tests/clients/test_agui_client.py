@@ -189,7 +189,7 @@ def test_run_of_a_client_that_left_is_cancelled_after_the_grace(played: Played, 
 
 
 def test_client_that_comes_back_finds_its_run_alive(played: Played) -> None:
-    """The run takes longer than the grace: it is there to the end only because somebody reads it again."""
+    """The run takes longer than the grace: it is there to the end only because a client reads it again."""
     (run,) = played["leave and come back"]
     assert len(events(run, "TEXT_MESSAGE_CONTENT")) < 4
     for again in run["replayed"].values():

@@ -99,7 +99,7 @@ def test_a_time_limit_that_is_never_reached_is_warned_of(tmp_path):
         ":3:51: tools[0].timeout: 120 s are never reached: loop.iteration_timeout ends the step after 30 s",
     ]
     assert load(tmp_path, START + tools + "loop: {iteration_timeout: 150}\n").warnings == ()
-    assert load(tmp_path, START + "loop: {iteration_timeout: 5}\n").warnings == ()  # nobody wrote the others down
+    assert load(tmp_path, START + "loop: {iteration_timeout: 5}\n").warnings == ()  # the file does not name the others
 
 
 def test_a_folder_stands_for_its_agent_yaml(tmp_path):

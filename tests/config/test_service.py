@@ -191,9 +191,9 @@ async def test_a_prompt_of_ones_own_reaches_the_model():
 async def test_a_text_is_the_whole_prompt():
     async with ModelEndpoint(stream(*text_frames("ok"))) as endpoint:
         await run_agent(HELLO, "ada", configured(endpoint), prompt="You are a pirate. {user_id}")
-        told = endpoint.requests[0].json["messages"][0]["content"]
-    assert told.startswith("You are a pirate. {user_id}\n\nIt is ")
-    assert "task" not in told
+        received = endpoint.requests[0].json["messages"][0]["content"]
+    assert received.startswith("You are a pirate. {user_id}\n\nIt is ")
+    assert "task" not in received
 
 
 def test_type_checkers_see_the_defaults():

@@ -1,4 +1,4 @@
-"""The table of `holodeck.core.grammar`, rule by rule: stories that fit, and the first event that does not."""
+"""The table of `holodeck.core.grammar`, rule by rule: legal sequences of events, and the first event that does not fit."""
 
 import re
 from typing import get_args

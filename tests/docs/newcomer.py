@@ -1,4 +1,4 @@
-"""Somebody who follows a page from top to bottom: types its commands, saves its files, runs its programs.
+"""A reader who follows a page from top to bottom: types its commands, saves its files, runs its programs.
 
 What a page takes for granted is here: the commands on PATH, keys in the environment, a model at Ollama's address.
 """

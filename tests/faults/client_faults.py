@@ -1,4 +1,4 @@
-"""Rows C01 to C12: what clients do. A run belongs to the server: whoever leaves, stalls or comes twice, it ends once."""
+"""Rows C01 to C12: what clients do. A run belongs to the server: a client may leave, stall or come twice, the run ends once."""
 
 import asyncio
 import json
@@ -16,7 +16,7 @@ WORD = "word "
 
 
 def talking(beat: float = 0.02, words: int = 10_000) -> Respond:
-    """Goes on until it has said all its words or nobody listens."""
+    """Goes on until all its words are sent or the connection is closed."""
 
     async def respond(wire: Wire) -> None:
         await wire.head()
@@ -32,7 +32,7 @@ def talking(beat: float = 0.02, words: int = 10_000) -> Respond:
 
 
 async def leave_early(scene: Scene, turn: Turn) -> ClientView:
-    """Reads a random part of the answer and hangs up; what was heard until then."""
+    """Reads a random part of the answer and hangs up; returns what came until then."""
     pieces, wanted = b"", scene.random.randint(1, 6)
     turn.left = True
     if not scene.wire.streams:

@@ -16,7 +16,7 @@ from tests.models.endpoint import text_stream
 
 MANY = 1000
 ROOM, FAR_BEYOND = 30, 200  # connections that are served, and that come beside them
-WORDS = 200  # of 100 characters each: more than the buffers of a socket that was told to have small ones
+WORDS = 200  # of 100 characters each: more than the buffers of a socket with small ones
 ALLOWED_GROWTH = 64.0  # MiB for a thousand deaf readers
 ALLOWED_LEAK = 16.0  # MiB between two times: what an allocator does, not what a leak does
 HEAD = b"POST /awp HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -98,7 +98,7 @@ def _open(server: ServerProcess, ports: set[int]) -> bool:
 
 
 async def too_many_connections(scene: Scene) -> None:
-    """C13: a stream goes on while hundreds connect. Those beyond the limit are told, or closed; monitors are answered."""
+    """C13: a stream goes on while hundreds connect. Those beyond the limit get an answer, or are closed; monitors are answered."""
     server = scene.server
     turn = scene.turn(talking(0.02, 60))
     running = asyncio.create_task(scene.finish(turn))

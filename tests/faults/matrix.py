@@ -1,7 +1,7 @@
 """Runs kinds of faults and counts. One server for most of them, many runs at a time; some bring a server of their own.
 
 After each batch the server must be as it was before: descriptors, child processes, connections to the model (I6). While
-a batch runs, somebody else's stream must go on as if nothing were wrong (I7, I8).
+a batch runs, the stream of another client must go on as if nothing were wrong (I7, I8).
 """
 
 import asyncio
@@ -168,7 +168,7 @@ async def _as_before(shared: Stage, result: Result) -> None:
 
 @asynccontextmanager
 async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
-    """Somebody else's stream while all this happens."""
+    """The stream of another client while all this happens."""
     over, gaps, lags = asyncio.Event(), [], []
 
     async def beat(wire: ModelWire) -> None:

@@ -37,7 +37,7 @@ def setting(*, journal: Sequence[str] | None = None, launch: dict[str, Any] | No
 
 
 def deserted(_shared: Stage, folder: Path) -> AbstractAsyncContextManager[ServerProcess]:
-    """Its model is where nobody listens."""
+    """Its model's port is closed."""
     return serving(folder, config(f"http://127.0.0.1:{free_port()}/v1"))
 
 
@@ -150,7 +150,7 @@ async def tool_server_is_noisy(scene: Scene) -> None:
 
 
 async def tool_server_is_stubborn(scene: Scene) -> None:
-    """B07: closing insists, and leaves nobody behind."""
+    """B07: closing insists, and leaves no process behind."""
     block = rogue_block(scene.folder / scene.name / "journal", "stubborn")
     async with own(scene, tools=[block]) as server:
         _, grandchild = await call(scene, "grandchild", {})
@@ -164,7 +164,9 @@ async def tool_server_is_stubborn(scene: Scene) -> None:
 
 def alive(process: psutil.Process) -> bool:
     try:
-        return bool(process.status() != psutil.STATUS_ZOMBIE)  # nobody may be there to reap an orphan in a container
+        return bool(
+            process.status() != psutil.STATUS_ZOMBIE
+        )  # there may be no process to reap an orphan in a container
     except psutil.NoSuchProcess:
         return False
 

@@ -38,7 +38,7 @@ class Plan:
             await self.changed.wait_for(lambda: len(self.requests) >= times)
 
     async def left_alone(self) -> None:
-        """Waits until nobody listens to an answer any more."""
+        """Waits until no client reads an answer any more."""
         async with self.changed:
             await self.changed.wait_for(lambda: self.answering == 0)
 
@@ -93,6 +93,6 @@ def offence_of(messages: list[dict[str, Any]]) -> str | None:
 
 
 def tool_results(request: Received) -> list[str]:
-    """What the model was told by its tools, as one text each."""
+    """The results of tools in the prompt, as one text each."""
     found = [message["content"] for message in request.json["messages"] if message["role"] == "tool"]
     return [content if isinstance(content, str) else json.dumps(content) for content in found]

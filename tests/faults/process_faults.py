@@ -1,4 +1,4 @@
-"""Rows D01 to D13: signals, kills, clocks, disks, memory, a log that nobody reads. Each with a server of its own."""
+"""Rows D01 to D13: signals, kills, clocks, disks, memory, a log that is not read. Each with a server of its own."""
 
 import asyncio
 import os
@@ -151,7 +151,7 @@ async def paused(scene: Scene) -> None:
     assert answer.ending in ("finished", "failed", "cancelled"), answer
     if forgetting is not None:
         await forgetting
-        scene.turns.clear()  # of which nothing may be left in the session
+        scene.turns.clear()  # nothing of it may be left in the session
     await scene.goes_on()
     await asyncio.wait_for(turn.plan.left_alone(), 3)
 
@@ -164,7 +164,7 @@ async def _forget(scene: Scene) -> None:
 @asynccontextmanager
 async def with_a_clock(shared: Stage, folder: Path) -> AsyncIterator[ServerProcess]:
     """A server whose wall clock is moved by what the file `offset` says."""
-    folder.mkdir(parents=True)  # noqa: ASYNC240  a few bytes, and nobody waits
+    folder.mkdir(parents=True)  # noqa: ASYNC240  a few bytes, and no client waits
     compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
     assert compiler, "there is no C compiler for the clock"
     library, offset = folder / "clock.so", folder / "offset"
@@ -204,7 +204,7 @@ async def with_a_full_disk(shared: Stage, folder: Path) -> AsyncIterator[ServerP
 
 
 async def disk_is_full(scene: Scene) -> None:
-    """D10: a log that cannot be written stops no request; an upload that has no room is told so, and leaves nothing."""
+    """D10: a log that cannot be written stops no request; an upload that has no room gets an error, and leaves nothing."""
     for _ in range(3):
         await scene.goes_on()
     size = scene.random.randint(2 * MIB + 100_000, 5 * MIB)
@@ -235,7 +235,7 @@ async def memory_is_limited(scene: Scene) -> None:
 
 @asynccontextmanager
 async def with_a_bad_function(shared: Stage, folder: Path) -> AsyncIterator[ServerProcess]:
-    folder.mkdir(parents=True)  # noqa: ASYNC240  a few bytes, and nobody waits
+    folder.mkdir(parents=True)  # noqa: ASYNC240  a few bytes, and no client waits
     (folder / "bad.py").write_text(BLOCKING)
     tool = {"name": "freeze", "type": "function", "file": "bad.py"}
     async with serving(folder, config(shared.endpoint.url, tools=[tool])) as server:
@@ -260,7 +260,7 @@ async def loop_is_blocked(scene: Scene) -> None:
 
 @asynccontextmanager
 async def with_a_stuck_log(shared: Stage, folder: Path) -> AsyncIterator[ServerProcess]:
-    """Its output goes into a pipe that holds 64 kB and that nobody empties."""
+    """Its output goes into a pipe that holds 64 kB and that is never read."""
     read, write = os.pipe()
     try:
         async with serving(folder, config(shared.endpoint.url), stdout=write) as server:

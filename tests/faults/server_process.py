@@ -180,7 +180,7 @@ async def launched(
     env: Mapping[str, str] | None = None,
 ) -> AsyncIterator[ServerProcess]:
     """Starts the process and waits for nothing. `before` are words in front of the command, such as prlimit's."""
-    folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  a few bytes, and nobody waits
+    folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240  a few bytes, and no client waits
     (folder / "agent.yaml").write_text(yaml.safe_dump(agent, sort_keys=False))
     port = free_port()
     with (folder / "log.jsonl").open("ab") as log, (folder / "stderr").open("ab") as stderr:

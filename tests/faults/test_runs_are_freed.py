@@ -1,4 +1,4 @@
-"""A run that is forgotten is gone at once. The collector comes seldom in a server, and events are not even counted by it."""
+"""A run that is forgotten is gone at once. The collector runs rarely in a server, and events are not even counted by it."""
 
 import gc
 import weakref

@@ -131,7 +131,7 @@ CASES: dict[str, Callable[[Random], Bad]] = {
 
 
 async def call(scene: Scene, tool: str, arguments: dict[str, Any]) -> tuple[Turn, str]:
-    """The model asks for one call, and then says that it is over. Gives what it heard of the call."""
+    """The model asks for one call, and then says that it is over. Returns the results that it was sent."""
     asked = tool_call_stream(("call-1", tool, json.dumps(arguments)))
     turn = scene.turn(asked, text_stream(OVER), words="call it ")
     view = await scene.finish(turn)

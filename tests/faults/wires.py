@@ -1,6 +1,6 @@
-"""The wires as a fault sees them: how a question is put, and what a client heard, in the same words for all of them.
+"""The wires as a fault sees them: how a question is put, and what a client received, in the same words for all of them.
 
-`read` also takes half an answer: what is there is told, what is missing is missing.
+`read` also takes half an answer: what is there is read, what is missing is missing.
 """
 
 import json

@@ -290,7 +290,7 @@ async def test_a_name_with_one_private_address_is_not_asked(site, addresses):
 
 @pytest.mark.req("T14")
 async def test_a_name_that_changes_its_mind_is_asked_at_the_checked_address(site):
-    """Rebinding: the second answer is never used, because nobody asks a second time for one connection."""
+    """Rebinding: the second answer is never used, because one connection asks once."""
     answers = itertools.chain([["127.0.0.1"]], itertools.repeat(["10.0.0.1"]))
 
     async def flips(_host: str) -> list[str]:

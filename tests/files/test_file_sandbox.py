@@ -179,7 +179,7 @@ async def test_an_incomplete_sandbox_is_logged_once(caplog):
 
 @pytest.mark.req("T19")
 async def test_a_silent_worker_and_its_children_are_ended(tmp_path):
-    note = tmp_path / "grandchild"  # by its number: an orphan is nobody's child
+    note = tmp_path / "grandchild"  # by its number: an orphan is not our child
     script = f"""
 import pathlib, subprocess, sys, time
 child = subprocess.Popen([sys.executable, "-IS", "-c", "import time; time.sleep(60)"])
@@ -193,13 +193,13 @@ time.sleep(60)
     assert children.now() == []
     grandchild = int(note.read_text())
     async with asyncio.timeout(20):
-        while _lives(grandchild):  # it was killed, which nobody here is told the end of
+        while _lives(grandchild):  # it was killed, and its end is not reported to us
             await asyncio.sleep(0.01)
 
 
 def _lives(pid: int) -> bool:
     try:
-        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # dead; whoever adopted it has not looked
+        return psutil.Process(pid).status() != psutil.STATUS_ZOMBIE  # dead; its new parent has not reaped it
     except psutil.NoSuchProcess:
         return False
 

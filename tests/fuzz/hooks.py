@@ -1,4 +1,4 @@
-"""What schemathesis is told about our document: it holds the schema of an event stream against every single event.
+"""What schemathesis has to know about our document: it holds the schema of an event stream against every single event.
 
 OpenAPI 3.1 can only say that the whole stream is a text. Here each event is said to be what it is: JSON under `data`, and
 an id to come back with.

@@ -10,7 +10,7 @@ REFUSED = b"HTTP/1.1 407 Proxy Authentication Required\r\nProxy-Authenticate: Ba
 
 
 class Passing:
-    """`heads` is all that it was told, `inside` all that it passed on to the other side."""
+    """`heads` is all that it received, `inside` all that it passed on to the other side."""
 
     def __init__(self, user: str | None = None, established: bytes = b"HTTP/1.1 200 Connection established\r\n\r\n"):
         self._wanted = None if user is None else b"Basic " + b64encode(user.encode())

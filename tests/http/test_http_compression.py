@@ -154,7 +154,7 @@ class Counting:
 
 @pytest.mark.parametrize("member", [b"", b"x" * 900])
 def test_what_is_left_is_not_looked_at_again_for_each_of_many_members(member, monkeypatch):
-    """Thousands of copies of all that is left would take seconds in which nobody else is heard."""
+    """Thousands of copies of all that is left would take seconds in which the loop reads nothing else."""
     monkeypatch.setattr(unpacking, "zlib", SimpleNamespace(decompressobj=Counting, error=zlib.error))
     monkeypatch.setattr(Counting, "looked_at", 0)
     packed = gzip.compress(member)

@@ -310,7 +310,7 @@ async def test_what_comes_while_no_one_asks_ends_the_connection(client, late):
 
 
 async def test_an_answer_before_it_was_asked_does_not_hang(client):
-    """Nobody can tell it from a quick one, once the request is on its way."""
+    """It cannot be distinguished from a quick one, once the request is on its way."""
 
     async def talk(peer: Peer) -> None:
         await peer.say(OK.replace(b"Hi", b"No"))

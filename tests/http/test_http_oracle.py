@@ -90,7 +90,7 @@ async def test_whatever_is_sent_nothing_hangs_and_nothing_leaks(answer, data):
         if (await peer.request()).endswith(b"first"):
             try:
                 await peer.say(*pieces)
-            finally:  # also when the client has heard enough
+            finally:  # also when the client has read enough
                 sent.set()
             if ends:
                 return

@@ -222,7 +222,7 @@ async def test_cancelling_while_the_head_is_awaited(client):
 
 
 async def test_a_failure_and_a_cancellation_at_once_leave_nothing_unsaid(client, caplog):
-    """The future holds an exception that nobody awaits any more."""
+    """The future holds an exception that no task awaits any more."""
 
     async def talk(peer: Peer) -> None:
         await peer.request()
@@ -302,7 +302,7 @@ def ask_in_two_loops(url: str) -> None:
         assert [len(lines) for lines in client._idle.values()] == [1]
 
 
-@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loops' connections are nobody's any more
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # the loops' connections have no owner any more
 def test_a_client_that_comes_into_another_loop_begins_anew():
     """What is kept belongs to a loop that is gone: it could only hang."""
     with ThreadingHTTPServer(("127.0.0.1", 0), Always) as server:

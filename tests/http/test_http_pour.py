@@ -1,4 +1,4 @@
-"""Taking a body: nothing is lost between two who take, and whoever takes gets what the taking raised."""
+"""Taking a body: nothing is lost between two readers, and a reader gets what its sink raised."""
 
 import asyncio
 from contextvars import ContextVar
@@ -225,7 +225,7 @@ async def test_a_pour_that_was_given_up_can_be_repeated(client):
 
 
 async def test_taking_sees_the_callers_context(client):
-    """Not that of whoever made the connection."""
+    """Not that of the task that made the connection."""
     whose: ContextVar[str] = ContextVar("whose", default="nobody's")
     seen: dict[str, list[str]] = {"a": [], "b": []}
 

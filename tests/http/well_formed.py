@@ -24,7 +24,7 @@ def _head(draw: st.DrawFn, first: str, headers: list[tuple[str, str]], end: str)
 
 
 def _chunks(draw: st.DrawFn, pieces: list[bytes]) -> bytes:
-    written, end = b"", b"\r\n"  # nobody takes a bare line feed here
+    written, end = b"", b"\r\n"  # no server takes a bare line feed here
     forms = [b"%x", b"%X", b"000%x", b"%x ", b"%x;a=b", b'%x;q="x y"', b"%x;flag"]
     for piece in pieces:
         size = draw(st.sampled_from(forms)) % len(piece)

@@ -24,7 +24,7 @@ WHOLE = BODY.index(b"\n\n", BODY.index(b'"stop"'))  # the finish reason's event 
 
 
 def texts_before(cut: int) -> set[str]:
-    """What a listener may have heard when the stream is cut there: an event counts when its JSON is complete."""
+    """What a listener may have received when the stream is cut there: an event counts when its JSON is complete."""
     ends, position = [], 0
     for each in FRAMES:
         position += len(each)
@@ -57,7 +57,7 @@ CUTS = sorted({*range(0, len(BODY), len(BODY) // 20), WHOLE, WHOLE + 2, len(BODY
 
 
 class Waiting(RecordingListener):
-    """Says when everything that is certain to arrive before a cut has been heard."""
+    """Says when everything that is certain to arrive before a cut has arrived."""
 
     def __init__(self, expected: str) -> None:
         super().__init__()

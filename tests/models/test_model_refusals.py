@@ -1,4 +1,4 @@
-"""Statuses: which are tried again, when, and what a person is told. Rows A18 to A20, and secrets."""
+"""Statuses: which are tried again, when, and what the error says. Rows A18 to A20, and secrets."""
 
 import base64
 import logging

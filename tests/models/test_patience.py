@@ -61,7 +61,7 @@ async def test_output_keeps_it_going():
     async with IdleTimeout(0.1) as silence:
         began = loop.time()
         while loop.time() - began < 0.3:
-            await asyncio.sleep(0.02)  # the pace of what is heard
+            await asyncio.sleep(0.02)  # the pace of the stream
             silence.reset()
 
 

@@ -20,7 +20,7 @@ TOKENS = 5_000
 BATCH = 25  # tokens that come together, as from a fast model behind a real network
 WORDS = ("a ", "token ", "of ", "**some** ", "length, ", "`code` ", "and ", "[a link](https://ok.example/) ", "more. ")
 TARGET = 100  # milliseconds
-ROUNDS = 2  # of which the better counts: what else the machine does only makes frames longer
+ROUNDS = 2  # the better one counts: what else the machine does only makes frames longer
 
 WATCH = """
     window.frames_seen = []; window.long_tasks = [];

@@ -1,4 +1,4 @@
-"""What people do every day: read tables on a phone, scroll, search, edit with the keyboard, export; and what they are told."""
+"""What people do every day: read tables on a phone, scroll, search, edit with the keyboard, export; and what the page reports."""
 
 import json
 

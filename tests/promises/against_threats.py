@@ -1,4 +1,4 @@
-"""What nobody can do to the server, or to those who use it (T)."""
+"""What an attacker cannot do to the server, or to those who use it (T)."""
 
 from tests.promises.requirement import Requirement
 

@@ -51,7 +51,7 @@ def test_a_thousand_random_histories_are_those_of_the_reference():
                 report()
                 reference.report(theirs, outcome, clock.now)
                 if chance.random() < 0.1:
-                    report()  # told twice: ignored
+                    report()  # reported twice: ignored
             else:
                 ours, theirs = breaker.admit(), reference.ask(clock.now)
                 assert (ours is None) == (theirs is None), f"seed {seed}"

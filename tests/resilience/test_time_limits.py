@@ -1,4 +1,4 @@
-"""Being out of time and being stopped, told apart."""
+"""Being out of time and being stopped are different."""
 
 import asyncio
 
@@ -8,7 +8,7 @@ from holodeck.resilience.step_timeout import StepTimeout, ended_in_silence
 
 
 async def cut(seconds, *, silent, stop=False):
-    """What somebody inside a limit finds when they are cancelled."""
+    """What a task inside a limit finds when it is cancelled."""
     found = []
 
     async def inside():

@@ -1,4 +1,4 @@
-"""Chains between the log and the encoder (SRV-21): whatever they do, the story stays one that the grammar allows."""
+"""Chains between the log and the encoder (SRV-21): whatever they do, the events stay a run that the grammar allows."""
 
 from collections.abc import Iterable
 from itertools import pairwise

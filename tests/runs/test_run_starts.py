@@ -1,4 +1,4 @@
-"""The first moments of a run: cancelled before its first step, twins, and two requests in the same instant."""
+"""The first moments of a run: cancelled before its first step, duplicates, and two requests in the same instant."""
 
 import asyncio
 

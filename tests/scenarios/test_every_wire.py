@@ -1,4 +1,4 @@
-"""One story, every wire: the same conversations over all of them, and every client hears the same."""
+"""The same conversations over every wire: every client receives the same."""
 
 from dataclasses import dataclass
 from typing import Any

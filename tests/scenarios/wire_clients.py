@@ -1,4 +1,4 @@
-"""One client for each wire. Each says a sentence to a real server and tells what it heard, in the same words as all others."""
+"""One client for each wire. Each sends a sentence to a real server and returns what it received, in the same form as all others."""
 
 import json
 from collections.abc import Awaitable, Callable

@@ -1,4 +1,4 @@
-"""Logs of the servers under test go where nobody reads them; a test that wants them brings its own place."""
+"""Logs of the servers under test are discarded; a test that wants them brings its own place."""
 
 import os
 

@@ -32,7 +32,7 @@ _numbers = count()
 
 
 class PromptServer(HttpServer):
-    """Goes when it is told to. uvicorn looks ten times a second whether it should, and takes a tenth for its farewell."""
+    """Ends at once when asked to. uvicorn looks ten times a second whether it should, and takes a tenth for its farewell."""
 
     def __init__(self, server: AgentServer) -> None:
         super().__init__(http_server(server).config)
@@ -54,7 +54,7 @@ class PromptServer(HttpServer):
                     await asyncio.sleep(0.005)
         for task in state.tasks:
             task.cancel()
-        for connection in list(state.connections):  # of clients that do not leave; nobody waits for them
+        for connection in list(state.connections):  # of clients that do not leave; no test waits for them
             connection.transport.abort()
         await asyncio.sleep(0)  # which closes their sockets
 

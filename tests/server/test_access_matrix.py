@@ -91,11 +91,11 @@ async def request(s, operation, headers, method=None):
 
 def problem_of(body):
     """The problem in an answer; in a JSON-RPC error it is the data, in one of A2A the metadata of the first detail."""
-    told = json.loads(body)
-    details = told["error"].get("data", told["error"].get("details")) if "error" in told else None
+    result = json.loads(body)
+    details = result["error"].get("data", result["error"].get("details")) if "error" in result else None
     if isinstance(details, list):
         return details[0]["metadata"]
-    return details if "jsonrpc" in told else told
+    return details if "jsonrpc" in result else result
 
 
 @pytest.mark.req("T05")
@@ -209,11 +209,11 @@ async def test_openapi_and_the_gate_say_the_same(tmp_path):
             document = await answer.json()
         assert set(document["components"]["securitySchemes"]) == {"bearer", "apiKey"}
         for path, methods in document["paths"].items():
-            for method, told in methods.items():
+            for method, received in methods.items():
                 access = OPERATIONS[f"{method.upper()} {path}"].access
                 roles = [access.scope] if access.scope else []
                 open_to_all = access.kind in ("static", "open")
-                assert told["security"] == ([] if open_to_all else [{"bearer": roles}, {"apiKey": roles}]), path
+                assert received["security"] == ([] if open_to_all else [{"bearer": roles}, {"apiKey": roles}]), path
     async with served(settings=settings()) as s, s.get("/openapi.json") as answer:
         assert "securitySchemes" not in (await answer.json())["components"]
 

@@ -1,4 +1,4 @@
-"""More connections than the server takes: who is heard, who is served, and what monitors see of it."""
+"""More connections than the server takes: which are answered, which are served, and what monitors see of it."""
 
 import asyncio
 import json

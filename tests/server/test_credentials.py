@@ -192,10 +192,10 @@ async def test_who_am_i(tmp_path):
         key_id, headers = holders.create(CHAT, user="ann", tenant="acme")
         await s.server.access.refresh()
         async with s.get("/me", **headers) as answer:
-            told = await answer.json()
+            result = await answer.json()
             assert answer.headers["Cache-Control"] == "no-store"
         expected = {"tenant": "acme", "user": "ann", "scopes": ["chat"], "via": "api_key", "credential_id": key_id}
-        assert {name: told[name] for name in expected} == expected
+        assert {name: result[name] for name in expected} == expected
 
 
 async def test_health_for_strangers_is_a_word(tmp_path):

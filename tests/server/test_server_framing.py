@@ -1,4 +1,4 @@
-"""Where a request ends is beyond doubt, or it is refused: nobody in front of us can be made to see another one (T32)."""
+"""Where a request ends is beyond doubt, or it is refused: a proxy in front of us cannot be made to see another one (T32)."""
 
 import asyncio
 import json

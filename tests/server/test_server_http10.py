@@ -1,4 +1,4 @@
-"""HTTP/1.0, as nginx speaks it to the server behind it unless told otherwise: no chunks, the connection is the end."""
+"""HTTP/1.0, as nginx speaks it to the server behind it unless configured otherwise: no chunks, the connection is the end."""
 
 import asyncio
 import json
@@ -179,7 +179,7 @@ async def test_keep_alive_is_not_granted() -> None:
 @pytest.mark.parametrize(
     ("host", "version", "status"),
     [
-        ("", "1.0", b"200"),  # as HAProxy's checks ask, if they are told no name
+        ("", "1.0", b"200"),  # as HAProxy's checks ask, if they have no name
         ("", "1.1", b"400"),
         ("Host: evil.example\r\n", "1.0", b"400"),
         ("Host: localhost\r\nHost: localhost\r\n", "1.0", b"400"),

@@ -1,4 +1,4 @@
-"""Many users at once, some of whom leave in the middle: nobody is told a word that was said to somebody else (T11)."""
+"""Many users at once, some of whom leave in the middle: no user gets a word of another user's conversation (T11)."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ STUCK = "stuck"
 
 
 async def echo(wire):
-    """Says the question back, in so many pieces that a client can leave between any two; gets stuck if it is told to."""
+    """Says the question back, in so many pieces that a client can leave between any two; gets stuck if asked to."""
     text = wire.request.json["messages"][-1]["content"]
     *most, last = text_frames(*(f"{text} " for _ in range(10)))
     await wire.head()

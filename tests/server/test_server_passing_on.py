@@ -1,4 +1,4 @@
-"""What comes piece by piece is passed on by plain calls, without the stream's own task. Nobody must notice."""
+"""What comes piece by piece is passed on by plain calls, without the stream's own task. Clients must not notice."""
 
 import asyncio
 import gc

@@ -235,7 +235,7 @@ async def test_a_queued_request_whose_client_left_never_reaches_the_model():
 
 
 async def test_a_client_that_left_before_its_stream_began_is_noticed():
-    """While its files are read, say. Nobody but the connection knows, and it tells once."""
+    """While its files are read, say. Only the connection knows, and it reports that once."""
     reading, read = asyncio.Event(), asyncio.Event()
     async with served(says("a b c", pause=Gate()), detach_grace=0.05) as s:
         resolve = s.server.files.resolve

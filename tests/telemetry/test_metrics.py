@@ -46,7 +46,7 @@ class TimedEvents:
     def __call__(self, event, at=None):
         self.now = 100.0 + at if at is not None else self.now
         self.count += 1
-        if not isinstance(event, e.TextAdded):  # of which nobody is told
+        if not isinstance(event, e.TextAdded):  # deltas have no watchers
             self.emit(event)
 
 

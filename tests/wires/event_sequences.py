@@ -1,4 +1,4 @@
-"""Stories of runs for the tests of every wire: named ones to read, and a strategy for all that the grammar allows."""
+"""Event sequences of runs for the tests of every wire: named ones to read, and a strategy for all that the grammar allows."""
 
 from datetime import UTC, datetime
 from typing import Any
@@ -127,7 +127,7 @@ NAMED: dict[str, list[e.Event]] = {
 }  # fmt: skip
 
 
-# --- any story -----------------------------------------------------------------------------------------------------
+# --- any run -----------------------------------------------------------------------------------------------------
 
 TEXTS = st.text(max_size=12)
 MAX_SAFE = 2**53 - 1

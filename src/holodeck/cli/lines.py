@@ -70,11 +70,11 @@ class PipedLines:
         rest = ""
         while data := os.read(self._descriptor, 65_536):
             *lines, rest = (rest + decoder.decode(data)).split("\n")
-            self._tell(*lines)
+            self._hand_over(*lines)
         rest += decoder.decode(b"", final=True)
-        self._tell(*([rest] if rest else []), None)
+        self._hand_over(*([rest] if rest else []), None)
 
-    def _tell(self, *lines: str | None) -> None:
+    def _hand_over(self, *lines: str | None) -> None:
         with contextlib.suppress(RuntimeError):  # the loop is closed: the chat has ended
             for line in lines:
                 self._loop.call_soon_threadsafe(self._queue.put_nowait, line)

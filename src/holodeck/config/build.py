@@ -101,12 +101,12 @@ def _version(config: LoadedConfig) -> str:
 
 
 def _logged(on_change: OnChange | None) -> OnChange:
-    def told(change: StateChange) -> None:
+    def notice(change: StateChange) -> None:
         log_change(change)
         if on_change is not None:
             on_change(change)
 
-    return told
+    return notice
 
 
 class PromptInstructions:

@@ -135,10 +135,10 @@ class GrammarChecker:
         )
 
 
-def check(story: "list[e.Event]", awaiting: frozenset[str] = frozenset()) -> None:
+def check(events: "list[e.Event]", awaiting: frozenset[str] = frozenset()) -> None:
     """Raises GrammarError unless the events are one complete run."""
     checker = GrammarChecker(awaiting=set(awaiting))
-    for event in story:
+    for event in events:
         checker.check(event)
     if not checker.ended:
         raise GrammarError("the run has no ending")

@@ -150,8 +150,8 @@ class ValkeyWindows:
         answer = await self._ask(_LEVELS, [Use(window, 0) for window in windows])
         if answer is None:
             return await self._local.levels(windows)
-        told = zip(windows, answer, strict=True)
-        return [Level(window, max(0, window.limit - used), max(0, reset) / 1000) for window, (used, reset) in told]
+        levels = zip(windows, answer, strict=True)
+        return [Level(window, max(0, window.limit - used), max(0, reset) / 1000) for window, (used, reset) in levels]
 
     async def close(self) -> None:
         if self._settling:

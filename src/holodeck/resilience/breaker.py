@@ -62,7 +62,7 @@ class StateChange(msgspec.Struct, frozen=True, kw_only=True):
 OnChange: TypeAlias = Callable[[StateChange], None]
 
 
-def _to_nobody(_change: StateChange) -> None:
+def _ignore(_change: StateChange) -> None:
     return None
 
 
@@ -80,7 +80,7 @@ class CircuitBreaker:
         *,
         clock: Callable[[], float] = time.monotonic,
         wall: Callable[[], datetime] = _wall,
-        on_change: OnChange = _to_nobody,
+        on_change: OnChange = _ignore,
     ) -> None:
         self.service = service
         self.config = config or CircuitBreakerConfig()

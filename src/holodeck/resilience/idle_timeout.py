@@ -13,7 +13,7 @@ from types import TracebackType
 from typing import Self
 
 LATE = 0.1  # seconds: the event loop is never so late by itself
-TO_HEAR = 0.05  # seconds in which the loop reads what came while it stood still
+TO_READ = 0.05  # seconds in which the loop reads what came while it stood still
 
 
 class IdleTimeout:
@@ -61,7 +61,7 @@ class IdleTimeout:
     def _look(self) -> None:
         late = self._time() - self._over()
         if late > LATE:
-            self._timer = self._loop.call_later(TO_HEAR, self._decide)
+            self._timer = self._loop.call_later(TO_READ, self._decide)
         else:
             self._decide()
 

@@ -166,10 +166,10 @@ class _Answer:
 
 def _limit_headers() -> list[tuple[bytes, bytes]]:
     """How much is left of the tightest limit, for requests that were counted."""
-    told = current().rate_limit
-    if told is None:
+    limit = current().rate_limit
+    if limit is None:
         return []
-    policy, left = told
+    policy, left = limit
     return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", left.encode())]
 
 

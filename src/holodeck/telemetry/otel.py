@@ -76,13 +76,13 @@ class RunSpans:
         self._model = ""
         self._step: Span | None = None
         self._reply_ended = 0
-        self._said: list[str] = []
+        self._text: list[str] = []
         self._tools: dict[str, Span] = {}
 
     def __call__(self, event: e.Event) -> None:
-        tell = _TELLS.get(type(event))
-        if tell is not None:
-            tell(self, event)
+        read = _READERS.get(type(event))
+        if read is not None:
+            read(self, event)
 
     def started(self, event: e.RunStarted) -> None:
         self._model = event.model or ""
@@ -92,12 +92,12 @@ class RunSpans:
         attributes = {"gen_ai.operation.name": "chat", **_model_attributes(self._model)}
         name = f"chat {attributes.get('gen_ai.request.model', '')}".strip()
         self._step = self._tracer.start_span(name, _in(self._run), kind=SpanKind.CLIENT, attributes=attributes)
-        self._said.clear()
+        self._text.clear()
         self._reply_ended = time.time_ns()
 
     def text_added(self, event: e.TextAdded) -> None:
         if self._content:
-            self._said.append(event.delta)
+            self._text.append(event.delta)
 
     def part_ended(self, _event: e.Event) -> None:
         self._reply_ended = time.time_ns()
@@ -133,8 +133,8 @@ class RunSpans:
         if self._step is None:
             return
         self._step.set_attributes({**_usage_attributes(event.usage), **_answered_by(event.model)})
-        if self._content and self._said:
-            part = {"type": "text", "content": "".join(self._said)[:MAX_CONTENT]}
+        if self._content and self._text:
+            part = {"type": "text", "content": "".join(self._text)[:MAX_CONTENT]}
             message = [{"role": "assistant", "parts": [part]}]
             self._step.set_attribute("gen_ai.output.messages", json.dumps(message, ensure_ascii=False))
         self._step.end(end_time=self._reply_ended)
@@ -161,7 +161,7 @@ class RunSpans:
         self._run.end()
 
 
-_TELLS: dict[type[e.Event], Callable[[RunSpans, Any], None]] = {
+_READERS: dict[type[e.Event], Callable[[RunSpans, Any], None]] = {
     e.RunStarted: RunSpans.started,
     e.StepStarted: RunSpans.step_started,
     e.TextAdded: RunSpans.text_added,

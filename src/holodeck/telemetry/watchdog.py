@@ -34,7 +34,7 @@ class Watchdog:
         self._on_lag = on_lag
         self._interval, self._patience = interval, patience
         self._asked: float | None = None  # when, if there is no answer yet
-        self._told = False
+        self._reported = False
         self._closing = False
 
     def start(self) -> None:
@@ -50,15 +50,15 @@ class Watchdog:
             asked = self._asked
             if asked is None:
                 self._ask(loop)
-            elif not self._told and time.monotonic() - asked >= self._patience:
-                self._told = True
+            elif not self._reported and time.monotonic() - asked >= self._patience:
+                self._reported = True
                 event_log.warning(
                     "event_loop_blocked", duration_ms=_since(asked), details={"stack": _stack_of(watched)}
                 )
             time.sleep(self._interval)
 
     def _ask(self, loop: asyncio.AbstractEventLoop) -> None:
-        self._asked, self._told = time.monotonic(), False
+        self._asked, self._reported = time.monotonic(), False
         try:
             loop.call_soon_threadsafe(self._answer, self._asked)
         except RuntimeError:  # it was closed at this moment
@@ -67,7 +67,7 @@ class Watchdog:
     def _answer(self, asked: float) -> None:
         """On the loop."""
         self._on_lag(time.monotonic() - asked)
-        if self._told:
+        if self._reported:
             event_log.warning("event_loop_free", duration_ms=_since(asked))
         self._asked = None
 

@@ -95,8 +95,8 @@ def _check_postgres(url: str) -> None:
     except ValueError:
         raise DatabaseError("the database URL is not well-formed; percent-encode the password in it") from None
     except psycopg.Error as error:
-        said = str(error)
-        reason = next((reason for phrase, reason in _REASONS.items() if phrase in said), "the connection failed")
+        message = str(error)
+        reason = next((reason for phrase, reason in _REASONS.items() if phrase in message), "the connection failed")
         raise DatabaseError(f"cannot use the PostgreSQL database of the URL: {reason}") from None
 
 

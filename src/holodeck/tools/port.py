@@ -14,7 +14,7 @@ from holodeck.core.text import shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 
 
-def _to_nobody(_event: Event) -> None:
+def _ignore(_event: Event) -> None:
     return None
 
 
@@ -28,7 +28,7 @@ class ToolContext:
     run_id: str = ""
     call_id: str = ""
     timezone: str = "UTC"
-    emit: Emit = field(default=_to_nobody)  # for activity and custom events of long-running tools
+    emit: Emit = field(default=_ignore)  # for activity and custom events of long-running tools
     shorten: Callable[[str, int], str] = shorten  # a run keeps what is cut off, so that the model can ask for it
 
     def values(self) -> Mapping[str, str]:

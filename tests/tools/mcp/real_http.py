@@ -14,7 +14,7 @@ async def serving(server: MCPServer, *, json_response: bool = False) -> AsyncIte
     """Gives the URL."""
     listener = socket.create_server(("127.0.0.1", 0))
     app = server.streamable_http_app(json_response=json_response)
-    # Its own set-up of logging would outlast it: what other tests' servers say would not be heard any more.
+    # Its own set-up of logging would outlast it: the log lines of other tests' servers would be lost.
     web = uvicorn.Server(uvicorn.Config(app, log_config=None, access_log=False, timeout_graceful_shutdown=1))
     task = asyncio.create_task(web.serve([listener]))
     try:

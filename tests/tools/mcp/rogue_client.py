@@ -16,7 +16,7 @@ ROGUE = Path(__file__).with_name("rogue.py")
 
 
 async def until(condition: Callable[[], Any], seconds: float = 20.0) -> None:
-    """Waits for what nobody announces: another process's file, its death."""
+    """Waits for what is not announced: another process's file, its death."""
     deadline = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < deadline, "waited in vain"

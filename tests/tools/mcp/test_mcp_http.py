@@ -157,7 +157,7 @@ async def test_a_server_that_goes_away_and_comes_back(monkeypatch):
         toolset = McpToolset(McpSettings(name="web", url=rogue.url, timeout=30.0))
         await toolset.start()
     try:
-        await call(toolset, "echo")  # finds the connection dead, or nobody there
+        await call(toolset, "echo")  # finds the connection dead, or the port closed
         assert (await call(toolset, "echo")).failed
         assert not toolset.health()[0].ready
         async with rogue_http(port=port):

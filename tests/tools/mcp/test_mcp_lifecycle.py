@@ -122,7 +122,7 @@ async def test_a_server_that_ignores_everything_is_killed_with_its_children(rogu
 
 def _alive(process: psutil.Process) -> bool:
     try:
-        return process.status() != psutil.STATUS_ZOMBIE  # nobody may be there to reap an orphan in a container
+        return process.status() != psutil.STATUS_ZOMBIE  # there may be no process to reap an orphan in a container
     except psutil.NoSuchProcess:
         return False
 

@@ -1,4 +1,4 @@
-"""Of the SDK only the HTTP client is loaded, and only for servers over HTTP; nobody else notices."""
+"""Of the SDK only the HTTP client is loaded, and only for servers over HTTP; other programs do not notice."""
 
 import subprocess
 import sys
@@ -23,7 +23,7 @@ def test_the_http_client_comes_without_the_server_half():
     assert not {"mcp.server", "starlette"} & set(loaded)
 
 
-AFTER = [  # what somebody else may write when `holodeck.tools.mcp_sdk` has been imported
+AFTER = [  # what another module may import when `holodeck.tools.mcp_sdk` has been imported
     "import mcp; a, b = mcp.ClientSession, mcp.client.session.ClientSession",
     "import mcp; a, b = mcp.shared.message.SessionMessage, sdk.SessionMessage",
     "from mcp import ClientSession as a, Client, types; import mcp; b = mcp.client.session.ClientSession",

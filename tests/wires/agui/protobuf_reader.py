@@ -18,7 +18,7 @@ class Many:
 
 
 class OneOf:
-    """A message of which exactly one field is set; JSON names it in `type`."""
+    """A message with exactly one field set; JSON names it in `type`."""
 
     def __init__(self, fields: Fields) -> None:
         self.fields = fields

@@ -1,4 +1,4 @@
-"""Every story the grammar allows, over both encoders and both profiles: accepted by the SDK's models, equal in meaning."""
+"""Every run that the grammar allows, over both encoders and both profiles: accepted by the SDK's models, equal in meaning."""
 
 import json
 import os
@@ -145,7 +145,7 @@ def test_a_null_is_only_where_json_of_others_has_one() -> None:
 @pytest.mark.req("SRV-06")
 @pytest.mark.parametrize("name", NAMED)
 def test_protobuf_is_byte_for_byte_what_the_official_package_writes(name: str) -> None:
-    """The file was made with `encode` of @ag-ui/proto 1.0.0 from the JSON of the same event_sequences: story, type, bytes."""
+    """The file was made with `encode` of @ag-ui/proto 1.0.0 from the JSON of the same event_sequences: sequence, type, bytes."""
     lines = [line.split(" ") for line in (GOLDEN / "ag-ui-proto-1.0.0.txt").read_text().splitlines()]
     official = [(kind, data) for events, kind, data in lines if events == name]
     wires = [wire for event in NAMED[name] for wire in translate(event, Profile.FULL)]

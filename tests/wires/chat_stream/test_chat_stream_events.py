@@ -1,4 +1,4 @@
-"""Every story the grammar allows, as the chat-stream wire tells it: five kinds of events, `done` always last."""
+"""Every run that the grammar allows, as the chat-stream wire encodes it: five kinds of events, `done` always last."""
 
 import json
 import time

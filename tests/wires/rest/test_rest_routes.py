@@ -265,7 +265,7 @@ async def test_a_client_that_comes_back_reads_on_in_the_same_words():
         numbers = [re.match(rb"id: \w+:(\d+)\n", part) for part in parts]
         for i, number in enumerate(numbers[:-1]):
             if number is None:
-                continue  # told by two frames: the second has the number
+                continue  # sent as two frames: the second has the number
             async with s.get(f"/runs/{run_id}/events", **{"Last-Event-ID": f"{run_id}:{int(number[1])}"}) as again:
                 assert await again.read() == b"".join(parts[i + 1 :])
 

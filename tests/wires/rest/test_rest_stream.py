@@ -1,4 +1,4 @@
-"""Every story the grammar allows, as the REST wire tells it: legal frames, calls that end, one last frame."""
+"""Every run that the grammar allows, as the REST wire encodes it: legal frames, calls that end, one last frame."""
 
 import json
 from collections import Counter

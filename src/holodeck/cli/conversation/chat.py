@@ -70,7 +70,7 @@ class Chat(ChatLoop):
         if paths := dropped_files(line.strip()):
             for path in paths:
                 self._context.attachments.add(path)
-            self._context.tell_attachments()
+            self._context.show_attachments()
             return False
         if _COMMAND.match(line):
             talk = self._context

@@ -74,7 +74,7 @@ class ChatContext(Around):
             return f"{count}/{limit} messages" if count <= limit else f"{count} messages"
         return f"{count} messages, the model sees the last {seen}{' and a summary of the rest' if summary else ''}"
 
-    def tell_attachments(self) -> None:
+    def show_attachments(self) -> None:
         names = ", ".join(one_line(name) for name in self.attachments.names)
         if names:
             self.say(f"With the next message: {names} {self.paint.dim('(/detach takes them out)')}")

@@ -100,8 +100,8 @@ def _shown(message: Message) -> list[str]:
         case UserMessage():
             return [f"> {one_line(text_of(message.content), SHORT_LINE)}"]
         case AssistantMessage():
-            said = [f"  {one_line(message.content, SHORT_LINE)}{_cut(message)}"] if message.content else []
-            return said + [f"  → {call_text(call.name, call.arguments, short=True)}" for call in message.tool_calls]
+            text = [f"  {one_line(message.content, SHORT_LINE)}{_cut(message)}"] if message.content else []
+            return text + [f"  → {call_text(call.name, call.arguments, short=True)}" for call in message.tool_calls]
         case ToolMessage():
             mark = "✗" if message.failed else "✓"
             return [f"  {mark} {one_line(message.name)}: {one_line(text_of(message.content), SHORT_LINE)}"]
@@ -264,7 +264,7 @@ async def _attach(talk: ChatContext, argument: str) -> Outcome:
             talk.attachments.add_document(document)
     elif argument:
         talk.attachments.add(argument)
-    talk.tell_attachments()
+    talk.show_attachments()
     return None
 
 
@@ -294,7 +294,7 @@ async def _resources(talk: ChatContext, _argument: str) -> Outcome:
 async def _detach(talk: ChatContext, argument: str) -> Outcome:
     for name in talk.attachments.remove(argument):
         talk.say(f"{one_line(name)} is not attached any more.")
-    talk.tell_attachments()
+    talk.show_attachments()
     return None
 
 

@@ -18,7 +18,7 @@ def _section(message: Message) -> str:
         case UserMessage():
             return f"## You\n\n{terminal_safe(text_of(message.content))}"
         case AssistantMessage():
-            return "\n\n".join(filter(None, [_said(message), *_asked(message)]))
+            return "\n\n".join(filter(None, [_reply(message), *_calls(message)]))
         case ToolMessage():
             mark = "✗" if message.failed else "✓"
             result = shorten(terminal_safe(text_of(message.content)).strip(), SHORT_RESULT)
@@ -26,12 +26,12 @@ def _section(message: Message) -> str:
             return f"> {mark} {one_line(message.name)}\n>\n> {quoted}"
 
 
-def _said(message: AssistantMessage) -> str:
+def _reply(message: AssistantMessage) -> str:
     if not message.content:
         return ""
     cut = f"\n\n*({one_line(message.cut)})*" if message.cut else ""
     return f"## Agent\n\n{terminal_safe(message.content)}{cut}"
 
 
-def _asked(message: AssistantMessage) -> list[str]:
+def _calls(message: AssistantMessage) -> list[str]:
     return [f"`{call_text(call.name, call.arguments, short=True)}`" for call in message.tool_calls]

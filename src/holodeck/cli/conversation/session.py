@@ -98,14 +98,14 @@ class ChatSession:
     @property
     def last_answer(self) -> str:
         """What the model wrote last."""
-        said = (each.content for each in reversed(self.transcript.messages) if isinstance(each, AssistantMessage))
-        return next(filter(None, said), "")
+        texts = (each.content for each in reversed(self.transcript.messages) if isinstance(each, AssistantMessage))
+        return next(filter(None, texts), "")
 
     @property
     def title(self) -> str:
         """The start of the user's first message."""
-        said = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))
-        return one_line(next(said, ""), TITLE)
+        texts = (text_of(each.content) for each in self.transcript.messages if isinstance(each, UserMessage))
+        return one_line(next(texts, ""), TITLE)
 
     @property
     def last_question(self) -> UserMessage | None:

@@ -96,9 +96,9 @@ class Screen:
         self._soon()
 
     def emit(self, event: e.Event) -> None:
-        tell = _TELLS.get(type(event))
-        if tell is not None:
-            tell(self, event)
+        draw = _DRAWS.get(type(event))
+        if draw is not None:
+            draw(self, event)
 
     def close(self) -> None:
         """Leaves what is shown and stops repainting. Another run may follow."""
@@ -318,7 +318,7 @@ class Screen:
         return self._size().columns - 1
 
 
-_TELLS: dict[type[e.Event], Callable[..., None]] = {
+_DRAWS: dict[type[e.Event], Callable[..., None]] = {
     e.RunStarted: Screen.run_started,
     e.StepStarted: Screen.step_started,
     e.TextAdded: Screen.text_added,

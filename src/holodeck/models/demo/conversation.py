@@ -173,7 +173,7 @@ class _Player:
 
     def _talk(self, topic: str) -> Script:
         text = wording.talk(topic, self.others, with_todos=self.has_todos or not self.others)
-        return _said(DemoReply(text=text, focus=self.focus))
+        return _without_calls(DemoReply(text=text, focus=self.focus))
 
     def _create(self, request: Request) -> Script:
         if not request.fields.get("title"):
@@ -239,7 +239,7 @@ class _Player:
         return DemoReply(text=text, shown=likely, question=OpenQuestion(wording.WHICH, request, likely))
 
 
-def _said(reply: DemoReply) -> Script:
+def _without_calls(reply: DemoReply) -> Script:
     yield from ()
     return reply
 

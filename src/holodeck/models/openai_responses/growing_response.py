@@ -397,5 +397,5 @@ def _index(value: Any) -> int:
     return value if type(value) is int else 0
 
 
-def _discard(_said: str) -> None:
+def _discard(_text: str) -> None:
     """Takes a thought that is shown in its other form."""

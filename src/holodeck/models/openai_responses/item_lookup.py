@@ -56,8 +56,8 @@ class ItemLookup:
 
     def of(self, event: ResponseEvent, kind: str, member: Item | None = None) -> OutputItem:
         """The item that the event belongs to; a new one if there is none yet."""
-        said_id = event.item_id if member is None else member.get("id")
-        given_id = said_id if isinstance(said_id, str) else ""
+        sent_id = event.item_id if member is None else member.get("id")
+        given_id = sent_id if isinstance(sent_id, str) else ""
         index = event.output_index if type(event.output_index) is int else None
         adds = event.type == "response.output_item.added"
         found = self._found(given_id, index, kind)

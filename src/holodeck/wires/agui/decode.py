@@ -226,13 +226,13 @@ def _context(value: Any, warn: Warn) -> tuple[tuple[str, str], ...]:
     read = []
     for path, item in _places("context", rows(value, "context", MAX_CONTEXT)):
         if isinstance(item, dict):
-            read.append((_said(item.get("description"), path), _said(item.get("value"), path)))
+            read.append((_context_text(item.get("description"), path), _context_text(item.get("value"), path)))
         else:
             warn(f"{path} dropped: no object")
     return tuple(read)
 
 
-def _said(value: Any, path: str) -> str:
+def _context_text(value: Any, path: str) -> str:
     """Context is text; clients that send other JSON mean its text."""
     value = opaque(value, path)
     if isinstance(value, str):

@@ -81,7 +81,7 @@ class CompletionReader:
     def __init__(self, *, client_tools: Collection[str] = (), throw_away: bool = False) -> None:
         self._client_tools, self._throw_away = client_tools, throw_away
         self._reply = ReplyText()
-        self._said = self._in_line = False
+        self._has_text = self._in_line = False
         self._calls: dict[str, FunctionCall] = {}
 
     def read(self, event: e.Event) -> Sequence[Piece]:
@@ -100,7 +100,7 @@ class CompletionReader:
         delta = self._reply.add(event)
         if not delta:
             return ()
-        self._said = True
+        self._has_text = True
         return (Delta(content=delta),)
 
     def reasoning(self, event: e.ReasoningAdded) -> Sequence[Piece]:
@@ -130,7 +130,7 @@ class CompletionReader:
             return (FailedPiece(error),)
         if ending.outcome is e.Outcome.INTERRUPTED:
             waiting = tuple(map(_waiting, ending.interrupts))
-            asked = Delta(content=(PARAGRAPH if self._said else "") + self._what_waits(ending))
+            asked = Delta(content=(PARAGRAPH if self._has_text else "") + self._what_waits(ending))
             return asked, Finish(finish_reason="stop", usage=ending.usage, interrupts=waiting)
         calls = self._waiting_calls(ending) if ending.outcome is e.Outcome.CLIENT_TOOLS else ()
         finish = Finish(finish_reason="tool_calls" if calls else _finish_reason(ending), usage=ending.usage)

@@ -1,14 +1,20 @@
-"""Parameters that requests of both OpenAI wires have."""
+"""What requests of both OpenAI wires have in common: parameters, content parts and tools."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from holodeck.core.messages import Content, MediaPart, Part
+from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import name
+from holodeck.wires.body import name, rows, short_text, table
+from holodeck.wires.client_tool import client_tool
+from holodeck.wires.data_url import UNKNOWN_TYPE, base64_text, media_of_data_url
 from holodeck.wires.openai_chat.error_form import unsupported
 
 INSTRUCTIONS = "Instructions of the application"
 """What the model is shown above system and developer messages; they never replace the agent's own instructions."""
+MAX_PARTS = 256  # in one message
+MAX_TOOLS = 128
 CHOICES = ("auto", "none", "required")
 
 
@@ -47,3 +53,46 @@ def tool_choice(value: Any, function: Any) -> str | None:
 def places(path: str, items: Sequence[Any]) -> list[tuple[str, Any]]:
     """Each item with its path."""
     return [(f"{path}[{i}]", item) for i, item in enumerate(items)]
+
+
+def content_of(value: Any, path: str, max_text: int, part: Callable[[dict[str, Any], str, int], Part]) -> Content:
+    """A text, or the parts of a list, which `part` reads."""
+    if not isinstance(value, list):
+        return short_text(value, path, max_text)
+    return tuple(
+        part(table(item, place), place, max_text) for place, item in places(path, rows(value, path, MAX_PARTS))
+    )
+
+
+def media(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
+    """A file by its address, or inside a `data:` URL."""
+    if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
+        raise InvalidRequest(f"{path} has to be an address or a data: URL", field=path)
+    if url.startswith("data:"):
+        return media_of_data_url(url, path, filename)
+    return MediaPart(mime_type=mime_type, url=url, filename=filename)
+
+
+def file_data(data: Any, path: str, filename: Any) -> MediaPart:
+    """A file inside the body: the member `file_data` of the object at `path`, a `data:` URL or plain base64."""
+    shown, where = None if filename is None else name(filename, f"{path}.filename"), f"{path}.file_data"
+    if isinstance(data, str) and not data.startswith("data:"):
+        return MediaPart(mime_type=UNKNOWN_TYPE, data=base64_text(data, where), filename=shown)
+    return media(data, where, UNKNOWN_TYPE, shown)
+
+
+def function_tools(value: Any, member: str | None = None) -> tuple[ToolSchema, ...]:
+    """The client's functions; `member` is the one of a tool that describes the function, if not the tool itself."""
+    read: dict[str, ToolSchema] = {}
+    for path, item in places("tools", rows(value, "tools", MAX_TOOLS)):
+        raw = table(item, path)
+        if raw.get("type") != "function":
+            raise unsupported(
+                f"{path}.type", f"{path}.type has to be function: the agent brings its other tools itself."
+            )
+        where = f"{path}.{member}" if member else path
+        tool = client_tool(table(raw.get(member), where) if member else raw, where)
+        if tool.name in read:
+            raise InvalidRequest(f"{path} has the name of another tool", field=f"{where}.name")
+        read[tool.name] = tool
+    return tuple(read.values())

@@ -12,7 +12,6 @@ import msgspec
 
 from holodeck.core.messages import (
     AssistantMessage,
-    Content,
     MediaPart,
     Message,
     Part,
@@ -26,22 +25,22 @@ from holodeck.core.request import RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, rows, short_text, table, text
-from holodeck.wires.client_tool import client_tool
-from holodeck.wires.data_url import UNKNOWN_TYPE, base64_text, media_of_data_url
 from holodeck.wires.openai_chat.error_form import unsupported
 from holodeck.wires.openai_chat.parameters import (
     INSTRUCTIONS,
     check_supported,
+    content_of,
+    file_data,
     flag,
+    function_tools,
+    media,
     places,
     token_limit,
     tool_choice,
 )
 
 MAX_MESSAGES = 10_000
-MAX_PARTS = 256  # in one message
 MAX_CALLS = 256  # in one assistant message
-MAX_TOOLS = 128
 
 HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "audio": (),
@@ -87,7 +86,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
         messages=messages,
         model=None if raw.get("model") is None else name(raw["model"], "model"),
         instructions=instructions,
-        tools=_tools(raw.get("tools")),
+        tools=function_tools(raw.get("tools"), "function"),
         stream=flag(raw.get("stream"), "stream"),
         include_usage=flag(options.get("include_usage"), "stream_options.include_usage"),
         session_id=_session(raw.get("metadata")),
@@ -138,7 +137,7 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str
         raw = table(item, path)
         role = text(raw.get("role"), f"{path}.role")
         if role == "user":
-            read.append(UserMessage(content=_content(raw.get("content"), f"{path}.content", max_text)))
+            read.append(UserMessage(content=content_of(raw.get("content"), f"{path}.content", max_text, _part)))
         elif role == "assistant":
             answer = _assistant(raw, path, max_text)
             tool_names.update((call.id, call.name) for call in answer.tool_calls)
@@ -183,7 +182,7 @@ def _texts(value: Any, path: str, max_text: int) -> str:
     """The text of a content. Raises for media."""
     if isinstance(value, list):
         value = [_as_text(item) for item in value]
-    content = _content(value, path, max_text)
+    content = content_of(value, path, max_text, _part)
     if not isinstance(content, str) and any(isinstance(part, MediaPart) for part in content):
         raise unsupported(path, f"{path} may hold text only.")
     return text_of(content)
@@ -196,48 +195,15 @@ def _as_text(part: Any) -> Any:
     return part
 
 
-def _content(value: Any, path: str, max_text: int) -> Content:
-    if not isinstance(value, list):
-        return short_text(value, path, max_text)
-    return tuple(
-        _part(table(item, place), place, max_text) for place, item in places(path, rows(value, path, MAX_PARTS))
-    )
-
-
 def _part(raw: dict[str, Any], path: str, max_text: int) -> Part:
     kind = raw.get("type")
     if kind == "text":
         return TextPart(short_text(raw.get("text"), f"{path}.text", max_text))
     if kind == "image_url":
-        where = f"{path}.image_url.url"
-        url = table(raw.get("image_url"), f"{path}.image_url").get("url")
-        if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
-            raise InvalidRequest(f"{where} has to be an address or a data: URL", field=where)
-        return media_of_data_url(url, where) if url.startswith("data:") else MediaPart(mime_type="image/*", url=url)
+        return media(table(raw.get("image_url"), f"{path}.image_url").get("url"), f"{path}.image_url.url", "image/*")
     if kind == "file":
-        return _file(table(raw.get("file"), f"{path}.file"), f"{path}.file")
+        file, where = table(raw.get("file"), f"{path}.file"), f"{path}.file"
+        if not isinstance(file.get("file_data"), str):
+            raise unsupported(where, f"{where} has to hold file_data: this server keeps no uploaded files.")
+        return file_data(file["file_data"], where, file.get("filename"))
     raise unsupported(f"{path}.type", f"{path}.type has to be text, image_url or file.")
-
-
-def _file(raw: dict[str, Any], path: str) -> MediaPart:
-    data, filename = raw.get("file_data"), raw.get("filename")
-    if not isinstance(data, str):
-        raise unsupported(path, f"{path} has to hold file_data: this server keeps no uploaded files.")
-    shown = None if filename is None else name(filename, f"{path}.filename")
-    where = f"{path}.file_data"
-    if data.startswith("data:"):
-        return media_of_data_url(data, where, shown)
-    return MediaPart(mime_type=UNKNOWN_TYPE, data=base64_text(data, where), filename=shown)
-
-
-def _tools(value: Any) -> tuple[ToolSchema, ...]:
-    read: dict[str, ToolSchema] = {}
-    for path, item in places("tools", rows(value, "tools", MAX_TOOLS)):
-        raw = table(item, path)
-        if raw.get("type") != "function":
-            raise unsupported(f"{path}.type", f"{path}.type has to be function.")
-        tool = client_tool(table(raw.get("function"), f"{path}.function"), f"{path}.function")
-        if tool.name in read:
-            raise InvalidRequest(f"{path} has the name of another tool", field=f"{path}.function.name")
-        read[tool.name] = tool
-    return tuple(read.values())

@@ -12,7 +12,6 @@ import msgspec
 
 from holodeck.core.messages import (
     AssistantMessage,
-    Content,
     MediaPart,
     Message,
     Part,
@@ -26,13 +25,16 @@ from holodeck.core.request import Resume, RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, refusal_reason, rows, short_text, table, text
-from holodeck.wires.client_tool import client_tool
-from holodeck.wires.data_url import UNKNOWN_TYPE, base64_text, media_of_data_url
+from holodeck.wires.data_url import UNKNOWN_TYPE
 from holodeck.wires.openai_chat.error_form import unsupported
 from holodeck.wires.openai_chat.parameters import (
     INSTRUCTIONS,
     check_supported,
+    content_of,
+    file_data,
     flag,
+    function_tools,
+    media,
     places,
     token_limit,
     tool_choice,
@@ -40,8 +42,6 @@ from holodeck.wires.openai_chat.parameters import (
 from holodeck.wires.openai_responses.echo import RequestEcho, echoed
 
 MAX_ITEMS = 10_000
-MAX_PARTS = 256  # in one message
-MAX_TOOLS = 128
 PREFIX = "resp_"
 
 HARMLESS: Mapping[str, tuple[Any, ...]] = {
@@ -85,7 +85,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
     given.read(raw.get("input"))
     if raw.get("instructions") is not None:
         given.instructions.insert(0, short_text(raw["instructions"], "instructions", max_text))
-    tools = _tools(raw.get("tools"))
+    tools = function_tools(raw.get("tools"))
     request = ResponsesRequest(
         messages=tuple(given.messages),
         resume=tuple(given.resume),
@@ -150,21 +150,6 @@ def _conversation(value: Any) -> str | None:
     return None if value is None else foreign_id(value, "conversation")
 
 
-def _tools(value: Any) -> tuple[ToolSchema, ...]:
-    read: dict[str, ToolSchema] = {}
-    for path, item in places("tools", rows(value, "tools", MAX_TOOLS)):
-        raw = table(item, path)
-        if raw.get("type") != "function":
-            raise unsupported(
-                f"{path}.type", f"{path}.type has to be function: the agent brings its other tools itself."
-            )
-        tool = client_tool(raw, path)
-        if tool.name in read:
-            raise InvalidRequest(f"{path} has the name of another tool", field=f"{path}.name")
-        read[tool.name] = tool
-    return tuple(read.values())
-
-
 class _Input:
     """Collects what the items of an input mean."""
 
@@ -193,7 +178,7 @@ class _Input:
             self._call(raw, path)
         elif kind == "function_call_output":
             call_id = name(raw.get("call_id"), f"{path}.call_id")
-            content = self._content(raw.get("output"), f"{path}.output")
+            content = content_of(raw.get("output"), f"{path}.output", self._max_text, _part)
             self.messages.append(ToolMessage(call_id=call_id, name=self._names.get(call_id, ""), content=content))
         elif kind == "mcp_approval_response":
             self._approval(raw, path)
@@ -202,7 +187,7 @@ class _Input:
 
     def _message(self, raw: dict[str, Any], path: str) -> None:
         role, where = text(raw.get("role"), f"{path}.role"), f"{path}.content"
-        content = self._content(raw.get("content"), where)
+        content = content_of(raw.get("content"), where, self._max_text, _part)
         if role == "user":
             self.messages.append(UserMessage(content=content))
         elif role == "assistant":
@@ -234,39 +219,23 @@ class _Input:
         why = refusal_reason(raw.get("reason"), f"{path}.reason")
         self.resume.append(Resume(interrupt_id=asked, approved=approved, reason=why))
 
-    def _content(self, value: Any, path: str) -> Content:
-        if not isinstance(value, list):
-            return short_text(value, path, self._max_text)
-        parts = places(path, rows(value, path, MAX_PARTS))
-        return tuple(self._part(table(item, place), place) for place, item in parts)
 
-    def _part(self, raw: dict[str, Any], path: str) -> Part:
-        kind = raw.get("type")
-        if kind in ("input_text", "output_text", "text", "refusal"):  # a tuple: what a client sends may be unhashable
-            member = "refusal" if kind == "refusal" else "text"
-            return TextPart(short_text(raw.get(member), f"{path}.{member}", self._max_text))
-        if kind == "input_image":
-            return _media(raw.get("image_url"), f"{path}.image_url", "image/*")
-        if kind == "input_file":
-            return _file(raw, path)
-        raise unsupported(f"{path}.type", f"{path}.type has to be input_text, input_image or input_file.")
+def _part(raw: dict[str, Any], path: str, max_text: int) -> Part:
+    kind = raw.get("type")
+    if kind in ("input_text", "output_text", "text", "refusal"):  # a tuple: what a client sends may be unhashable
+        member = "refusal" if kind == "refusal" else "text"
+        return TextPart(short_text(raw.get(member), f"{path}.{member}", max_text))
+    if kind == "input_image":
+        return _addressed(raw.get("image_url"), f"{path}.image_url", "image/*")
+    if kind == "input_file" and raw.get("file_data") is not None:
+        return file_data(raw["file_data"], path, raw.get("filename"))
+    if kind == "input_file":
+        filename = None if raw.get("filename") is None else name(raw["filename"], f"{path}.filename")
+        return _addressed(raw.get("file_url"), f"{path}.file_url", UNKNOWN_TYPE, filename)
+    raise unsupported(f"{path}.type", f"{path}.type has to be input_text, input_image or input_file.")
 
 
-def _file(raw: dict[str, Any], path: str) -> MediaPart:
-    filename = None if raw.get("filename") is None else name(raw["filename"], f"{path}.filename")
-    data = raw.get("file_data")
-    if data is None:
-        return _media(raw.get("file_url"), f"{path}.file_url", UNKNOWN_TYPE, filename)
-    if isinstance(data, str) and not data.startswith("data:"):
-        return MediaPart(mime_type=UNKNOWN_TYPE, data=base64_text(data, f"{path}.file_data"), filename=filename)
-    return _media(data, f"{path}.file_data", UNKNOWN_TYPE, filename)
-
-
-def _media(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
+def _addressed(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
     if url is None:
         raise unsupported(path, f"{path} has to hold the file or its address: this server keeps no uploaded files.")
-    if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
-        raise InvalidRequest(f"{path} has to be an address or a data: URL", field=path)
-    if url.startswith("data:"):
-        return media_of_data_url(url, path, filename)
-    return MediaPart(mime_type=mime_type, url=url, filename=filename)
+    return media(url, path, mime_type, filename)
