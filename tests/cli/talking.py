@@ -17,8 +17,8 @@ from holodeck.cli.conversation.chat_store import ChatStore
 from holodeck.cli.conversation.model_menu import ModelMenu
 from holodeck.cli.conversation.session import ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
-from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.paint import Paint
+from holodeck.cli.plain_display import JsonDisplay
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.models.scripted import ScriptedModel
 from holodeck.tools.functions import FunctionToolset

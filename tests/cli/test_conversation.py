@@ -12,8 +12,8 @@ from holodeck.cli.conversation.chat_loop import INTERRUPTED
 from holodeck.cli.conversation.commands import COMMANDS
 from holodeck.cli.conversation.session import ChatConfig
 from holodeck.cli.conversation.validation import MAX_INPUT, InputChecks, load_checks
-from holodeck.cli.json_display import JsonDisplay
 from holodeck.cli.lines import Interrupted
+from holodeck.cli.plain_display import JsonDisplay
 from holodeck.config.build_stores import build_sqlite
 from holodeck.core.messages import AssistantMessage, UserMessage, unanswered
 from holodeck.core.owner import DEFAULT_TENANT, Owner

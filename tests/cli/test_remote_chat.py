@@ -130,8 +130,8 @@ async def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         ("--url", "http://127.0.0.1:1", "--key-file", "none", "hi"): "none cannot be read: No such file",
         ("--url", "http://127.0.0.1:1", "-a", "none", "hi"): "There is no file none",
     }.items():
-        told = await piped(tmp_path, *arguments)
-        assert (told.code, words in told.err) == (2, True), told
+        result = await piped(tmp_path, *arguments)
+        assert (result.code, words in result.err) == (2, True), result
     async with served(settings=ServerSettings(protocols=("rest",))) as s:
         off = await piped(tmp_path, "--url", s.url, "hi")
         assert (off.code, "--protocol ag-ui" in off.err) == (4, True), off
@@ -166,7 +166,7 @@ async def test_a_server_that_ends_in_the_middle_is_named(tmp_path: Path) -> None
         await until(lambda: any(len(run.log) > 3 for run in s.server.runs.active))
         for connection in list(s.http.server_state.connections):
             connection.transport.abort()
-        told = await waiting
+        result = await waiting
         gate.open.set()
-    assert told.code == 4
-    assert "The connection to http://127.0.0.1" in told.err
+    assert result.code == 4
+    assert "The connection to http://127.0.0.1" in result.err

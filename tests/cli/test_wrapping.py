@@ -2,7 +2,7 @@
 
 import pytest
 
-from holodeck.cli.terminal.wrapping import wrapped
+from holodeck.cli.terminal.markdown_lines import wrapped
 
 
 @pytest.mark.parametrize(

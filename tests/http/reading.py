@@ -13,7 +13,7 @@ async def read(client: Client, peers: Peers | str, body: bytes = b"{}") -> tuple
     url = peers if isinstance(peers, str) else peers.url
     came = bytearray()
     async with client.post(url, body) as response:
-        await response.pour(lambda data: came.extend(data) is not None)  # never enough
+        await response.read_into(lambda data: came.extend(data) is not None)  # never enough
         assert response.over
     return response.status, bytes(came)
 

@@ -101,7 +101,7 @@ async def test_a_body_that_ends_in_the_middle_is_no_whole_one(client, what):
     came = bytearray()
     async with Peers(answers(answer(coding, body[:-9], 100))) as peers, client.post(peers.url, b"{}") as response:
         with pytest.raises(ConnectionBroken, match="compressed"):
-            await response.pour(came.extend)
+            await response.read_into(came.extend)
     assert TEXT.startswith(came)
     assert came
 
@@ -172,7 +172,7 @@ async def test_what_no_one_takes_is_not_unpacked(client):
             assert response.headers["content-encoding"] == "gzip"  # who refuses it by that, has no more to do
         async with client.post(peers.url, b"{}") as response:
             with pytest.raises(NotHttp, match="compressed"):
-                await response.pour(lambda _: False)
+                await response.read_into(lambda _: False)
 
 
 @ON_ONE_LOOP

@@ -59,25 +59,25 @@ async def test_an_end_in_the_head_is_a_broken_connection(client, answer, end):
 )
 async def test_an_end_in_the_body_is_a_broken_connection_and_what_came_was_passed_on(client, answer, body, end):
     came = bytearray()
-    poured = asyncio.Event()
+    arrived = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.say(answer)
-        await poured.wait()
+        await arrived.wait()
         getattr(peer, end)()
 
     def take(piece: bytes) -> bool:
         came.extend(piece)
         if len(came) == len(body):
-            poured.set()
+            arrived.set()
         return False
 
     if not body:
-        poured.set()
+        arrived.set()
     async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
         with pytest.raises(ConnectionBroken):
-            await response.pour(take)
+            await response.read_into(take)
         assert not response.over
     assert came == body
 
@@ -90,21 +90,21 @@ async def test_a_body_until_the_end_is_whole_with_fin(client):
 
 
 async def test_a_body_until_the_end_is_broken_with_rst(client):
-    poured = asyncio.Event()
+    arrived = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
         await peer.request()
         await peer.say(UNTIL_END + b"Hi")
-        await poured.wait()
+        await arrived.wait()
         peer.reset()
 
     async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
         with pytest.raises(ConnectionBroken):
-            await response.pour(lambda _: poured.set())
+            await response.read_into(lambda _: arrived.set())
 
 
 async def test_a_body_until_the_end_is_not_whole_when_we_end_it(client):
-    poured = asyncio.Event()
+    arrived = asyncio.Event()
 
     async def talk(peer: Peer) -> None:
         await peer.request()
@@ -112,11 +112,11 @@ async def test_a_body_until_the_end_is_not_whole_when_we_end_it(client):
         await peer.gone.wait()
 
     async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
-        pouring = asyncio.create_task(response.pour(lambda _: poured.set()))
-        await poured.wait()
+        reading = asyncio.create_task(response.read_into(lambda _: arrived.set()))
+        await arrived.wait()
         await client.close()
         with pytest.raises(ConnectionBroken):
-            await pouring
+            await reading
 
 
 @pytest.mark.parametrize("piece", [b"x", b"X-Pad: 12345\r\n"], ids=["one header", "many"])
@@ -215,7 +215,7 @@ async def test_chunks_that_are_none_are_refused_at_once(client, chunks):
     async with Peers(talk) as peers:
         async with client.post(peers.url, b"{}") as response:
             with pytest.raises(NotHttp):
-                await response.pour(came.extend)
+                await response.read_into(came.extend)
         await peers.all_gone()
     assert came.startswith(b"OK")
 
@@ -357,7 +357,7 @@ async def test_leaving_before_the_body_is_over_ends_the_connection(client):
 
     async with Peers(talk) as peers:
         async with client.post(peers.url, b"{}") as response:
-            await response.pour(lambda _: True)
+            await response.read_into(lambda _: True)
         await peers.all_gone()
 
 

@@ -45,7 +45,7 @@ async def test_an_answer_is_read_as_aiohttp_reads_it(cut):
         for _ in range(2):
             body = bytearray()
             async with client.post(peers.url, b"{}") as response:
-                await response.pour(body.extend)
+                await response.read_into(body.extend)
             ours.append((response.status, response.content_type, dict(response.headers), bytes(body)))
         await client.close()
         our_connections = peers.connections

@@ -53,7 +53,7 @@ async def test_the_connection_used_last_is_used_first(client):
             async with client.post(peers.url, b"{}") as response:
                 assert last in client._busy
                 assert len(idle) == 2
-                await response.pour(lambda _: False)
+                await response.read_into(lambda _: False)
         assert idle[-1] is last
         assert peers.connections == 3
 
@@ -130,10 +130,10 @@ async def test_closing_ends_busy_and_idle_connections():
 
     client = Client({}, 5.0)
     async with Peers(talk) as peers:
-        async with client.post(peers.url, b"endless") as pouring, client.post(peers.url, b"endless"):
+        async with client.post(peers.url, b"endless") as reading, client.post(peers.url, b"endless"):
             await read(client, peers)
             came = asyncio.Event()
-            task = asyncio.create_task(pouring.pour(lambda _: came.set()))
+            task = asyncio.create_task(reading.read_into(lambda _: came.set()))
             await came.wait()
             assert len(peers.open) == 3
             await client.close()
@@ -294,7 +294,7 @@ def ask_in_two_loops(url: str) -> None:
     async def once() -> bytes:
         body = bytearray()
         async with client.get(url) as response:
-            await response.pour(body.extend)
+            await response.read_into(body.extend)
         return bytes(body)
 
     for _ in range(2):

@@ -45,7 +45,7 @@ async def test_an_empty_body_has_a_length_too():
 async def test_a_get_has_no_body(client):
     async with Peers(answers(OK)) as peers:
         async with client.get(peers.url) as response:
-            await response.pour(lambda _: False)
+            await response.read_into(lambda _: False)
         assert peers.requests[0].startswith(b"GET /v1 HTTP/1.1\r\n")
         assert b"content" not in peers.requests[0].lower()
 

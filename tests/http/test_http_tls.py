@@ -159,7 +159,7 @@ async def test_a_flood_arrives_whole_and_leaves_others_their_turn(client, truste
         Turns() as turns,
         client.post(peers.url, b"{}") as response,
     ):
-        await response.pour(turns.take)
+        await response.read_into(turns.take)
     assert turns.came == piece * pieces
     assert turns.most <= 600_000  # two reads of the largest size
 
@@ -182,7 +182,7 @@ async def test_a_reset_in_the_body(client, trusted):
 
     async with Peers(talk, ssl=trusted.server()) as peers, client.post(peers.url, b"{}") as response:
         with pytest.raises(ConnectionBroken):
-            await response.pour(lambda _: came.set())
+            await response.read_into(lambda _: came.set())
 
 
 async def test_an_idle_connection_that_the_server_ends_is_not_used_again(client, trusted):
@@ -246,11 +246,11 @@ async def test_closing_ends_busy_and_idle_connections(trusted, recwarn):
     async with Peers(talk, ssl=trusted.server()) as peers:
         async with client.post(peers.url, b"endless") as response:
             await read(client, peers)
-            pouring = asyncio.create_task(response.pour(lambda _: came.set()))
+            reading = asyncio.create_task(response.read_into(lambda _: came.set()))
             await came.wait()
             await client.close()
             with pytest.raises(ConnectionBroken):
-                await pouring
+                await reading
         await peers.all_gone()
     del response, client
     gc.collect()

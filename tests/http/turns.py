@@ -5,7 +5,7 @@ from typing import Self
 
 
 class Turns:
-    """`async with Turns() as turns: await response.pour(turns.take)`; `most` is what came between two turns."""
+    """`async with Turns() as turns: await response.read_into(turns.take)`; `most` is what came between two turns."""
 
     def __init__(self) -> None:
         self.most = 0

@@ -51,13 +51,13 @@ async def test_a_body_of_200_mb_is_refused_without_being_kept(framed):
         before = psutil.Process().memory_info().rss
         size = b"Transfer-Encoding: chunked" if framed else b"Content-Length: %d" % (200 * MB)
         writer.write(HEAD + size + b"\r\n\r\n")
-        pouring = asyncio.create_task(pour(writer, 200 * MB, framed))
+        reading = asyncio.create_task(pour(writer, 200 * MB, framed))
         answer = await asyncio.wait_for(reader.readuntil(b"\r\n\r\n"), PATIENCE)
         grown = psutil.Process().memory_info().rss - before
         assert answer.startswith(b"HTTP/1.1 413")
         assert b"application/problem+json" in answer
         assert grown < 5 * MB, f"{grown / MB:.1f} MB"
-        assert await asyncio.wait_for(pouring, PATIENCE) < 200 * MB  # the connection was cut, not drained for ever
+        assert await asyncio.wait_for(reading, PATIENCE) < 200 * MB  # the connection was cut, not drained for ever
         await close(writer)
         async with s.get("/health") as answer:
             assert answer.status == 200

@@ -79,9 +79,9 @@ async def test_a_scan_that_is_refused_ends_the_stream_with_its_error():
             started, _ = await events_of(answer, 2)
             reader.second.set()
             reader.over.set()
-            told = [data for _, data in frames((await answer.read()).lstrip(b"\n"))]
+            events = [data for _, data in frames((await answer.read()).lstrip(b"\n"))]
         assert started["type"] == "RUN_STARTED"
-        assert (told[-1]["type"], told[-1]["code"]) == ("RUN_ERROR", "invalid-request")
+        assert (events[-1]["type"], events[-1]["code"]) == ("RUN_ERROR", "invalid-request")
         assert s.model.prompts == []
 
 

@@ -285,7 +285,7 @@ async def get_document(url: str) -> bytes:
                         data.extend(piece)
                         return len(data) > MAX_DOCUMENT
 
-                    await response.pour(take)
+                    await response.read_into(take)
                     if len(data) > MAX_DOCUMENT:
                         raise BadKey(f"the document has more than {MAX_DOCUMENT:,} bytes")
                     return bytes(data)

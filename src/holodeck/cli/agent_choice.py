@@ -13,11 +13,12 @@ from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+demo_option = click.option("--demo", is_flag=True, help="The bundled todo agent on the offline demo model.")
+
 
 def agent_arguments(command: Command) -> Command:
     """PATH and --demo, the same for every command that takes an agent."""
-    command = click.option("--demo", is_flag=True, help="The bundled todo agent on the offline demo model.")(command)
-    return click.argument("path", required=False, metavar="[PATH]", shell_complete=_files)(command)
+    return click.argument("path", required=False, metavar="[PATH]", shell_complete=_files)(demo_option(command))
 
 
 def _files(_context: click.Context, _parameter: click.Parameter, incomplete: str) -> list[CompletionItem]:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 import click
 from click.core import ParameterSource
 
-from holodeck.cli.agent_choice import chosen
+from holodeck.cli.agent_choice import chosen, demo_option
 from holodeck.cli.conversation.archive import Archive, data_folder
 from holodeck.cli.conversation.attachments import Attachments
 from holodeck.cli.conversation.chat import Chat, Watch
@@ -31,11 +31,9 @@ from holodeck.cli.conversation.remote_server import RemoteServer
 from holodeck.cli.conversation.session import MAX_MESSAGES, ChatConfig, ChatSession, SessionState
 from holodeck.cli.conversation.start import StartingAgent
 from holodeck.cli.conversation.validation import InputChecks, load_checks
-from holodeck.cli.json_display import JsonDisplay
-from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, whole_input
+from holodeck.cli.lines import Lines, OneMessage, PipedLines, TypedAnswers, silence, whole_input
 from holodeck.cli.paint import Paint
-from holodeck.cli.plain_display import PlainDisplay
-from holodeck.cli.terminal.silence import silence
+from holodeck.cli.plain_display import JsonDisplay, PlainDisplay
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, with_model
 from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS
@@ -55,7 +53,7 @@ LOCAL_ONLY = frozenset(
 
 @click.command("chat")
 @click.argument("words", nargs=-1, metavar="[PATH] [QUESTION]")
-@click.option("--demo", is_flag=True, help="The bundled todo agent on the offline demo model.")
+@demo_option
 @click.option("-p", "--prompt", metavar="QUESTION", help="Answer this and leave; the same as the argument.")
 @click.option("-a", "--attach", metavar="FILE", multiple=True, help="A file for the first message; may be repeated.")
 @click.option("--lines", "each_line", is_flag=True, help="Each line of a pipe is a message of its own.")
@@ -422,8 +420,8 @@ def _say(text: str) -> None:
 def _fitting(text: str) -> str:
     if not sys.stdout.isatty():
         return text
+    from holodeck.cli.terminal.markdown_lines import wrapped  # noqa: PLC0415
     from holodeck.cli.terminal.screen import terminal_size  # noqa: PLC0415  rich, as above
-    from holodeck.cli.terminal.wrapping import wrapped  # noqa: PLC0415
 
     return wrapped(text, terminal_size(sys.stdout).columns - 1)
 

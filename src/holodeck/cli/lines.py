@@ -6,7 +6,9 @@ import contextlib
 import os
 import stat
 import sys
+import termios
 import threading
+from collections.abc import Iterator
 from typing import Protocol
 
 
@@ -114,3 +116,21 @@ async def whole_input(descriptor: int = 0, *, limit: int) -> bytes:
 
     threading.Thread(target=pump, name="stdin", daemon=True).start()
     return await read
+
+
+@contextlib.contextmanager
+def silence() -> Iterator[None]:
+    """Keys that are pressed during an answer are not echoed into it; the next prompt gets them. Ctrl+C still works.
+
+    It is used around a whole conversation: the line editor sets its own mode at each prompt and restores this one.
+    """
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    changed = termios.tcgetattr(descriptor)
+    changed[0] &= ~termios.ICRNL  # else an Enter that was pressed early arrives as Ctrl+J
+    changed[3] &= ~(termios.ECHO | termios.ICANON)
+    termios.tcsetattr(descriptor, termios.TCSANOW, changed)
+    try:
+        yield
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSANOW, before)

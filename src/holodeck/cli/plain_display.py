@@ -1,11 +1,14 @@
-"""A run as plain lines, for pipes and simple terminals: text as it comes, tool calls while they run.
+"""A run as plain lines, for pipes and simple terminals: text as it comes, tool calls while they run; or as JSON lines.
 
 All text of models and tools passes the sanitiser before it is written. This module knows no prompts and no input.
 """
 
 import json
+import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import IO, Any
+
+import msgspec
 
 from holodeck.cli.paint import Paint
 from holodeck.cli.safe_stream import SafeStream
@@ -18,6 +21,9 @@ SHORT_ARGUMENT = 40
 SHORT_RESULT = 2000
 SHORT_COMPLAINT = 500
 SMALLEST_COST = 0.0001
+_ACTIVE = re.compile(
+    "[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c]"
+)  # JSON leaves these as they are; on a terminal they would act
 
 
 class PlainDisplay:
@@ -176,3 +182,22 @@ def cost_text(cost: float) -> str:
     if 0 < cost < SMALLEST_COST:
         return f"cost under {SMALLEST_COST}"
     return f"cost {cost:,.2f}" if cost >= 1 else f"cost {cost:.4f}"
+
+
+class JsonDisplay:
+    """Prints a run for scripts (`--json`): one JSON object a line for each event, as `holodeck.core.events` has them."""
+
+    def __init__(self, out: IO[str]) -> None:
+        self.verbose = False
+        self._out = out
+
+    def emit(self, event: e.Event) -> None:
+        text = msgspec.json.encode(event).decode()
+        self._out.write(_ACTIVE.sub(lambda found: f"\\u{ord(found[0]):04x}", text) + "\n")
+        self._out.flush()
+
+    def wait_for(self, what: str) -> None:
+        """Scripts get events only."""
+
+    def close(self) -> None:
+        """Every line is whole already."""

@@ -123,7 +123,7 @@ class Fetcher:
             return len(data) > self._max_bytes
 
         if int(response.headers.get("content-length", 0)) <= self._max_bytes:
-            await response.pour(take)
+            await response.read_into(take)
             if len(data) <= self._max_bytes:
                 return Fetched(bytes(data), response.headers.get("content-type"))
         raise PayloadTooLarge(f"The file at {host} has more than {self._max_bytes:,} bytes")

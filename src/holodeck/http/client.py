@@ -15,9 +15,9 @@ from holodeck.http.client_connection import ClientConnection, Response
 from holodeck.http.dial import Resolve, credentials, dial, remember_session, system_resolve
 from holodeck.http.failures import ConnectionBroken, NoProxy, Unsendable
 
-KEEPALIVE_SECONDS = 60.0  # that a connection waits for the next request, unless the server says how long it waits
+KEEPALIVE_SECONDS = 60.0  # that an idle connection is kept, unless the server's Keep-Alive header says otherwise
 MAX_KEEPALIVE_SECONDS = 300.0
-_MARGIN = 1.0  # seconds before the server's own time is up: a request must not meet the end of its connection
+_MARGIN = 1.0  # seconds before the server closes the connection: a request must not cross the close
 _KEEPALIVE_TIMEOUT = re.compile(r"timeout\s*=\s*\"?(\d{1,9})")
 _OURS = {"Accept-Encoding": "identity", "User-Agent": "holodeck"}
 _OF_A_BODY = {"Content-Type": "application/json", "Accept": "text/event-stream"}
@@ -48,9 +48,9 @@ class Client:
         self._proxied = proxied
         self._idle: dict[Route, list[ClientConnection]] = {}  # the one used last is used first
         self._busy: set[ClientConnection] = set()
-        self._ways: dict[tuple[str, str], tuple[Route, bytes]] = {}
+        self._prepared: dict[tuple[str, str], tuple[Route, bytes]] = {}
         self._sweeper: asyncio.TimerHandle | None = None
-        self._closed = 0  # times
+        self._closed = 0  # how often `close` was called
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def get(self, url: str, headers: Mapping[str, str] = NO_HEADERS) -> "Exchange":
@@ -60,48 +60,48 @@ class Client:
         """A JSON body; the answer may be a stream of events. `headers` are added for this request only."""
         return Exchange(self, "POST", url, body, headers)
 
-    async def line(self, route: Route) -> ClientConnection:
-        """A connection of one's own, until it is given back."""
+    async def acquire(self, route: Route) -> ClientConnection:
+        """A connection for one exchange: an idle one, or a new one. `release` gives it back."""
         loop = asyncio.get_running_loop()
         if loop is not self._loop:
             self._begin(loop)
         waiting = self._idle.get(route)
         now = loop.time()
         while waiting:
-            line = waiting.pop()
-            if line.reusable and line.idle_since + line.keepalive > now and not line.transport.is_closing():
+            connection = waiting.pop()
+            if connection.reusable and connection.idle_until > now and not connection.transport.is_closing():
                 break
-            line.drop()
+            connection.drop()
         else:
-            line = await self._new_line(route)
-        self._busy.add(line)
-        return line
+            connection = await self._connect(route)
+        self._busy.add(connection)
+        return connection
 
     def _begin(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Connections belong to a loop. Those of one that is gone can neither be used nor closed."""
+        """Forgets the connections of an earlier event loop: they can neither be used nor closed."""
         self._loop, self._sweeper = loop, None
         self._idle.clear()
         self._busy.clear()
 
-    async def _new_line(self, route: Route) -> ClientConnection:
+    async def _connect(self, route: Route) -> ClientConnection:
         closed = self._closed
-        line = await dial(route, self._connect_timeout, self._resolve)
+        connection = await dial(route, self._connect_timeout, self._resolve)
         if closed != self._closed:
-            line.drop()
+            connection.drop()
             raise ConnectionBroken("the client was closed meanwhile")
-        return line
+        return connection
 
-    def give_back(self, route: Route, line: ClientConnection) -> None:
-        self._busy.discard(line)
-        unsent = line.transport.get_write_buffer_size()  # the answer came before all of the request was read
-        if unsent or not line.reusable or line.transport.is_closing():
-            return line.drop()
+    def release(self, route: Route, connection: ClientConnection) -> None:
+        self._busy.discard(connection)
+        unsent = connection.transport.get_write_buffer_size()  # the answer came before all of the request was read
+        if unsent or not connection.reusable or connection.transport.is_closing():
+            return connection.drop()
         if route.scheme == "https":
-            remember_session(line.transport)
-        line.idle_since = asyncio.get_running_loop().time()
-        line.keepalive = keepalive_of(line.keep_alive_header)
-        self._idle.setdefault(route, []).append(line)
-        self._sweep_by(line.idle_since + line.keepalive)
+            remember_session(connection.transport)
+        connection.idle_since = asyncio.get_running_loop().time()
+        connection.keepalive = keepalive_of(connection.keep_alive_header)
+        self._idle.setdefault(route, []).append(connection)
+        self._sweep_by(connection.idle_until)
         return None
 
     def _sweep_by(self, when: float) -> None:
@@ -113,38 +113,38 @@ class Client:
             )  # not the request's
 
     async def close(self) -> None:
-        """Ends all connections, also those that are just being made."""
+        """Closes all connections, including those that are being made."""
         self._closed += 1
         if self._sweeper is not None:
             self._sweeper.cancel()
             self._sweeper = None
-        for line in [*self._busy, *(line for lines in self._idle.values() for line in lines)]:
-            line.drop()
+        for connection in [*self._busy, *(connection for idle in self._idle.values() for connection in idle)]:
+            connection.drop()
         self._busy.clear()
         self._idle.clear()
         await asyncio.sleep(0)  # a connection that was ended is closed in the loop's next round
 
     def _sweep(self) -> None:
-        """Ends the connections that waited too long."""
+        """Closes the connections that were idle too long."""
         now, self._sweeper = asyncio.get_running_loop().time(), None
-        for route, lines in list(self._idle.items()):
-            for line in [line for line in lines if line.lost or line.idle_since + line.keepalive <= now]:
-                lines.remove(line)
-                line.drop()
-            if not lines:
+        for route, idle in list(self._idle.items()):
+            for connection in [each for each in idle if each.lost or each.idle_until <= now]:
+                idle.remove(connection)
+                connection.drop()
+            if not idle:
                 del self._idle[route]
-        waiting = [line.idle_since + line.keepalive for lines in self._idle.values() for line in lines]
+        waiting = [connection.idle_until for idle in self._idle.values() for connection in idle]
         if waiting:
             self._sweep_by(min(waiting))
 
-    def way(self, method: str, url: str) -> tuple[Route, bytes]:
+    def prepared(self, method: str, url: str) -> tuple[Route, bytes]:
         """The route, and the request head up to its Content-Length: the same for all requests to one URL."""
-        way = self._ways.get((method, url))
-        if way is None:
-            way = self._ways[method, url] = self._find_way(method, url)
-        return way
+        prepared = self._prepared.get((method, url))
+        if prepared is None:
+            prepared = self._prepared[method, url] = self._prepare(method, url)
+        return prepared
 
-    def _find_way(self, method: str, url: str) -> tuple[Route, bytes]:
+    def _prepare(self, method: str, url: str) -> tuple[Route, bytes]:
         address = address_of(url)
         proxy = _address_of_proxy(proxy_for(url)) if self._proxied else None
         ours = {"Host": address.authority, **_OURS, **(_OF_A_BODY if method == "POST" else {})}
@@ -158,7 +158,7 @@ class Client:
 
 
 def keepalive_of(header: str) -> float:
-    """Seconds that a connection may wait: as long as the server says in `Keep-Alive`, else the default."""
+    """Seconds that an idle connection is kept: by the server's `Keep-Alive` header, else the default."""
     stated = _KEEPALIVE_TIMEOUT.search(header.lower())
     if stated is None:
         return KEEPALIVE_SECONDS
@@ -175,26 +175,26 @@ class Exchange:
         self._headers = headers
 
     async def __aenter__(self) -> Response:
-        self._route, head = self._client.way(self._method, self._url)
+        self._route, head = self._client.prepared(self._method, self._url)
         body = self._body or b""
         length = b"" if self._body is None else b"Content-Length: %d\r\n" % len(body)
         if self._headers:
             head += "".join(f"{line}\r\n" for line in _lines({}, self._headers)).encode()
-        self._line = line = await self._client.line(self._route)
+        self._connection = connection = await self._client.acquire(self._route)
         try:
-            return await line.ask(b"%b%b\r\n" % (head, length), body)
+            return await connection.ask(b"%b%b\r\n" % (head, length), body)
         except BaseException:
-            self._client.give_back(self._route, line)
+            self._client.release(self._route, connection)
             raise
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._client.give_back(self._route, self._line)
+        self._client.release(self._route, self._connection)
 
 
 def _lines(ours: Mapping[str, str], theirs: Mapping[str, str]) -> list[str]:
-    """Headers, ours unless the user says otherwise; what says where a body ends is never theirs to say."""
+    """Our headers, overridden by the user's; framing headers are always ours."""
     merged = {name.lower(): (name, value) for name, value in (*ours.items(), *theirs.items())}
     for name, value in merged.values():
         if not _NAME.fullmatch(name) or not _VALUE.fullmatch(value):

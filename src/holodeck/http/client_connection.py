@@ -1,6 +1,6 @@
 """One connection, and the response that arrives on it.
 
-Bytes go from the socket through the parser to the body's sink in one call: `Response.pour`. No task is woken for a chunk, and
+Bytes go from the socket through the parser to the body's sink in one call: `Response.read_into`. No task is woken for a chunk, and
 nothing is buffered that has no reader.
 """
 
@@ -18,20 +18,20 @@ from holodeck.http.unpacking import Unpacker, unpacker
 
 LONGEST_HEAD = 65_536
 MAX_NON_BODY_BYTES = 4 * 2**20  # bytes of one answer that came without any of its body: trailers, framing overhead
-A_LOT = 65_536  # bytes in one read; after so many, others have a turn
+A_LOT = 65_536  # bytes in one read; after so many, other tasks run first
 
 _CODINGS = frozenset({"chunked", "identity"})
-Sink = Callable[[bytes], bool]  # takes a piece of the body; says whether that was enough
+Sink = Callable[[bytes], bool]  # takes a piece of the body; returns whether that was enough
 
 
 class Response:
-    """The answer to one request: its head is here, its body comes with `pour`."""
+    """The answer to one request: its head is here, its body comes with `read_into`."""
 
     def __init__(self, status: int, headers: Mapping[str, str]) -> None:
         self.status = status
         self.headers = headers  # names in small letters; of several with one name, the first
-        self.over = False  # all of the body has come
-        self._done = False  # it has, or never will
+        self.over = False  # the whole body has arrived
+        self._done = False  # the body is complete, or will never be
         self._sink: Sink | None = None
         self._context: Context | None = None
         self._waiter: asyncio.Future[None] | None = None
@@ -41,14 +41,14 @@ class Response:
 
     @property
     def content_type(self) -> str:
-        """Without parameters, in small letters; what says nothing may be anything."""
+        """The media type in lower case, without parameters; empty if the header is absent."""
         stated = self.headers.get("content-type", "").partition(";")[0].strip().lower()
         return stated or "application/octet-stream"
 
-    async def pour(self, sink: Sink) -> None:
-        """Gives every piece of the body to `sink` until it has enough, or the body ends. Raises what `sink` raises.
+    async def read_into(self, sink: Sink) -> None:
+        """Passes every piece of the body to `sink` until it has enough, or the body ends. Raises what `sink` raises.
 
-        Pieces are given at once when they arrive, in the caller's context.
+        Pieces are passed on as they arrive, in the caller's context.
         """
         if self._unpack is not None:
             sink = partial(_unpacked, self._unpack, sink)
@@ -68,7 +68,7 @@ class Response:
             raise ConnectionBroken("the server's answer ends in the middle of what it has compressed")
 
     def take(self, piece: bytes) -> None:
-        """A piece came."""
+        """A piece of the body arrived."""
         if self._done:
             return None  # it belongs to an unsolicited response, or to one whose reader has left
         sink, context = self._sink, self._context
@@ -76,14 +76,14 @@ class Response:
             return self._early.append(piece)
         try:
             enough = context.run(sink, piece)
-        except Exception as error:  # noqa: BLE001  `pour` raises it
+        except Exception as error:  # noqa: BLE001  `read_into` raises it
             return self.end(error)
         if enough:
             self._wake()
         return None
 
     def end(self, failure: BaseException | None = None) -> None:
-        """No more will come: the body is whole, or why it is not."""
+        """The body is complete, or `error` says why it is not."""
         if self._done:
             return
         self._done = True
@@ -112,7 +112,7 @@ def _unpacked(unpack: Unpacker, sink: Sink, piece: bytes) -> bool:
 
 
 class ClientConnection(asyncio.Protocol):
-    """A connection: one request at a time, each answered before the next."""
+    """One connection to a server: one request at a time, each answered before the next."""
 
     transport: asyncio.Transport
 
@@ -134,8 +134,12 @@ class ClientConnection(asyncio.Protocol):
         )
 
     @property
+    def idle_until(self) -> float:
+        return self.idle_since + self.keepalive
+
+    @property
     def keep_alive_header(self) -> str:
-        """How long the server says it waits for the next request; empty if it does not say."""
+        """The server's Keep-Alive header; empty if it sent none."""
         return self._headers.get("keep-alive", "")
 
     @property
@@ -159,11 +163,11 @@ class ClientConnection(asyncio.Protocol):
             self._asked = None
 
     def drop(self) -> None:
-        """Ends the connection, whatever is under way."""
+        """Closes the connection, whatever is under way."""
         self.lost = True
         self.transport.abort()
 
-    # What the transport says
+    # Called by the transport
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast("asyncio.Transport", transport)
@@ -192,7 +196,7 @@ class ClientConnection(asyncio.Protocol):
         if failure is not None:
             self._fail(failure)
         elif len(data) >= A_LOT:
-            self._rest()
+            self._yield_to_loop()
         return None
 
     def connection_lost(self, exc: BaseException | None) -> None:
@@ -205,7 +209,7 @@ class ClientConnection(asyncio.Protocol):
         else:
             self._fail(ConnectionBroken("the server closed the connection before its answer was over"))
 
-    # What the parser says
+    # Called by the parser
 
     def on_message_begin(self) -> None:
         if self._ended:
@@ -251,7 +255,7 @@ class ClientConnection(asyncio.Protocol):
             pieces.clear()
 
     def _is_framed(self) -> bool:
-        """Whether the answer says where it ends. Otherwise it ends with the connection."""
+        """Whether the response has a length or chunks. Otherwise it ends with the connection."""
         coding = self._headers.get("transfer-encoding")
         return "content-length" in self._headers if coding is None else coding.lower() == "chunked"
 
@@ -262,7 +266,7 @@ class ClientConnection(asyncio.Protocol):
         elif self._asked is not None and not self._asked.done():
             self._asked.set_exception(failure)
 
-    def _rest(self) -> None:
+    def _yield_to_loop(self) -> None:
         """Pauses for one loop iteration, so that a fast peer cannot starve the others."""
         if not self.transport.is_closing() and self.transport.is_reading():
             self.transport.pause_reading()

@@ -72,16 +72,16 @@ async def _dial(route: Route, resolve: Resolve) -> ClientConnection:
     if route.proxy is None:
         return await _connect(target, resolve)
     try:
-        line = await _connect(route.proxy, resolve)
+        connection = await _connect(route.proxy, resolve)
     except (HttpError, OSError) as error:
         raise NoProxy(f"the proxy {route.proxy.place} cannot be reached") from error
     if not target.secure:
-        return line
+        return connection
     try:
-        await _pass(line, route.proxy, target)
-        return await _secure(line, target)
+        await _pass(connection, route.proxy, target)
+        return await _secure(connection, target)
     except BaseException:
-        line.drop()
+        connection.drop()
         raise
 
 
@@ -96,19 +96,19 @@ async def _connect(address: Address, resolve: Resolve) -> ClientConnection:
     except RuntimeError as error:  # uvloop's, says aiohappyeyeballs
         raise NoConnection("no connection") from error
     connected.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)  # detects a dead peer on an idle connection
-    line = await _line_on(connected)
-    return await _secure(line, address) if address.secure else line
+    connection = await _connection_on(connected)
+    return await _secure(connection, address) if address.secure else connection
 
 
-async def _line_on(connected: socket.socket) -> ClientConnection:
+async def _connection_on(connected: socket.socket) -> ClientConnection:
     """Shielded: on cancellation the connect finishes and its callback closes the socket."""
     making = asyncio.ensure_future(asyncio.get_running_loop().create_connection(ClientConnection, sock=connected))
     try:
-        _, line = await asyncio.shield(making)
+        _, connection = await asyncio.shield(making)
     except asyncio.CancelledError:
         making.add_done_callback(_end)
         raise
-    return line
+    return connection
 
 
 def _end(making: asyncio.Future[tuple[asyncio.Transport, ClientConnection]]) -> None:
@@ -116,35 +116,35 @@ def _end(making: asyncio.Future[tuple[asyncio.Transport, ClientConnection]]) -> 
         making.result()[1].drop()
 
 
-async def _secure(line: ClientConnection, address: Address) -> ClientConnection:
+async def _secure(connection: ClientConnection, address: Address) -> ClientConnection:
     """The same connection, in TLS from now on."""
     inner = ClientConnection()
-    inner.connection_made(line.transport)  # what comes with the end of the handshake may end it
+    inner.connection_made(connection.transport)  # what comes with the end of the handshake may end it
     loop, name = asyncio.get_running_loop(), address.host.rstrip(".")  # no certificate says the dot of a full name
     transport = None
     try:
-        if not line.transport.is_closing():
-            transport = await loop.start_tls(line.transport, inner, _trust(), server_hostname=name)
+        if not connection.transport.is_closing():
+            transport = await loop.start_tls(connection.transport, inner, _trust(), server_hostname=name)
     except BaseException:
-        line.drop()
+        connection.drop()
         raise
     if transport is None:
-        line.drop()
+        connection.drop()
         raise ConnectionResetError
     inner.connection_made(transport)
     return inner
 
 
-async def _pass(line: ClientConnection, proxy: Address, target: Address) -> None:
+async def _pass(connection: ClientConnection, proxy: Address, target: Address) -> None:
     """A proxy that only passes bytes on from now on: it does not see the traffic inside."""
     lines = [f"CONNECT {target.place} HTTP/1.1", f"Host: {target.place}", *credentials(proxy), "", ""]
     try:
-        answer = await line.ask("\r\n".join(lines).encode())
+        answer = await connection.ask("\r\n".join(lines).encode())
     except HttpError as error:
         raise NoProxy(f"the proxy {proxy.place} does not answer as one") from error
     if answer.status >= HTTPStatus.MULTIPLE_CHOICES:
         raise NoProxy(f"the proxy {proxy.place} does not let us through ({answer.status})")
-    if line.lost:
+    if connection.lost:
         raise NoProxy(f"the proxy {proxy.place} closed the connection")
 
 

@@ -295,7 +295,7 @@ class StreamedModel(ABC):
             self._output_mode = mode
 
     async def _read(self, response: Response, stream: AnswerStream, silence: IdleTimeout) -> None:
-        await response.pour(_TimedStream(stream, silence, self._limits.idle).take)
+        await response.read_into(_TimedStream(stream, silence, self._limits.idle).take)
         if stream.answer.done:
             await _drain(response)
 
@@ -388,7 +388,7 @@ async def _read_refusal(response: Response, limit: int = _MAX_REFUSAL) -> Endpoi
 
     with contextlib.suppress(*_LOST):  # what came has to do
         async with asyncio.timeout(REFUSAL):
-            await response.pour(take)
+            await response.read_into(take)
     return EndpointRefusal(
         status=response.status,
         body=bytes(body[:limit]),
@@ -403,4 +403,4 @@ async def _drain(response: Response) -> None:
     if not response.over:
         with contextlib.suppress(*_LOST):
             async with asyncio.timeout(DRAIN):
-                await response.pour(lambda _: False)
+                await response.read_into(lambda _: False)

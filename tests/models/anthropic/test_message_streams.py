@@ -15,7 +15,7 @@ from holodeck.models.anthropic.message_request import messages_of
 from holodeck.models.chunks import InBandError, Malformed
 from holodeck.models.port import ModelReply
 from holodeck.models.response_body import AnswerStream
-from tests.models.anthropic.message_streams import SHAPES, Shape, block, delta, end, said, start, stop
+from tests.models.anthropic.message_streams import SHAPES, Shape, block, delta, end, start, stop, text_block
 from tests.models.endpoint import ModelEndpoint, stream
 from tests.models.recording_listener import RecordingListener
 
@@ -168,7 +168,7 @@ def _samples() -> dict[str, dict]:
 def test_every_kind_of_block_is_read_and_kept(kind):
     sample = _samples()[kind]
     opening = {"type": "content_block_start", "index": 0, "content_block": sample}
-    shape = Shape([start(), opening, stop(0), *said(1, "Hi."), *end()])
+    shape = Shape([start(), opening, stop(0), *text_block(1, "Hi."), *end()])
     reply, _ = read(shape.body)
     assert reply.text == "Hi."
     assert bool(reply.tool_calls) is (kind == "tool_use")

@@ -80,11 +80,11 @@ def test_an_item_is_shown_if_it_is_a_call_and_goes_back(kind):
     }  # fmt: skip
     item = {"type": kind} | {name: value for name, value in everything.items() if name in ITEMS[kind].model_fields}
     added, done = (ev(f"output_item.{word}", output_index=0, item=item) for word in ("added", "done"))
-    reply, heard = read(Shape([*OPENING, added, done, *text_events(1, "Hi"), completed(item, message("Hi"))]).body)
+    reply, listener = read(Shape([*OPENING, added, done, *text_events(1, "Hi"), completed(item, message("Hi"))]).body)
     assert reply.text == "Hi"
     assert [each.name for each in reply.tool_calls] == (["tool"] if kind in CALLS else [])
     is_theirs = kind not in CALLS and (kind.endswith("_call") or kind == "mcp_list_tools")
-    assert len(as_shown(heard)) == is_theirs
+    assert len(as_shown(listener)) == is_theirs
     kept = AssistantMessage(content=reply.text, tool_calls=reply.tool_calls, extra=reply.extra)
     sent = to_input([UserMessage(content="Hi"), kept])
     has_own_role = kind == "additional_tools"  # of the developer: never from a session, which may be edited

@@ -86,7 +86,7 @@ class RemoteChat(ChatLoop):
         if self._interactive and (paths := dropped_files(text)):
             for path in paths:
                 self._context.attach(path)
-            self._tell_files()
+            self._show_files()
         elif self._interactive and _COMMAND.match(text):
             name, _, rest = text.partition(" ")
             return await self._command(name, rest.strip())
@@ -102,12 +102,12 @@ class RemoteChat(ChatLoop):
                 return True
             case "/attach" if rest:
                 context.attach(rest)
-                self._tell_files()
+                self._show_files()
             case "/attach":
-                self._tell_files()
+                self._show_files()
             case "/detach":
                 context.files.clear()
-                self._tell_files()
+                self._show_files()
             case "/history":
                 self._show(await context.server.session(context.session_id))
             case "/help" | "/?":
@@ -118,7 +118,7 @@ class RemoteChat(ChatLoop):
                 raise InvalidRequest(f"{one_line(name, 50)} is no command of a chat with a server; /help lists them.")
         return False
 
-    def _tell_files(self) -> None:
+    def _show_files(self) -> None:
         names = ", ".join(one_line(path.name) for path in self._context.files)
         self._context.say(f"With the next message: {names}" if names else "No file is attached; /attach PATH adds one.")
 

@@ -123,7 +123,7 @@ class RemoteServer:
         try:
             url = f"{self.url}/runs/{quote(run_id, safe='')}/stop"
             async with asyncio.timeout(ANSWER_SECONDS), self._http.post(url, b"") as response:
-                await response.pour(lambda _piece: False)
+                await response.read_into(lambda _piece: False)
         except (HttpError, OSError):
             return
 
@@ -157,8 +157,8 @@ class RemoteServer:
     async def _refusal(self, response: Response) -> ServerRefused:
         """The error of an answer in one sentence."""
         try:
-            told = _decode(await _whole(response, 65_536))
-            detail = told.get("detail") if isinstance(told, dict) else None
+            problem = _decode(await _whole(response, 65_536))
+            detail = problem.get("detail") if isinstance(problem, dict) else None
         except (msgspec.DecodeError, ServerRefused):
             detail = None
         if response.status == _UNAUTHORIZED:
@@ -187,7 +187,7 @@ class _RunReader:
 
     async def follow(self, response: Response) -> None:
         """OSError after a long silence: not even a comment came."""
-        reading = asyncio.ensure_future(response.pour(self._take))
+        reading = asyncio.ensure_future(response.read_into(self._take))
         try:
             seen = -1
             while not reading.done():
@@ -222,7 +222,7 @@ async def _whole(response: Response, limit: int = MAX_ANSWER) -> bytes:
         pieces.append(piece)
         return sum(map(len, pieces)) > limit
 
-    await response.pour(take)
+    await response.read_into(take)
     return b"".join(pieces)
 
 

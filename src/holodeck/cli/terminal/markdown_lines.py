@@ -14,6 +14,7 @@ from typing import ClassVar
 
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
+from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, JustifyMethod, RenderableType, RenderResult
 from rich.markdown import CodeBlock, Heading, ListItem, Markdown, MarkdownElement, TableElement
 from rich.segment import Segment
@@ -241,3 +242,20 @@ def dim(text: str) -> Text:
 
 
 Render = Callable[[str], RenderableType]
+
+
+def wrapped(text: str, width: int) -> str:
+    """Text of the chat itself, broken between words. A word that is longer than the width is left to the terminal: only so can a path be copied whole."""
+    return "\n".join(part for line in text.split("\n") for part in _wrapped_line(line, width))
+
+
+def _wrapped_line(line: str, width: int) -> list[str]:
+    first, *words = line.split(" ")
+    parts, indent = [first], " " * (len(line) - len(line.lstrip(" ")))
+    for word in words:
+        longer = f"{parts[-1]} {word}"
+        if cell_len(plain(longer)) <= width or not plain(parts[-1]).strip():
+            parts[-1] = longer
+        else:
+            parts.append(indent + word)
+    return parts

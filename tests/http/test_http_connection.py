@@ -20,7 +20,7 @@ async def test_an_endpoint_that_sends_without_end_leaves_others_their_turn():
     client = Client({}, 20.0)
     async with ModelEndpoint(flood) as endpoint:
         async with Turns() as turns, client.post(endpoint.url, b"{}") as response:
-            await response.pour(turns.take)
+            await response.read_into(turns.take)
         await client.close()
     assert turns.came == piece * pieces
     assert turns.most <= 600_000  # two reads of the largest size
@@ -48,7 +48,7 @@ async def test_chunks_of_one_byte_are_all_read(count):
         client = Client({}, 5.0)
         try:
             async with client.post(endpoint.url, b"{}") as response:
-                await asyncio.wait_for(response.pour(take), 20)
+                await asyncio.wait_for(response.read_into(take), 20)
         finally:
             await client.close()
     assert body == b":" * count + b"\ndata: [DONE]\n\n"

@@ -58,7 +58,7 @@ async def test_each_piece_is_given_when_it_comes(client):
     taken = Taken()
     talk.release()
     async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
-        pouring = asyncio.create_task(response.pour(taken))
+        reading = asyncio.create_task(response.read_into(taken))
         for count in (1, 2):
             taken.came.clear()
             talk.release()
@@ -66,7 +66,7 @@ async def test_each_piece_is_given_when_it_comes(client):
             assert len(taken.pieces) == count
         assert not response.over
         talk.release()
-        await pouring
+        await reading
         assert response.over
     assert taken.pieces == [b"one", b"two"]
 
@@ -79,10 +79,10 @@ async def test_enough_and_later_again_loses_nothing(client):
     async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
         while not response.over or response._early:
             taken = Taken(enough=3)
-            await response.pour(taken)
+            await response.read_into(taken)
             came += taken.pieces
             await asyncio.sleep(0)  # more comes meanwhile
-        await response.pour(Taken())
+        await response.read_into(Taken())
     assert b"".join(came) == b"".join(pieces)
 
 
@@ -94,9 +94,9 @@ async def test_what_came_before_anybody_took_it_is_given_first(client):
             while b"".join(response._early) != b"onetwo":
                 await asyncio.sleep(0)
             first, then = Taken(enough=1), Taken()
-            await response.pour(first)
+            await response.read_into(first)
             talk.release()
-            await response.pour(then)
+            await response.read_into(then)
         assert b"".join(first.pieces + then.pieces) == b"onetwo"
         assert response.over
 
@@ -106,8 +106,8 @@ async def test_a_body_that_came_with_its_head_is_there_when_no_one_waited(client
     talk.release()
     async with Peers(talk) as peers, client.post(peers.url, b"{}") as response:
         taken = Taken()
-        await response.pour(taken)
-        await response.pour(taken)  # again: there is no more
+        await response.read_into(taken)
+        await response.read_into(taken)  # again: there is no more
     assert taken.pieces == [b"all"]
 
 
@@ -126,11 +126,11 @@ async def test_what_taking_raises_reaches_the_caller(client, error, early):
     async with Peers(talk) as peers:
         talk.release()
         async with client.post(peers.url, b"{}") as response:
-            pouring = asyncio.create_task(response.pour(take))
+            reading = asyncio.create_task(response.read_into(take))
             await asyncio.sleep(0)
             talk.release(2)
             with pytest.raises(RuntimeError if error is StopIteration else error):  # no coroutine can raise it
-                await pouring
+                await reading
             assert not response.over
         await peers.all_gone()  # the rest of the body is not waited for
 
@@ -144,18 +144,18 @@ async def test_after_taking_failed_nothing_is_kept_for_anybody(client):
     async with Peers(talk) as peers:
         talk.release()
         async with client.post(peers.url, b"{}") as response:
-            pouring = asyncio.create_task(response.pour(take))
+            reading = asyncio.create_task(response.read_into(take))
             await asyncio.sleep(0)
             talk.release()
             with pytest.raises(OfMine):
-                await pouring
+                await reading
             (line,) = client._busy
             talk.release()
             while not line.reusable:  # all of the body has come
                 await asyncio.sleep(0)
             late = Taken()
             with pytest.raises(OfMine):
-                await response.pour(late)
+                await response.read_into(late)
     assert late.pieces == []
 
 
@@ -168,11 +168,11 @@ async def test_the_error_of_taking_the_very_last_piece_is_raised_too(client):
     async with Peers(talk) as peers:
         talk.release()
         async with client.post(peers.url, b"{}") as response:
-            pouring = asyncio.create_task(response.pour(take))
+            reading = asyncio.create_task(response.read_into(take))
             await asyncio.sleep(0)
             talk.release()
             with pytest.raises(OfMine):
-                await pouring
+                await reading
 
 
 async def test_after_a_failure_every_pour_fails_and_gives_nothing_new(client):
@@ -180,14 +180,14 @@ async def test_after_a_failure_every_pour_fails_and_gives_nothing_new(client):
     async with Peers(talk) as peers:
         talk.release()
         async with client.post(peers.url, b"{}") as response:
-            pouring = asyncio.create_task(response.pour(Taken()))
+            reading = asyncio.create_task(response.read_into(Taken()))
             talk.release(2)
             with pytest.raises(ConnectionBroken):
-                await pouring
+                await reading
             late = Taken()
             for _ in range(2):
                 with pytest.raises(ConnectionBroken):
-                    await response.pour(late)
+                    await response.read_into(late)
     assert late.pieces == []
 
 
@@ -202,7 +202,7 @@ async def test_what_came_before_a_failure_is_given_before_it_is_raised(client):
                 await asyncio.sleep(0)
             taken = Taken()
             with pytest.raises(ConnectionBroken):
-                await response.pour(taken)
+                await response.read_into(taken)
     assert taken.pieces == [b"one"]
 
 
@@ -212,14 +212,14 @@ async def test_a_pour_that_was_given_up_can_be_repeated(client):
         talk.release()
         async with client.post(peers.url, b"{}") as response:
             taken = Taken()
-            pouring = asyncio.create_task(response.pour(taken))
+            reading = asyncio.create_task(response.read_into(taken))
             talk.release()
             await taken.came.wait()
-            pouring.cancel()
+            reading.cancel()
             talk.release()
             with pytest.raises(asyncio.CancelledError):
-                await pouring
-            await response.pour(taken)
+                await reading
+            await response.read_into(taken)
             assert response.over
         assert taken.pieces == [b"one", b"two"]
 
@@ -237,7 +237,7 @@ async def test_taking_sees_the_callers_context(client):
     async def one(name: str) -> None:
         whose.set(name)
         async with client.post(peers.url, b"{}") as response:
-            await response.pour(lambda _: seen[name].append(whose.get()))
+            await response.read_into(lambda _: seen[name].append(whose.get()))
 
     async with Peers(talk) as peers:
         for name in seen:
