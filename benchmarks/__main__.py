@@ -27,6 +27,7 @@ from benchmarks import (
     rest,
     server,
     start,
+    stores,
     tokens,
     uploads,
     walk,
@@ -45,6 +46,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "uploads": (uploads.run, "how long others wait while a 50 MB form and 10 MB of base64 arrive"),
     "access": (access.run, "what checking an API key and a token costs"),
     "added": (added.run, "what an API key and TLS to the model add to a one-token request"),
+    "stores": (stores.run, "what SQLite and PostgreSQL with Valkey add to a request and a token; 2 workers beside 1"),
     "conversation": (
         conversation.run,
         "500 turns of one conversation: memory, and CPU of late turns beside early ones",

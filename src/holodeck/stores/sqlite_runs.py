@@ -135,8 +135,11 @@ class SqliteRunStore:
 
     def store_with_commit(
         self, connection: sqlite3.Connection, owner: Owner, run_id: str, ending: Ending | None, now: float
-    ) -> None:
-        """Stores a registered run with whatever its conversation stores first, and the ending when it comes."""
+    ) -> bool:
+        """Stores a registered run with whatever its conversation stores first, and the ending when it comes.
+
+        False if another process has deleted the run with its session: then its conversation stores nothing more.
+        """
         record = self._registered.get((owner, run_id))
         if record is not None:
             self._insert(connection, record, now)
@@ -158,6 +161,7 @@ class SqliteRunStore:
             for key, request in long_requests:
                 if request is not None:
                     self._shorten_request(connection, key, request)
+        return True
 
     def _shorten_request(self, connection: sqlite3.Connection, key: int, request: bytes) -> None:
         """Drops what only a run in progress needs. Else each run would store its messages a second time, uncounted."""

@@ -477,7 +477,9 @@ class _SqliteConversation(StoredConversation):
 
         def job(connection: sqlite3.Connection) -> SessionRow | None:
             if store.runs is not None and self._run_id:
-                store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)
+                is_there = store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)
+                if not is_there:
+                    return None
             if row.key is None:  # without steps there is nothing to keep, so no session
                 new = (connection, self._owner, self._session_id, now)
                 return store.insert(*new, steps=steps, parts=parts) if steps else row

@@ -331,12 +331,12 @@ class SharedSqliteRunStore(SqliteRunStore):
 
     def store_with_commit(
         self, connection: sqlite3.Connection, owner: Owner, run_id: str, ending: Ending | None, now: float
-    ) -> None:
+    ) -> bool:
         """Raises LostClaim if this process does not have the run any more: then nothing of the commit is stored."""
         run = owner, run_id
         record = self._registered.get(run)
         if record is None:  # a conversation without a stored run
-            return
+            return True
         if run not in self._keys:
             self._begin(connection, record, now)
         mine = self._keys[run], self.replica
@@ -350,8 +350,11 @@ class SharedSqliteRunStore(SqliteRunStore):
             ).rowcount
         else:
             changed = len(connection.execute(f"SELECT 1 FROM runs WHERE {_MINE}", mine).fetchall())
-        if not changed:
-            raise LostClaim(_LOST)
+        if changed:
+            return True
+        if connection.execute("SELECT 1 FROM runs WHERE key = ?", mine[:1]).fetchone() is None:
+            return False
+        raise LostClaim(_LOST)
 
     def stop_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
         self._wish(connection, STOP, f"{_SESSION} AND ended IS NULL", self._name(owner, session_id))

@@ -1,0 +1,140 @@
+"""What a durable store adds to a request and to a token, and what a second worker costs.
+
+Servers that differ only in their store run at the same time and take small loads in turn: a figure is the median of their
+ratios, or of their differences, which other work on the machine does not move. `postgres + valkey` is a real server of each,
+without flushes to the disk: their disk is not what is measured.
+"""
+
+import statistics
+import tempfile
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from benchmarks.added import BATCH, agent_folder
+from benchmarks.load import Load
+from benchmarks.measures import BURST_STREAMS, BURST_TOKENS, PACE, Subject, subject
+from benchmarks.native import fake_model
+from benchmarks.options import Options
+from benchmarks.report import CannotMeasureError, Row, Target
+from benchmarks.systems import HOLODECK, System
+
+MEMORY, SQLITE, DATABASE = "memory", "sqlite", "postgres + valkey"
+REQUEST, LATENCY = "one-token request, CPU beside memory", "one-token request, added to the p50"
+PACED, BURST = "paced token, CPU beside memory", "burst token, CPU of 2 workers beside 1"
+ROUNDS, QUICK_ROUNDS = 15, 2
+PACED_TOKENS, PACED_STREAMS = 100, 20  # two seconds
+
+
+@contextmanager
+def databases() -> Iterator[tuple[str, str]]:
+    """URLs of a PostgreSQL and of a Valkey."""
+    try:
+        from tests.limits.valkey_server import valkey  # noqa: PLC0415  other benchmarks need neither
+        from tests.postgres_server import postgres_server  # noqa: PLC0415
+    except ImportError as error:
+        raise CannotMeasureError(f"the servers under test come with the extra `test`: {error}") from error
+    with tempfile.TemporaryDirectory() as folder, valkey(Path(folder)) as cache, postgres_server() as database:
+        yield database, cache
+
+
+def systems(options: Options, database: str, cache: str) -> dict[str, System]:
+    """The same agent on each store."""
+    blocks = {
+        MEMORY: "sessions: {store: memory}\n",
+        SQLITE: "sessions: {store: sqlite}\n",
+        DATABASE: f"sessions: {{store: postgres, url: '{database}'}}\ncluster: {{valkey: '{cache}'}}\n",
+    }
+    return {
+        name: replace(HOLODECK, name=name, cwd=agent_folder(options, name.replace(" ", ""), block))
+        for name, block in blocks.items()
+    }
+
+
+def cpu_ms_of_requests(started: Subject) -> float:
+    return _cpu(started, "fake-1", streams=1, requests=BATCH, tokens=1) * 1e3 / BATCH
+
+
+def p50_ms_of_requests(started: Subject) -> float:
+    return started.request_ms(BATCH).p50
+
+
+def cpu_us_of_paced_tokens(started: Subject) -> float:
+    mode = f"fake-{PACED_TOKENS}-{PACE}tps"
+    cpu = _cpu(started, mode, streams=PACED_STREAMS, requests=PACED_STREAMS, tokens=PACED_TOKENS)
+    return cpu * 1e6 / (PACED_STREAMS * PACED_TOKENS)
+
+
+def cpu_us_of_burst_tokens(started: Subject) -> float:
+    mode = f"fake-{BURST_TOKENS}"
+    cpu = _cpu(started, mode, streams=BURST_STREAMS, requests=BURST_STREAMS, tokens=BURST_TOKENS)
+    return cpu * 1e6 / (BURST_STREAMS * BURST_TOKENS)
+
+
+def _cpu(started: Subject, mode: str, *, streams: int, requests: int, tokens: int) -> float:
+    wire, path = started.system.wires[0], started.system.path
+    load = Load(mode=mode, streams=streams, requests=requests, expect=tokens, wire=wire, path=path)
+    return started.cpu_of(load)[0]
+
+
+def measure_stores(model_port: int, options: Options) -> list[Row]:
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    with databases() as urls, ExitStack() as stack:
+        started = {
+            name: stack.enter_context(subject(system, model_port, options.scratch))
+            for name, system in systems(options, *urls).items()
+        }
+        requests = [{name: cpu_ms_of_requests(each) for name, each in started.items()} for _ in range(rounds)]
+        waits = [{name: p50_ms_of_requests(each) for name, each in started.items()} for _ in range(rounds)]
+        paced = [{name: cpu_us_of_paced_tokens(each) for name, each in started.items()} for _ in range(rounds)]
+    return [
+        *(_ratio(REQUEST, requests, name) for name in (SQLITE, DATABASE)),
+        *(_difference(LATENCY, waits, name, 0.3 if name == SQLITE else None) for name in (SQLITE, DATABASE)),
+        *(_ratio(PACED, paced, name, 1.1) for name in (SQLITE, DATABASE)),
+    ]
+
+
+def measure_workers(model_port: int, options: Options) -> list[Row]:
+    """By CPU: two workers on two free cores carry so many more streams than one as they have more time for each token."""
+    rounds = QUICK_ROUNDS if options.quick else ROUNDS
+    with ExitStack() as stack:
+        started = {
+            count: stack.enter_context(subject(_workers(options, count), model_port, options.scratch))
+            for count in (1, 2)
+        }
+        burst = [{str(count): cpu_us_of_burst_tokens(each) for count, each in started.items()} for _ in range(rounds)]
+    ratio = statistics.median(each["2"] / each["1"] for each in burst)
+    return [
+        Row(measure=BURST, system="2 workers / 1", unit="x", samples=[ratio], target=Target(limit=1.11)),
+        Row(
+            measure="streams that 2 workers carry, by that",
+            system="2 workers / 1",
+            unit="x",
+            samples=[2 / ratio],
+            target=Target(limit=1.8, at_least=True),
+        ),
+    ]
+
+
+def _workers(options: Options, count: int) -> System:
+    folder = agent_folder(options, f"workers{count}", "sessions: {store: sqlite}\n")
+    argv = HOLODECK.argv if count == 1 else (*HOLODECK.argv, "--workers", str(count))
+    return replace(HOLODECK, name=f"{count} workers", argv=argv, cwd=folder)
+
+
+def _ratio(measure: str, samples: list[dict[str, float]], name: str, limit: float | None = None) -> Row:
+    median = statistics.median(each[name] / each[MEMORY] for each in samples)
+    target = None if limit is None else Target(limit=limit)
+    return Row(measure=measure, system=f"{name} / {MEMORY}", unit="x", samples=[median], target=target)
+
+
+def _difference(measure: str, samples: list[dict[str, float]], name: str, limit: float | None = None) -> Row:
+    median = statistics.median(each[name] - each[MEMORY] for each in samples)
+    target = None if limit is None else Target(limit=limit)
+    return Row(measure=measure, system=f"{name} - {MEMORY}", unit="ms", samples=[median], target=target)
+
+
+def run(options: Options) -> list[Row]:
+    with fake_model() as model_port:
+        return [*measure_stores(model_port, options), *measure_workers(model_port, options)]

@@ -1,0 +1,387 @@
+"""What every store that processes share has to show: claims, turns, keys, take-over."""
+
+import asyncio
+
+import pytest
+
+from holodeck.core.events import RunFinished, TextAdded
+from holodeck.core.ids import new_ulid
+from holodeck.core.messages import AssistantMessage, UserMessage
+from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.request import RunRequest
+from holodeck.errors import LostClaim, SessionBusy
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import RunExists, RunRecord
+from holodeck.runs.recovery import HOLE
+from holodeck.stores.log_copier import LogPiece
+from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.postgres_runs import PostgresRunStore
+from holodeck.stores.postgres_sessions import PostgresSessionStore
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore, WorkersFile
+
+ENDING = RunFinished("r", "s")
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "sessions.db"
+
+
+def on_file(path, agent):
+    file = SqliteFile(path, durable=False)
+    return SqliteSessionStore(file, agent, runs=SharedSqliteRunStore(file, agent, new_ulid()))
+
+
+def on_database(url, agent):
+    database = PostgresDatabase(url)
+    return PostgresSessionStore(database, agent, runs=PostgresRunStore(database, agent))
+
+
+@pytest.fixture(params=["a file", "a database"])
+async def opened(request, path):
+    """Opens stores on one file or database, as processes would."""
+    stores = []
+    is_file = request.param == "a file"
+    place = path if is_file else request.getfixturevalue("postgres_database")
+
+    async def open_store(agent="tester"):
+        store = (on_file if is_file else on_database)(place, agent)
+        stores.append(store)
+        await store.start()
+        return store
+
+    yield open_store
+    for store in stores:
+        await store.close()
+
+
+def run(name="r", session="s", **more):
+    return RunRecord(run_id=name, owner=ME, session_id=session, **more)
+
+
+async def say(store, text, name="s"):
+    conversation = await store.open(name, owner=ME, create=True)
+    await conversation.commit([UserMessage(content=text)])
+    conversation.close()
+
+
+async def texts(store, name="s"):
+    stored = await store.read(name, owner=ME)
+    return None if stored is None else [message.content for message in stored.messages]
+
+
+async def begun(store, record):
+    """A run's conversation, as the process that has the run opens it."""
+    await store.runs.begin(record)
+    return await store.open(record.session_id, owner=ME, run_id=record.run_id, create=True)
+
+
+# several processes
+
+
+@pytest.mark.req("SRV-15")
+async def test_what_one_process_stores_every_other_reads(opened):
+    one, other = await opened(), await opened()
+    await say(one, "hello")
+    assert await texts(other) == ["hello"]
+    assert await texts(await opened("another agent")) is None
+
+
+@pytest.mark.req("D08")
+async def test_a_run_whose_session_another_process_has_taken_over_stores_nothing_more(opened):
+    one, other = await opened(), await opened()
+    late = await one.open("s", owner=ME, create=True)
+    await late.commit([UserMessage(content="first")])
+    taker = await other.open("s", owner=ME)
+    await taker.commit([UserMessage(content="second")])
+    for write in (lambda: late.commit([AssistantMessage(content="too late")]), lambda: late.commit([])):
+        with pytest.raises(LostClaim):
+            await write()
+    await taker.commit([AssistantMessage(content="third")])
+    silent = await one.open("s", owner=ME)
+    await silent.commit([], state={"taken": True})
+    with pytest.raises(LostClaim):
+        await taker.commit([AssistantMessage(content="late")])
+    assert await texts(one) == ["first", "second", "third"]
+
+
+async def test_of_two_that_open_at_the_same_time_the_first_to_write_wins(opened):
+    one, other = await opened(), await opened()
+    await say(one, "zero")
+    first, second = await one.open("s", owner=ME), await other.open("s", owner=ME)
+    await second.commit([UserMessage(content="second")])
+    with pytest.raises(LostClaim):
+        await first.commit([UserMessage(content="first")])
+    assert await texts(one) == ["zero", "second"]
+
+
+@pytest.mark.req("C09b")
+async def test_runs_of_one_session_take_turns_over_all_processes(opened):
+    stores = [await opened(), await opened(), await opened()]
+    active, order, most = set(), [], []
+
+    async def play(number):
+        store, record = stores[number % 3], run(f"r{number}")
+        begun = await store.runs.begin(record)
+        if not begun.is_first:
+            await store.runs.turn(record)
+        active.add(number)
+        order.append(number)
+        most.append(len(active))
+        conversation = await store.open("s", owner=ME, run_id=record.run_id, create=True)
+        await conversation.commit([UserMessage(content=str(number))])
+        active.discard(number)
+        await conversation.commit([AssistantMessage(content=str(number))], ending=RunFinished(record.run_id, "s"))
+        store.runs.release(record)
+
+    await asyncio.wait_for(asyncio.gather(*(play(number) for number in range(12))), 50)
+    assert max(most) == 1
+    found = await texts(stores[0])
+    assert found == [str(number) for number in order for _ in range(2)], "no step of one run among those of another"
+
+
+async def test_the_run_that_came_first_is_the_first_to_go(opened):
+    one, other = await opened(), await opened()
+    first, second, third = run("r1"), run("r2"), run("r3")
+    assert (await one.runs.begin(first)).is_first
+    assert not (await one.runs.begin(second)).is_first
+    assert (await other.runs.begin(third)).ahead == {"r1", "r2"}
+    await one.runs.end(first, RunFinished("r1", "s"))
+    with pytest.raises(TimeoutError):
+        await asyncio.wait_for(other.runs.turn(third), 0.3)
+    await asyncio.wait_for(one.runs.turn(second), 50)
+    await one.runs.end(second, RunFinished("r2", "s"))
+    await asyncio.wait_for(other.runs.turn(third), 50)
+
+
+@pytest.mark.req("C08")
+async def test_one_idempotency_key_is_one_run_over_all_processes(opened):
+    stores = [await opened() for _ in range(4)]
+    records = [run(f"r{n}", f"s{n}", wire="rest", key="k", fingerprint=b"f") for n in range(4)]
+    begins = (store.runs.begin(each) for store, each in zip(stores, records, strict=True))
+    results = await asyncio.gather(*begins, return_exceptions=True)
+    assert sorted(isinstance(each, RunExists) for each in results) == [False, True, True, True]
+    found = {(await store.runs.by_key("rest", "k", owner=ME)).run_id for store in stores}
+    assert found == {records[[isinstance(each, RunExists) for each in results].index(False)].run_id}
+    with pytest.raises(RunExists):
+        await stores[3].runs.begin(run(next(iter(found)), "elsewhere"))
+
+
+async def test_a_run_that_is_refused_leaves_its_key_free(opened):
+    store = await opened()
+    await store.runs.begin(run(wire="rest", key="k"))
+    await store.runs.withdraw(run(wire="rest", key="k"))
+    await store.runs.begin(run("again", wire="rest", key="k"))
+
+
+# processes that end
+
+
+@pytest.mark.req("D03b", "D08")
+async def test_a_dead_process_is_taken_over_once_and_may_write_nothing_more(opened):
+    dead, one, other = [await opened() for _ in range(3)]
+    conversation = await begun(dead, run())
+    await conversation.commit([UserMessage(content="hi")])
+    waiting = run("never opened", "new")
+    await dead.runs.begin(waiting)
+    for store in (one, other) * 2:
+        await store.runs.beat()
+        assert await store.runs.take_over(0) == [], "it may be alive"
+    await asyncio.gather(one.runs.beat(), other.runs.beat())
+    found = await asyncio.gather(one.runs.take_over(0), other.runs.take_over(0))
+    assert sorted(each.run_id for taken in found for each in taken) == ["never opened", "r"], "by one of them"
+    assert not (await dead.runs.beat()).is_alive
+    for late in (conversation, await dead.open("new", owner=ME, run_id="never opened", create=True)):
+        with pytest.raises(LostClaim):
+            await late.commit([UserMessage(content="late")], ending=ENDING)
+    await dead.runs.end(run(), ENDING)
+    with pytest.raises(LostClaim):
+        await dead.runs.turn(waiting)
+    assert (await one.runs.find("r", owner=ME)).ending is None
+    assert await texts(one) == ["hi"]
+    assert await texts(one, "new") is None
+
+
+async def test_a_process_whose_counter_moves_is_alive(opened):
+    one, other = await opened(), await opened()
+    await one.runs.begin(run())
+    for _ in range(5):
+        await one.runs.beat()
+        await other.runs.beat()
+        assert await other.runs.take_over(0) == [], "its counter has changed since the last look"
+    for _ in range(3):
+        await other.runs.beat()
+    await one.runs.beat()
+    assert await other.runs.take_over(0) == [], "it has shown that it is alive after the last look"
+
+
+async def test_the_runs_of_a_process_that_left_are_taken_at_once(opened):
+    one, other = await opened(), await opened()
+    await one.runs.begin(run())
+    await one.close()
+    assert [each.run_id for each in await other.runs.take_over(60)] == ["r"]
+
+
+async def test_wishes_reach_the_process_that_has_the_run(opened):
+    one, other = await opened(), await opened()
+    await one.runs.begin(run())
+    await one.runs.begin(run("second"))
+    assert await other.runs.want_stop(run())
+    await other.runs.note_followed([(ME, "second")])
+    pulse = await one.runs.beat()
+    assert (pulse.stops, pulse.followed, pulse.awaited) == ([(ME, "r")], [(ME, "second")], [(ME, "r")])
+    assert (await one.runs.beat()).followed == []
+    await one.runs.end(run(), ENDING)
+    assert not await other.runs.want_stop(run())
+
+
+@pytest.mark.req("SRV-11")
+async def test_deleting_a_session_elsewhere_ends_its_run(opened):
+    one, other = await opened(), await opened()
+    conversation = await begun(one, run(request=RunRequest(state="a secret")))
+    await conversation.commit([UserMessage(content="hi")])
+    await other.delete("s", owner=ME)
+    assert [(await one.runs.beat()).gone for _ in range(2)] == [[], [(ME, "r")]]
+    await conversation.commit([AssistantMessage(content="late")])
+    await one.runs.end(run(), ENDING)
+    assert await other.runs.find("r", owner=ME) is None
+    assert await texts(other) is None, "a run that goes on does not bring it back"
+
+
+async def test_the_copy_of_a_log_is_read_by_others_and_ends_with_the_claim(opened):
+    one, other = await opened(), await opened()
+    await one.runs.begin(run())
+    log, late = RunLog(), RunLog()
+    one.runs.follow(run(), log)
+    for text in ("a", "b"):
+        log.append(TextAdded("m", text))
+    async with asyncio.timeout(50):
+        while not (pieces := await other.runs.events(run())):
+            await asyncio.sleep(0.02)
+    assert pieces == [(0, [TextAdded("m", "a"), TextAdded("m", "b")])]
+    assert await other.runs.events(run(), 2) == []
+    for _ in range(3):
+        await other.runs.beat()
+    assert len(await other.runs.take_over(0)) == 1
+    other.runs.follow(run(), late, HOLE)
+    for each in (log, late):
+        each.append(TextAdded("m", "c"))
+        each.append(ENDING)
+    await asyncio.gather(one.close(), other.close())
+    assert [first for first, _ in await (await opened()).runs.events(run())] == [0, HOLE], "a late piece is refused"
+
+
+async def test_a_piece_that_was_written_again_and_is_longer_now_is_read_on(opened):
+    store = await opened()
+    await store.runs.begin(run())
+    events = [TextAdded("m", str(number)) for number in range(6)]
+    await store.runs._store_pieces([LogPiece((ME, "r"), 0, events[:2])])
+    assert await store.runs.events(run()) == [(0, events[:2])]
+    await store.runs._store_pieces([LogPiece((ME, "r"), 0, events[:5])])
+    await store.runs._store_pieces([LogPiece((ME, "r"), 2, events[2:])])
+    assert await store.runs.events(run(), 2) == [(2, events[2:])]
+    assert await store.runs.events(run(), 1) == [(1, events[1:5]), (5, events[5:])]
+    assert await store.runs.events(run(), 6) == []
+    await store.runs._store_pieces([LogPiece((ME, "r"), 9, events[:1]), LogPiece((ME, "r"), HOLE, events[:1])])
+    assert await store.runs.events(run(), 6) == [(HOLE, events[:1])], "nothing behind a gap, but the next part"
+
+
+async def test_the_next_run_is_woken_by_the_end_of_the_one_before(opened):
+    one, other = await opened(), await opened()
+    await one.runs.begin(run())
+    watch = other.runs.watch_session("s", owner=ME)
+    await watch.wait(0.01)
+    conversation = await one.open("s", owner=ME, run_id="r", create=True)
+    await conversation.commit([UserMessage(content="hi")], ending=ENDING)
+    await watch.wait(1)
+    watch.close()
+    assert (await other.runs.begin(run("next"))).is_first
+
+
+# a file that workers share
+
+
+@pytest.fixture
+async def files(path):
+    """Stores on one file: of workers, or of a server that is alone."""
+    stores = []
+
+    async def open_file(*, alone=False):
+        file = SqliteFile(path, durable=False)
+        runs = SqliteRunStore(file, "tester") if alone else SharedSqliteRunStore(file, "tester", new_ulid())
+        store = SqliteSessionStore(file, "tester", runs=runs)
+        stores.append(store)
+        await store.start()
+        return store
+
+    yield open_file
+    for store in stores:
+        await store.close()
+
+
+@pytest.mark.req("D03b")
+async def test_workers_take_up_what_a_server_that_was_alone_left_and_the_other_way_round(files):
+    alone = await files(alone=True)
+    for name in ("r", "r2"):
+        await alone.runs.begin(run(name))
+    worker = await files()
+    assert [each.run_id for each in await worker.runs.take_over(60)] == ["r", "r2"]
+    await worker.runs.take_up(run("r2"))
+    conversation = await worker.open("s", owner=ME, run_id="r", create=True)
+    await conversation.commit([UserMessage(content="hi")], ending=ENDING)
+    again = await files(alone=True)
+    assert [each.run_id for each in await again.runs.unfinished()] == ["r2"]
+
+
+async def test_the_parent_s_word_is_enough_for_a_worker_to_be_taken_over(path):
+    with WorkersFile.opened(path) as parent:
+        dead, store = on_file(path, "tester"), on_file(path, "tester")
+        left = asyncio.Event()
+        for each in (dead, store):
+            await each.start()
+        store.runs.on_pulse = lambda pulse: left.set() if pulse.left else None
+        await dead.runs.begin(run())
+        assert await store.runs.take_over(60) == []
+        async with asyncio.timeout(50):
+            while not store.runs._others:
+                await asyncio.sleep(0.01)
+        parent.ended(dead.runs.replica)
+        await asyncio.wait_for(left.wait(), 50)
+        assert [each.run_id for each in await store.runs.take_over(60)] == ["r"]
+        for each in (dead, store):
+            await each.close()
+
+
+async def test_a_wish_and_a_new_piece_are_noticed_without_a_beat(files):
+    one, other = await files(), await files()
+    wishes = asyncio.Queue()
+    one.runs.on_pulse = wishes.put_nowait
+    await one.runs.begin(run())
+    await other.runs.want_stop(run())
+    assert (await asyncio.wait_for(wishes.get(), 50)).stops == [(ME, "r")]
+    await other.runs.note_followed([(ME, "r")])
+    assert (await asyncio.wait_for(wishes.get(), 50)).followed == [(ME, "r")]
+    log = RunLog()
+    one.runs.follow(run(), log)
+    log.append(TextAdded("m", "a"))
+    async with asyncio.timeout(50):
+        while not await other.runs.events(run()):
+            await other.runs.wait_for_more(run(), 0)
+    await other.delete("s", owner=ME)
+    assert (await asyncio.wait_for(wishes.get(), 50)).stops == [(ME, "r")]
+
+
+async def test_a_session_that_another_worker_uses_does_not_expire_and_is_not_rewound(files):
+    one, other = await files(), await files()
+    conversation = await begun(one, run())
+    await conversation.commit([UserMessage(content="hi", id="m")])
+    other._ttl = 0
+    assert await texts(other) == ["hi"]
+    assert await other.cleanup_expired() == 0
+    with pytest.raises(SessionBusy):
+        await other.rewind("s", "m", owner=ME)
+    await conversation.commit([], ending=ENDING)
+    assert await other.cleanup_expired() == 1
