@@ -166,8 +166,13 @@ class PostgresRunStore:
                 {"ids": [each[0] for each in still], "beats": [each[1] for each in still]},
             )
         found = await self._database.rows(
-            "WITH taken AS (UPDATE holodeck.runs SET replica = %(me)s WHERE agent = %(agent)s AND ended IS NULL"
-            "   AND replica <> %(me)s AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica)"
+            # Of two that take over at once the second waits, and then checks only what is in the row itself: so it has to
+            # say whose run it takes.
+            "WITH abandoned AS MATERIALIZED (SELECT key AS its_key, replica AS its_replica FROM holodeck.runs"
+            "   WHERE agent = %(agent)s AND ended IS NULL AND replica <> %(me)s"
+            "   AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica)),"
+            " taken AS (UPDATE holodeck.runs SET replica = %(me)s FROM abandoned"
+            "   WHERE key = its_key AND replica = its_replica AND ended IS NULL"
             f"  RETURNING key, agent, {_COLUMNS}),"
             " fenced AS (UPDATE holodeck.sessions s SET epoch = epoch + 1 FROM taken"
             "   WHERE s.agent = taken.agent AND s.tenant = taken.tenant AND s.user_name = taken.user_name"
