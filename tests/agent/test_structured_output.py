@@ -177,3 +177,24 @@ def test_strict_only_where_it_is_allowed():
     assert not OutputType.of_schema(SCHEMA).schema.is_strict
     nested = {"type": "object", "properties": {"a": SCHEMA}, "required": ["a"], "additionalProperties": False}
     assert not OutputType.of_schema(nested).schema.is_strict
+
+
+@pytest.mark.parametrize(
+    "target", ["https://schemas.example/a.json", "other.json#/$defs/a", "#/$defs/b", "#/$defs/a/x"]
+)
+def test_a_schema_that_refers_to_what_it_does_not_hold_is_refused(target):
+    """No provider fetches it, and jsonschema would, in the middle of the event loop."""
+    schema = {"type": "object", "properties": {"x": {"$ref": target}}, "$defs": {"a": {"type": "string"}}}
+    with pytest.raises(ConfigError, match=r"refers to .* put that schema under \$defs"):
+        OutputType.of_schema(schema)
+
+
+@pytest.mark.parametrize("target", ["#/$defs/a%20b", "#/$defs/c~1d", "#", "#anchor", "#/$defs/list/prefixItems/0"])
+def test_a_schema_may_refer_to_itself(target):
+    defs = {"a b": {"type": "string"}, "c/d": {"$anchor": "anchor"}, "list": {"prefixItems": [{"type": "string"}]}}
+    schema = {"type": "object", "properties": {"x": {"$ref": target}}, "$defs": defs}
+    assert OutputType.of_schema(schema).schema.schema == schema
+
+
+def test_a_member_that_is_called_ref_is_no_reference():
+    assert OutputType.of_schema({"type": "object", "properties": {"$ref": {"type": "string"}}}).schema

@@ -8,11 +8,13 @@ import json
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Self, is_typeddict
+from urllib.parse import unquote
 
 import msgspec
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import SchemaError, best_match
 from pydantic import TypeAdapter, ValidationError
+from referencing import Registry
 
 from holodeck.core.messages import AssistantMessage, Message, UserMessage
 from holodeck.core.output import OutputSchema
@@ -51,6 +53,7 @@ class OutputType:
             raise ConfigError(
                 f"is no JSON Schema: {one_line(error.message, 200)}{f' (at {where})' if where else ''}"
             ) from error
+        _check_references(schema)
         name = schema.get("title")
         wrapped = schema.get("type") != "object" and "properties" not in schema and "$ref" not in schema
         root = _wrapped(schema) if wrapped else schema
@@ -58,7 +61,7 @@ class OutputType:
             schema=OutputSchema(schema=root, name=_safe_name(name)),
             convert=convert,
             is_wrapped=wrapped,
-            validator=Draft202012Validator(root),
+            validator=Draft202012Validator(root, registry=Registry()),
         )
 
     @classmethod
@@ -124,6 +127,34 @@ def _unpacked(schema: dict[str, Any]) -> dict[str, Any]:
     if schema.get("type") == "json_schema" and isinstance(inside, dict):
         return {"title": inside.get("name"), **inside["schema"]} if isinstance(inside.get("schema"), dict) else inside
     return schema
+
+
+def _check_references(schema: dict[str, Any]) -> None:
+    """Providers fetch nothing, and neither does the check of an answer: what a schema refers to has to be in it."""
+    waiting: list[Any] = [schema]
+    while waiting:
+        node = waiting.pop()
+        waiting += node.values() if isinstance(node, dict) else node if isinstance(node, list) else ()
+        target = node.get("$ref") if isinstance(node, dict) else None
+        if isinstance(target, str) and not _is_inside(schema, target):
+            raise ConfigError(f"refers to {one_line(target, 100)}, which is not in it; put that schema under $defs")
+
+
+def _is_inside(schema: Any, target: str) -> bool:
+    document, mark, pointer = target.partition("#")
+    if document or not mark:
+        return False
+    if not pointer.startswith("/"):
+        return True  # the root, or an anchor
+    for part in pointer[1:].split("/"):
+        name = unquote(part).replace("~1", "/").replace("~0", "~")
+        if isinstance(schema, list) and name.isdecimal() and int(name) < len(schema):
+            schema = schema[int(name)]
+        elif isinstance(schema, dict) and name in schema:
+            schema = schema[name]
+        else:
+            return False
+    return True
 
 
 def _wrapped(schema: dict[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ _NOT_IMPLEMENTED = 501
 _OVERFLOW = re.compile(
     r"context_length_exceeded|context.{0,20}(length|window|size|limit)|prompt is too long|too many (input )?tokens"
     r"|input.{0,40}(token count|is too long).{0,60}|exceeds? the (maximum|max|available).{0,40}(token|context)"
-    r"|reduce the length of|maximum.{0,20}prompt.{0,10}length",
+    r"|reduce the length of|maximum.{0,20}prompt.{0,10}length|input tokens?.{0,20}exceed|tokens exceeds? max",
     re.IGNORECASE,
 )
 _FILTER = re.compile(

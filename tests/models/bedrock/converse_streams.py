@@ -10,6 +10,7 @@ import zlib
 from dataclasses import dataclass, field
 from typing import Any
 
+from holodeck.core.messages import Content, MediaPart
 from holodeck.core.usage import TokenUsage
 
 SIGNATURE = "EqQBCgIYAhIM+signed/thoughts=="
@@ -23,7 +24,7 @@ class Shape:
     text: str = ""
     reasoning: str = ""
     calls: list[tuple[str, str, str]] = field(default_factory=list)  # id, name, arguments
-    shown: list[tuple[str, str, str]] = field(default_factory=list)  # the provider's calls: name, arguments, result
+    shown: list[tuple[str, str, Content]] = field(default_factory=list)  # the provider's calls: name, arguments, result
     finish: str = "stop"
     usage: TokenUsage | None = None
     kept: list[dict[str, Any]] | None = None
@@ -203,6 +204,13 @@ SHAPES = {
             {"type": "server_tool_result", "tool_use_id": "tooluse_g", "content": [{"json": {"why": "busy"}}], "is_error": True, "result_type": "nova_grounding_result"},
             {"type": "text", "text": "No luck."},
         ],
+    ),
+    "a generated image": Shape(
+        [START, *text_block(0, "Here."), start(1, image={"format": "png"}), delta(1, {"image": {"source": {"bytes": "iVA="}}}), delta(1, {"image": {"source": {"bytes": "ORw="}}}), stop(1), *end()],
+        text="Here.",
+        shown=[("image_generation", "{}", (MediaPart(mime_type="image/png", data="iVA5HA=="),))],
+        usage=FINE,
+        kept=[{"type": "text", "text": "Here."}, {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": "iVA5HA=="}}],
     ),
     "citations": Shape(
         [START, delta(0, {"text": "Ducks swim."}), delta(0, {"citation": CITATION}), stop(0), *end()],

@@ -433,6 +433,7 @@ async def test_thinking_that_another_model_signed_is_dropped_once(caplog):
         (403, "You don't have access to the model with the specified model ID.", ModelAuthFailed, "the account may use the model"),
         (404, "Could not resolve the foundation model from the provided model identifier.", ModelRejected, "there is no model"),
         (400, "Input is too long for requested model.", ContextOverflow, "too long"),
+        (400, "Input Tokens Exceeded: Number of input tokens exceeds maximum length.", ContextOverflow, "too long"),
         (400, "messages: text content blocks must be non-empty", ModelRejected, "refused the request"),
     ],
 )  # fmt: skip

@@ -106,7 +106,7 @@ def test_what_is_kept_goes_back_in_its_order(shape: Shape):
     kinds = [next(iter(block)) for each in sent[1:] for block in each["content"]]
     named = {
         "thinking": "reasoningContent", "redacted_thinking": "reasoningContent", "text": "text", "tool_use": "toolUse",
-        "server_tool_use": "toolUse", "server_tool_result": "toolResult",
+        "server_tool_use": "toolUse", "server_tool_result": "toolResult", "image": "image",
     }  # fmt: skip
     expected = [named[block["type"]] for block in shape.kept or []]
     if shape.kept is None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.messages import MediaPart, ToolCall
 from holodeck.errors import ModelProtocolError
 from holodeck.models.anthropic.content_blocks import CALL
 from holodeck.models.anthropic.message_answer import MessageAnswer
@@ -66,6 +67,7 @@ class ConverseAnswer(MessageAnswer):
         """The options are those of MessageAnswer."""
         super().__init__(listener, **options)
         self._results: dict[Any, Value] = {}  # of the provider's own tools: they are shown when they are whole
+        self._images: dict[Any, Value] = {}  # that the model generates, by the index of their block
 
     def take(self, name: bytes, data: bytes) -> None:
         """One event; without a name, a whole answer as one JSON body."""
@@ -118,6 +120,8 @@ class ConverseAnswer(MessageAnswer):
             self._open(index, _call_block(use))
         elif isinstance(result := start.get("toolResult"), dict):
             self._results[index] = _result_block(result)
+        elif isinstance(image := start.get("image"), dict):
+            self._images[index] = {"media_type": f"image/{image.get('format')}", "data": ""}
 
     def _take_delta_of(self, index: Any, delta: Value) -> None:
         """A block may have begun without a start; `MessageAnswer` begins text and thinking with their first piece."""
@@ -132,6 +136,9 @@ class ConverseAnswer(MessageAnswer):
             self._add(index, {"type": "citations_delta", "citation": citation})
         elif isinstance(items := delta.get("toolResult"), list) and index in self._results:
             self._results[index]["content"] += items
+        elif isinstance(image := delta.get("image"), dict) and index in self._images:
+            piece = _object(image.get("source")).get("bytes")
+            self._images[index]["data"] = _joined(self._images[index]["data"], piece if isinstance(piece, str) else "")
 
     def _take_reasoning(self, index: Any, reasoning: Value) -> None:
         if isinstance(text := reasoning.get("text"), str) and text:
@@ -154,7 +161,18 @@ class ConverseAnswer(MessageAnswer):
     def _end_block(self, index: Any) -> None:
         if (result := self._results.pop(index, None)) is not None:
             self._open(index, result)
+        if (image := self._images.pop(index, None)) and image["data"]:
+            self._show_image(index, image)
         self.take_event({"type": "content_block_stop", "index": index})
+
+    def _show_image(self, index: Any, image: Value) -> None:
+        """A generated image is shown as the result of a call, as those of OpenAI's image_generation are."""
+        call = ToolCall(id=self._settled_id(None), name="image_generation", arguments="{}")
+        self._listener.call_started(call.id, call.name)
+        self._listener.call_arguments(call.id, call.arguments)
+        self._listener.call_ended(call)
+        self._listener.call_answered(call.id, (MediaPart(mime_type=image["media_type"], data=image["data"]),))
+        self._open(index, {"type": "image", "source": {"type": "base64", **image}})
 
     def _open(self, index: Any, block: Value) -> None:
         self.take_event({"type": "content_block_start", "index": index, "content_block": block})
