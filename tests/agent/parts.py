@@ -67,6 +67,18 @@ async def stuck(arguments: dict[str, Any], context: ToolContext) -> ToolResult:
     raise AssertionError("never reached")
 
 
+class Deletions:
+    """A tool that needs approval, and what it deleted."""
+
+    def __init__(self) -> None:
+        self.deleted: list[str] = []
+        self.tools = PlainTools(frozenset({"delete"}), delete=self.delete)
+
+    async def delete(self, arguments: dict[str, Any], _context: object) -> ToolResult:
+        self.deleted.append(arguments["name"])
+        return ToolResult(content="deleted")
+
+
 class Scene:
     """An agent with its conversation; `play` runs it once and checks what holds for every run."""
 

@@ -14,7 +14,6 @@ from aiohttp import web
 
 from holodeck.config.limit_schema import AddressLimits, ServerLimits
 from holodeck.core.owner import Owner
-from holodeck.core.tools import ToolResult
 from holodeck.errors import InvalidRequest
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.middleware import Chain, hide_tools
@@ -23,7 +22,7 @@ from holodeck.server.options import PushSettings, ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.values import MemoryValues
 from holodeck.wires.a2a.request import PushConfig
-from tests.agent.parts import PlainTools, echo
+from tests.agent.parts import Deletions, PlainTools, echo
 from tests.server.keyed import keyed
 from tests.server.serving import Gate, Served, ask, read_to, served, until
 from tests.server.webhook import Webhook, listening
@@ -67,16 +66,6 @@ def nested(levels: int) -> Json:
     for _ in range(levels):
         value = {"a": value}
     return value
-
-
-class Deletions:
-    def __init__(self) -> None:
-        self.deleted: list[Any] = []
-        self.tools = PlainTools(frozenset({"delete"}), delete=self.delete)
-
-    async def delete(self, arguments: Json, _context: object) -> ToolResult:
-        self.deleted.append(arguments["name"])
-        return ToolResult(content="deleted")
 
 
 DELETE = calls(("delete", '{"name": "a"}'))

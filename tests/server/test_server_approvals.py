@@ -7,11 +7,10 @@ import pytest
 
 from holodeck.agent.pending import REFUSED
 from holodeck.core.request import APPROVAL_SCHEMA
-from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools
+from tests.agent.parts import Deletions
 from tests.server.serving import Served, ask, frames, served
 
 pytestmark = pytest.mark.req("ACC-07")
@@ -24,18 +23,6 @@ UNCLEAR = [
     "no", None, 0, [], {"decision": "reject"}, {"approve": False}, {"Approved": False}, {"approved": "false"}, {},
     {"approved": None}, {"approved": 1}, "yes",
 ]  # fmt: skip
-
-
-class Deletions:
-    """A tool that needs approval, and what it deleted."""
-
-    def __init__(self) -> None:
-        self.deleted: list[str] = []
-        self.tools = PlainTools(frozenset({"delete"}), delete=self.delete)
-
-    async def delete(self, arguments: dict[str, Any], _context: object) -> ToolResult:
-        self.deleted.append(arguments["name"])
-        return ToolResult(content="deleted")
 
 
 async def post(s: Served, given: dict[str, Any], path: str) -> tuple[int, bytes]:

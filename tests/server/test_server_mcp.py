@@ -9,12 +9,11 @@ import pytest
 
 from holodeck.access.principal import APPROVE, CHAT, RUNS_READ, RUNS_STOP
 from holodeck.config.limit_schema import AddressLimits, ServerLimits
-from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.run import Run
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
-from tests.agent.parts import PlainTools, echo
+from tests.agent.parts import Deletions, PlainTools, echo
 from tests.server.keyed import keyed
 from tests.server.serving import Gate, Served, read_to, served, until
 from tests.wires.sse_parsers import whatwg
@@ -62,16 +61,6 @@ async def called(s: Served, arguments: Json, tool: str = "ask", more: Json | Non
     assert status == 200, answer
     result: Json = answer["result"]
     return result
-
-
-class Deletions:
-    def __init__(self) -> None:
-        self.deleted: list[Any] = []
-        self.tools = PlainTools(frozenset({"delete"}), delete=self.delete)
-
-    async def delete(self, arguments: Json, _context: object) -> ToolResult:
-        self.deleted.append(arguments["name"])
-        return ToolResult(content="deleted")
 
 
 DELETE = calls(("delete", '{"name": "a"}'))

@@ -1,13 +1,14 @@
-"""A tool that the client carries out, as its request describes it."""
+"""Tools that the client carries out, and calls in its copy of the conversation, as its request describes them."""
 
 import re
 from typing import Any
 
 import msgspec
 
+from holodeck.core.messages import ToolCall
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import opaque, table, text
+from holodeck.wires.body import name, opaque, table, text
 
 _TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -27,3 +28,13 @@ def client_tool(raw: dict[str, Any], path: str) -> ToolSchema:
         return tool
     where = f"{path}.parameters"
     return msgspec.structs.replace(tool, parameters=opaque(table(parameters, where), where))
+
+
+def client_call(raw: dict[str, Any], path: str) -> ToolCall:
+    """Reads a call in OpenAI's form, which AG-UI has too: `id` and `function` with `name` and `arguments`."""
+    function = table(raw.get("function"), f"{path}.function")
+    return ToolCall(
+        id=name(raw.get("id"), f"{path}.id"),
+        name=name(function.get("name"), f"{path}.function.name"),
+        arguments=text(function.get("arguments"), f"{path}.function.arguments"),
+    )

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from typing import Any
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,8 @@ from hypothesis import strategies as st
 
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
 from holodeck.core.tools import Approval, ToolSchema
-from holodeck.models.demo.model import DemoModel, system_zone
+from holodeck.core.zones import local_zone
+from holodeck.models.demo.model import DemoModel
 from holodeck.models.port import Model, Prompt
 from tests.examples import examples
 from tests.models.demo.demo_chat import Conversation, Ear
@@ -150,7 +152,7 @@ async def test_a_deletion_that_the_runtime_has_approved_is_not_asked_twice() -> 
 async def test_the_prompts_zone_is_used_and_a_wrong_one_is_not() -> None:
     for zone, expected in (("Asia/Kolkata", "+05:30"), ("Middle/Earth", None), (None, None)):
         calls, _ = await new_conversation(zone=zone).say("add milk tomorrow at noon")
-        offset = NOW.astimezone(system_zone()).strftime("%z") if expected is None else expected
+        offset = NOW.astimezone(ZoneInfo(local_zone())).strftime("%z") if expected is None else expected
         due = calls[0][1]["due_date"]
         assert due.endswith(offset if ":" in offset else f"{offset[:3]}:{offset[3:]}")
 

@@ -5,12 +5,10 @@ thread: they compile many regular expressions, and a server should not wait for 
 """
 
 import asyncio
-import os
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime, tzinfo
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
 
@@ -20,6 +18,7 @@ from holodeck.core.ids import new_call_id
 from holodeck.core.messages import Message, ToolCall, text_of
 from holodeck.core.text import one_line, shorten
 from holodeck.core.tools import ToolSchema
+from holodeck.core.zones import is_zone, local_zone
 from holodeck.models.port import Listener, ModelReply, Prompt
 
 if TYPE_CHECKING:
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 _WORD = re.compile(r"\s*\S+\s*\Z|\s*\S+")
 _ARGUMENT_PIECE = 24  # characters of the arguments' JSON that are streamed at once
-_LOCALTIME = Path("/etc/localtime")
 _LONGEST_LINE, _LONGEST_RECAP = 100, 2000
 
 
@@ -48,13 +46,14 @@ class DemoModel:
     ) -> None:
         self._delay = delay
         self._clock = clock
-        self._zone = zone or system_zone()
+        self._zone = zone or ZoneInfo(local_zone())
         self._rules: Rules | None = None
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         if prompt.sums_up:
             return await self._say(recap(prompt.messages), listener)
-        now = self._clock().astimezone(_zone_named(prompt.timezone) or self._zone)
+        zone = prompt.timezone or ""
+        now = self._clock().astimezone(ZoneInfo(zone) if is_zone(zone) else self._zone)
         if self._rules is None:
             self._rules = await asyncio.to_thread(_load_rules)
         step = self._rules(prompt.messages, prompt.tools, prompt.timezone, now)
@@ -117,26 +116,6 @@ def _load_rules() -> "Rules":
     from holodeck.models.demo.conversation import next_step  # noqa: PLC0415  see the module's docstring
 
     return next_step
-
-
-def _zone_named(name: str | None) -> tzinfo | None:
-    if not name:
-        return None
-    try:
-        return ZoneInfo(name)
-    except (KeyError, ValueError, OSError):  # OSError: "Europe" is a folder of the zone database
-        return None
-
-
-def system_zone() -> tzinfo:
-    """The machine's zone with its rules, not only its offset of today: a date in spring needs the former."""
-    if named := _zone_named(os.environ.get("TZ", "").lstrip(":")):
-        return named
-    try:
-        with _LOCALTIME.open("rb") as file:
-            return ZoneInfo.from_file(file, key="localtime")
-    except (OSError, ValueError):
-        return datetime.now(UTC).astimezone().tzinfo or UTC
 
 
 class _Line(msgspec.Struct):

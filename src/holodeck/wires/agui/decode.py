@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.messages import AssistantMessage, Content, Message, Part, ToolCall, ToolMessage, UserMessage, text_of
+from holodeck.core.messages import AssistantMessage, Content, Message, Part, ToolMessage, UserMessage, text_of
 from holodeck.core.request import APPROVAL_SCHEMA, Resume, RunRequest, is_approval
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
@@ -21,6 +21,7 @@ from holodeck.wires.agui.content import read_part
 from holodeck.wires.agui.profile import Profile, profile_of
 from holodeck.wires.agui.spelling import camel_case
 from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, refusal_reason, rows, table, text
+from holodeck.wires.client_tool import client_call
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000
@@ -156,16 +157,7 @@ def _assistant(raw: dict[str, Any], path: str, warn: Warn) -> AssistantMessage:
     return AssistantMessage(
         id=name(raw.get("id"), f"{path}.id"),
         content="" if content is None else text_of(_content(content, path, warn)),
-        tool_calls=tuple(_call(table(call, where), where) for where, call in _places(f"{path}.toolCalls", calls)),
-    )
-
-
-def _call(raw: dict[str, Any], path: str) -> ToolCall:
-    function = table(raw.get("function"), f"{path}.function")
-    return ToolCall(
-        id=name(raw.get("id"), f"{path}.id"),
-        name=name(function.get("name"), f"{path}.function.name"),
-        arguments=text(function.get("arguments"), f"{path}.function.arguments"),
+        tool_calls=tuple(client_call(table(call, where), where) for where, call in _places(f"{path}.toolCalls", calls)),
     )
 
 

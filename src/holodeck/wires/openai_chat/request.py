@@ -16,7 +16,6 @@ from holodeck.core.messages import (
     Message,
     Part,
     TextPart,
-    ToolCall,
     ToolMessage,
     UserMessage,
     text_of,
@@ -25,6 +24,7 @@ from holodeck.core.request import RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, rows, short_text, table, text
+from holodeck.wires.client_tool import client_call
 from holodeck.wires.openai_chat.error_form import unsupported
 from holodeck.wires.openai_chat.parameters import (
     INSTRUCTIONS,
@@ -156,19 +156,11 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str
 def _assistant(raw: dict[str, Any], path: str, max_text: int) -> AssistantMessage:
     content, where = raw.get("content"), f"{path}.tool_calls"
     calls = [
-        _call(table(item, place), place) for place, item in places(where, rows(raw.get("tool_calls"), where, MAX_CALLS))
+        client_call(table(item, place), place)
+        for place, item in places(where, rows(raw.get("tool_calls"), where, MAX_CALLS))
     ]
     return AssistantMessage(
         content="" if content is None else _texts(content, f"{path}.content", max_text), tool_calls=tuple(calls)
-    )
-
-
-def _call(raw: dict[str, Any], path: str) -> ToolCall:
-    function = table(raw.get("function"), f"{path}.function")
-    return ToolCall(
-        id=name(raw.get("id"), f"{path}.id"),
-        name=name(function.get("name"), f"{path}.function.name"),
-        arguments=text(function.get("arguments"), f"{path}.function.arguments"),
     )
 
 
