@@ -85,6 +85,16 @@ def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
     assert len(ran(folder, "list").out.splitlines()) == 4
 
 
+def test_all_sessions_of_one_user_are_deleted(folder):
+    done = ran(folder, "delete", "--all", "--user", "ada")
+    left = [json.loads(line) for line in ran(folder, "list", "--json").out.splitlines()]
+    assert done.err.strip() == f"{4 - len(left)} sessions deleted."
+    assert left
+    assert [each for each in left if each["owner"] == {"tenant": "default", "user": "ada"}] == []
+    for words in (["--all"], ["first", "--all", "--user", "ada"], []):
+        assert "either the ID of a session, or --all and --user" in ran(folder, "delete", *words, code=2).err
+
+
 def test_without_a_file_it_is_one_sentence(tmp_path):
     (tmp_path / "agent.yaml").write_text(AGENT)
     listed = ran(tmp_path, "list")

@@ -25,6 +25,7 @@ from holodeck.stores.sqlite_sessions import SqliteSessionStore
 if TYPE_CHECKING:
     from holodeck.stores.postgres_sessions import PostgresSessionStore
 
+AT_ONCE = 100  # sessions
 T = TypeVar("T")
 Store: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
@@ -127,20 +128,39 @@ def import_(*, file: Any, path: str | None, demo: bool) -> int:
 
 
 @command.command("delete")
-@click.argument("session_id", metavar="ID")
+@click.argument("session_id", metavar="[ID]", required=False)
+@click.option("--all", "all_of_user", is_flag=True, help="All sessions of the user that --user names.")
 @agent_option
 @demo_option
 @user_option
 @tenant_option
-def delete(*, session_id: str, path: str | None, demo: bool, user: str | None, tenant: str) -> int:
-    """Delete a session for good."""
+def delete(
+    *, session_id: str | None, all_of_user: bool, path: str | None, demo: bool, user: str | None, tenant: str
+) -> int:
+    """Delete a session for good, with its runs; or all sessions of a user."""
+    if all_of_user == (session_id is not None) or (all_of_user and user is None):
+        raise click.UsageError("Write either the ID of a session, or --all and --user.")
 
     async def deleted(store: Store) -> None:
-        found = await _found(store, session_id, user, tenant)
-        await store.delete(session_id, owner=found.owner)
+        found = await _found(store, session_id or "", user, tenant)
+        await store.delete(found.session_id, owner=found.owner)
 
-    _with_store(path, demo, deleted)
+    if user is None or not all_of_user:
+        _with_store(path, demo, deleted)
+    else:
+        owner = Owner(tenant, user)
+        number = _with_store(path, demo, lambda store: _deleted_all(store, owner))
+        click.echo(f"{number} sessions deleted.", err=True)
     return 0
+
+
+async def _deleted_all(store: Store, owner: Owner) -> int:
+    number, before = 0, -1
+    while number > before:  # a page at a time
+        before = number
+        for each in await store.sessions_of(owner=owner, limit=AT_ONCE):
+            number += await store.delete(each.session_id, owner=owner)
+    return number
 
 
 @command.command("vacuum")

@@ -39,6 +39,8 @@ READERS = {  # imported when needed: a Word file should not pay for the OCR engi
 }
 STDIN, STDOUT = 0, 1
 
+_NOT_INSTALLED = "cannot be read here: it needs the extra 'files' (pip install \"holodeck-agents[files]\")"
+
 
 def main() -> None:
     task = json.loads(sys.argv[1])
@@ -74,7 +76,7 @@ def _answer(
     except DocumentRefused as refusal:
         return {"refused": refusal.why, "sentence": str(refusal)}
     except ImportError:
-        return {"refused": "no_reader", "sentence": "cannot be read by this server: its extra 'files' is not installed"}
+        return {"refused": "no_reader", "sentence": _NOT_INSTALLED}
     except sandbox.OutOfTime:
         return collected.stopped("too_slow", "takes too long to read")
     except MemoryError:
