@@ -263,7 +263,6 @@ FAULTS = (
         "D08",
         "Split brain: lock holder paused 30 s (SIGSTOP), another takes over, first wakes → fencing token: late writes refused",
         "reliability 3",
-        due=8,
     ),
     Requirement(
         "D09",

@@ -29,7 +29,12 @@ async def killed_at_random(rig: Rig) -> None:
                 await asyncio.sleep(rig.random.uniform(0, 0.3))
             rig.in_time(await node.restart(), RESTART_SECONDS, "the restart")
             rig.figures.rounds += 1
-        await load.end()
+        ending = asyncio.create_task(load.end())
+        while not ending.done():
+            await asyncio.wait({ending}, timeout=0.1)
+            if not node.runs:  # a deadly call was made in the last round
+                await node.restart()
+        await ending
         await rig.settle(node)
 
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Self
 
 import aiohttp
+import psutil
 import psycopg
 import yaml
 from redis import Redis
@@ -102,9 +103,16 @@ class Node(Server):
     database_link: FaultProxy | None = None
     valkey_link: FaultProxy | None = None
 
+    @property
+    def runs(self) -> bool:
+        return super().runs and psutil.pid_exists(self.process.pid)
+
     async def kill(self) -> None:
-        if self.runs:
-            await self.end(signal.SIGKILL)
+        """Also if it has ended by itself."""
+        if super().runs:
+            with suppress(ProcessLookupError):
+                self.process.send_signal(signal.SIGKILL)
+            await self.dies()
 
     async def restart(self) -> float:
         """Kills the server and starts it again; returns how long it was away."""
@@ -279,6 +287,18 @@ class Rig:
                 return file.execute(statement.replace("holodeck.", ""), values).fetchall()
         with closing(psycopg.connect(self.direct_url, autocommit=True)) as connection:
             return connection.execute(statement.replace("?", "%s"), values).fetchall()
+
+    async def change(self, statement: str, values: Sequence[object] = ()) -> None:
+        """Changes what the store has, behind the servers' backs."""
+        await asyncio.to_thread(self._change, statement, values)
+
+    def _change(self, statement: str, values: Sequence[object]) -> None:
+        if self.store == SQLITE:
+            with closing(sqlite3.connect(self.folder / ".holodeck" / "sessions.db")) as file, file:
+                file.execute(statement.replace("holodeck.", ""), values)
+        else:
+            with closing(psycopg.connect(self.direct_url, autocommit=True)) as connection:
+                connection.execute(statement.replace("?", "%s").encode(), values)
 
     async def stored(self, statement: str, values: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         """Waits until the store has a row for this."""

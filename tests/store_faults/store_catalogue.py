@@ -7,12 +7,11 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from tests.store_faults import failover_rows, kill_rows, link_rows, replica_rows
+from tests.store_faults import failover_rows, file_rows, fleet_rows, kill_rows, link_rows, replica_rows
 from tests.store_faults.rig import CLUSTER, POSTGRES, SQLITE, Rig
 
 Play: TypeAlias = Callable[[Rig], Awaitable[None]]
 ONE_SERVER, SHARED = (SQLITE, POSTGRES), (POSTGRES, CLUSTER)
-LATER = "not written yet"
 
 RESTART, DURABLE = "tests/faults/test_kill_and_restart.py", "tests/agent/test_durable_steps.py"
 REPLICAS, KILLED = "tests/cluster/test_replicas.py", "tests/cluster/test_killed_replicas.py"
@@ -54,15 +53,15 @@ ROWS = (
     Row("S17", "Valkey is gone, is emptied, is full, evicts", "runs go on; the servers stay ready; afterwards logs are complete again", link_rows.valkey_in_need, (CLUSTER,), 1, 10, (REPLICAS, LINK)),
     Row("S18", "the PostgreSQL primary is killed under load and its synchronous standby promoted", "nothing acknowledged is lost; no take-over happens; holodeck check names the synchronous standby", failover_rows.postgres_fails_over, (POSTGRES,), 1, 50, (POSTGRES_STORE,)),
     Row("S19", "PostgreSQL is a black hole for a while, or slow", "a short one is waited for; after a long one the run ends as store-unavailable; /ready 503", link_rows.database_in_need, (POSTGRES,), 1, 10, (POSTGRES_STORE,)),
-    Row("S20", "many runs at once on a pool of eight connections", "all are answered or refused with 503; nothing hangs", None, (), 1, 1, (POSTGRES_STORE,), LATER),
-    Row("S21", "the disk of the SQLite file fills up, then has space again", "a typed error; the file stays whole; the server works again without a restart", None, (), 1, 5, (SQLITE_STORE,), LATER),
-    Row("S22", "rows of older and newer versions, cut, of wrong types, deeply nested, with flipped bits", "migrated, refused, or set aside for that session alone; bytes kept", None, (), 1, 1, (SQLITE_STORE, POSTGRES_STORE), LATER),
-    Row("S23", "a newer schema; two servers migrate at once; kill -9 in the middle of a migration", "exit code 2; one migrates and the other waits; old or new, never half", None, (), 1, 50, (SQLITE_STORE, POSTGRES_STORE), LATER),
-    Row("S24", "the clock of a server jumps by an hour or a day in mid-run", "no take-over, no expired session", None, (), 1, 10, ("tests/sessions/test_memory_store.py",), LATER),
-    Row("S25", "rolling restart of three servers under load, clients retry 503 under the same id", "no failed request, no doubled run", None, (), 1, 20, (REPLICAS,), LATER),
-    Row("S26", "a second server on one file; a read-only file or folder; a file that is no database", "refused with a sentence; nothing is reset or renamed", None, (), 1, 1, (SQLITE_STORE,), LATER),
-    Row("S27", "PostgreSQL or Valkey is down at the start", "exit code 2; memory never replaces the store", None, (), 1, 1, (LINK, "tests/cluster/test_shared_commands.py"), LATER),
-    Row("S28", "more requests than a limit allows over several servers, one is killed", "exactly the limit while Valkey answers", None, (), 1, 5, ("tests/limits",), LATER),
-    Row("S29", "every route that takes an id is asked at another server for another user's ids", "the same 404 as for an unknown id; keys contain no text of a client", None, (), 1, 1, (SESSIONS, LINK), LATER),
+    Row("S20", "many runs at once on a pool of eight connections", "all are answered or refused with 503; nothing hangs", fleet_rows.many_at_once, (POSTGRES,), 1, 2, (POSTGRES_STORE,)),
+    Row("S21", "the disk of the SQLite file fills up, then has space again", "a typed error; the file stays whole; the server works again without a restart", file_rows.disk_fills_up, (SQLITE,), 1, 5, (SQLITE_STORE,)),
+    Row("S22", "rows of older and newer versions, cut, of wrong types, deeply nested, with flipped bits", "migrated, refused, or set aside for that session alone; bytes kept", file_rows.rows_are_damaged, ONE_SERVER, 1, 33, (SQLITE_STORE, POSTGRES_STORE)),
+    Row("S23", "a newer schema; two servers migrate at once; kill -9 in the middle of a migration", "exit code 2; one migrates and the other waits; old or new, never half", file_rows.schema_changes, ONE_SERVER, 1, 50, (SQLITE_STORE, POSTGRES_STORE)),
+    Row("S24", "the clock of a server jumps by an hour or a day in mid-run", "no take-over, no expired session", fleet_rows.clocks_jump, (POSTGRES,), 1, 10, ("tests/sessions/test_memory_store.py",)),
+    Row("S25", "rolling restart of three servers under load, clients retry 503 under the same id", "no failed request, no doubled run", fleet_rows.rolling_restart, (CLUSTER,), 1, 20, (REPLICAS,)),
+    Row("S26", "a second server on one file; a read-only file or folder; a file that is no database", "refused with a sentence; nothing is reset or renamed", file_rows.file_in_use, (SQLITE,), 1, 1, (SQLITE_STORE,)),
+    Row("S27", "PostgreSQL or Valkey is down at the start", "exit code 2; memory never replaces the store", file_rows.store_away_at_start, (CLUSTER,), 1, 1, (LINK, "tests/cluster/test_shared_commands.py")),
+    Row("S28", "more requests than a limit allows over several servers, one is killed", "exactly the limit while Valkey answers", fleet_rows.limits_of_all, (CLUSTER,), 1, 5, ("tests/limits",)),
+    Row("S29", "every route that takes an id is asked at another server for another user's ids", "the same 404 as for an unknown id; keys contain no text of a client", fleet_rows.foreign_ids, (CLUSTER,), 1, 1, (SESSIONS, LINK)),
     Row("S30", "two hours of four servers, one kill a minute, 200 streams", "nothing is left behind; memory is flat", not_played="a soak of two hours: `--only S02 --rounds 120` is the nearest part", tests=("tests/faults/test_runs_are_freed.py",)),
 )  # fmt: skip

@@ -1,15 +1,18 @@
 """The catalogue of store faults is whole, its planted faults fit the code, and the checker notices each broken promise."""
 
 import dataclasses
+import math
 
 import pytest
 
 from tests.faults.mutate import ROOT, SOURCES
 from tests.store_faults.evidence_checker import UNKNOWN, Evidence, Seen, judge
 from tests.store_faults.numbered_model import Script
+from tests.store_faults.rig import SQLITE, Backends, Rig
 from tests.store_faults.store_catalogue import ROWS
 from tests.store_faults.store_mutants import MUTANTS
 
+BOUNDED = {"S04": 2, "S06": 3}  # rows that need no other store and no random moment, and their rounds
 SCRIPT = Script("r1", say=2, act=1)
 
 
@@ -101,3 +104,16 @@ def test_the_checker_counts_calls_whose_outcome_is_unknown():
 def test_the_checker_notices(sentence):
     broken = judge(dataclasses.replace(GOOD, **WRONG[sentence])).broken
     assert any(each.startswith(sentence) for each in broken), broken
+
+
+@pytest.mark.req("D03")
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("name", BOUNDED)
+async def test_the_rig_plays_a_row(name, tmp_path):
+    """`make faults-stores` plays all of them."""
+    (row,) = (row for row in ROWS if row.id == name)
+    with Backends() as backends:
+        rig = Rig(backends, tmp_path / "row", SQLITE, seed=1, rounds=BOUNDED[name], slack=math.inf)
+        await row.play(rig)
+    assert rig.figures.rounds == BOUNDED[name]
+    assert (rig.figures.lost, rig.figures.doubled) == (0, 0)

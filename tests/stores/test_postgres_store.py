@@ -10,8 +10,10 @@ import pytest
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
-from holodeck.errors import SessionBroken, SessionNewer, StartError, StoreUnavailable
+from holodeck.errors import RunInterrupted, SessionBroken, SessionNewer, StartError, StoreUnavailable
 from holodeck.runs.port import RunRecord
+from holodeck.runs.replica import Replica
+from holodeck.stores import postgres_database as postgres_database_module
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_schema import MIGRATIONS
@@ -19,6 +21,8 @@ from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.ports import free_port
+from tests.postgres_server import socket_of
+from tests.store_faults.fault_proxy import FaultProxy
 
 ENDING = RunFinished("r", "s")
 
@@ -237,3 +241,44 @@ async def test_a_session_moved_from_one_store_to_the_other_and_back_is_the_same(
         assert await store.read("s", owner=ME) == before
     finally:
         await file.close()
+
+
+@pytest.mark.req("D05")
+async def test_a_database_that_does_not_answer_fails_a_statement_and_serves_again_when_it_does(
+    opened, postgres_database, monkeypatch
+):
+    async with FaultProxy(socket_of(postgres_database)) as link:
+        store = await opened(url=f"postgresql://postgres@127.0.0.1:{link.port}/postgres")
+        await say(store, "before")
+        for name in ("SILENT_SECONDS", "PATIENCE_SECONDS"):
+            monkeypatch.setattr(postgres_database_module, name, 0.2)
+        link.black_hole()
+        with pytest.raises(StoreUnavailable):
+            await asyncio.wait_for(store.read("s", owner=ME), 50)
+        monkeypatch.undo()
+        link.heal()
+        await say(store, "after")
+        assert [message.content for message in (await store.read("s", owner=ME)).messages] == ["before", "after"]
+        await store.close()
+
+
+@pytest.mark.req("D08")
+async def test_a_process_whose_database_does_not_answer_ends_its_runs_before_others_take_them_over():
+    stopped = asyncio.Event()
+
+    class Silent:
+        async def beat(self):
+            await asyncio.Event().wait()
+
+    class Stopping:
+        def stop_all(self, why):
+            assert isinstance(why, RunInterrupted)
+            stopped.set()
+
+    replica = Replica(Stopping(), None, Silent(), take_over_seconds=0.04)
+    replica.start()
+    try:
+        await asyncio.wait_for(stopped.wait(), 30)
+        assert not replica.is_connected
+    finally:
+        await replica.close()

@@ -1,0 +1,214 @@
+"""The store itself is full, damaged, of another version, in use or away: S21, S22, S23, S26, S27."""
+
+import asyncio
+import shutil
+import sqlite3
+import subprocess
+from contextlib import closing
+from pathlib import Path
+
+from holodeck.core.owner import ANONYMOUS_OWNER
+from holodeck.errors import HoloDeckError
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from tests.cli.process import Result, holodeck
+from tests.ports import free_port
+from tests.store_faults.replica_rows import only
+from tests.store_faults.rig import SQLITE, Rig, Witness
+
+START_FAILED = 2
+DISK = "2m"
+BODIES = (b"[{", b'[{"role":"user"}]', b'{"a":1}', b"\xff\xfe", b"[" * 100_000, b'[{"role":"nobody"}]')
+
+
+async def starts(rig: Rig) -> Result:
+    """`holodeck serve` where it is expected not to start."""
+    words = ("serve", "--protocol", "rest", "--port", str(free_port()))
+    return await asyncio.to_thread(holodeck, *words, folder=rig.folder, **rig.nodes[0].variables)
+
+
+def refused(rig: Rig, done: Result, *words: str) -> None:
+    rig.require(done.code == START_FAILED, f"exit code {done.code}: {done.err[-300:]}")
+    rig.require(any(word in done.err for word in words), f"the sentence is: {done.err[-300:]}")
+
+
+async def disk_fills_up(rig: Rig) -> None:
+    """S21: the file is on a small disk of its own, which a stranger's file fills; then there is space again."""
+    async with rig.serving(start=False) as (node,):
+        disk = rig.folder / ".holodeck"
+        disk.mkdir()
+        mounted = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(disk)]
+        if (await asyncio.to_thread(subprocess.run, mounted, check=False)).returncode:
+            rig.figures.notes["not played"] = "no right to mount a disk of its own"
+            return
+        try:
+            await node.start()
+            for number in range(rig.rounds):
+                before = rig.witness(rig.script(say=20), thread=f"before{number}")
+                await before.see_through(only(node))
+                _fill(disk / "stranger")
+                full = Witness(rig.script(say=4000), thread=f"full{number}")
+                await asyncio.wait_for(full.post(node), 60)
+                ended = full.types[-1:] == ["RUN_ERROR"] and full.events[-1].get("code")
+                rig.require(
+                    full.status in (503, 507) or ended in ("storage-full", "store-unavailable"),
+                    f"on a full disk: {full.status} {full.events[-1:]}",
+                )
+                (disk / "stranger").unlink()
+                after = rig.witness(rig.script(say=20), thread=f"after{number}")
+                await after.see_through(only(node))
+                rig.require(after.types[-1] == "RUN_FINISHED", f"with space again: {after.events[-1]}")
+                rig.figures.rounds += 1
+            sound = await rig.rows("PRAGMA integrity_check")
+            rig.require(sound == [("ok",)], f"the file is damaged: {sound[:3]}")
+            await rig.settle(node)
+            await node.kill()
+        finally:
+            await node.kill()
+            await asyncio.to_thread(subprocess.run, ["umount", "-l", str(disk)], check=False)
+
+
+def _fill(path: Path) -> None:
+    with path.open("wb", buffering=0) as file:
+        try:
+            while True:
+                file.write(b"x" * 4096)
+        except OSError:
+            return
+
+
+async def rows_are_damaged(rig: Rig) -> None:
+    """S22: bodies that cannot be read, of a newer version; in a file also bits that flip."""
+    async with rig.serving() as (node,):
+        names = [f"bad{number}" for number in range(len(BODIES))]
+        for name in ("good", "newer", *names):
+            await rig.witness(rig.script(), thread=name).see_through(only(node))
+        key = "(SELECT key FROM holodeck.sessions WHERE id = ?)"
+        for name, body in zip(names, BODIES, strict=True):
+            await rig.change(f"UPDATE holodeck.steps SET body = ? WHERE session = {key}", (body, name))
+        await rig.change(f"UPDATE holodeck.steps SET v = 99 WHERE session = {key}", ("newer",))
+        await node.restart()
+        for name in names:
+            status = (await node.get(f"/sessions/{name}"))["status"]
+            rig.require(status == 500, f"a session that cannot be read answers {status}")
+            said = rig.witness(rig.script(), thread=name)
+            await said.post(node)
+            rig.require("RUN_FINISHED" not in said.types, "a run went on in a session that cannot be read")
+        rig.require((await node.get("/sessions/newer"))["status"] == 503, "a session of a newer version is served")
+        kept = [bytes(body) for (body,) in await rig.rows("SELECT body FROM holodeck.steps")]
+        rig.require(all(body in kept for body in BODIES), "the bytes of a broken session are gone")
+        good = rig.witness(rig.script(), thread="good")
+        await good.see_through(only(node))
+        rig.require(good.types[-1] == "RUN_FINISHED", "another session is not served")
+        rig.figures.rounds += 1
+        rig.witnesses = [each for each in rig.witnesses if each.thread == "good"]
+        await node.restart()
+        if rig.store == SQLITE:
+            await node.kill()
+            await _flip_bits(rig)
+
+
+async def _flip_bits(rig: Rig) -> None:
+    """Opens copies of the file with one flipped bit each. Every answer is a typed error, or what was stored."""
+    original, outcomes = rig.folder / ".holodeck" / "sessions.db", {"whole": 0, "refused": 0, "other": 0}
+    with closing(sqlite3.connect(original)) as file:
+        file.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    expected = await _texts(original)
+    for _ in range(30 * rig.rounds):
+        copy = rig.folder / "copy" / "sessions.db"
+        shutil.rmtree(copy.parent, ignore_errors=True)
+        copy.parent.mkdir()
+        content = bytearray(original.read_bytes())
+        content[rig.random.randrange(len(content))] ^= 1 << rig.random.randrange(8)
+        copy.write_bytes(content)
+        try:
+            found = await _texts(copy)
+        except HoloDeckError:
+            outcomes["refused"] += 1
+        else:
+            outcomes["whole" if found == expected else "other"] += 1
+    rig.figures.notes["bit flips"] = outcomes
+
+
+async def _texts(path: Path) -> list[str]:
+    file = SqliteFile(path, durable=False)
+    store = SqliteSessionStore(file, "tester")
+    await store.start()
+    try:
+        stored = await store.read("good", owner=ANONYMOUS_OWNER)
+        return [] if stored is None else [str(message.content) for message in stored.messages]
+    finally:
+        await store.close()
+
+
+async def schema_changes(rig: Rig) -> None:
+    """S23: servers that start together on an empty store, are killed while they migrate, and meet a newer schema."""
+    for _ in range(rig.rounds):
+        async with rig.serving(1 if rig.store == SQLITE else 3, start=False) as nodes:
+            for node in nodes:
+                starting = asyncio.create_task(node.start())
+                await asyncio.sleep(rig.random.uniform(0, 0.25))
+                if node.runs:
+                    await node.kill()
+                await asyncio.wait({starting})
+                starting.exception()  # it may have come up, or not
+            await asyncio.gather(*(node.start() for node in nodes))
+            client = rig.witness(rig.script())
+            await client.see_through(rig.any_node)
+            rig.require(client.types[-1] == "RUN_FINISHED", "the store does not work after a killed migration")
+            await rig.settle(nodes[0])
+            for node in nodes:
+                await node.kill()
+            if rig.store == SQLITE:
+                await rig.change("PRAGMA user_version = 99", ())
+            else:
+                await rig.change("UPDATE holodeck.version SET migrations = 99", ())
+            refused(rig, await starts(rig), "newer version")
+            rig.figures.rounds += 1
+
+
+async def file_in_use(rig: Rig) -> None:
+    """S26: a second server on one file; a file that is no database; a folder in its place."""
+    async with rig.serving() as (node,):
+        client = rig.witness(rig.script())
+        await client.see_through(only(node))
+        refused(rig, await starts(rig), "another", "in use", "already")
+        again = rig.witness(rig.script())
+        await again.see_through(only(node))
+        await rig.settle(node)
+        await node.kill()
+        file = rig.folder / ".holodeck" / "sessions.db"
+        content = file.read_bytes()
+        _without_wal(file)
+        await node.start()
+        rig.require((await node.get("/ready"))["status"] == "healthy", "the server does not start without the WAL")
+        await node.kill()
+        _without_wal(file)
+        file.write_bytes(b"no database" * 1000)
+        refused(rig, await starts(rig), "database")
+        rig.require(file.read_bytes() == b"no database" * 1000, "a file that is no database was changed")
+        file.unlink()
+        file.mkdir()
+        refused(rig, await starts(rig), "sessions.db", "cannot")
+        rig.require(file.is_dir() and bool(content), "a folder in place of the file was removed")
+        rig.figures.rounds += 1
+
+
+def _without_wal(file: Path) -> None:
+    for suffix in ("-wal", "-shm"):
+        Path(f"{file}{suffix}").unlink(missing_ok=True)
+
+
+async def store_away_at_start(rig: Rig) -> None:
+    """S27: PostgreSQL, then Valkey, cannot be reached at the start."""
+    async with rig.serving(start=False) as (node,):
+        node.database.cut()
+        done = await starts(rig)
+        refused(rig, done, "cannot be reached")
+        rig.require("PostgreSQL" in done.err, f"the sentence is: {done.err[-300:]}")
+        node.database.heal()
+        node.valkey.cut()
+        refused(rig, await starts(rig), "Valkey")
+        node.valkey.heal()
+        await node.start()
+        rig.figures.rounds += 1
