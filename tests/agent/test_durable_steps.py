@@ -101,6 +101,55 @@ async def test_the_model_is_asked_while_the_message_is_stored_and_nothing_is_sho
     assert [what for what, _ in journal.writes] == ["commit", "begin", "commit", "ending"]
 
 
+class SlowResults(Journal):
+    """The results of its first step are stored when `stored` is set."""
+
+    def __init__(self, scene: Scene) -> None:
+        super().__init__(scene)
+        self.stored = asyncio.get_running_loop().create_future()
+
+    def accept(self, messages, **more: Any) -> asyncio.Future[None] | None:
+        super().accept(messages, **more)
+        return self.stored if isinstance(messages[-1], ToolMessage) else None
+
+
+async def played_to_second_prompt(*turns) -> tuple[Scene, SlowResults, asyncio.Task]:
+    scene = Scene(*turns, tools=PlainTools(echo=echo))
+    scene.conversation = SlowResults(scene)
+    playing = asyncio.create_task(scene.play("hi"))
+    async with asyncio.timeout(30):
+        while len(scene.model.prompts) < 2:  # the first call of a tool loads what checks its arguments
+            await asyncio.sleep(0)
+    await passes()
+    return scene, scene.conversation, playing
+
+
+@pytest.mark.req("D03")
+async def test_the_model_is_asked_while_results_are_stored_and_nothing_further_is_shown_or_done_before():
+    turns = calls(("echo", "{}")), calls(("echo", "[]")), says("done")
+    scene, journal, playing = await played_to_second_prompt(*turns)
+    shown, prompts, called = list(scene.events), list(scene.model.prompts), list(scene.tools.called)
+    journal.stored.set_result(None)
+    await playing
+    assert isinstance(prompts[1].messages[-1], ToolMessage)
+    assert isinstance(shown[-1], e.StepFinished)
+    assert (len(prompts), len(called)) == (2, 1)
+    assert isinstance(scene.ending, e.RunFinished)
+    assert [what for what, _ in journal.writes] == ["commit", "begin", "commit", "commit", "ending"]
+
+
+@pytest.mark.req("D03", "D05")
+async def test_results_that_cannot_be_stored_end_the_run_and_it_begins_once():
+    turns = calls(("echo", "{}")), Turn(text=["one"], pause=for_ever)
+    scene, journal, playing = await played_to_second_prompt(*turns)
+    journal.stored.set_exception(StoreUnavailable("The disk is full."))
+    response = await playing
+    assert response.error_code == "store-unavailable"
+    assert len(scene.emitted(e.RunStarted)) == 1
+    assert [type(event) for event in scene.events[-2:]] == [e.StepFinished, e.RunFailed]
+    assert not scene.emitted(e.TextAdded)
+
+
 async def test_what_the_model_says_after_the_message_is_stored_is_shown_at_once():
     scene, journal, playing = played_slowly(Turn(text=["one"], pause=for_ever))
     await passes()
@@ -231,7 +280,7 @@ async def test_a_store_that_cannot_keep_a_result_is_named_as_what_failed():
 
 def crashed(scene: Scene, step: PendingStep) -> None:
     """Leaves the conversation as a crash would."""
-    scene.conversation._pending = step
+    scene.conversation.pending = step
 
 
 async def cut_in(tool_calls, **step: Any) -> Scene:

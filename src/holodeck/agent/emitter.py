@@ -4,6 +4,7 @@ It is the model's listener, so a token becomes an event with one call and no tas
 decides when to stop, what to store and which tool to call.
 """
 
+import asyncio
 from collections.abc import Iterable
 from typing import Any
 
@@ -13,7 +14,7 @@ from holodeck.core import events as e
 from holodeck.core.ids import new_call_id, new_message_id
 from holodeck.core.messages import Content, ToolCall, ToolMessage
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import HoloDeckError, ModelError
+from holodeck.errors import HoloDeckError, InternalError, ModelError
 
 
 class RunEmitter:
@@ -44,7 +45,7 @@ class RunEmitter:
 
     def hold(self) -> None:
         """Keeps all events back until `release`."""
-        self._held, self._show = [], self.emit
+        self._held, self._show, self._has_shown_start = [], self.emit, self.started
         self.emit = self._held.append
 
     def release(self) -> None:
@@ -55,10 +56,11 @@ class RunEmitter:
                 self.emit(event)
 
     def discard(self) -> None:
-        """Drops what was kept back: the run has shown nothing."""
+        """Drops what was kept back: it has not happened."""
         if self._held is not None:
             self._held, self.emit = None, self._show
             self._begin()
+            self.started = self._has_shown_start
 
     # the run
 
@@ -192,6 +194,55 @@ class RunEmitter:
             self.emit(e.ToolCallEnded(call_id, name, "".join(pieces)))
             self.emit(e.ToolFinished(call_id, name, new_message_id(), CUT_CALL, failed=True))
         self._open_calls.clear()
+
+
+class OverlappingCommit:
+    """A commit that is made while the model is asked already: nothing further is shown before it is stored.
+
+    The emitter holds its events back until then. If the commit fails, so does the run, whatever it does by then.
+    """
+
+    def __init__(self, emitter: RunEmitter) -> None:
+        self._emitter = emitter
+        self._under_way = False
+        self._task: asyncio.Task[Any] | None = None
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: BaseException | None = None
+
+    def begin(self, stored: "asyncio.Future[Any] | None") -> None:
+        """`stored` is done when the commit is; None if it is done already. No other commit is under way."""
+        if stored is not None:
+            self._under_way, self._task, self._waiter = True, asyncio.current_task(), None
+            self._emitter.hold()
+            stored.add_done_callback(self._settled)
+
+    async def wait(self) -> None:
+        """Returns when it is stored, and all that was kept back is shown; raises why it cannot be stored."""
+        if self._under_way:
+            self._waiter = asyncio.get_running_loop().create_future()
+            await self._waiter
+
+    def cancelled_by(self) -> HoloDeckError | None:
+        """Why the commit failed, if that is what cancelled the task; it is cancelled no more."""
+        if self._failure is None or self._task is None or self._task.uncancel() > 0:
+            return None  # the run was stopped, by its own or as well
+        error = self._failure
+        return error if isinstance(error, HoloDeckError) else InternalError("The run's messages could not be stored.")
+
+    def _settled(self, stored: "asyncio.Future[Any]") -> None:
+        self._under_way = False
+        failure = asyncio.CancelledError() if stored.cancelled() else stored.exception()
+        if failure is None:
+            self._emitter.release()
+            if self._waiter is not None and not self._waiter.done():
+                self._waiter.set_result(None)
+            return
+        self._emitter.discard()
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_exception(failure)
+        elif self._waiter is None and self._task is not None:
+            self._failure = failure
+            self._task.cancel()
 
 
 CUT_CALL = "Not carried out: the model's reply was cut off before the call was complete."

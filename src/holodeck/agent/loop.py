@@ -8,6 +8,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -18,8 +19,7 @@ from holodeck.agent.budget import Spending
 from holodeck.agent.compaction import Compaction
 from holodeck.agent.context import AgentContext
 from holodeck.agent.definition import AgentDefinition
-from holodeck.agent.emitter import RunEmitter, reason_for_cut
-from holodeck.agent.first_commit import FirstCommit
+from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
 from holodeck.agent.kept_results import READ_RESULT, KeptResults
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
@@ -91,7 +91,7 @@ async def run(agent: AgentDefinition, context: AgentContext, emit: Emit) -> Agen
         async with limit:
             return await one.go()
     except asyncio.CancelledError:
-        if (failed := one.first_commit.cancelled_by()) is not None:
+        if (failed := one.overlap.cancelled_by()) is not None:
             return await one.end_failed(failed)
         await one.end_cancelled()
         raise
@@ -132,7 +132,7 @@ class _Run:
             session_id=context.session_id,
             used_call_ids=_call_ids(conversation.messages, conversation.pending),
         )
-        self.first_commit = FirstCommit(self.emitter)
+        self.overlap = OverlappingCommit(self.emitter)
         self.state = StateToolset(initial_state(self.agent.state, context), self._show) if self.agent.state else None
         self.spending = Spending(self.agent.loop.budget)
         self.compaction = Compaction(self.agent, conversation, self.emitter, self.spending)
@@ -169,7 +169,7 @@ class _Run:
         elif self.context.conversation.pending is None:
             decide(None, self.context.resume, ())  # refuses a resume of nothing
             if new := self._new_messages():
-                self.first_commit.begin(self.context.conversation.accept(self._own(new), state=self._state_now()))
+                self._store_meanwhile(new)
             self._emit_beginning()
         else:
             self._emit_beginning()
@@ -202,7 +202,8 @@ class _Run:
             return await self._wait_for_input(batch, reply)
         if not batch.assistant.tool_calls:
             return await self._complete(batch, reply) if await self._has_output(batch, reply) else None
-        await self._keep(batch)
+        if messages := _worth_keeping(batch):
+            self._store_meanwhile(messages)  # the next step asks the model already
         self._count_unusable(batch)
         self._notice_repetition(batch)
         self.spending.check(self._prompt)
@@ -216,7 +217,7 @@ class _Run:
             is_refused = isinstance(error, ContextOverflow | ContentFiltered) or getattr(error, "of_request", False)
             await self._keep_partial(reason_for_cut(error), is_refused=is_refused)
             raise
-        await self.first_commit.wait()
+        await self.overlap.wait()
         self.model = reply.model or self.agent.model.name
         self.emitter.reply_ended()
         self.spending.model_call(prompt, reply)
@@ -367,6 +368,10 @@ class _Run:
         """Stores a step whole, with the state as it is now, also if the run is cancelled meanwhile: stores promise it."""
         await self.context.conversation.commit(self._own(messages), pending, state=self._state_now(), ending=ending)
 
+    def _store_meanwhile(self, messages: Sequence[Message]) -> None:
+        """Begins to store messages. Nothing further is shown, and no tool is called, before they are stored."""
+        self.overlap.begin(self.context.conversation.accept(self._own(messages), state=self._state_now()))
+
     def _own(self, messages: Sequence[Message]) -> list[Message]:
         """The messages with the id of this run, where they have none."""
         run_id = self.context.run_id
@@ -504,6 +509,8 @@ class _Run:
     async def _end(self, ending: Ending) -> None:
         """Ends a run that has nothing more to store. A store that fails now must not leave readers without an ending."""
         try:
+            with suppress(HoloDeckError):  # what could not be stored leaves a step that was cut
+                await self.overlap.wait()
             await self._commit([], KEEP, ending)
         except HoloDeckError as error:
             log.warning("the ending of run %s is not stored: %s", self.context.run_id, error.message)

@@ -54,10 +54,10 @@ class Conversation(Protocol):
         """All messages, oldest first."""
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> "asyncio.Future[Any] | None":
-        """Begins to store what a run answers: its first commit. The messages are part of the conversation at once.
+        """Begins to store messages before the model is asked about them. They are part of the conversation at once.
 
         They are durable when the future is done, or, if it is None, already. Until then the run may ask its model, but
-        shows nothing. Raises as `commit` does, at once or in the future.
+        shows nothing more. Raises as `commit` does, at once or in the future.
         """
 
     async def commit(

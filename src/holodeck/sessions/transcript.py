@@ -12,31 +12,11 @@ from holodeck.sessions.port import KEEP, Keep
 class HeldParts:
     """The parts of a conversation that a run has in memory. What becomes of them is for the classes that extend it."""
 
-    _messages: list[Message]
-    _earlier: int = 0
-    _pending: PendingStep | None
-    _state: Any
-    _summary: Summary | None
-
-    @property
-    def messages(self) -> Sequence[Message]:
-        return self._messages
-
-    @property
-    def earlier(self) -> int:
-        return self._earlier
-
-    @property
-    def pending(self) -> PendingStep | None:
-        return self._pending
-
-    @property
-    def state(self) -> Any:
-        return self._state
-
-    @property
-    def summary(self) -> Summary | None:
-        return self._summary
+    messages: list[Message]
+    earlier: int = 0
+    pending: PendingStep | None
+    state: Any
+    summary: Summary | None
 
     def _add(
         self,
@@ -45,13 +25,13 @@ class HeldParts:
         state: Any,
         summary: Summary | Keep | None,
     ) -> None:
-        self._messages.extend(messages)
+        self.messages.extend(messages)
         if pending is not KEEP:
-            self._pending = pending
+            self.pending = pending
         if state is not KEEP:
-            self._state = state
+            self.state = state
         if summary is not KEEP:
-            self._summary = summary
+            self.summary = summary
 
 
 class Transcript(HeldParts):
@@ -64,13 +44,13 @@ class Transcript(HeldParts):
         pending: PendingStep | None = None,
     ) -> None:
         """Drops a summary that covers other messages than these."""
-        self._messages = list(messages)
-        self._pending = pending
-        self._state = state
-        self._summary = None if summary is None or summary.rest_of(self._messages) is None else summary
+        self.messages = list(messages)
+        self.pending = pending
+        self.state = state
+        self.summary = None if summary is None or summary.rest_of(self.messages) is None else summary
 
     async def history(self) -> Sequence[Message]:
-        return self._messages
+        return self.messages
 
     def accept(self, messages: Sequence[Message], *, state: Any = KEEP) -> None:
         self._add(messages, None, state, KEEP)
@@ -87,11 +67,11 @@ class Transcript(HeldParts):
         self._add(messages, pending, state, summary)
 
     async def begin_calls(self, step: PendingStep) -> None:
-        self._pending = step
+        self.pending = step
 
     async def rewind(self, before: str) -> None:
-        del self._messages[place_of(before, self._messages) :]
-        self._pending, self._summary = None, summary_after_cut(self._summary, self._messages)
+        del self.messages[place_of(before, self.messages) :]
+        self.pending, self.summary = None, summary_after_cut(self.summary, self.messages)
 
     def close(self) -> None:
         return None

@@ -62,10 +62,10 @@ class SqliteFile:
     async def open(self) -> None:
         """Raises StartError if the file cannot be used; then it is as it was."""
         self._loop = asyncio.get_running_loop()
-        opened: asyncio.Future[None] = self._loop.create_future()
-        self._thread = threading.Thread(target=self._work, args=(opened,), name=f"store {self.path.name}", daemon=True)
+        opening = _Task(_nothing, writes=False, future=self._loop.create_future())
+        self._thread = threading.Thread(target=self._work, args=(opening,), name=f"store {self.path.name}", daemon=True)
         self._thread.start()
-        await opened
+        await opening.future
         self._reader = sqlite3.connect(self.path, timeout=0, isolation_level=None)  # the loop waits for no lock
         self._reader.execute("PRAGMA query_only=ON")
 
@@ -120,15 +120,17 @@ class SqliteFile:
 
     # in the thread
 
-    def _work(self, opened: "asyncio.Future[None]") -> None:
+    def _work(self, opening: _Task) -> None:
         try:
             with self._opened() as connection:
-                self._call(_settle, opened, None, None)
+                self._deliver([opening])
                 self._serve(connection)
         except StartError as error:
-            self._call(_settle, opened, None, error)
+            opening.error = error
+            self._deliver([opening])
         except (sqlite3.Error, OSError) as error:
-            self._call(_settle, opened, None, StartError(f"{self.path} cannot be used: {words_of(error)}"))
+            opening.error = StartError(f"{self.path} cannot be used: {words_of(error)}")
+            self._deliver([opening])
             self._refuse_rest(error)
         except BaseException as error:  # a bug: fail the waiting callers instead of leaving them blocked
             log.exception("the session store ends")
@@ -158,7 +160,7 @@ class SqliteFile:
             _carry_out(connection, tasks)
             if not is_synced:
                 connection.execute("PRAGMA synchronous=FULL")
-            self._call(_deliver, tasks)
+            self._deliver(tasks)
 
     def _next_batch(self) -> list[_Task | None]:
         batch = [self._queue.get()]
@@ -171,12 +173,12 @@ class SqliteFile:
         with contextlib.suppress(queue.Empty):
             while (task := self._queue.get_nowait()) is not None:
                 task.error = StoreUnavailable(f"The session store cannot be used: {words_of(error)}")
-                self._call(_deliver, [task])
+                self._deliver([task])
 
-    def _call(self, function: Callable[..., None], *arguments: Any) -> None:
+    def _deliver(self, tasks: list[_Task]) -> None:
         if self._loop is not None:
             with contextlib.suppress(RuntimeError):  # the loop is closed: nothing awaits any more
-                self._loop.call_soon_threadsafe(function, *arguments)
+                self._loop.call_soon_threadsafe(_settle, tasks)
 
     @contextlib.contextmanager
     def _opened(self) -> Iterator[sqlite3.Connection]:
@@ -280,6 +282,10 @@ def _carry_out(connection: sqlite3.Connection, tasks: list[_Task]) -> None:
             task.result, task.error = None, failure
 
 
+def _nothing(_connection: sqlite3.Connection) -> None:
+    """The job of a task that waits for the file to be opened."""
+
+
 def _vacuum(connection: sqlite3.Connection) -> None:
     connection.execute("PRAGMA incremental_vacuum").fetchall()
     connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -324,15 +330,11 @@ def words_of(error: BaseException) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
 
 
-def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if future.done():  # its waiter was cancelled
-        return
-    if error is None:
-        future.set_result(result)
-    else:
-        future.set_exception(error)
-
-
-def _deliver(tasks: list[_Task]) -> None:
+def _settle(tasks: list[_Task]) -> None:
     for task in tasks:
-        _settle(task.future, task.result, task.error)
+        if task.future.done():  # its waiter was cancelled
+            continue
+        if task.error is None:
+            task.future.set_result(task.result)
+        else:
+            task.future.set_exception(task.error)

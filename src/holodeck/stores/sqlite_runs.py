@@ -229,16 +229,17 @@ class SqliteRunStore:
         return await self._file.write(job)
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> tuple[()]:
-        """Nothing of a run whose session was deleted: it has no row any more."""
-        await self._file.write(
-            lambda connection: (
-                connection.executemany(
-                    "INSERT OR REPLACE INTO pieces (run, first, body)"
-                    " SELECT key, ?, ? FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
-                    [(piece.first, piece.body, *self._name(*piece.run)) for piece in pieces],
-                ).rowcount
+        """Nothing of a run whose session was deleted: it has no row any more. A copy need not survive a loss of power."""
+
+        def job(connection: sqlite3.Connection) -> int:
+            statement = (
+                "INSERT OR REPLACE INTO pieces (run, first, body)"
+                " SELECT key, ?, ? FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
             )
-        )
+            rows = [(piece.first, piece.body, *self._name(*piece.run)) for piece in pieces]
+            return connection.executemany(statement, rows).rowcount
+
+        await self._file.write(job, synced=False)
         return ()
 
 

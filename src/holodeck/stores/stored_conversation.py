@@ -34,16 +34,16 @@ class StoredConversation(HeldParts, ABC):
 
     def __init__(self, store: _Store, session: OwnedId, row: SessionRow, messages: list[Message]) -> None:
         self._keeper, (self._owner, self._session_id) = store, session
-        self._row, self._messages = row, messages
-        self._earlier = row.messages - len(messages)
+        self._row, self.messages = row, messages
+        self.earlier = row.messages - len(messages)
         self._closed = False
         self._claimed = False
         self._cut: str | None = None  # the message before which the next commit cuts the history
         self._size = row.size  # with the history cut
         self._writing: asyncio.Future[SessionRow | None] | None = None
-        self._pending = records.pending_of(row.pending, row.v)
-        self._state = records.state_of(row.state, row.v)
-        self._summary = records.summary_of(row.summary, row.v)
+        self.pending = records.pending_of(row.pending, row.v)
+        self.state = records.state_of(row.state, row.v)
+        self.summary = records.summary_of(row.summary, row.v)
 
     @abstractmethod
     async def _older(self) -> list[Message]:
@@ -60,16 +60,16 @@ class StoredConversation(HeldParts, ABC):
         """
 
     async def history(self) -> Sequence[Message]:
-        if not self._earlier:
-            return self._messages
-        count = self._earlier
-        return [*(await self._older())[:count], *self._messages]
+        if not self.earlier:
+            return self.messages
+        count = self.earlier
+        return [*(await self._older())[:count], *self.messages]
 
     async def rewind(self, before: str) -> None:
         messages = await self.history()
         kept = list(messages[: place_of(before, messages)])
-        self._messages, self._earlier, self._cut = kept, 0, before
-        self._pending, self._summary = None, summary_after_cut(self._summary, kept)
+        self.messages, self.earlier, self._cut = kept, 0, before
+        self.pending, self.summary = None, summary_after_cut(self.summary, kept)
         self._size = size_of_steps(steps_of(kept))
 
     async def commit(
@@ -103,9 +103,9 @@ class StoredConversation(HeldParts, ABC):
         steps = steps_of(messages)
         check_room(messages, size_of_steps(steps), self._size, self._keeper.max_bytes)
         if self._row.v < records.VERSION:  # all parts of a row have one version
-            pending = self._pending if pending is KEEP else pending
-            state = self._state if state is KEEP else state
-            summary = self._summary if summary is KEEP else summary
+            pending = self.pending if pending is KEEP else pending
+            state = self.state if state is KEEP else state
+            summary = self.summary if summary is KEEP else summary
         parts: dict[str, bytes | None] = {}
         for name, part in (("pending", pending), ("state", state), ("summary", summary)):
             if part is not KEEP:

@@ -74,7 +74,7 @@ async def asked(agent: AgentDefinition, transcript: Transcript, words: str) -> l
     await run(agent, AgentContext(input=[UserMessage(content=words)], conversation=transcript), events.append)
     grammar.check(events)
     stored = msgspec.json.encode(list(transcript.messages))
-    transcript._messages = msgspec.json.decode(stored, type=list[Message])
+    transcript.messages = msgspec.json.decode(stored, type=list[Message])
     return events
 
 
