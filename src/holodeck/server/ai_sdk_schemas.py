@@ -2,13 +2,16 @@
 
 from typing import Any
 
+from holodeck.wires.ai_sdk.request import MAX_CONTEXT, MAX_PARTS, MAX_TOOLS
+from holodeck.wires.body import MAX_NAME
+
 UI_MESSAGE: dict[str, Any] = {
     "type": "object",
     "required": ["id", "role", "parts"],
     "properties": {
-        "id": {"type": "string"},
+        "id": {"type": "string", "maxLength": MAX_NAME},
         "role": {"enum": ["user", "assistant", "system"]},
-        "parts": {"type": "array", "items": {"type": "object"}},
+        "parts": {"type": "array", "maxItems": MAX_PARTS, "items": {"type": "object"}},
     },
 }
 _EXAMPLE = {"id": "chat-1", "messages": [{"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}]}
@@ -24,15 +27,16 @@ UI_BODY: dict[str, Any] = {
                     "id": {"type": "string", "minLength": 1, "maxLength": 128, "description": "The session"},
                     "messages": {"type": "array", "minItems": 1, "maxItems": 10_000, "items": UI_MESSAGE},
                     "trigger": {"enum": ["submit-message", "regenerate-message", None]},
-                    "messageId": {"type": ["string", "null"]},
+                    "messageId": {"type": ["string", "null"], "maxLength": MAX_NAME},
                     "tools": {
                         "type": ["array", "null"],
+                        "maxItems": MAX_TOOLS,
                         "items": {"type": "object"},
                         "description": "Tools that the client carries out: name, description, parameters",
                     },
-                    "context": {"type": ["array", "null"], "items": {"type": "object"}},
+                    "context": {"type": ["array", "null"], "maxItems": MAX_CONTEXT, "items": {"type": "object"}},
                     "state": {},
-                    "timezone": {"type": ["string", "null"]},
+                    "timezone": {"type": ["string", "null"], "maxLength": MAX_NAME},
                 },
             },
             "example": _EXAMPLE,

@@ -4,6 +4,8 @@ from typing import Any
 
 import msgspec
 
+from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.wires.body import MAX_TEXT
 from holodeck.wires.chat_stream import request as chat_stream_request
 from holodeck.wires.rest import request as rest_request
 from holodeck.wires.rest.response import ChatResponse
@@ -15,7 +17,7 @@ CHAT_STREAM_REQUEST = msgspec.json.schema(chat_stream_request.ChatStreamRequest)
 
 # A request needs a message or a decision: a rule over two members, which a type cannot express.
 CHAT_SCHEMAS["ChatRequest"]["anyOf"] = [
-    {"required": ["message"], "properties": {"message": {"type": "string"}}},
+    {"required": ["message"], "properties": {"message": {"type": "string", "maxLength": rest_request.MAX_MESSAGE}}},
     {"required": ["resume"], "properties": {"resume": {"minItems": 1}}},
 ]
 
@@ -26,9 +28,10 @@ CHAT_FORM: dict[str, Any] = {
         "message": CHAT_SCHEMAS["ChatRequest"]["properties"]["message"]["anyOf"][0],
         "session_id": {
             "type": "string",
+            "maxLength": MAX_FOREIGN_ID,
             "description": "A ULID, from an earlier answer; or the id of a session that another protocol began",
         },
-        "resume": {"type": "string", "description": "The same list as in JSON, as JSON text"},
+        "resume": {"type": "string", "maxLength": MAX_TEXT, "description": "The same list as in JSON, as JSON text"},
         "files": {"type": "array", "maxItems": 10, "items": {"type": "string", "format": "binary"}},
     },
 }

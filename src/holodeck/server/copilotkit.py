@@ -42,7 +42,7 @@ from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.encode_sse import SseEncoder
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.translate import MAX_FRAME_BYTES, translate
-from holodeck.wires.body import parse
+from holodeck.wires.body import MAX_NAME, parse
 
 routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)
 
@@ -56,7 +56,13 @@ _STOP_BODY = {
         "application/json": {
             "schema": {
                 "type": "object",
-                "properties": {"runId": {"type": "string", "description": "Only this run of the thread"}},
+                "properties": {
+                    "runId": {
+                        "type": "string",
+                        "maxLength": MAX_NAME,
+                        "description": "Only this run of the thread",
+                    }
+                },
             }
         }
     }
@@ -72,7 +78,10 @@ _CALL_BODY = {
                     "method": {"enum": ["info", "agent/run", "agent/connect", "agent/stop"]},
                     "params": {
                         "type": "object",
-                        "properties": {"agentId": {"type": "string"}, "threadId": {"type": "string"}},
+                        "properties": {
+                            "agentId": {"type": "string", "maxLength": MAX_NAME},
+                            "threadId": {"type": "string", "maxLength": MAX_NAME},
+                        },
                     },
                     "body": {"type": "object", "description": "What that route takes"},
                 },

@@ -2,12 +2,15 @@
 
 from typing import Any
 
+from holodeck.wires.body import MAX_NAME
+from holodeck.wires.jsonrpc import MAX_ID
+
 _MESSAGE: dict[str, Any] = {
     "type": "object",
     "required": ["jsonrpc", "method"],
     "properties": {
         "jsonrpc": {"const": "2.0"},
-        "id": {"type": ["string", "integer"], "description": "Absent in notifications"},
+        "id": {"type": ["string", "integer"], "maxLength": MAX_ID, "description": "Absent in notifications"},
         "method": {"type": "string", "minLength": 1, "maxLength": 200},
         "params": {"type": "object"},
     },
@@ -42,7 +45,7 @@ MCP_ANSWER: dict[int | str, Any] = {
     "default": _ERROR,
 }
 MCP_PARAMETERS = tuple(
-    {"name": name, "in": "header", "description": described, "schema": {"type": "string"}}
+    {"name": name, "in": "header", "description": described, "schema": {"type": "string", "maxLength": MAX_NAME}}
     for name, described in (
         ("MCP-Protocol-Version", "The version; since 2026-07-28 the same as in `params._meta`"),
         ("Mcp-Method", "The method again, since 2026-07-28"),

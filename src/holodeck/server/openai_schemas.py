@@ -5,13 +5,15 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.wires.body import MAX_NAME
+from holodeck.wires.openai_chat.request import MAX_MESSAGES, MAX_TOOLS
 from holodeck.wires.openai_chat.response import ChatCompletion, ModelList, OpenAIModel
 
 (_COMPLETION, _MODEL, _MODELS), OPENAI_SCHEMAS = msgspec.json.schema_components(
     [ChatCompletion, OpenAIModel, ModelList], ref_template="#/components/schemas/{name}"
 )
 
-_NULLABLE_TEXT = {"type": ["string", "null"]}
+_NULLABLE_TEXT = {"type": ["string", "null"], "maxLength": MAX_NAME}
 _MESSAGE: dict[str, Any] = {
     "type": "object",
     "required": ["role"],
@@ -34,7 +36,7 @@ COMPLETION_BODY: dict[str, Any] = {
                         **_NULLABLE_TEXT,
                         "description": "The agent's name; without it, the agent that is served",
                     },
-                    "messages": {"type": "array", "minItems": 1, "items": _MESSAGE},
+                    "messages": {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": _MESSAGE},
                     "stream": {"type": ["boolean", "null"]},
                     "stream_options": {
                         "type": ["object", "null"],
@@ -42,6 +44,7 @@ COMPLETION_BODY: dict[str, Any] = {
                     },
                     "tools": {
                         "type": ["array", "null"],
+                        "maxItems": MAX_TOOLS,
                         "items": {"type": "object"},
                         "description": "Functions that the client carries out",
                     },
@@ -82,7 +85,11 @@ SESSION_PARAMETERS = tuple(
         "name": header,
         "in": "header",
         "description": "The session to go on with, on whichever wire it began; without one, only `messages` counts",
-        "schema": {"type": "string", "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$"},
+        "schema": {
+            "type": "string",
+            "maxLength": MAX_FOREIGN_ID,
+            "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$",
+        },
     }
     for header in (SESSION_HEADER, CONVERSATION_HEADER)
 )

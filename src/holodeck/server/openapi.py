@@ -11,6 +11,7 @@ import msgspec
 from holodeck.server.chat_schemas import CHAT_SCHEMAS
 from holodeck.server.openai_schemas import OPENAI_SCHEMAS
 from holodeck.server.routing import Operation
+from holodeck.wires.body import MAX_NAME
 from holodeck.wires.problem import ProblemDetail
 
 REFERENCE = "#/components/schemas/{name}"
@@ -63,7 +64,8 @@ class _Schemas:
 
 def _operation(each: Operation, schemas: _Schemas) -> dict[str, Any]:
     in_path = [
-        {"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in each.path_parameters
+        {"name": name, "in": "path", "required": True, "schema": {"type": "string", "maxLength": MAX_NAME}}
+        for name in each.path_parameters
     ]
     members = {
         "tags": [each.tag],

@@ -2,7 +2,10 @@
 
 from typing import Any
 
-_NULLABLE_TEXT = {"type": ["string", "null"]}
+from holodeck.wires.body import MAX_NAME, MAX_TEXT
+from holodeck.wires.openai_responses.request import MAX_TOOLS
+
+_NULLABLE_TEXT = {"type": ["string", "null"], "maxLength": MAX_NAME}
 _FLAG = {"type": ["boolean", "null"]}
 _OBJECT = {"type": "object"}
 
@@ -19,7 +22,11 @@ RESPONSE_BODY: dict[str, Any] = {
                         "description": "The agent's name; without it, the agent that is served",
                     },
                     "input": {"description": "A text, or items: messages, results of functions, answers to approvals"},
-                    "instructions": {**_NULLABLE_TEXT, "description": "Shown to the model beside the agent's own"},
+                    "instructions": {
+                        **_NULLABLE_TEXT,
+                        "maxLength": MAX_TEXT,
+                        "description": "Shown to the model beside the agent's own",
+                    },
                     "previous_response_id": {**_NULLABLE_TEXT, "description": "The response to go on from"},
                     "conversation": {"description": "The session, as its id or as an object with it"},
                     "stream": _FLAG,
@@ -27,6 +34,7 @@ RESPONSE_BODY: dict[str, Any] = {
                     "background": {**_FLAG, "description": "true: the answer comes at once, the run goes on by itself"},
                     "tools": {
                         "type": ["array", "null"],
+                        "maxItems": MAX_TOOLS,
                         "items": _OBJECT,
                         "description": "Functions that the client carries out",
                     },
@@ -63,5 +71,10 @@ READ_PARAMETERS = (
 INPUT_PARAMETERS = (
     {"name": "limit", "in": "query", "schema": {"type": "integer", "minimum": 1, "maximum": 100, "default": 20}},
     {"name": "order", "in": "query", "schema": {"enum": ["asc", "desc"], "default": "desc"}},
-    {"name": "after", "in": "query", "description": "The id of an item", "schema": {"type": "string"}},
+    {
+        "name": "after",
+        "in": "query",
+        "description": "The id of an item",
+        "schema": {"type": "string", "maxLength": MAX_NAME},
+    },
 )

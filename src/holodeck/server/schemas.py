@@ -7,6 +7,8 @@ import msgspec
 from msgspec import UNSET, UnsetType
 
 from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.wires.agui.decode import MAX_CONTEXT, MAX_RESUMES
+from holodeck.wires.body import MAX_NAME
 from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
 
 AGENT_INPUT: dict[str, Any] = {
@@ -17,14 +19,19 @@ AGENT_INPUT: dict[str, Any] = {
     "properties": {
         "threadId": {"type": "string", "minLength": 1, "maxLength": 128, "description": "The session"},
         "runId": {"type": "string", "minLength": 1, "maxLength": 128},
-        "parentRunId": {"type": "string"},
-        "protocolVersion": {"type": "string", "description": '"1.0"; absent for older clients'},
+        "parentRunId": {"type": "string", "maxLength": MAX_FOREIGN_ID},
+        "protocolVersion": {"type": "string", "maxLength": MAX_NAME, "description": '"1.0"; absent for older clients'},
         "messages": {"type": "array", "maxItems": 10_000, "items": {"type": "object"}},
         "tools": {"type": "array", "maxItems": 128, "items": {"type": "object"}, "description": "Frontend tools"},
-        "context": {"type": "array", "items": {"type": "object"}},
+        "context": {"type": "array", "maxItems": MAX_CONTEXT, "items": {"type": "object"}},
         "state": {},
         "forwardedProps": {},
-        "resume": {"type": "array", "items": {"type": "object"}, "description": "Answers to interrupts"},
+        "resume": {
+            "type": "array",
+            "maxItems": MAX_RESUMES,
+            "items": {"type": "object"},
+            "description": "Answers to interrupts",
+        },
     },
     "example": {
         "threadId": "demo",
@@ -59,7 +66,11 @@ REPEAT_KEY = {
     "in": "header",
     "description": "A name for this request, such as a UUID. The same request under it again joins the run, or gets the "
     "answer again for as long as runs can be read; another request under it is 422",
-    "schema": {"type": "string", "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$"},
+    "schema": {
+        "type": "string",
+        "maxLength": MAX_FOREIGN_ID,
+        "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$",
+    },
 }
 LAST_EVENT_ID = {
     "name": "last-event-id",

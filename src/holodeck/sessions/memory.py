@@ -119,14 +119,18 @@ class MemorySessionStore:
         *,
         max_sessions: int = MAX_SESSIONS,
         max_per_user: int | None = None,
+        spares_anonymous: bool = False,
         max_bytes: int = 4 * MB,
         max_owner_bytes: int | None = None,
         clock: Callable[[], float] = time.monotonic,
         on_drop: Callable[[Owner, str], None] | None = None,
     ) -> None:
-        """`on_drop` is called with every session that is deleted, expires or makes room for another."""
+        """`on_drop` is called with every session that is deleted, expires or makes room for another.
+
+        `spares_anonymous`: `max_per_user` is not for clients without a credential, who have one owner together.
+        """
         self._ttl = ttl_seconds
-        self._max, self._max_per_user = max_sessions, max_per_user
+        self._max, self._max_per_user, self._spares_anonymous = max_sessions, max_per_user, spares_anonymous
         self.max_bytes, self._max_owner_bytes = max_bytes, max_owner_bytes
         self._clock, self._on_drop = clock, on_drop
         self.values = MemoryValues(clock)
@@ -302,7 +306,8 @@ class MemorySessionStore:
     def _make_room(self, owner: Owner) -> None:
         """Drops the sessions that were not used for the longest time: the owner's own first, then those of other owners."""
         theirs = self._shelf(owner).kept
-        while self._max_per_user is not None and len(theirs) >= self._max_per_user:
+        is_spared = self._spares_anonymous and owner.is_anonymous
+        while self._max_per_user is not None and not is_spared and len(theirs) >= self._max_per_user:
             idle = _longest_idle(theirs.values())
             if idle is None:
                 raise RateLimited(f"Session limit reached: {len(theirs)} active (sessions.max_per_user).")

@@ -71,6 +71,7 @@ class PostgresSessionStore:
         *,
         runs: PostgresRunStore | None = None,
         max_per_user: int | None = None,
+        spares_anonymous: bool = False,
         max_bytes: int = 4 * MB,
         max_owner_bytes: int | None = None,
         clock: Callable[[], float] | None = None,
@@ -79,6 +80,7 @@ class PostgresSessionStore:
         self.runs = runs
         self.values = PostgresValues(database, agent, self.now)
         self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
+        self._spares_anonymous = spares_anonymous  # clients without a credential have one owner together
         self._clock = clock
         self._in_use: Counter[OwnedId] = Counter()  # in this process; the open runs of others are in the database
         self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was looked up
@@ -262,12 +264,15 @@ class PostgresSessionStore:
 
     async def make_way(self, owner: Owner, session_id: str, now: float) -> None:
         """Deletes the row of a session that has expired; at `max_per_user`, also the one that was unused for longest."""
-        await self.database.rows(
-            f"DELETE FROM holodeck.sessions s WHERE {_NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}",
+        left = await self.database.row(
+            f"WITH gone AS (DELETE FROM holodeck.sessions s WHERE {_NAMED} AND used <= %(before)s AND NOT {_OPEN_RUN}"
+            f" RETURNING 1) SELECT (SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER}) - count(*) FROM gone",
             {**self.name(owner, session_id), "before": now - self._ttl},
             again=True,
         )
-        if self._max_per_user is None:
+        if self._max_per_user is None or (self._spares_anonymous and owner.is_anonymous):
+            return
+        if left is None or left[0] < self._max_per_user:
             return
         theirs = await self._by_last_use(owner)
         idle = [key for key, _, used in theirs if not used]

@@ -60,6 +60,7 @@ class SqliteSessionStore:
         *,
         runs: SqliteRunStore | None = None,
         max_per_user: int | None = None,
+        spares_anonymous: bool = False,
         max_bytes: int = 4 * MB,
         max_owner_bytes: int | None = None,
         clock: Callable[[], float] | None = None,
@@ -68,6 +69,7 @@ class SqliteSessionStore:
         self.runs = runs
         self.values = SqliteValues(file, agent, self.now)
         self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
+        self._spares_anonymous = spares_anonymous  # clients without a credential have one owner together
         self._clock = clock
         self._in_use: Counter[OwnedId] = Counter()
         self._changing: Counter[OwnedId] = Counter()  # jobs that are queued for each session
@@ -368,7 +370,10 @@ class SqliteSessionStore:
         return row
 
     def _make_room(self, connection: sqlite3.Connection, owner: Owner) -> None:
-        if self._max_per_user is None:
+        if self._max_per_user is None or (self._spares_anonymous and owner.is_anonymous):
+            return
+        counted = "SELECT count(*) FROM sessions WHERE agent = ? AND tenant = ? AND user = ?"
+        if connection.execute(counted, (self.agent, owner.tenant, owner.user)).fetchone()[0] < self._max_per_user:
             return
         theirs = self._by_last_use(connection, owner)
         surplus = len(theirs) + 1 - self._max_per_user

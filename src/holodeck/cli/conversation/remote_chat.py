@@ -59,6 +59,7 @@ class RemoteChat(ChatLoop):
         super().__init__(context, lines, interactive=interactive)
         self._context = context
         self._run_id: str | None = None  # of the run that is being shown
+        self._stopping: asyncio.Task[None] | None = None  # kept, so that the request is not dropped
 
     async def _begin(self) -> Sequence[Interrupt]:
         context = self._context

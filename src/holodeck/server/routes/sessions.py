@@ -37,6 +37,7 @@ from holodeck.server.session_feed import SessionFeed
 from holodeck.server.slots import slot_of
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.title import MAX_TITLE
+from holodeck.wires.body import MAX_NAME
 from holodeck.wires.sse import event_of
 
 LISTED, MAX_LISTED = 50, 200
@@ -50,7 +51,7 @@ FROM = {
     "name": "from",
     "in": "query",
     "description": "Only this message of the user, and what followed it",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "maxLength": MAX_NAME},
 }
 
 
@@ -64,7 +65,7 @@ AFTER = {
     "name": "after",
     "in": "query",
     "description": "The `next` of the page before",
-    "schema": {"type": "string"},
+    "schema": {"type": "string", "maxLength": MAX_NAME},
 }
 
 

@@ -16,7 +16,18 @@ from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import MAX_REASON, name, parse, refusal_reason, rows, short_text, table, text
+from holodeck.wires.body import (
+    MAX_LONG_STRING,
+    MAX_NAME,
+    MAX_REASON,
+    name,
+    parse,
+    refusal_reason,
+    rows,
+    short_text,
+    table,
+    text,
+)
 
 MAX_MESSAGE = 10_000
 MAX_FILES = 10
@@ -27,15 +38,15 @@ MAX_TYPE = 255
 class FileContent(msgspec.Struct, frozen=True, kw_only=True):
     """A file inside JSON."""
 
-    content: Annotated[str, Meta(description="The bytes, in base64")]
+    content: Annotated[str, Meta(max_length=MAX_LONG_STRING, description="The bytes, in base64")]
     mime_type: Annotated[str, Meta(max_length=MAX_TYPE, examples=["text/csv"])]
-    filename: str | None = None
+    filename: Annotated[str, Meta(max_length=MAX_NAME)] | None = None
 
 
 class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
     """A person's answer to one of the `interrupts` of an earlier answer."""
 
-    interrupt_id: str
+    interrupt_id: Annotated[str, Meta(max_length=MAX_NAME)]
     approved: bool
     reason: Annotated[
         Annotated[str, Meta(max_length=MAX_REASON)] | None, Meta(description="Of a refusal; the model reads it")
