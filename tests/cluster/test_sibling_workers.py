@@ -22,6 +22,7 @@ async def test_any_worker_serves_any_request(tmp_path):
         await shows_runs_of_the_other(one, other)
         await counts_together(one, other)
         await stops_approves_and_deletes(one, other, pace, tmp_path)
+        await follows_a_task_that_the_other_goes_on_with(one, other)
 
 
 async def reads_on_at_the_other(one, other, pace):
@@ -92,6 +93,25 @@ async def counts_together(one, other):
     assert shown[0][runs] == shown[1][runs] == shown[2][runs] == 7, "those of both"
     requests = 'holodeck_http_requests_total{method="GET",route="/metrics",status="200"}'
     assert [each.get(requests, 0) for each in shown] == [0, 1, 2]
+
+
+async def follows_a_task_that_the_other_goes_on_with(one, other):
+    """A2A: the subscription is at one worker, the answer to the task comes to the other."""
+    version = {"A2A-Version": "1.0"}
+
+    def message(text, **more):
+        return {"message": {"messageId": text, "role": "ROLE_USER", "parts": [{"text": text}], **more}}
+
+    async with aiohttp.ClientSession(headers=version, timeout=aiohttp.ClientTimeout(PATIENCE)) as client:
+        async with client.post(f"{one.url}/a2a/message:send", json=message("act quickly")) as answer:
+            task = (await answer.json(content_type=None))["task"]
+        assert task["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
+        async with client.get(f"{one.url}/a2a/tasks/{task['id']}:subscribe") as updates:
+            await updates.content.readuntil(b"\n\n")
+            body = message("never mind", taskId=task["id"])
+            async with client.post(f"{other.url}/a2a/message:send", json=body) as answer:
+                assert (await answer.json(content_type=None))["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
+            assert b"TASK_STATE_COMPLETED" in await updates.read(), "and the stream ends"
 
 
 async def stops_approves_and_deletes(one, other, pace, folder):

@@ -70,6 +70,17 @@ class StoredRuns:
             return run
         return await self._restored(record)
 
+    async def find_settled(self, run_id: str, *, owner: Owner) -> Run:
+        """The same; of one that has just ended at another process, not before the last events of its log are here."""
+        run = await self.find(run_id, owner=owner)
+        if run.log.ended or not run.is_remote or self._records is None:
+            return run
+        record = await self._records.find(run_id, owner=owner)
+        if record is None or record.ending is None:
+            return run
+        await run.done()
+        return await self.find(run_id, owner=owner)
+
     async def of_session(self, session_id: str, *, owner: Owner) -> list[Run]:
         """The runs of a session that can still be read, oldest first; those of other processes while they go on."""
         found = self._runs.of_session(session_id, owner=owner)

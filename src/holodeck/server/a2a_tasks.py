@@ -6,6 +6,7 @@ wire it was started.
 
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
@@ -130,18 +131,24 @@ class TaskSubscription(EventStream):
         self._server, self._wrap, self._task_id = server, wrap, chain[0].run_id
         self._newest = chain[-1]
         self._next: deque[tuple[Run, int] | None] = deque([(chain[-1], place)])
+        self._announced: set[str] = set()
 
     async def _stream(self) -> None:
-        session = (self._newest.owner, self._newest.session_id)
+        session, stored = (self._newest.owner, self._newest.session_id), self._server.stored_runs
         with self._runs.feeds.subscribed(session, self._started):
-            await self._write(self._prefix)
-            while not self._left:
-                if not self._next:
-                    await self._more()
-                elif (one := self._next.popleft()) is None or await self._shown(*one):
-                    break
+            async with stored.announced(session, self._started):
+                await self._show_all()
         if not self._left:
             await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+
+    async def _show_all(self) -> None:
+        """Until the task has ended; runs that answer it may start at any process that shares the store."""
+        await self._write(self._prefix)
+        while not self._left:
+            if not self._next:
+                await self._more()
+            elif (one := self._next.popleft()) is None or await self._shown(*one):
+                break
 
     async def _shown(self, run: Run, place: int) -> bool:
         """Sends the updates of a run; whether the task has ended with it."""
@@ -155,6 +162,8 @@ class TaskSubscription(EventStream):
         """Waits for the run that answers; in silence it looks whether the task was canceled, and sends a comment."""
         self._waiter = self._loop.create_future()
         await self._waiter
+        if self._silent:
+            await self._look_elsewhere()
         if self._newest.state is RunState.CANCELLED:
             ids = {"taskId": self._task_id, "contextId": self._newest.session_id}
             status = {"state": CANCELED, "timestamp": time_text(changed_at(self._newest))}
@@ -163,7 +172,16 @@ class TaskSubscription(EventStream):
         elif self._silent:
             await self._write(sse.KEEPALIVE)
 
+    async def _look_elsewhere(self) -> None:
+        """Takes over that another process has canceled the task."""
+        newest, stored = self._newest, self._server.stored_runs
+        if stored.remote is not None:
+            with suppress(RunNotFound):
+                newest.state = (await stored.find(newest.run_id, owner=newest.owner)).state
+
     def _started(self, run: Run | None) -> None:
-        if run is None or run.request.parent_run_id == self._newest.run_id:
+        """A run may be announced twice: it starts here, or is taken over, while its copy is followed."""
+        if run is None or (run.request.parent_run_id == self._newest.run_id and run.run_id not in self._announced):
+            self._announced |= set() if run is None else {run.run_id}
             self._next.append(None if run is None else (run, 0))
             self._wake()

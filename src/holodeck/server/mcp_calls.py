@@ -77,7 +77,7 @@ async def _decided(request: Request, call: McpCall) -> Response:
     server = server_of(request)
     state = foreign_id(call.params["requestState"], "requestState")
     try:
-        run = await server.stored_runs.find(state, owner=owner_of(request))
+        run = await server.stored_runs.find_settled(state, owner=owner_of(request))
     except RunNotFound as error:
         raise RpcError(INVALID_PARAMS, "There is no call with this requestState.") from error
     interrupts = open_interrupts(run)

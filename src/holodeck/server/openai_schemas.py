@@ -6,7 +6,8 @@ import msgspec
 
 from holodeck.core.ids import MAX_FOREIGN_ID
 from holodeck.wires.body import MAX_NAME
-from holodeck.wires.openai_chat.request import MAX_MESSAGES, MAX_TOOLS
+from holodeck.wires.openai_chat.parameters import MAX_TOOLS
+from holodeck.wires.openai_chat.request import MAX_MESSAGES
 from holodeck.wires.openai_chat.response import ChatCompletion, ModelList, OpenAIModel
 
 (_COMPLETION, _MODEL, _MODELS), OPENAI_SCHEMAS = msgspec.json.schema_components(

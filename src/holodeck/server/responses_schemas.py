@@ -3,7 +3,7 @@
 from typing import Any
 
 from holodeck.wires.body import MAX_NAME, MAX_TEXT
-from holodeck.wires.openai_responses.request import MAX_TOOLS
+from holodeck.wires.openai_chat.parameters import MAX_TOOLS
 
 _NULLABLE_TEXT = {"type": ["string", "null"], "maxLength": MAX_NAME}
 _FLAG = {"type": ["boolean", "null"]}

@@ -8,12 +8,12 @@ from holodeck.server.agent_server import AgentServer
 
 async def last_of_chain(server: AgentServer, root: str, *, owner: Owner) -> Run:
     """The newest run of a chain. RunNotFound, also for runs of other owners."""
-    run = await server.stored_runs.find(root, owner=owner)
+    run = await server.stored_runs.find_settled(root, owner=owner)
     records = server.runs.records
     if records is not None:
         newest = await records.runs_of(owner=owner, root=root, limit=1)
         if newest and newest[0].run_id != root:
-            run = await server.stored_runs.find(newest[0].run_id, owner=owner)
+            run = await server.stored_runs.find_settled(newest[0].run_id, owner=owner)
     return _follower(server, run)
 
 
