@@ -224,4 +224,11 @@ MUTANTS = (
     Mutant("runs/branches.py", "if not in_progress and head_of(stored) == run_id:", "if True:", CHAINS, "an earlier answer is continued in the midst of another conversation"),
     Mutant("runs/branches.py", "if follows is not None and head_of(conversation) != follows:", "if False:", CHAINS, "two that continue the same answer mix"),
     Mutant("server/completion_sessions.py", "if visible(sent[: first_of_use(sent)]) == visible(stored.messages):", "if True:", COMPLETIONS, "a request for a title enters the conversation"),
+    Mutant("models/bedrock/converse_answer.py", '    "guardrail_intervened": (', '    "guardrail_watched": (', "tests/models/bedrock/test_converse_streams.py", "the words of a guardrail are an answer"),
+    Mutant("models/bedrock/converse_answer.py", '    "cacheReadInputTokens": "cache_read_input_tokens",\n', "", "tests/models/bedrock/test_converse_streams.py", "cached tokens of Bedrock are not counted"),
+    Mutant("models/bedrock/converse_request.py", "for name in used if name not in known]", "for name in () if name not in known]", "tests/models/bedrock/test_converse_model.py", "Bedrock refuses a history with calls when no tool is offered"),
+    Mutant("models/bedrock/aws_credentials.py", "headers={**of_body, **self._signed}", "headers={**self._signed}", "tests/models/bedrock/test_converse_model.py", "the type of a body is not signed, though it is sent"),
+    Mutant("models/vertex/google_tokens.py", "if credentials is None or not credentials.valid:", "if credentials is None:", "tests/models/vertex/test_vertex_models.py", "a token of Google is used after it expired"),
+    Mutant("models/streamed.py", "self._signer = None if has_own else signer", "self._signer = signer", "tests/models/bedrock/test_converse_model.py", "a request has two Authorization headers"),
+    Mutant("agent/structured_output.py", "        _check_references(schema)\n", "", "tests/agent/test_structured_output.py", "a schema is fetched from another server while the event loop waits"),
 )  # fmt: skip

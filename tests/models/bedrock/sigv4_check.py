@@ -19,8 +19,9 @@ def is_signed(request: Received, *, region: str, secret: str = SECRET, key_id: s
     parts = _AUTHORIZATION.fullmatch(request.headers["authorization"])
     assert parts is not None, request.headers["authorization"]
     assert (parts["key"], parts["region"], parts["service"]) == (key_id, region, "bedrock")
-    assert {"host", "x-amz-date"} <= set(parts["headers"].split(";"))
     names = parts["headers"].split(";")
+    has_to_be = {name for name in request.headers if name in ("host", "content-type") or name.startswith("x-amz-")}
+    assert has_to_be <= set(names), has_to_be
     path, _, query = request.path.partition("?")
     canonical = "\n".join(
         [

@@ -219,8 +219,9 @@ async def test_a_bad_file_is_named(tmp_path, content):
     file = tmp_path / "account.json"
     if content is not None:
         file.write_text(content)
-    with pytest.raises(ModelAuthFailed, match=r"account\.json cannot be read.*service account"):
+    with pytest.raises(ModelAuthFailed, match=r"in account\.json cannot be read.*service account") as caught:
         await GoogleTokens(str(file)).headers("", None)
+    assert str(tmp_path) not in str(caught.value)  # clients see it
 
 
 async def test_a_refused_account_says_so(tmp_path):

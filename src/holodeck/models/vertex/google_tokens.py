@@ -8,6 +8,8 @@ import asyncio
 import threading
 import warnings
 from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
 
 import google.auth
 import requests
@@ -18,6 +20,7 @@ from google.auth.transport.requests import Request
 from holodeck.core.text import one_line
 from holodeck.errors import ModelAuthFailed, ModelError, ModelUnreachable
 
+SECONDS = 20.0  # for one request to the token server; google-auth's own limit is two minutes
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
 _SET_FILE = (
     "Set GOOGLE_APPLICATION_CREDENTIALS to the JSON file of a service account, "
@@ -51,7 +54,7 @@ class GoogleTokens:
                 if self._credentials is None:
                     self._credentials = self._found()
                 if not self._credentials.valid:
-                    self._credentials.refresh(Request(session=self._session))
+                    self._credentials.refresh(partial(Request(session=self._session), timeout=SECONDS))
             except (GoogleAuthError, OSError, ValueError) as error:
                 raise self._failure(error) from error
             return self._credentials
@@ -67,7 +70,9 @@ class GoogleTokens:
         return credentials
 
     def _failure(self, error: Exception) -> ModelError:
-        what = one_line(str(error), 200).rstrip(".")
+        name = Path(self._file or "").name  # clients see the error, and need not know the server's folders
+        words = str(error).replace(self._file, name) if self._file else str(error)
+        what = one_line(words, 200).rstrip(".")
         if isinstance(error, TransportError):
             return ModelUnreachable(
                 "No connection to Google's token server, so there is no access token. Try again later."
@@ -75,5 +80,5 @@ class GoogleTokens:
         if isinstance(error, DefaultCredentialsError) and self._file is None:
             return ModelAuthFailed(f"There are no Google credentials. {_SET_FILE}")
         if self._credentials is None:
-            return ModelAuthFailed(f"The Google credentials in {self._file} cannot be read ({what}). {_SET_FILE}")
+            return ModelAuthFailed(f"The Google credentials in {name} cannot be read ({what}). {_SET_FILE}")
         return ModelAuthFailed(f"Google did not issue an access token: {what}. {_SET_FILE}")
