@@ -36,8 +36,9 @@ ALLOWED = {
     "todo": set(),
     "_version": set(),
     "api": PORTS | {"agent", "runs", "config", "files"},
+    "asgi": PORTS | {"agent", "config", "server", "api"},
     "testing": {"models"},
-    "__init__": PORTS | {"agent", "config", "api", "testing"},
+    "__init__": PORTS | {"agent", "config", "api", "asgi", "testing"},
     "__main__": {"cli"},
 }
 THIRD_PARTY_OF_CORE = {"msgspec"}

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from holodeck.agent.response import AgentResponse
     from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
     from holodeck.api import Agent, Reply, load
+    from holodeck.asgi import create_app
     from holodeck.config.build import load_agent
     from holodeck.config.service import AgentConfiguration, get_default_config, run_agent
     from holodeck.core import events
@@ -44,6 +45,7 @@ _HOMES = {
     "ToolResult": "holodeck.core.tools",
     "ToolSchema": "holodeck.core.tools",
     "Toolset": "holodeck.tools.port",
+    "create_app": "holodeck.asgi",
     "get_default_config": "holodeck.config.service",
     "load": "holodeck.api",
     "load_agent": "holodeck.config.build",
@@ -72,6 +74,7 @@ __all__ = [
     "ToolSchema",
     "Toolset",
     "__version__",
+    "create_app",
     "errors",
     "events",
     "get_default_config",

@@ -20,7 +20,7 @@ from tests.agent.parts import PlainTools
 PUBLIC = [
     "Agent", "AgentConfiguration", "AgentContext", "AgentLoopConfig", "AgentResponse", "Conversation", "Listener", "Model",
     "ModelReply", "Prompt", "Reply", "SessionStore", "SystemPrompt", "ToolBinding", "ToolContext", "ToolResult",
-    "ToolSchema", "Toolset", "__version__", "errors", "events", "get_default_config", "load", "load_agent", "run", "run_agent", "testing",
+    "ToolSchema", "Toolset", "__version__", "create_app", "errors", "events", "get_default_config", "load", "load_agent", "run", "run_agent", "testing",
 ]  # fmt: skip
 
 

@@ -13,7 +13,7 @@ from docs import tables
 from holodeck.cli.main import COMMANDS, cli
 from holodeck.models.providers import PROVIDERS
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.app import create_app
+from holodeck.server.app import Application
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
@@ -129,7 +129,7 @@ def test_every_provider_is_documented_with_its_address_and_its_key():
 
 def test_every_endpoint_is_documented_and_no_other():
     everything = ServerSettings(protocols=tuple(WIRES))
-    schema = create_app(AgentServer(Scene().agent, MemorySessionStore(60), settings=everything)).openapi()
+    schema = Application(AgentServer(Scene().agent, MemorySessionStore(60), settings=everything)).openapi()
     served = {f"{method.upper()} {path}" for path, methods in schema["paths"].items() for method in methods}
     rows = _section(DOCS / "server.md", "# Server")
     documented = set(re.findall(r"`((?:GET|POST|DELETE) /[^`]*)`", rows))

@@ -1,4 +1,4 @@
-"""`create_app()` under a server that is not ours, and mounted inside another application."""
+"""The application under a server that is not ours, and mounted inside another application."""
 
 import asyncio
 import json
@@ -11,11 +11,12 @@ from starlette.applications import Starlette
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
+from holodeck import Agent, create_app
 from holodeck.agent.definition import AgentDefinition
-from holodeck.errors import StartError
+from holodeck.errors import InvalidRequest, StartError
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.app import create_app
+from holodeck.server.app import Application
 from holodeck.server.listen import bind
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
@@ -55,7 +56,7 @@ async def post(client, path, body):
 @pytest.mark.parametrize("http", ["httptools", "h11"])
 async def test_stock_uvicorn_starts_serves_and_stops_the_agent(http):
     server = agent_server()
-    async with stock_uvicorn(create_app(server), http=http) as client:
+    async with stock_uvicorn(Application(server), http=http) as client:
         assert server.state == "running"
         status, body = await post(client, "/awp", ask())
         assert (status, b"RUN_FINISHED" in body) == (200, True)
@@ -71,7 +72,7 @@ async def test_stock_uvicorn_starts_serves_and_stops_the_agent(http):
 async def test_a_client_that_leaves_is_noticed():
     gate = Gate()
     server = agent_server(says("a b", pause=gate))
-    async with stock_uvicorn(create_app(server)) as client:
+    async with stock_uvicorn(Application(server)) as client:
         answer = await client.post("/awp", json=ask(run="r"))
         await read_to(answer, "TEXT_MESSAGE_CONTENT")
         (run,) = server.runs.active
@@ -91,7 +92,7 @@ async def test_mounted_in_another_application():
     async def own(_request):
         return PlainTextResponse("mine")
 
-    outer = Starlette(routes=[Route("/", own), Mount("/agents/one", create_app(server))], lifespan=lifespan)
+    outer = Starlette(routes=[Route("/", own), Mount("/agents/one", Application(server))], lifespan=lifespan)
     async with stock_uvicorn(outer) as client:
         async with client.get("/") as answer:
             assert await answer.text() == "mine"
@@ -120,5 +121,31 @@ async def test_a_start_that_fails_is_reported_to_the_server(caplog):
         sent.append(message)
 
     with pytest.raises(StartError):
-        await create_app(server)({"type": "lifespan"}, receive, send)
+        await Application(server)({"type": "lifespan"}, receive, send)
     assert sent == [{"type": "lifespan.startup.failed", "message": "The tool server cannot be reached."}]
+
+
+@pytest.mark.parametrize("kind", ["file", "agent"])
+async def test_an_agent_is_mounted_in_three_lines(kind, tmp_path):
+    (tmp_path / "agent.yaml").write_text("name: one\nmodel: {provider: demo}\nsessions: {store: memory}\n")
+    agent = tmp_path if kind == "file" else Agent(ScriptedModel([says("Hello there")]), name="one")
+    inner = create_app(agent, protocols=["rest"])
+    outer = Starlette(routes=[Mount("/agents", inner)], lifespan=inner.lifespan)
+    async with stock_uvicorn(outer) as client:
+        status, body = await post(client, "/agents/agent/one/chat", {"message": "hi"})
+        assert (status, "Hello" in json.loads(body)["content"]) == (200, True)
+        async with client.get("/agents/awp") as answer:
+            assert answer.status == 404
+    with pytest.raises(InvalidRequest, match="protocols has to name some of ag-ui"):
+        create_app(agent, protocols=["soap"])
+
+
+async def test_the_keys_of_the_file_hold_in_a_mounted_application(tmp_path):
+    (tmp_path / "agent.yaml").write_text("name: one\nmodel: {provider: demo}\nserver: {auth: {mode: api_key}}\n")
+    (tmp_path / ".env").write_text(f"HOLODECK_API_KEY={'k' * 40}\n")
+    inner = create_app(tmp_path, protocols=["rest"])
+    outer = Starlette(routes=[Mount("/agents", inner)], lifespan=inner.lifespan)
+    async with stock_uvicorn(outer) as client:
+        for headers, expected in (({}, 401), ({"Authorization": f"Bearer {'k' * 40}"}, 200)):
+            async with client.post("/agents/agent/one/chat", json={"message": "hi"}, headers=headers) as answer:
+                assert answer.status == expected

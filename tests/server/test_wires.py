@@ -9,7 +9,7 @@ from holodeck.cli.serve import command
 from holodeck.errors import StartError
 from holodeck.models.scripted import ScriptedModel
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.app import create_app
+from holodeck.server.app import Application
 from holodeck.server.banner import banner
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES, wires_of
@@ -47,7 +47,7 @@ async def test_its_example_is_answered(wire):
 def test_only_the_wires_that_are_asked_for_are_served_and_described(wire):
     agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
     server = AgentServer(agent, MemorySessionStore(), settings=ServerSettings(protocols=(wire.name,)))
-    paths = create_app(server).openapi()["paths"]
+    paths = Application(server).openapi()["paths"]
     for other in WIRES.values():
         for operation in other.operations:
             assert (operation.shown_path in paths) is (operation in wire.operations), operation.path

@@ -4,6 +4,8 @@ Any ASGI server can serve it. Under one that is not ours, `lifespan` starts and 
 application, where no server sends `lifespan` events, `AgentServer.running` does.
 """
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 from starlette.datastructures import State
@@ -113,6 +115,12 @@ class Application:
             if left is not None:
                 left()
 
+    @asynccontextmanager
+    async def lifespan(self, _outer: object = None) -> AsyncIterator[None]:
+        """Starts the agent and stops it at the end: for an outer application, whose mounts get no events of their own."""
+        async with self._server.running():
+            yield
+
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         await receive()
         started = False
@@ -178,8 +186,3 @@ def operations_of(server: AgentServer) -> list[Operation]:
     wires = [operation for wire in wires_of(server.settings.protocols) for operation in wire.operations]
     wires = list({(operation.method, operation.path): operation for operation in wires}.values())
     return [*wires, *(operation for module in ON_EVERY_SERVER for operation in module.routes.operations)]
-
-
-def create_app(server: AgentServer) -> Application:
-    """The application of a server, for any ASGI server or as a mount in another application."""
-    return Application(server)

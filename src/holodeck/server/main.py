@@ -25,6 +25,7 @@ import uvloop
 
 from holodeck._version import __version__
 from holodeck.access.authenticator import Authenticator
+from holodeck.agent.definition import AgentDefinition
 from holodeck.config.auth import API_KEY_VARIABLE, build_access
 from holodeck.config.build import build_agent, build_chain, build_files, build_run_settings
 from holodeck.config.build_stores import Stores, build_stores
@@ -38,7 +39,7 @@ from holodeck.errors import StartError
 from holodeck.files.limits import FileLimits
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.app import create_app
+from holodeck.server.app import Application
 from holodeck.server.banner import banner, shown_host
 from holodeck.server.connection_limit import room_for
 from holodeck.server.guard import ANY
@@ -168,11 +169,14 @@ def build_server(
     *,
     trace: Callable[[Run], Emit] | None = None,
     stores: Stores | None = None,
+    agent: AgentDefinition | None = None,
 ) -> AgentServer:
+    """The server of a file; `agent` replaces the one that the file describes."""
     metrics, stores = Metrics(config.agent.observability.tenants), stores or build_stores(config)
     windows, leases = open_store(config)
     return AgentServer(
-        build_agent(
+        agent
+        or build_agent(
             config,
             on_change=lambda change: metrics.breaker_changes.add(change.service, change.new_state),
             debug=settings.debug,
@@ -376,7 +380,7 @@ def _settle_memory() -> None:
 
 def http_server(server: AgentServer) -> HttpServer:
     limits = server.settings.limits.request
-    return uvicorn_for(create_app(server), limits, server.connection_limit, flush_seconds=FLUSH_SECONDS)
+    return uvicorn_for(Application(server), limits, server.connection_limit, flush_seconds=FLUSH_SECONDS)
 
 
 @contextmanager

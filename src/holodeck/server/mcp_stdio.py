@@ -22,7 +22,7 @@ from holodeck.core.events import Emit
 from holodeck.errors import StartError
 from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.run import Run
-from holodeck.server.app import Application, create_app
+from holodeck.server.app import Application
 from holodeck.server.main import Traces, build_server, run_to_end, settings_of
 from holodeck.server.mcp_calls import NAME, WITHOUT_HEADERS
 from holodeck.telemetry import logs
@@ -195,7 +195,7 @@ async def _run(config: LoadedConfig, out: int, *, debug: bool, trace: Callable[[
     for number in (signal.SIGINT, signal.SIGTERM):
         loop.add_signal_handler(number, stop.set)
     async with server.running():
-        channel = StdioServer(create_app(server), _Writer(out), max_line=settings.limits.request.max_body)
+        channel = StdioServer(Application(server), _Writer(out), max_line=settings.limits.request.max_body)
         reading = asyncio.create_task(_read(channel, stop))
         stopping = asyncio.create_task(stop.wait())
         await asyncio.wait({reading, stopping}, return_when=asyncio.FIRST_COMPLETED)
