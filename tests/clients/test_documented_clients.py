@@ -93,13 +93,13 @@ async def test_every_example_prints_what_the_page_shows(tmp_path: Path) -> None:
     by_language = {kind: [each for each, _ in shown if each.language == kind] for kind in ("python", "js", "bash")}
     (models,) = [each for each, _ in shown if each.language == "yaml"]
     async with careful(tmp_path) as port:
-        of_python = asyncio.create_task(asyncio.to_thread(run_python, by_language["python"], port))
-        printed: dict[str, str] = {}
-        for each in by_language["js"]:
-            printed[each.where] = await asyncio.to_thread(run_javascript, each, port)
-        for each in by_language["bash"]:
-            printed[each.where] = await asyncio.to_thread(run_llm, each, models, port, tmp_path)
-        printed |= await of_python
+        other = [
+            *(asyncio.to_thread(run_javascript, each, port) for each in by_language["js"]),
+            *(asyncio.to_thread(run_llm, each, models, port, tmp_path) for each in by_language["bash"]),
+        ]
+        of_python = asyncio.to_thread(run_python, by_language["python"], port)
+        printed, *texts = await asyncio.gather(of_python, *other)
+        printed |= zip((each.where for each in by_language["js"] + by_language["bash"]), texts, strict=True)
     assert len(printed) > 8
     for snippet, expected in shown:
         if snippet.language == "yaml":
