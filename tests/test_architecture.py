@@ -187,7 +187,7 @@ FORBIDDEN_IN_NAMES = re.compile(
     r"\b(told|tells?|said|heard|hears?|stor(y|ies)|whoever|somebody|nobody|seldom|twins?|crowd|essence)\b",
     re.IGNORECASE,
 )
-LATER = ("tests/clients", "tests/store", "tests/cluster", "tests/contracts", "tests/server/test_server_access")
+LATER = ("tests/cluster",)
 TEST_CODE = [
     path
     for folder in ("tests", "benchmarks")

@@ -30,9 +30,9 @@ def addresses(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, st
             assert server.stdin is not None
             assert server.stdout is not None
             try:
-                told = server.stdout.readline()
-                assert told, written.read_text()
-                yield json.loads(told)
+                received = server.stdout.readline()
+                assert received, written.read_text()
+                yield json.loads(received)
             finally:
                 server.stdin.close()
                 server.wait(10)

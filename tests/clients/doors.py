@@ -69,8 +69,8 @@ class ModelScript:
             await status(404)(wire)
             return
         last = wire.request.json["messages"][-1]
-        said = text_of(last["content"])
-        word, _, rest = said.partition(" ")
+        text = text_of(last["content"])
+        word, _, rest = text.partition(" ")
         await wire.head()
         if last["role"] == "user" and word == "call":
             name, _, arguments = rest.partition(" ")
@@ -79,7 +79,7 @@ class ModelScript:
         elif last["role"] == "user" and word == "hold":
             await self._hold(wire, rest)
         else:
-            await wire.send(*text_frames("You said ", said))
+            await wire.send(*text_frames("You said ", text))
         await wire.end()
 
     async def _hold(self, wire: Wire, key: str) -> None:
@@ -187,9 +187,9 @@ async def ask_agui(d: Doors, session: str, text: str) -> str:
 
 async def ask_rest(d: Doors, session: str, text: str, *files: Json) -> str:
     body = {"message": text, "session_id": session, "files": list(files)}
-    told = json.loads(await d.post("/agent/tester/chat", body))
-    assert told["session_id"] == session
-    return str(told["content"])
+    result = json.loads(await d.post("/agent/tester/chat", body))
+    assert result["session_id"] == session
+    return str(result["content"])
 
 
 async def ask_chat_stream(d: Doors, session: str, text: str) -> str:
@@ -229,16 +229,16 @@ async def ask_ai_sdk(d: Doors, session: str, text: str) -> str:
 
 async def ask_mcp(d: Doors, session: str, text: str) -> str:
     async with d.mcp() as client:
-        told = (await client.call_tool("ask", {"message": text, "session": session})).structured_content
-    assert told["session"] == session
-    return str(told.get("answer", ""))
+        result = (await client.call_tool("ask", {"message": text, "session": session})).structured_content
+    assert result["session"] == session
+    return str(result.get("answer", ""))
 
 
 async def a2a(d: Doors, method: str, **params: Any) -> Json:
     body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": params}
-    told: Json = json.loads(await d.post("/a2a", body, **A2A))
-    assert "error" not in told, told
-    result: Json = told["result"]
+    reported: Json = json.loads(await d.post("/a2a", body, **A2A))
+    assert "error" not in reported, reported
+    result: Json = reported["result"]
     return result
 
 
@@ -272,8 +272,8 @@ async def approve_agui(d: Doors, q: Question) -> str:
 
 async def approve_rest(d: Doors, q: Question) -> str:
     resume = [{"interrupt_id": q.interrupt, "approved": True}]
-    told = json.loads(await d.post("/agent/tester/chat", {"session_id": q.session, "resume": resume}))
-    return str(told["content"])
+    result = json.loads(await d.post("/agent/tester/chat", {"session_id": q.session, "resume": resume}))
+    return str(result["content"])
 
 
 async def approve_responses(d: Doors, q: Question) -> str:

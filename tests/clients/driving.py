@@ -79,10 +79,10 @@ def events(run: Json, kind: str) -> list[Json]:
 
 def conversation(messages: Iterable[Json]) -> list[tuple[str, Any]]:
     """(role, what it says) of each message; a call is `name(arguments)`."""
-    return [(message["role"], _said(message)) for message in messages]
+    return [(message["role"], _content(message)) for message in messages]
 
 
-def _said(message: Json) -> Any:
+def _content(message: Json) -> Any:
     calls = [f"{call['function']['name']}({call['function']['arguments']})" for call in message.get("toolCalls", ())]
-    said = message.get("content") or ""
-    return " ".join([said, *calls]).strip() if calls else said
+    text = message.get("content") or ""
+    return " ".join([text, *calls]).strip() if calls else text

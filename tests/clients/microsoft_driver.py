@@ -20,7 +20,7 @@ def _content(content: Any) -> dict[str, Any]:
     return {name: value if isinstance(value, str) else str(value) for name, value in found.items() if value is not None}
 
 
-def _told(response: ChatResponse, updates: int) -> dict[str, Any]:
+def _report(response: ChatResponse, updates: int) -> dict[str, Any]:
     properties = response.additional_properties
     return {
         "text": response.text,
@@ -53,32 +53,32 @@ async def _ask(client: AGUIChatClient, scenario: dict[str, Any], ask: dict[str, 
         ]
     if "tools" in ask:
         options["tools"] = _tools(ask["tools"])
-    said = [Message(role="user", contents=[ask["say"]])] if "say" in ask else []
-    stream = client.get_response(said, stream=True, options=options)
+    sent = [Message(role="user", contents=[ask["say"]])] if "say" in ask else []
+    stream = client.get_response(sent, stream=True, options=options)
     updates = [update async for update in stream]
-    return _told(await stream.get_final_response(), len(updates))
+    return _report(await stream.get_final_response(), len(updates))
 
 
 async def _play_as_agent(scenario: dict[str, Any]) -> dict[str, Any]:
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     async with AGUIChatClient(endpoint=scenario["url"]) as client:
         agent = Agent(client=client)
         session = agent.create_session()
         for ask in scenario["asks"]:
             response = await agent.run(ask["say"], session=session, tools=_tools(ask.get("tools", {})))
             contents = [_content(content) for message in response.messages for content in message.contents]
-            told.append({"text": response.text, "contents": contents})
-    return {"name": scenario["name"], "asks": told}
+            reports.append({"text": response.text, "contents": contents})
+    return {"name": scenario["name"], "asks": reports}
 
 
 async def _play(scenario: dict[str, Any]) -> dict[str, Any]:
     if "thread" not in scenario:
         return await _play_as_agent(scenario)
-    told: list[dict[str, Any]] = []
+    reports: list[dict[str, Any]] = []
     async with AGUIChatClient(endpoint=scenario["url"]) as client:
         for ask in scenario["asks"]:
-            told.append(await _ask(client, scenario, ask, told[-1] if told else None))
-    return {"name": scenario["name"], "asks": told}
+            reports.append(await _ask(client, scenario, ask, reports[-1] if reports else None))
+    return {"name": scenario["name"], "asks": reports}
 
 
 async def main() -> None:

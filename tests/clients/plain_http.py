@@ -23,7 +23,7 @@ def get(address: str) -> dict[str, Any]:
 def until(ask: Callable[[], dict[str, Any]], is_enough: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
     """Asks until the answer is enough: the server does not announce that a client has left."""
     deadline = time.monotonic() + SECONDS
-    while not is_enough(told := ask()):
-        assert time.monotonic() < deadline, told
+    while not is_enough(received := ask()):
+        assert time.monotonic() < deadline, received
         time.sleep(0.02)
-    return told
+    return received

@@ -51,9 +51,9 @@ def _what_is_seen(prompt: Prompt) -> Sequence[Turn]:
     return [says("I see " + ", ".join([*media, *texts[1:]]))]
 
 
-def _what_was_said(prompt: Prompt) -> Sequence[Turn]:
-    said = [text_of(message.content) for message in prompt.messages if isinstance(message, UserMessage)]
-    return [says("You said: " + " | ".join(said))]
+def _recall(prompt: Prompt) -> Sequence[Turn]:
+    texts = [text_of(message.content) for message in prompt.messages if isinstance(message, UserMessage)]
+    return [says("You said: " + " | ".join(texts))]
 
 
 def _what_came_back(prompt: Prompt) -> Sequence[Turn]:
@@ -117,7 +117,7 @@ SCENES: dict[str, Scene] = {
     "say nothing": [Turn()],
     "talk on": [Turn(text=LONG_REPLY)],
     "unicode": [Turn(text=UNICODE)],
-    "what did I say": _what_was_said,
+    "what did I say": _recall,
     "work": [calls(("work", "{}")), says("Done.")],
     "run out of tokens": [says("This is cut", finish_reason="length")],
     "go in circles": [calls(("get_weather", '{"city": "Oslo"}'))] * 5,
@@ -146,8 +146,8 @@ class SceneModel:
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         content = _last_user(prompt).content  # clients put files before or after the text
         words = content if isinstance(content, str) else next(p.text for p in content if isinstance(p, TextPart))
-        said = words.partition("\n")[0]
-        scene = SCENES.get(said, SCENES["hello"])
+        text = words.partition("\n")[0]
+        scene = SCENES.get(text, SCENES["hello"])
         turns = scene(prompt) if callable(scene) else scene
         turn = turns[min(_replies_since_user(prompt), len(turns) - 1)]
         if "work" in [call.name for call in turn.calls]:

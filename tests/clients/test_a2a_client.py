@@ -25,8 +25,8 @@ def in_python(addresses: dict[str, str]) -> Played:
             ("approve", True, [[{"text": "delete it"}], {"approved": True}]),
         ]
     ]
-    told = python("a2a_driver.py", [{**each, "url": addresses["plain"]} for each in scenarios])
-    return {result["name"]: result for result in told}
+    received = python("a2a_driver.py", [{**each, "url": addresses["plain"]} for each in scenarios])
+    return {result["name"]: result for result in received}
 
 
 @pytest.fixture(scope="module")

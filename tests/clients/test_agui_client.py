@@ -23,8 +23,8 @@ def wire(request: pytest.FixtureRequest) -> str:
 @pytest.fixture(scope="module")
 def played(wire: str, addresses: dict[str, str]) -> Played:
     """All scenarios over one wire, in one process: the runs of each by its name."""
-    told = node("agui_driver.mjs", scenarios=list(scenarios(addresses, wire, "full", replay=("sse", "proto"))))
-    return {result["name"]: result["runs"] for result in told}
+    received = node("agui_driver.mjs", scenarios=list(scenarios(addresses, wire, "full", replay=("sse", "proto"))))
+    return {result["name"]: result["runs"] for result in received}
 
 
 @pytest.mark.req("SRV-05", "SRV-06")
@@ -90,13 +90,13 @@ def test_text_before_a_call_stays_in_its_message(played: Played) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "text"),
     [("broken tool", "broken failed: OSError: the disk is full"), ("wrong arguments", "city: is required and missing")],
 )
-def test_failed_tool_is_a_failed_result_and_the_run_goes_on(played: Played, name: str, said: str) -> None:
+def test_failed_tool_is_a_failed_result_and_the_run_goes_on(played: Played, name: str, text: str) -> None:
     (run,) = played[name]
     result = run["messages"][2]
-    assert said in result["content"]
+    assert text in result["content"]
     assert result["error"] == result["content"]
     assert run["finished"]["outcome"] == "success"
 
@@ -171,20 +171,22 @@ def test_foreign_resume_is_refused_before_the_stream(played: Played) -> None:
     assert problem["field"] == "resume"
 
 
-@pytest.mark.parametrize(("name", "said"), [("error", ["I was about to"]), ("error at once", [])])
-def test_failed_model_ends_the_run_with_its_code(played: Played, name: str, said: list[str]) -> None:
+@pytest.mark.parametrize(("name", "text"), [("error", ["I was about to"]), ("error at once", [])])
+def test_failed_model_ends_the_run_with_its_code(played: Played, name: str, text: list[str]) -> None:
     (run,) = played[name]
     assert run["runError"]["code"] == "model-error"
     assert run["runError"]["message"] == "The model cannot be reached."
     assert run["runError"]["metadata"] == {"retryable": True, "reason": "upstream_unavailable"}
-    assert [text for role, text in conversation(run["messages"]) if role == "assistant"] == said
+    assert [text for role, text in conversation(run["messages"]) if role == "assistant"] == text
 
 
 def test_run_of_a_client_that_left_is_cancelled_after_the_grace(played: Played, addresses: dict[str, str]) -> None:
     (run,) = played["abort"]
     assert run["outcome"] == "resolved"
     assert kinds(run)[:4] == ["RUN_STARTED", "STEP_STARTED", "TEXT_MESSAGE_START", "TEXT_MESSAGE_CONTENT"]
-    shown = until(lambda: get(f"{addresses['plain']}/runs/{run['runId']}"), lambda told: told["state"] != "running")
+    shown = until(
+        lambda: get(f"{addresses['plain']}/runs/{run['runId']}"), lambda received: received["state"] != "running"
+    )
     assert (shown["state"], shown["readers"]) == ("cancelled", 0)
 
 
@@ -229,7 +231,7 @@ def test_long_reply_arrives_whole(played: Played) -> None:
     assert run["messages"][-1]["content"] == "".join(LONG_REPLY)
 
 
-def test_unicode_arrives_as_it_was_said(played: Played) -> None:
+def test_unicode_arrives_as_it_was_sent(played: Played) -> None:
     (run,) = played["unicode"]
     assert run["messages"][-1]["content"] == "".join(UNICODE)
 
@@ -256,7 +258,7 @@ def test_activity_custom_and_raw_events(played: Played) -> None:
     ("name", "status", "code"),
     [("cut reply", "completed", "reply-cut"), ("too many steps", "max_iterations", "max-iterations")],
 )
-def test_limits_are_told(played: Played, name: str, status: str, code: str) -> None:
+def test_limits_are_reported(played: Played, name: str, status: str, code: str) -> None:
     (run,) = played[name]
     assert run["finished"]["result"]["status"] == status
     (warning,) = events(run, "CUSTOM")
@@ -271,9 +273,9 @@ def test_context_reaches_the_model(played: Played) -> None:
 
 @pytest.mark.req("SRV-05")
 def test_client_that_forgot_gets_the_history_in_its_order(played: Played) -> None:
-    known, told = played["client that forgot"]
-    assert told["messages"][:4] == known["messages"]
-    assert conversation(told["messages"])[4:] == [
+    known, received = played["client that forgot"]
+    assert received["messages"][:4] == known["messages"]
+    assert conversation(received["messages"])[4:] == [
         ("user", "what did I say"),
         ("assistant", "You said: weather | what did I say"),
     ]

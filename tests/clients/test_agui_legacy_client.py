@@ -14,8 +14,10 @@ Played = dict[str, list[Json]]
 
 @pytest.fixture(scope="module")
 def played(addresses: dict[str, str]) -> Played:
-    told = node("agui_driver.mjs", "agui-0059", scenarios=list(scenarios(addresses, "sse", "legacy", replay=("sse",))))
-    return {result["name"]: result["runs"] for result in told}
+    received = node(
+        "agui_driver.mjs", "agui-0059", scenarios=list(scenarios(addresses, "sse", "legacy", replay=("sse",)))
+    )
+    return {result["name"]: result["runs"] for result in received}
 
 
 @pytest.mark.parametrize("name", sorted({*PLAIN, *STATE} - WITHOUT_AN_ENDING))
@@ -80,9 +82,9 @@ def test_old_client_has_the_answer(played: Played, name: str, last: str) -> None
 
 
 def test_old_client_that_forgot_gets_the_history_in_its_order(played: Played) -> None:
-    known, told = played["client that forgot"]
-    assert told["messages"][:4] == known["messages"]
-    assert [role for role, _ in conversation(told["messages"])[4:]] == ["user", "assistant"]
+    known, received = played["client that forgot"]
+    assert received["messages"][:4] == known["messages"]
+    assert [role for role, _ in conversation(received["messages"])[4:]] == ["user", "assistant"]
 
 
 def test_old_client_follows_the_state(played: Played) -> None:
@@ -92,6 +94,6 @@ def test_old_client_follows_the_state(played: Played) -> None:
     assert len(events(predicted, "STATE_DELTA")) > 5
 
 
-def test_old_client_hears_the_error(played: Played) -> None:
+def test_old_client_gets_the_error(played: Played) -> None:
     (run,) = played["error"]
     assert (run["runError"]["code"], run["messages"][-1]["content"]) == ("model-error", "I was about to")

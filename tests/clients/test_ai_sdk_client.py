@@ -94,16 +94,16 @@ def texts(step: Json) -> list[tuple[str, str]]:
 
 @pytest.mark.req("SRV-25")
 def test_a_conversation(played: Played) -> None:
-    hello, said, loaded = played["conversation"]
+    hello, after, loaded = played["conversation"]
     assert texts(hello) == [("user", "hello"), ("assistant", "Hello there, how are you?")]
     assert (hello["status"], hello["finishes"][0]["finishReason"]) == ("ready", "stop")
     metadata = hello["messages"][-1]["metadata"]
     assert metadata["usage"] == {"inputTokens": 12, "outputTokens": 5, "totalTokens": 17}
     assert (metadata["run"], metadata["outcome"]) == (hello["messages"][-1]["id"], "completed")
     assert hello["http"] == [{"method": "POST", "status": 200, "stream": "v1"}]
-    assert texts(said)[-1] == ("assistant", "You said: hello | what did I say")
-    assert texts(loaded) == texts(said)
-    assert [each["id"] for each in loaded["messages"]] == [each["id"] for each in said["messages"]]
+    assert texts(after)[-1] == ("assistant", "You said: hello | what did I say")
+    assert texts(loaded) == texts(after)
+    assert [each["id"] for each in loaded["messages"]] == [each["id"] for each in after["messages"]]
 
 
 def test_a_server_tool_is_shown_and_not_carried_out_again(played: Played) -> None:
@@ -180,18 +180,18 @@ def test_going_on_without_approving(played: Played) -> None:
 
 
 def test_regenerate(played: Played) -> None:
-    first, again, then, said = played["regenerated"]
+    first, again, then, after = played["regenerated"]
     assert first["messages"][0]["id"] == again["messages"][0]["id"]
     assert texts(first)[1] != texts(again)[1]
     assert len(again["messages"]) == 2
-    assert len(said["messages"]) == len(then["messages"]) == 4
+    assert len(after["messages"]) == len(then["messages"]) == 4
 
 
 def test_an_edited_message_replaces_what_followed(played: Played) -> None:
-    *_, before, said, loaded = played["edited"]
+    *_, before, after, loaded = played["edited"]
     assert len(before["messages"]) == 4
-    assert texts(said) == [("user", "what did I say"), ("assistant", "You said: what did I say")]
-    assert texts(loaded) == texts(said)
+    assert texts(after) == [("user", "what did I say"), ("assistant", "You said: what did I say")]
+    assert texts(loaded) == texts(after)
 
 
 def test_a_cut_stream_is_read_again_and_stopped(played: Played) -> None:

@@ -10,42 +10,42 @@ from tests.clients.driving import Json, node, node_22
 from tests.examples import examples
 from tests.wires.event_sequences import NAMED, event_sequences
 
-Story = list[e.Event]
+Events = list[e.Event]
 
 
-def read(library: str, told: list[Story]) -> list[Json]:
-    bodies = [UiMessageEncoder("m").encode_many(enumerate(story)).decode() for story in told]
+def read(library: str, runs: list[Events]) -> list[Json]:
+    bodies = [UiMessageEncoder("m").encode_many(enumerate(events)).decode() for events in runs]
     scenarios = [{"name": str(i), "body": body} for i, body in enumerate(bodies)]
     run = node_22 if library == "ai" else node
     return run("aisdk_reader.mjs", library, scenarios=scenarios, package=library)
 
 
-def check(story: Story, result: Json) -> None:
-    ending = story[-1]
+def check(events: Events, result: Json) -> None:
+    ending = events[-1]
     if isinstance(ending, e.RunFailed):
         assert result["errors"] == [ending.message]
     assert len(result["errors"]) <= 1  # a run that has nothing to show is an error too
     parts = result["message"]["parts"]
     for kind, added in (("text", e.TextAdded), ("reasoning", e.ReasoningAdded)):
         shown = "".join(part["text"] for part in parts if part["type"] == kind)
-        assert shown == "".join(event.delta for event in story if isinstance(event, added))
-    asked = {event.call_id for event in story if isinstance(event, e.ToolCallStarted)}
+        assert shown == "".join(event.delta for event in events if isinstance(event, added))
+    asked = {event.call_id for event in events if isinstance(event, e.ToolCallStarted)}
     tools = {part["toolCallId"]: part for part in parts if part["type"] == "dynamic-tool"}
     assert asked <= set(tools)
-    for event in story:
+    for event in events:
         if isinstance(event, e.ToolFinished):
             assert ("errorText" in tools[event.call_id]) == event.failed
 
 
 @pytest.mark.parametrize("library", ["ai", "ai6"])
 def test_the_named_runs(library: str) -> None:
-    told = list(NAMED.values())
-    for story, result in zip(told, read(library, told), strict=True):
-        check(story, result)
+    runs = list(NAMED.values())
+    for events, result in zip(runs, read(library, runs), strict=True):
+        check(events, result)
 
 
-@given(told=st.lists(event_sequences(12), min_size=1, max_size=12))
+@given(runs=st.lists(event_sequences(12), min_size=1, max_size=12))
 @examples(4)
-def test_any_run(told: list[Story]) -> None:
-    for story, result in zip(told, read("ai", told), strict=True):
-        check(story, result)
+def test_any_run(runs: list[Events]) -> None:
+    for events, result in zip(runs, read("ai", runs), strict=True):
+        check(events, result)

@@ -22,8 +22,8 @@ async def test_a_client_with_a_key_is_served_and_one_without_is_not(tmp_path):
             for client in CLIENTS
             for kind, headers in (("with a key", good), ("without", {}))
         ]
-        told = await asyncio.to_thread(node_22, "keyed_driver.mjs", scenarios=scenarios, package="openai")
-        played = {result["name"]: result for result in told}
+        received = await asyncio.to_thread(node_22, "keyed_driver.mjs", scenarios=scenarios, package="openai")
+        played = {result["name"]: result for result in received}
     for client, refusal in CLIENTS.items():
         with_key, without = played[f"{client} with a key"], played[f"{client} without"]
         assert with_key["error"] is None

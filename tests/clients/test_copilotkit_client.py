@@ -8,7 +8,7 @@ from tests.clients.plain_http import get, until
 pytestmark = pytest.mark.req("SRV-05")
 TRANSPORTS = ("rest", "single", "auto")
 CHAT = [{"do": "run", "say": "weather"}, {"do": "run", "say": "what did I say"}]
-SAID = [
+TRANSCRIPT = [
     ("user", "weather"),
     ("assistant", 'get_weather({"city": "Oslo"})'),
     ("tool", '{"city":"Oslo","celsius":4}'),
@@ -50,13 +50,13 @@ def played(transport: str, addresses: dict[str, str]) -> Played:
         }
         for name, (server, steps) in STEPS.items()
     ]
-    told = node("copilotkit_driver.mjs", scenarios=scenarios)
-    assert [(result["name"], result["warnings"]) for result in told if result["warnings"]] == []
-    return {result["name"]: result["steps"] for result in told}
+    received = node("copilotkit_driver.mjs", scenarios=scenarios)
+    assert [(result["name"], result["warnings"]) for result in received if result["warnings"]] == []
+    return {result["name"]: result["steps"] for result in received}
 
 
 @pytest.mark.parametrize("name", sorted(set(STEPS) - {"error"}))
-def test_page_finds_the_agent_and_hears_no_error(played: Played, name: str) -> None:
+def test_page_finds_the_agent_and_gets_no_error(played: Played, name: str) -> None:
     for step in played[name]:
         assert (step["status"], step["errors"]) == ("connected", [])
         assert {"scenes", "default"} <= set(step["agents"])
@@ -64,7 +64,7 @@ def test_page_finds_the_agent_and_hears_no_error(played: Played, name: str) -> N
 
 
 def test_page_talks(played: Played) -> None:
-    assert conversation(played["chat"][1]["messages"]) == SAID
+    assert conversation(played["chat"][1]["messages"]) == TRANSCRIPT
     assert conversation(played["default agent"][0]["messages"])[-1] == ("assistant", "Hello there, how are you?")
 
 
@@ -72,7 +72,7 @@ def test_page_that_comes_back_has_the_same_messages_and_goes_on(played: Played) 
     _, talked, returned, went_on = played["chat"]
     assert returned["messages"] == talked["messages"]
     assert conversation(went_on["messages"]) == [
-        *SAID,
+        *TRANSCRIPT,
         ("user", "hello"),
         ("assistant", "Hello there, how are you?"),
     ]
@@ -106,10 +106,10 @@ def test_second_page_joins_a_run_and_stops_it_for_both(played: Played, addresses
     assert step["messages"] == step["joined"]["messages"]
     assert conversation(step["messages"]) == [("user", "wait"), ("assistant", "One moment")]
     run = f"{addresses['plain']}/runs/{step['events'][0]['runId']}"
-    assert until(lambda: get(run), lambda told: told["readers"] == 0)["state"] == "cancelled"
+    assert until(lambda: get(run), lambda received: received["readers"] == 0)["state"] == "cancelled"
 
 
-def test_page_hears_why_a_run_failed(played: Played) -> None:
+def test_page_shows_why_a_run_failed(played: Played) -> None:
     (step,) = played["error"]
     (failure,) = events(step, "RUN_ERROR")
     assert (failure["code"], failure["message"]) == ("model-error", "The model cannot be reached.")

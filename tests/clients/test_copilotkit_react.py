@@ -98,8 +98,8 @@ class Page:
         deadline = time.monotonic() + SECONDS
         while True:
             async with aiohttp.ClientSession() as http, http.get(f"{self.server}/sessions/{self.thread}") as answer:
-                told = await answer.json()
-            kept = [message.get("content", "") for message in told.get("messages", ())]
+                result = await answer.json()
+            kept = [message.get("content", "") for message in result.get("messages", ())]
             if len(kept) == len(texts) and all(
                 text == "..." or text in each for each, text in zip(kept, texts, strict=True)
             ):

@@ -40,31 +40,31 @@ def played(addresses: dict[str, str]) -> Played:
     return {result["name"]: result["asks"] for result in python("microsoft_driver.py", scenarios)}
 
 
-def contents(told: Json, kind: str) -> list[Any]:
-    return [each for message in told["messages"] for each in message["contents"] if each["type"] == kind]
+def contents(received: Json, kind: str) -> list[Any]:
+    return [each for message in received["messages"] for each in message["contents"] if each["type"] == kind]
 
 
 def test_text_comes_in_pieces(played: Played) -> None:
-    (told,) = played["text"]
-    assert told["text"] == "Hello there, how are you?"
-    assert told["updates"] >= 5
-    assert told["properties"]["thread_id"] == "microsoft-0"
+    (received,) = played["text"]
+    assert received["text"] == "Hello there, how are you?"
+    assert received["updates"] >= 5
+    assert received["properties"]["thread_id"] == "microsoft-0"
 
 
 def test_tools_are_shown_with_their_results(played: Played) -> None:
-    (told,) = played["tool"]
-    (call,), (result,) = contents(told, "function_call"), contents(told, "function_result")
+    (received,) = played["tool"]
+    (call,), (result,) = contents(received, "function_call"), contents(received, "function_result")
     assert (call["name"], call["arguments"]) == ("get_weather", '{"city": "Oslo"}')
     assert (result["call_id"], result["result"]) == (call["call_id"], '{"city":"Oslo","celsius":4}')
-    assert told["text"] == "It is 4 degrees in Oslo."
+    assert received["text"] == "It is 4 degrees in Oslo."
     (both,) = played["parallel tools"]
     assert [each["arguments"] for each in contents(both, "function_call")] == ['{"city": "Oslo"}', '{"city": "Rome"}']
 
 
-def test_error_is_told_after_what_was_said(played: Played) -> None:
-    (told,) = played["error"]
-    (failure,) = contents(told, "error")
-    assert (told["text"], failure["message"]) == ("I was about to", "The model cannot be reached.")
+def test_error_follows_the_text(played: Played) -> None:
+    (received,) = played["error"]
+    (failure,) = contents(received, "error")
+    assert (received["text"], failure["message"]) == ("I was about to", "The model cannot be reached.")
 
 
 def test_thread_is_remembered_by_the_server(played: Played) -> None:
@@ -73,9 +73,9 @@ def test_thread_is_remembered_by_the_server(played: Played) -> None:
 
 
 def test_client_carries_out_its_own_tool(played: Played) -> None:
-    (told,) = played["own tool"]
-    assert contents(told, "function_result")[0]["result"] == "painted blue"
-    assert told["text"] == "It is blue now."
+    (received,) = played["own tool"]
+    assert contents(received, "function_result")[0]["result"] == "painted blue"
+    assert received["text"] == "It is blue now."
 
 
 @pytest.mark.parametrize(("name", "result"), [("approve", "a.txt is deleted"), ("refuse", "The user refused")])
@@ -93,7 +93,7 @@ def test_an_agent_without_a_thread_id_remembers_the_turn_before(played: Played) 
 
 
 def test_an_agent_without_a_thread_id_carries_out_its_own_tool(played: Played) -> None:
-    painted, said = played["agent: own tool"]
+    painted, text = played["agent: own tool"]
     assert [each["result"] for each in painted["contents"] if each["type"] == "function_result"] == ["painted blue"]
     assert painted["text"] == "It is blue now."
-    assert said["text"] == "You said: paint it blue | what did I say"
+    assert text["text"] == "You said: paint it blue | what did I say"

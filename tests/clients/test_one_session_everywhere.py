@@ -74,9 +74,9 @@ async def test_a_conversation_goes_from_wire_to_wire(d: Doors) -> None:
     snapshots = [each for each in ways.agui_events(shown) if each["type"] == "MESSAGES_SNAPSHOT"]
     assert "You said from here" in str(snapshots[0]), "the client learns what was said on the other wires"
 
-    told = await d.session(SESSION)
-    assert (told["session_id"], told["pending"], told["active_runs"]) == (SESSION, None, [])
-    assert [_line(each) for each in told["messages"]] == [
+    result = await d.session(SESSION)
+    assert (result["session_id"], result["pending"], result["active_runs"]) == (SESSION, None, [])
+    assert [_line(each) for each in result["messages"]] == [
         'user: call add {"a": 2, "b": 3}',
         'assistant: add({"a": 2, "b": 3})',
         "tool: 5",
@@ -102,9 +102,9 @@ async def test_a_conversation_goes_from_wire_to_wire(d: Doors) -> None:
         "user: back again",
         "assistant: You said back again",
     ]
-    assert len({each["id"] for each in told["messages"]}) == told["message_count"] == 24
+    assert len({each["id"] for each in result["messages"]}) == result["message_count"] == 24
     seen = d.endpoint.requests[-1].json["messages"]
-    assert [each["role"] for each in seen if each["role"] != "system"] == [each["role"] for each in told["messages"]][
+    assert [each["role"] for each in seen if each["role"] != "system"] == [each["role"] for each in result["messages"]][
         :-1
     ]
     assert "xyzzy" in str(seen), "the file stays in the conversation"
@@ -145,9 +145,9 @@ async def test_a_call_that_waits_is_approved_on_any_wire(d: Doors, wire: str) ->
         await ASK[wire](d, session, f'call wipe {{"name": "{name}"}}')
         assert name not in d.wiped()
         assert await APPROVE[by](d, await d.question(session)) == f"You said {name} is gone"
-        told = await d.session(session)
-        assert [each["role"] for each in told["messages"]] == ["user", "assistant", "tool", "assistant"]
-        assert (told["pending"], d.wiped().count(name)) == (None, 1)
+        result = await d.session(session)
+        assert [each["role"] for each in result["messages"]] == ["user", "assistant", "tool", "assistant"]
+        assert (result["pending"], d.wiped().count(name)) == (None, 1)
 
     await asyncio.gather(*map(approved, APPROVE))
 
@@ -162,8 +162,8 @@ async def test_a_call_that_waits_is_approved_in_the_terminal(d: Doors) -> None:
         terminal.enter("y")
         await terminal.wait_for("You said by hand is gone")
         await terminal.wait_for("6/50 messages")  # the run has ended, and is stored
-    told = await d.session(session)
-    assert [each["role"] for each in told["messages"]] == [
+    result = await d.session(session)
+    assert [each["role"] for each in result["messages"]] == [
         "user",
         "assistant",
         "user",
@@ -171,7 +171,7 @@ async def test_a_call_that_waits_is_approved_in_the_terminal(d: Doors) -> None:
         "tool",
         "assistant",
     ]
-    assert (told["pending"], d.wiped().count("by hand")) == (None, 1)
+    assert (result["pending"], d.wiped().count("by hand")) == (None, 1)
 
 
 @pytest.mark.parametrize("wire", ASK)
@@ -181,10 +181,10 @@ async def test_a_run_is_followed_on_any_wire(d: Doors, wire: str) -> None:
     followed = [asyncio.create_task(each(d, session, run)) for each in FOLLOW.values()]
     await attached(d, run, 1 + len(followed))  # the first is the client that asked
     d.model.gates[session].set()
-    told = dict(zip(FOLLOW, await asyncio.gather(*followed), strict=True))
-    of_run = told.pop("run")
+    answers = dict(zip(FOLLOW, await asyncio.gather(*followed), strict=True))
+    of_run = answers.pop("run")
     assert "upon a time" in of_run
-    assert told == dict.fromkeys(told, "Once upon a time")
+    assert answers == dict.fromkeys(answers, "Once upon a time")
     assert await asked == "Once upon a time"
 
 

@@ -223,12 +223,12 @@ async def test_nothing_is_kept_with_store_false() -> None:
 async def test_a_run_of_another_wire_is_a_response_too() -> None:
     async with client_of(says("one"), says("two")) as (client, s):
         async with s.post({"message": "hi"}, "/agent/tester/chat") as answer:
-            told = await answer.json()
-        found = await client.responses.retrieve(f"resp_{told['message_id']}")
-        assert (found.output_text, found.conversation.id) == ("one", told["session_id"])  # type: ignore[union-attr]
+            result = await answer.json()
+        found = await client.responses.retrieve(f"resp_{result['message_id']}")
+        assert (found.output_text, found.conversation.id) == ("one", result["session_id"])  # type: ignore[union-attr]
         going_on = await ask(client, "and?", previous_response_id=found.id)
-        assert await texts(s, told["session_id"]) == ["hi", "one", "and?", "two"]
-        assert going_on.conversation.id == told["session_id"]
+        assert await texts(s, result["session_id"]) == ["hi", "one", "and?", "two"]
+        assert going_on.conversation.id == result["session_id"]
 
 
 @pytest.mark.parametrize("streamed", [False, True])

@@ -65,8 +65,8 @@ async def test_the_banner_shows_a_command_that_works(tmp_path):
         curl = await asyncio.create_subprocess_exec(
             "bash", "-c", command, stdout=PIPE, stderr=PIPE, env={**os.environ, "HOLODECK_API_KEY": KEY}
         )
-        told, _ = await curl.communicate()
-        assert frames(told)[-1][1]["type"] == "RUN_FINISHED"
+        received, _ = await curl.communicate()
+        assert frames(received)[-1][1]["type"] == "RUN_FINISHED"
 
 
 async def test_a_unix_socket(tmp_path):
@@ -133,8 +133,8 @@ async def test_tokens_of_a_real_issuer(tmp_path):
             await server.until_ready()
             good = {"Authorization": f"Bearer {signed(issuer, scope='chat runs:read')}"}
             async with client.get(server.url + "/me", headers=good) as answer:
-                told = await answer.json()
-            assert (told["tenant"], told["user"], told["scopes"]) == ("acme", "ann", ["chat", "runs:read"])
+                result = await answer.json()
+            assert (result["tenant"], result["user"], result["scopes"]) == ("acme", "ann", ["chat", "runs:read"])
             async with client.get(server.url + "/me", headers={"Authorization": "Bearer a.b.c"}) as answer:
                 challenge = answer.headers["WWW-Authenticate"]
             metadata = "https://agent.example.com/.well-known/oauth-protected-resource"

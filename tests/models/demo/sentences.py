@@ -231,6 +231,7 @@ CHANGE = (
     changes("make call mom high priority", "t3", found=True, priority="high"),
     changes("set the priority of buy eggs to low", "t1", found=True, priority="low"),
     changes("it's not urgent", "t7", before=("add buy oats asap",), priority="low"),
+    changes("make it urgent", "t7", before=("add buy oats", "show my todos", "thanks"), priority="high"),
     changes("tag it #work", "t7", "#work", before=("add buy oats",), tags=["work"]),
     changes("tag the first one as shop", "t1", before=("show my todos",), tags=["home", "shop"]),
     changes(

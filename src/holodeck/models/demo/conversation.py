@@ -102,7 +102,7 @@ class _Player:
         """Goes through a turn as far as it can, taking the results that it needs out of the list."""
         step = self._run(self._script(self._understood(words)), results)
         if isinstance(step, DemoReply):
-            self.focus, self.question = step.focus, step.question
+            self.focus, self.question = step.focus or self.focus, step.question
             self.shown = self.shown if step.shown is None else step.shown
         return step
 
@@ -116,13 +116,10 @@ class _Player:
     def _read(self, words: str) -> Request | ToolUse:
         """Todo sentences come first if there are todo tools; a guess ("buy eggs") comes after the names of tools."""
         request = sentences.bare_request(words)
-        tool = read_tool_use(request, list(self.tools.values()))
-        known = sentences.read_talk(words) or sentences.read_command(request, self.now)
-        return (
-            (known or tool if self.has_todos else tool or known)
-            or sentences.guess(request, self.now)
-            or sentences.UNKNOWN
-        )
+        use = read_tool_use(request, list(self.tools.values()))
+        command = sentences.read_talk(words) or sentences.read_command(request, self.now)
+        known = (command or use) if self.has_todos else (use or command)
+        return known or sentences.guess(request, self.now) or sentences.UNKNOWN
 
     def _answer(self, question: OpenQuestion, words: str, request: Request | ToolUse) -> Request | ToolUse | None:
         """What a message means as the answer to a question; None if it is about something else."""
@@ -173,7 +170,7 @@ class _Player:
 
     def _talk(self, topic: str) -> Script:
         text = wording.talk(topic, self.others, with_todos=self.has_todos or not self.others)
-        return _without_calls(DemoReply(text=text, focus=self.focus))
+        return _without_calls(DemoReply(text=text))
 
     def _create(self, request: Request) -> Script:
         if not request.fields.get("title"):
@@ -211,6 +208,7 @@ class _Player:
             line = wording.confirm_deletion(found)
             return DemoReply(text=line, focus=found[-1], question=OpenQuestion(line, request, found, confirms=True))
         yield tuple(todos.delete_call(todo) for todo in found)
+        self.focus = None
         return DemoReply(text=f"Deleted {', '.join(f'**{todo.title}**' for todo in found)}.")
 
     def _find(self, request: Request) -> Generator[tuple[Call, ...], list[str], DemoReply | tuple[Todo, ...]]:
