@@ -71,6 +71,12 @@ async def test_a_bearer_token_of_the_environment_wins_over_keys(loaded):
     assert endpoint.requests[0].headers["authorization"] == "Bearer bedrock-api-key"
 
 
+async def test_the_endpoint_of_the_environment_is_asked(loaded):
+    async with ModelEndpoint(OK) as endpoint:
+        variables = {"AWS_REGION": "us-east-1", "AWS_ENDPOINT_URL_BEDROCK_RUNTIME": endpoint.url.removesuffix("/v1")}
+        assert (await asked(loaded("{provider: bedrock, name: m}", **KEYS, **variables))).text == "Hello world"
+
+
 async def test_models_of_both_are_listed(loaded):
     bedrock = status(200, {"modelSummaries": [{"modelId": "amazon.nova-lite-v1:0"}]})
     vertex = status(200, {"publisherModels": [{"name": "publishers/google/models/gemini-2.5-flash"}]})

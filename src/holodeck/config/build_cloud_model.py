@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from holodeck.models.settings import EndpointSettings
     from holodeck.models.streamed import StreamedModel
 
+_AWS_ENDPOINTS = ("AWS_ENDPOINT_URL_BEDROCK_RUNTIME", "AWS_ENDPOINT_URL")
 _REGIONS = ("AWS_REGION", "AWS_DEFAULT_REGION")
 _PROJECTS = ("GOOGLE_CLOUD_PROJECT", "ANTHROPIC_VERTEX_PROJECT_ID", "GCLOUD_PROJECT")
 _GOOGLE_ADVICE = "GOOGLE_APPLICATION_CREDENTIALS, and that the account may use Vertex AI in model.project"
@@ -38,7 +39,9 @@ def build_bedrock(
     if not region:
         raise config.error((*keys, "region"), "is required: set it, or AWS_REGION, e.g. us-east-1")
     settings = msgspec.structs.replace(
-        settings, endpoint=settings.endpoint or bedrock_endpoint(region), key_advice=aws_credentials.ADVICE
+        settings,
+        endpoint=settings.endpoint or _first(config, _AWS_ENDPOINTS) or bedrock_endpoint(region),
+        key_advice=aws_credentials.ADVICE,
     )
     if settings.api_key:
         return ConverseModel(settings)

@@ -330,6 +330,11 @@ async def test_images_and_documents():
         {"document": {"format": "txt", "name": "x", "source": {"bytes": base64.b64encode(b"a,b").decode()}}},
         {"text": "Image: https://i.example/a.png"},
     ]
+    again = (UserMessage(content=files[1:2]), *conversation(result=(files[1],))[1:])
+    sent = (await asked(Prompt(messages=again, tools=(LOOK,)), cache="off"))["messages"]
+    names = [sent[0]["content"][0]["document"]["name"]]
+    names.append(sent[2]["content"][0]["toolResult"]["content"][0]["document"]["name"])
+    assert names == ["Q3 report (final) v2", "Q3 report (final) v2 (2)"]
     alone = await asked(Prompt(messages=(UserMessage(content=files[1:2]),)), cache="off")
     assert "text" in alone["messages"][0]["content"][1]  # Converse wants one beside a document
     shown = conversation(result=(TextPart("see"), files[0]))
@@ -411,9 +416,16 @@ async def test_a_limit_of_tokens_is_learned():
     assert endpoint.requests[1].json["inferenceConfig"] == {"maxTokens": 4096}
 
 
-async def test_thinking_that_another_model_signed_is_dropped_once(caplog):
+@pytest.mark.parametrize(
+    "words",
+    [
+        "The model returned the following errors: messages.1.content.0: Invalid `signature` in `thinking` block",
+        "This model doesn't support the reasoningContent field. Remove reasoningContent and try again.",
+    ],
+)
+async def test_thinking_that_a_model_does_not_take_is_dropped_once(words, caplog):
     kept = {KEPT: {"content": [SIGNED, {"type": "text", "text": "I look."}, {"type": "tool_use"}]}}
-    no = refused(400, "The model returned the following errors: messages.1.content.0: Invalid `signature` in `thinking` block")  # fmt: skip
+    no = refused(400, words)
     prompt = Prompt(messages=conversation(extra=kept), tools=(LOOK,))
     with caplog.at_level(logging.WARNING):
         _, endpoint = await answers(no, OK, prompt=prompt)

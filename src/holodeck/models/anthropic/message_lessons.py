@@ -37,7 +37,8 @@ LESSONS: Mapping[str, re.Pattern[str]] = {  # the member to leave out → the wo
     "thinking": _words(rf"\bthinking\b{_REFUSED}"),
 }
 _SIGNATURE = re.compile(
-    r"signature|(?:redacted_)?thinking`? blocks|messages\.\d+\.content\.\d+.{0,40}thinking", re.IGNORECASE
+    r"signature|(?:redacted_)?thinking`? blocks|messages\.\d+\.content\.\d+.{0,40}thinking|reasoning_?content",
+    re.IGNORECASE,
 )
 _BESIDE_PROMPT = re.compile(r"context|prompt|input", re.IGNORECASE)
 _WANTS_THINKING = re.compile(r"Expected `?thinking|must start with a thinking block", re.IGNORECASE)

@@ -39,6 +39,7 @@ def body_of(
 ) -> Value:
     """The request. `unsigned` are ids of messages whose thinking the endpoint refused."""
     messages = [_message(message, lessons) for message in messages_of(prompt.messages, unsigned)]
+    _make_names_unique(messages)
     system = _system(prompt, messages)
     if system and "system" in lessons.without:
         messages, system = _with_system_first(system, messages), ""
@@ -134,6 +135,18 @@ def _name(filename: str) -> str:
     """A file's name as the API takes it: no dots, no two spaces in a row."""
     plain = _SPACES.sub(" ", _NOT_IN_A_NAME.sub(" ", filename.rpartition(".")[0] or filename)).strip()
     return plain[:_LONGEST_NAME].strip() or "document"
+
+
+def _make_names_unique(messages: Sequence[Value]) -> None:
+    """Documents of one request must not share a name: the second "report" is "report (2)"."""
+    counted: dict[str, int] = {}
+    for block in [block for message in messages for block in message["content"]]:
+        for inner in block["toolResult"]["content"] if "toolResult" in block else [block]:
+            if document := inner.get("document"):
+                name = document["name"]
+                counted[name] = counted.get(name, 0) + 1
+                if counted[name] > 1:
+                    document["name"] = f"{name[: _LONGEST_NAME - 10]} ({counted[name]})"
 
 
 def _id(call_id: str) -> str:
