@@ -8,7 +8,7 @@ from holodeck.core import events as e
 from holodeck.wires.ai_sdk.stream import UiMessageEncoder
 from tests.clients.driving import Json, node, node_22
 from tests.examples import examples
-from tests.wires.event_sequences import NAMED, event_sequences
+from tests.wires.event_sequences import NAMED, STARTED, event_sequences, finished, step, text
 
 Events = list[e.Event]
 
@@ -37,9 +37,13 @@ def check(events: Events, result: Json) -> None:
             assert ("errorText" in tools[event.call_id]) == event.failed
 
 
+_PARSER_REFUSES = e.ActivityShown("a1", "note", {"__proto__": 1, "constructor": {"prototype": 2}})
+REFUSED_NAMES = [STARTED, _PARSER_REFUSES, *step(*text("m1", "Still here.")), finished()]
+
+
 @pytest.mark.parametrize("library", ["ai", "ai6"])
 def test_the_named_runs(library: str) -> None:
-    runs = list(NAMED.values())
+    runs = [*NAMED.values(), REFUSED_NAMES]
     for events, result in zip(runs, read(library, runs), strict=True):
         check(events, result)
 

@@ -60,6 +60,14 @@ def test_one_event_at_a_time_gives_the_same_bytes(events: list[e.Event]) -> None
     assert b"".join(one.encode(event) for event in events) == many.encode_many(enumerate(events))
 
 
+def test_names_at_which_the_parser_of_the_client_ends_the_stream_are_put_in_brackets() -> None:
+    content = {"__proto__": 1, "constructor": {"prototype": [{"__proto__": 2}]}, "plain": {"constructor": "Ada"}}
+    (start, activity, *_) = chunks([STARTED, e.ActivityShown("a1", "note", content), finished()])
+    assert start["type"] == "start"
+    expected = {"[__proto__]": 1, "[constructor]": {"prototype": [{"[__proto__]": 2}]}, "plain": {"constructor": "Ada"}}
+    assert activity["data"]["content"] == expected
+
+
 def test_tools_of_the_server_are_dynamic_and_those_of_the_client_are_not() -> None:
     (ours,) = shown(NAMED["tool_call"]).tools()
     assert (ours["state"], ours["output"], ours["dynamic"], ours["providerExecuted"]) == (

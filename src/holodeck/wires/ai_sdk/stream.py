@@ -75,7 +75,7 @@ class UiMessageEncoder:
         for _, event in batch:
             heads = self._heads.get(type(event))
             if heads is None:
-                out += map(sse.frame, self.chunks(event))
+                out += map(_frame, self.chunks(event))
                 if type(event) in e.ENDINGS:
                     out.append(DONE)
                 continue
@@ -231,6 +231,27 @@ class UiMessageEncoder:
         )
 
 
+def _frame(chunk: Chunk) -> bytes:
+    """A frame that the AI SDK's parser takes.
+
+    The parser ends the stream at a member `__proto__`, and at a `constructor` that is an object with a member `prototype`.
+    A tool may put both into any value.
+    """
+    frame = sse.frame(chunk)
+    return sse.frame(_harmless(chunk)) if any(name in frame for name in _FORBIDDEN_NAMES) else frame
+
+
+def _harmless(value: Any) -> Any:
+    """The value with such names in brackets."""
+    if isinstance(value, dict):
+        return {f"[{key}]" if _is_forbidden(key, item) else key: _harmless(item) for key, item in value.items()}
+    return [_harmless(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+def _is_forbidden(name: str, value: Any) -> bool:
+    return name == "__proto__" or (name == "constructor" and isinstance(value, dict) and "prototype" in value)
+
+
 def input_chunk(call_id: str, name: str, given: Any) -> Chunk:
     return {"type": "tool-input-available", "toolCallId": call_id, "toolName": name, "input": given}
 
@@ -311,6 +332,7 @@ def _usage(usage: TokenUsage | None) -> Chunk:
     return {"usage": {key: count for key, count in counts.items() if count is not None}}
 
 
+_FORBIDDEN_NAMES = b'"__proto__":', b'"constructor":'
 _DELTA_MEMBERS: dict[type[e.Event], tuple[str, str, str]] = {
     e.TextAdded: ("text-delta", "id", "delta"),
     e.ReasoningAdded: ("reasoning-delta", "id", "delta"),
