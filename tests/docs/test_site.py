@@ -14,7 +14,7 @@ from tests.playground.webdriver import chromium
 
 SEARCHED_FOR = (
     "Docker", "deploy", "image", "Anthropic", "log level", "Kubernetes", "API key", "structured output",
-    "reverse proxy", "scaling", "function calling", "multi-agent", "privacy", "timeout", "rate limit", "OAuth",
+    "reverse proxy", "scaling", "function calling", "multi-agent", "privacy", "timeout", "rate limit", "OAuth", "oauth2-proxy",
 )  # fmt: skip
 
 

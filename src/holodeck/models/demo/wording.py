@@ -26,9 +26,9 @@ NO_QUESTION = "All right; there is no question open. Ask me to do something with
 TALK = {
     "thanks": "You are welcome!",
     "bye": "Goodbye! Your todos stay where they are.",
-    "identity": "I am HoloDeck's offline demo model. I am no language model and no AI service stands behind me: I follow "
+    "identity": "I am HoloDeck's offline demo model. I am not a language model, and no AI service is behind me: I follow "
     "a set of rules, and I call the same tools that a real model would.",
-    "wellbeing": "All rules in working order, thank you! I am only a demo and no language model.",
+    "wellbeing": "All rules in working order, thank you! I am only a demo, not a language model.",
     "yes": NO_QUESTION,
     "no": NO_QUESTION,
     "kept": "All right, nothing was deleted.",
@@ -37,9 +37,9 @@ TALK = {
 TALK_BEFORE_ABILITIES = {
     "greeting": "Hello! I am HoloDeck's demo model: a set of rules, not a language model.",
     "help": NO_MODEL,
-    "too_long": "That is a lot of text. I am no language model, only rules that read one short request at a time.",
+    "too_long": "That is a lot of text. I am a set of rules that read one short request at a time, not a language model.",
     "no_words": f"I can only read words, and that message has no words. {NO_MODEL}",
-    "unknown": "I did not understand that: I am no language model, only a set of rules.",
+    "unknown": "I did not understand that: I am a set of rules, not a language model.",
     "no_todo_tools": f"No todo tools are connected. {NO_MODEL}",
 }
 WHICH = "Which one do you mean?"
