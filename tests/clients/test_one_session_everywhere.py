@@ -44,7 +44,7 @@ async def test_every_wire_has_a_client_here() -> None:
 
 
 async def test_a_conversation_goes_from_wire_to_wire(d: Doors) -> None:
-    """AG-UI, REST, Chat Completions, Responses, AI SDK, MCP, A2A, the terminal, and the first client again."""
+    """AG-UI, REST, Chat Completions, Responses, AI SDK, MCP, A2A, the terminal beside the server and as its client, the first client again."""
     first = ways.agui_body(SESSION, 'call add {"a": 2, "b": 3}')
     shown = await d.post("/awp", first)
     assert ways.agui_text(shown) == "You said 5"
@@ -67,6 +67,9 @@ async def test_a_conversation_goes_from_wire_to_wire(d: Doors) -> None:
     assert await ways.ask_a2a(d, SESSION, "from A2A") == "You said from A2A"
     done = await asyncio.to_thread(holodeck, "chat", "--session", SESSION, "-q", "-p", "from here", folder=d.folder)
     assert (done.code, done.out.strip()) == (0, "You said from here"), done.err
+    remote = ("--url", d.url, "--session", SESSION, "-q", "-p", "from afar")
+    done = await asyncio.to_thread(holodeck, "chat", *remote, folder=d.folder)
+    assert (done.code, done.out.strip()) == (0, "You said from afar"), done.err
     last = ways.agui_body(SESSION, "back again")
     last["messages"] = [*first["messages"], *_messages_shown(shown), *last["messages"]]
     shown = await d.post("/awp", last)
@@ -99,10 +102,12 @@ async def test_a_conversation_goes_from_wire_to_wire(d: Doors) -> None:
         "assistant: You said from A2A",
         "user: from here",
         "assistant: You said from here",
+        "user: from afar",
+        "assistant: You said from afar",
         "user: back again",
         "assistant: You said back again",
     ]
-    assert len({each["id"] for each in result["messages"]}) == result["message_count"] == 24
+    assert len({each["id"] for each in result["messages"]}) == result["message_count"] == 26
     seen = d.endpoint.requests[-1].json["messages"]
     assert [each["role"] for each in seen if each["role"] != "system"] == [each["role"] for each in result["messages"]][
         :-1

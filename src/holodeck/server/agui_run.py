@@ -18,6 +18,7 @@ from holodeck.server.reading_stream import ReadingStream, ScanProgress, started_
 from holodeck.server.routes.request_input import server_of
 from holodeck.server.stream import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
+from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
 from holodeck.wires.agui.decode import AguiInput, decode
 from holodeck.wires.agui.negotiate import encoder_for
 from holodeck.wires.agui.profile import Profile
@@ -35,12 +36,13 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     server, owner = server_of(request), owner_of(request)
     given = _decoded(server, body)
     progress = ScanProgress()
+    wire = TERMINAL if request.headers.get(CLIENT_HEADER) == TERMINAL else NAME
     arrival = Arrival(
         request=request,
-        wire=NAME,
+        wire=wire,
         owner=owner,
         conversation=given.thread_id,
-        key=RunKey(NAME, owner, given.run_id, "runId", part=given.resumes),
+        key=RunKey(wire, owner, given.run_id, "runId", part=given.resumes),
         fingerprint=given.fingerprint,
         prepare=partial(with_files, server, given.request, owner, progress.report),
         open_encoder=partial(open_encoder, profile=given.profile),

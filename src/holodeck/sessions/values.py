@@ -56,93 +56,87 @@ class _Entry(msgspec.Struct, frozen=True):
     expires: float | None
 
 
-_Names = tuple[str, str, str]
+_Names = tuple[str, str]
+_Shelf = tuple[Owner, str]
 
 
 class MemoryValues:
-    """Values in memory. If there are too many, the owner with the most loses its oldest."""
+    """Values in memory. If there are too many, the owner with the most of one kind loses its oldest."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, limit: int = MAX_VALUES) -> None:
         self._clock, self._limit = clock, limit
-        self._entries: dict[Owner, dict[_Names, _Entry]] = {}  # of each owner, the oldest first
-        self._topics: dict[tuple[Owner, str, str], dict[str, None]] = {}
-        self._sessions: dict[OwnedId, dict[_Names, None]] = {}
+        self._shelves: dict[_Shelf, dict[_Names, _Entry]] = {}  # by owner and kind; the oldest value first
+        self._topics: dict[tuple[_Shelf, str], dict[str, None]] = {}
+        self._sessions: dict[OwnedId, dict[tuple[_Shelf, _Names], None]] = {}
         self._count = 0
 
     async def put(
         self, value: KeptValue, *, owner: Owner, seconds: float | None = None, at_most: int | None = None
     ) -> None:
         self._add(value, owner, seconds)
-        theirs = self._entries[owner]
-        if at_most is not None:
-            same_kind = [names for names in theirs if names[0] == value.kind]
-            for names in same_kind[: max(0, len(same_kind) - at_most)]:
-                self._drop(owner, names)
+        shelf = owner, value.kind
+        while at_most is not None and len(self._shelves[shelf]) > at_most:
+            self._drop(shelf, next(iter(self._shelves[shelf])))
         while self._count > self._limit:
-            most = max(self._entries, key=lambda each: len(self._entries[each]))
-            self._drop(most, next(iter(self._entries[most])))
+            most = max(self._shelves, key=lambda each: len(self._shelves[each]))
+            self._drop(most, next(iter(self._shelves[most])))
 
     async def put_first(self, value: KeptValue, *, owner: Owner, seconds: float | None = None) -> bool:
-        found = self._entries.get(owner, {}).get(_names(value))
+        found = self._shelves.get((owner, value.kind), {}).get((value.topic, value.name))
         if found is not None and not self._is_over(found):
             return False
         self._add(value, owner, seconds)
         return True
 
     async def of_topic(self, kind: str, topic: str = "", *, owner: Owner) -> Sequence[KeptValue]:
-        theirs = self._entries.get(owner, {})
-        found = [theirs[kind, topic, name] for name in self._topics.get((owner, kind, topic), ())]
+        shelf = owner, kind
+        found = [self._shelves[shelf][topic, name] for name in self._topics.get((shelf, topic), ())]
         return [each.value for each in found if not self._is_over(each)]
 
     async def remove(self, kind: str, topic: str, name: str, *, owner: Owner) -> bool:
-        found = self._entries.get(owner, {}).get((kind, topic, name))
-        self._drop(owner, (kind, topic, name))
+        found = self._shelves.get((owner, kind), {}).get((topic, name))
+        self._drop((owner, kind), (topic, name))
         return found is not None and not self._is_over(found)
 
     async def remove_expired(self) -> int:
         over = [
-            (owner, names)
-            for owner, theirs in self._entries.items()
-            for names, entry in theirs.items()
+            (shelf, names)
+            for shelf, values in self._shelves.items()
+            for names, entry in values.items()
             if self._is_over(entry)
         ]
-        for owner, names in over:
-            self._drop(owner, names)
+        for shelf, names in over:
+            self._drop(shelf, names)
         return len(over)
 
     def forget_session(self, owner: Owner, session_id: str) -> None:
-        for names in self._sessions.pop((owner, session_id), ()):
-            self._drop(owner, names)
+        for shelf, names in self._sessions.pop((owner, session_id), ()):
+            self._drop(shelf, names)
 
     def _add(self, value: KeptValue, owner: Owner, seconds: float | None) -> None:
-        names = _names(value)
-        self._drop(owner, names)
+        shelf, names = (owner, value.kind), (value.topic, value.name)
+        self._drop(shelf, names)
         expires = None if seconds is None else self._clock() + seconds
-        self._entries.setdefault(owner, {})[names] = _Entry(value, expires)
-        self._topics.setdefault((owner, value.kind, value.topic), {})[value.name] = None
+        self._shelves.setdefault(shelf, {})[names] = _Entry(value, expires)
+        self._topics.setdefault((shelf, value.topic), {})[value.name] = None
         if value.session_id is not None:
-            self._sessions.setdefault((owner, value.session_id), {})[names] = None
+            self._sessions.setdefault((owner, value.session_id), {})[shelf, names] = None
         self._count += 1
 
-    def _drop(self, owner: Owner, names: _Names) -> None:
-        theirs = self._entries.get(owner, {})
-        entry = theirs.pop(names, None)
+    def _drop(self, shelf: _Shelf, names: _Names) -> None:
+        values = self._shelves.get(shelf, {})
+        entry = values.pop(names, None)
         if entry is None:
             return
         self._count -= 1
-        if not theirs:
-            del self._entries[owner]
-        kind, topic, name = names
-        _take_out(self._topics, (owner, kind, topic), name)
+        if not values:
+            del self._shelves[shelf]
+        _take_out(self._topics, (shelf, names[0]), names[1])
         if entry.value.session_id is not None:
-            _take_out(self._sessions, (owner, entry.value.session_id), names)
+            _take_out(self._sessions, (shelf[0], entry.value.session_id), (shelf, names))
 
     def _is_over(self, entry: _Entry) -> bool:
         return entry.expires is not None and entry.expires <= self._clock()
-
-
-def _names(value: KeptValue) -> _Names:
-    return value.kind, value.topic, value.name
 
 
 def _take_out(index: dict[K, dict[V, None]], key: K, value: V) -> None:

@@ -20,7 +20,7 @@ from holodeck.http.client import Client
 from holodeck.http.client_connection import Response
 from holodeck.http.failures import HttpError, NoConnection, NoHost, Unsendable
 from holodeck.models.sse_reader import SseReader
-from holodeck.wires.agui.client_events import ClientEvents
+from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL, ClientEvents
 
 CONNECT_SECONDS = 10.0
 ANSWER_SECONDS = 30.0  # for what is no stream
@@ -58,7 +58,7 @@ class RemoteServer:
         self._tools: dict[str, str] = {}  # of calls that wait for the user, by call id
         headers = {} if key is None else {"Authorization": f"Bearer {key}"}
         self._http = Client({**headers, "Accept": "application/json"}, CONNECT_SECONDS)
-        self._streams = Client({**headers, "Accept": "text/event-stream"}, CONNECT_SECONDS)
+        self._streams = Client({**headers, CLIENT_HEADER: TERMINAL, "Accept": "text/event-stream"}, CONNECT_SECONDS)
 
     async def connect(self) -> str:
         """The name of the agent. StartError if there is no server, or it lets us not in."""

@@ -18,6 +18,10 @@ from holodeck.core.usage import TokenUsage
 from holodeck.wires.agui.content import read_part
 from holodeck.wires.agui.translate import WARNING
 
+CLIENT_HEADER, TERMINAL = "X-HoloDeck-Client", "terminal"
+"""With this header the terminal's runs count as those of a wire of its own: it keeps no history. A page that does, and does
+not know what the terminal added, must not be taken to have gone back before it."""
+
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _OUTCOMES = {"cancelled": e.Outcome.CANCELLED, "interrupt": e.Outcome.INTERRUPTED}
 
