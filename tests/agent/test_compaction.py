@@ -108,9 +108,9 @@ def test_whatever_is_folded_calls_keep_their_results_and_each_message_is_reporte
     rest = [message for message in shown.messages if message.content not in (RECALL, RECALLED + "SUMMARY")]
     assert unanswered(rest) == []
     assert isinstance(rest[0], UserMessage)
-    written = sum(len([line for line in lines_of(prompt) if line["role"] != "note"]) for prompt in asked)
+    summarized = sum(len([line for line in lines_of(prompt) if line["role"] != "note"]) for prompt in asked)
     left_out = [int(line["text"].split()[0]) for prompt in asked for line in lines_of(prompt) if line["role"] == "note"]
-    assert written + sum(left_out) + len(rest) == len(messages) + 1, "folded or shown, and nothing both"
+    assert summarized + sum(left_out) + len(rest) == len(messages) + 1, "folded or shown, and nothing both"
     assert list(scene.conversation.messages[: len(messages)]) == messages
 
 
@@ -184,15 +184,15 @@ async def test_it_counts_in_the_usage_and_in_the_budget_of_the_run():
     assert response.error_code == "budget-exceeded", "the summary's 1,000 and the step's 120"
     assert response.usage.total_tokens == 1120
     assert scene.emitted(RunFailed)[0].usage.total_tokens == 1120
-    (answer,) = scene.emitted(HistoryCompacted)
-    assert answer == HistoryCompacted(4, True, costly, answer.estimate, model="scripted")
+    (compacted,) = scene.emitted(HistoryCompacted)
+    assert compacted == HistoryCompacted(4, True, costly, compacted.estimate, model="scripted")
 
 
 async def test_of_an_endpoint_that_counts_nothing_an_estimate_is_reported():
     scene = await talked(says("one"), says("two"), says("w" * 400), says("three"), words=["q" * 4000, "b", "c"])
-    (answer,) = scene.emitted(HistoryCompacted)
-    assert answer.usage is None
-    assert answer.estimate > 4400 / 4
+    (compacted,) = scene.emitted(HistoryCompacted)
+    assert compacted.usage is None
+    assert compacted.estimate > 4400 / 4
 
 
 INJECTIONS = [
@@ -228,11 +228,11 @@ async def test_a_summary_never_speaks_with_the_authority_of_the_instructions():
 def test_the_request_is_bounded_and_says_what_it_leaves_out(count):
     long = [UserMessage(content="x" * 9000) for _ in range(count)]
     prompt = request_for(long, Summary(content="before", until="m", messages=9), room=30_000)
-    received = lines_of(prompt)
-    assert sum(len(line["text"]) for line in received) <= 30_000
-    notes = [line["text"] for line in received if line["role"] == "note"]
-    users = [line["text"] for line in received if line["role"] == "user"]
-    assert received[0] == {"role": "summary", "text": "before"}
+    lines = lines_of(prompt)
+    assert sum(len(line["text"]) for line in lines) <= 30_000
+    notes = [line["text"] for line in lines if line["role"] == "note"]
+    users = [line["text"] for line in lines if line["role"] == "user"]
+    assert lines[0] == {"role": "summary", "text": "before"}
     assert len(users) == count or notes == [
         f"{count - len(users)} messages that followed are left out: there was no room."
     ]

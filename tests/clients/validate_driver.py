@@ -28,8 +28,8 @@ async def main() -> None:
     for scenario in json.load(sys.stdin):
         result = await _judged(scenario)
         found = [f"{each.rule} {each.severity}: {each.message}" for each in result.report.diagnostics]
-        received = {"name": scenario["name"], "status": result.status, "events": result.event_count, "findings": found}
-        sys.stdout.write(json.dumps(received) + "\n")
+        report = {"name": scenario["name"], "status": result.status, "events": result.event_count, "findings": found}
+        sys.stdout.write(json.dumps(report) + "\n")
 
 
 if __name__ == "__main__":

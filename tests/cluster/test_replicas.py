@@ -78,8 +78,8 @@ async def test_runs_of_one_session_take_turns_whichever_server_they_came_to(tmp_
             await feed.until("RUN_FINISHED", 2)
             assert [feed.of(run)[-1] for run in ("r1", "r2")] == ["RUN_FINISHED"] * 2
         assert (first.types[-1], second.types[-1]) == ("RUN_FINISHED", "RUN_FINISHED")
-        said = [message["content"] for message in await one.messages()]
-        assert said == ["slow", WORDS, "hello", "all is well"]
+        texts = [message["content"] for message in await one.messages()]
+        assert texts == ["slow", WORDS, "hello", "all is well"]
 
 
 async def test_a_busy_session_is_refused_at_the_other_server_too(tmp_path, postgres_database):

@@ -64,8 +64,8 @@ async def takes_turns(one, other, pace):
     pace.permit(19)
     await asyncio.wait_for(asyncio.gather(reading, waiting), PATIENCE)
     assert (first.types[-1], second.types[-1]) == ("RUN_FINISHED", "RUN_FINISHED")
-    said = [message["content"] for message in await other.messages("turns")]
-    assert said == ["slow", WORDS, "hello", "all is well"]
+    texts = [message["content"] for message in await other.messages("turns")]
+    assert texts == ["slow", WORDS, "hello", "all is well"]
 
 
 async def shows_runs_of_the_other(one, other):

@@ -20,10 +20,10 @@ def talking(beat: float = 0.02, words: int = 10_000) -> Respond:
 
     async def respond(wire: Wire) -> None:
         await wire.head()
-        text = 0
-        while text < words and not wire.gone.is_set():
+        sent = 0
+        while sent < words and not wire.gone.is_set():
             await wire.send(frame(chunk({"content": WORD})))
-            text += 1
+            sent += 1
             await asyncio.sleep(beat)  # the pace of the model
         await wire.send(*text_frames()[1:])
         await wire.end()

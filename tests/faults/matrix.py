@@ -233,9 +233,9 @@ def table(results: Sequence[Result]) -> str:
 
 def line(result: Result) -> str:
     figures = "  ".join(f"{name} {value:.4g}" for name, value in result.figures.items() if "control" not in name)
-    received = f"{result.kind.id:5} {result.runs:5} {len(result.failures):8} {result.seconds:8.1f}  {result.kind.fault}"
+    row = f"{result.kind.id:5} {result.runs:5} {len(result.failures):8} {result.seconds:8.1f}  {result.kind.fault}"
     shown = [f"        {failure[:600]}" for failure in result.failures[:WORST]]
-    return "\n".join([received, *([f"        {figures}"] if figures else []), *shown])
+    return "\n".join([row, *([f"        {figures}"] if figures else []), *shown])
 
 
 def say(result: Result) -> None:

@@ -318,9 +318,9 @@ def test_a_filter_that_fails_shows_nothing_of_what_it_failed_at() -> None:
             raise KeyError(event.name)
         return event
 
-    events = str(shown(own(fails_at_calls, [].append), CALLS))
-    assert "secret" not in events
-    assert "Let me see." in events
+    text = str(shown(own(fails_at_calls, [].append), CALLS))
+    assert "secret" not in text
+    assert "Let me see." in text
 
 
 def test_an_own_function_can_change_the_text() -> None:

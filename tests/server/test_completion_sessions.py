@@ -75,8 +75,8 @@ async def test_a_hint_counts_if_the_messages_match() -> None:
 
 
 def test_what_is_visible() -> None:
-    message = [AssistantMessage(content="a "), AssistantMessage(content="b<details><p>tool</p></details>")]
-    assert visible([UserMessage(content="x\u0065\u0301"), *message]) == [("user", "x\u00e9"), ("assistant", "a b")]
+    replies = [AssistantMessage(content="a "), AssistantMessage(content="b<details><p>tool</p></details>")]
+    assert visible([UserMessage(content="x\u0065\u0301"), *replies]) == [("user", "x\u00e9"), ("assistant", "a b")]
 
 
 @pytest.mark.parametrize(

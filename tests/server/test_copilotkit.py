@@ -113,8 +113,8 @@ async def test_a_kept_run_is_not_reported_twice():
 
 
 async def test_a_run_that_is_longer_than_its_log_is_reported_by_the_history():
-    events = says("one"), says("w " * 300), says("three")
-    async with served(*events, max_log_events=100) as s:
+    replies = says("one"), says("w " * 300), says("three")
+    async with served(*replies, max_log_events=100) as s:
         for run in ("r1", "r2", "r3"):
             async with s.post(legacy(thread="t", run=run)) as answer:
                 await answer.read()

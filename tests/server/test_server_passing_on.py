@@ -24,10 +24,10 @@ async def test_an_encoder_that_breaks_ends_its_stream_and_not_the_run(monkeypatc
     encode_many = SseEncoder.encode_many
 
     def breaks(self, batch):
-        events = encode_many(self, batch)
-        if b" three" in events:
+        encoded = encode_many(self, batch)
+        if b" three" in encoded:
             raise RuntimeError("a defect of ours")
-        return events
+        return encoded
 
     monkeypatch.setattr(SseEncoder, "encode_many", breaks)
     async with served(says("one two three four", pause=steps.get)) as s:
@@ -65,16 +65,16 @@ async def test_an_answer_goes_on_while_the_next_request_waits_behind_it():
 
 @pytest.mark.req("C04")
 async def test_a_reader_that_takes_nothing_of_a_slow_answer_costs_no_more_than_its_buffers():
-    received = 0
+    passed_on = 0
 
     async def next_turn() -> None:
-        nonlocal received
-        received += 1
+        nonlocal passed_on
+        passed_on += 1
         await asyncio.sleep(0)
 
     async with served(Turn(text=["x" * 1000] * 6000, pause=next_turn), streams=StreamSettings(stall_timeout=60)) as s:
         raw = await stalled_client(s, encoded(run="deaf"))
-        await until(lambda: s.server.runs.busy == 0 and received == 6000)
+        await until(lambda: s.server.runs.busy == 0 and passed_on == 6000)
         (connection,) = s.http.server_state.connections
         assert 0 < connection.transport.get_write_buffer_size() < MB // 2
         raw.close()

@@ -375,9 +375,9 @@ async def test_every_line_of_the_log_is_json_and_holds_no_secret(tmp_path):
     assert all(list(line) == members for line in lines)
     assert all(re.fullmatch(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", line["timestamp"]) for line in lines)
     ours = [line for line in lines if line["request_id"] == "req_00000000beef"]
-    written = [line["event"] for line in ours]
-    assert written[0] == "request_received"
-    assert {"model_called", "model_result", "run_completed", "request_completed"} <= {*written}
+    logged = [line["event"] for line in ours]
+    assert logged[0] == "request_received"
+    assert {"model_called", "model_result", "run_completed", "request_completed"} <= {*logged}
     assert {line["conversation_id"] for line in ours if line["event"] == "model_called"} == {"conversation"}
     assert next(line for line in ours if line["event"] == "request_completed")["duration_ms"] > 0
     assert "Hello" in output  # it was asked for with --debug

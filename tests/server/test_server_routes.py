@@ -143,8 +143,8 @@ async def test_two_requests_on_one_session_take_turns():
             two = await waiting
             assert types(await two.read())[-1] == "RUN_FINISHED"
         async with s.get("/sessions/t") as shown:
-            result = [message["role"] for message in (await shown.json())["messages"]]
-        assert result == ["user", "assistant", "user", "assistant"]
+            roles = [message["role"] for message in (await shown.json())["messages"]]
+        assert roles == ["user", "assistant", "user", "assistant"]
 
 
 @pytest.mark.req("SRV-16")

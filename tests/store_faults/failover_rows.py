@@ -64,8 +64,8 @@ async def postgres_fails_over(rig: Rig) -> None:
                 rig.serving(2, cluster={"take_over_seconds": 10}) as nodes,
                 Load(rig, 3, script) as load,
             ):
-                text = await asyncio.to_thread(holodeck, "check", folder=rig.folder, **nodes[0].variables)
-                rig.require("synchronous standby" in text.out, f"holodeck check says: {text.out}{text.err}")
+                checked = await asyncio.to_thread(holodeck, "check", folder=rig.folder, **nodes[0].variables)
+                rig.require("synchronous standby" in checked.out, f"holodeck check says: {checked.out}{checked.err}")
                 await load.more(3)
                 await asyncio.to_thread(pair.kill_primary)
                 moment = time.monotonic()

@@ -91,9 +91,9 @@ async def rows_are_damaged(rig: Rig) -> None:
         for name in names:
             status = (await node.get(f"/sessions/{name}"))["status"]
             rig.require(status == 500, f"a session that cannot be read answers {status}")
-            text = rig.witness(rig.script(), thread=name)
-            await text.post(node)
-            rig.require("RUN_FINISHED" not in text.types, "a run went on in a session that cannot be read")
+            witness = rig.witness(rig.script(), thread=name)
+            await witness.post(node)
+            rig.require("RUN_FINISHED" not in witness.types, "a run went on in a session that cannot be read")
         rig.require((await node.get("/sessions/newer"))["status"] == 503, "a session of a newer version is served")
         kept = [bytes(body) for (body,) in await rig.rows("SELECT body FROM holodeck.steps")]
         rig.require(all(body in kept for body in BODIES), "the bytes of a broken session are gone")

@@ -145,8 +145,8 @@ async def two_at_once(rig: Rig) -> None:
             rig.figures.rounds += 1
         for number in range(min(3, rig.rounds)):
             rows = await rig.rows("SELECT id FROM holodeck.runs WHERE session = ? ORDER BY key", (f"t{number}",))
-            text = [each["run_id"] for each in await nodes[0].messages(f"t{number}") if each["role"] == "user"]
-            rig.require(text == [name for (name,) in rows], f"accepted {rows}, carried out {text}")
+            run_ids = [each["run_id"] for each in await nodes[0].messages(f"t{number}") if each["role"] == "user"]
+            rig.require(run_ids == [name for (name,) in rows], f"accepted {rows}, carried out {run_ids}")
         await rig.settle(nodes[0])
     async with rig.serving(2, sessions={"busy": "reject"}) as nodes:
         for number in range(rig.rounds):
