@@ -219,7 +219,12 @@ def test_a_payload_that_is_no_json_is_malformed():
         read(raw_frame({":message-type": "event", ":event-type": "contentBlockDelta"}, b"no json"))
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"", b'{"hello": 1}', b"data: {}\n\n"])
+def test_a_stream_without_a_frame_is_cut():
+    with pytest.raises(ModelTruncated):  # worth another try
+        read(b"")
+
+
+@pytest.mark.parametrize("body", [b"<html>", b'{"hello": 1}', b"data: {}\n\n"])
 def test_a_body_of_something_else_says_so(body):
     with pytest.raises((ModelProtocolError, ModelTruncated)):
         read(body)

@@ -30,7 +30,8 @@ class FramedStream(AnswerStream):
             self._feed_frames(self._frames, data)
 
     def end(self) -> ModelReply:
-        return super().end() if self._frames is None else self.answer.reply()
+        is_framed = self._frames is not None or not self._begun  # a stream that ends before its first frame is one, too
+        return self.answer.reply() if is_framed else super().end()
 
     def _feed_frames(self, frames: EventStreamBuffer, data: bytes) -> None:
         frames.add_data(data)
