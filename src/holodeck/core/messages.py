@@ -4,9 +4,10 @@ The system prompt is not among them: it belongs to the agent, not to the convers
 provider's JSON; `holodeck.models.chat_format` does.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
+from functools import partial
 from typing import Any, TypeAlias
 
 import msgspec
@@ -26,8 +27,7 @@ INTERRUPTED = "interrupted"
 """Why a message is cut, or a run has ended, whose process ended in the middle of it."""
 
 
-def now() -> datetime:
-    return datetime.now(UTC)
+now: Callable[[], datetime] = partial(datetime.now, UTC)
 
 
 class TextPart(msgspec.Struct, frozen=True, tag="text"):

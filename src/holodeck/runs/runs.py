@@ -116,10 +116,13 @@ class Runs:
         owner = request.owner
         session_id = request.session_id or new_ulid()
         session = (owner, session_id)
-        self._part_before(request, session)
-        await self._check(request, session)
-        self._refuse_if_busy(session)
-        earlier = self._part_before(request, session)  # another request may have come meanwhile
+        earlier = self._part_before(request, session)
+        self._refuse_behind(session_id, self.queue.waiting(session))
+        if request.resume and not self.queue.busy(session):  # refuses before the first byte what answers nothing
+            stored = await self.store.read(session_id, owner=owner)
+            decide(None if stored is None else stored.pending, request.resume, ())
+            self._refuse_behind(session_id, self.queue.waiting(session))  # another request may have come meanwhile
+            earlier = self._part_before(request, session)
         run = Run(
             request=request,
             run_id=request.run_id,
@@ -317,18 +320,6 @@ class Runs:
     def _give_up_cut_runs(self, session: OwnedId) -> None:
         for run in self._by_session.get(session, ()):
             self.give_up(run)
-
-    async def _check(self, request: RunRequest, session: OwnedId) -> None:
-        """Refuses before the first byte what can be refused by then."""
-        self._refuse_if_busy(session)
-        if not request.resume or self.queue.busy(session):
-            return
-        owner, session_id = session
-        stored = await self.store.read(session_id, owner=owner)
-        decide(None if stored is None else stored.pending, request.resume, ())
-
-    def _refuse_if_busy(self, session: OwnedId) -> None:
-        self._refuse_behind(session[1], self.queue.waiting(session))
 
     def _refuse_behind(self, session_id: str, ahead: int) -> None:
         """Refuses a run that would wait behind so many others of its session."""

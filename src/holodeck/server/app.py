@@ -15,9 +15,9 @@ from starlette.types import Message, Receive, Scope, Send
 from holodeck._version import __version__
 from holodeck.errors import InternalError, NotFound
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.connection import metered
 from holodeck.server.guard import HostCheck, OriginCheck, origin_of
 from holodeck.server.identity import PRINCIPAL
-from holodeck.server.metered_body import metered
 from holodeck.server.openapi import document
 from holodeck.server.routes import health, me, metrics, pages, playground, runs, sessions
 from holodeck.server.routing import Match, Operation, Router

@@ -2,7 +2,7 @@
 
 At any moment a connection is waiting for a request's head, inside a request, or draining what a client still sends
 after it has its answer. The first and the last have a deadline here, and so has a client that does not take the rest of
-its answer; inside a request `holodeck.server.metered_body` and the stream keep time. A head has a size and a number of lines,
+its answer; inside a request `metered` in `holodeck.server.connection` and the stream keep time. A head has a size and a number of lines,
 a body one way of framing, few requests may wait behind the one that is answered, and few begin in one turn of the event
 loop. The protocol also hands itself to the stream, which must know of a client that leaves, and be able to cut off one
 that takes nothing.

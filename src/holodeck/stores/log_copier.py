@@ -91,10 +91,8 @@ class LogCopier:
     def _is_due(self, copy: _Copy) -> None:
         self._due[copy] = None
         if self._timer is None and self._writing is None and not self._closed:
-            self._arm(min(self.seconds, HURRIED_SECONDS) if copy.run in self._hurried else self.seconds)
-
-    def _arm(self, seconds: float) -> None:
-        self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
+            seconds = min(self.seconds, HURRIED_SECONDS) if copy.run in self._hurried else self.seconds
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._begin)
 
     def _begin(self) -> None:
         self._timer = None
@@ -116,7 +114,7 @@ class LogCopier:
                     self._due[copy] = None
         self._writing = None
         if self._due and not self._closed:
-            self._arm(pause)
+            self._timer = asyncio.get_running_loop().call_later(pause, self._begin)
 
     def _take_due(self) -> list[tuple[_Copy, LogPiece]]:
         due, self._due = self._due, {}

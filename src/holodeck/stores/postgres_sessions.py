@@ -42,11 +42,11 @@ from holodeck.stores.session_rows import (
     TTL_SECONDS,
     SessionRow,
     Step,
+    StoreClock,
     described,
     microseconds_of,
     new_row,
 )
-from holodeck.stores.store_clock import StoreClock
 from holodeck.stores.stored_conversation import StoredConversation
 
 log = logging.getLogger(__name__)

@@ -1,5 +1,6 @@
 """A session as SQL stores keep it: one row for itself, one for each step of its history. The same values in every store."""
 
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TypeAlias
@@ -90,3 +91,14 @@ def described(owner: Owner, session_id: str, row: SessionRow, first_step: bytes 
         size=row.size,
         title=title_in(first_step),
     )
+
+
+class StoreClock:
+    """The clock of a store: never behind what is stored, and not moved by a clock that is set while the process runs."""
+
+    def __init__(self, latest: float, now: float | None = None) -> None:
+        """`latest` is the newest time that is stored, `now` the time by the store's own clock if it has one."""
+        self._offset = max(latest, time.time() if now is None else now) - time.monotonic()
+
+    def __call__(self) -> float:
+        return self._offset + time.monotonic()

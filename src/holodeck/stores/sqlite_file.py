@@ -154,7 +154,7 @@ class SqliteFile:
 
     def _carry_out(self, connection: sqlite3.Connection, tasks: list[_Task]) -> None:
         if tasks:
-            is_synced = not self._durable or any(task.synced for task in tasks)
+            is_synced = not self._durable or bool([task for task in tasks if task.synced])
             if not is_synced:
                 connection.execute("PRAGMA synchronous=NORMAL")
             _carry_out(connection, tasks)

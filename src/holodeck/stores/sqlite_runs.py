@@ -5,7 +5,7 @@ What a crash cuts off a copy is at most the last quarter of a second of tokens; 
 
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
 
@@ -228,19 +228,19 @@ class SqliteRunStore:
 
         return await self._file.write(job)
 
-    async def _store_pieces(self, pieces: list[LogPiece]) -> tuple[()]:
+    def _store_pieces(self, pieces: list[LogPiece]) -> Awaitable[tuple[()]]:
         """Nothing of a run whose session was deleted: it has no row any more. A copy need not survive a loss of power."""
 
-        def job(connection: sqlite3.Connection) -> int:
+        def job(connection: sqlite3.Connection) -> tuple[()]:
             statement = (
                 "INSERT OR REPLACE INTO pieces (run, first, body)"
                 " SELECT key, ?, ? FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
             )
             rows = [(piece.first, piece.body, *self._name(*piece.run)) for piece in pieces]
-            return connection.executemany(statement, rows).rowcount
+            connection.executemany(statement, rows)
+            return ()
 
-        await self._file.write(job, synced=False)
-        return ()
+        return self._file.write(job, synced=False)
 
 
 def record_of(row: tuple[object, ...]) -> RunRecord:

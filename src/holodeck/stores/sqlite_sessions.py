@@ -32,6 +32,7 @@ from holodeck.stores.session_rows import (
     TTL_SECONDS,
     SessionRow,
     Step,
+    StoreClock,
     described,
     microseconds_of,
     new_row,
@@ -40,7 +41,6 @@ from holodeck.stores.session_rows import (
 from holodeck.stores.sqlite_file import Job, SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_values import SqliteValues
-from holodeck.stores.store_clock import StoreClock
 from holodeck.stores.stored_conversation import StoredConversation
 
 log = logging.getLogger(__name__)

@@ -10,8 +10,7 @@ from urllib.parse import quote, unquote
 
 from holodeck.core.messages import Content, MediaPart, Part, TextPart, text_of
 from holodeck.core.text import clean
-from holodeck.wires.agui.profile import Profile
-from holodeck.wires.agui.spelling import camel_case
+from holodeck.wires.agui.profile import Profile, camel_case
 
 FILE_URN = "urn:ag-ui:file:"
 MEDIA_KINDS = ("image", "audio", "video", "document")

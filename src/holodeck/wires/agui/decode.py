@@ -18,8 +18,7 @@ from holodeck.core.request import APPROVAL_SCHEMA, Resume, RunRequest, is_approv
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.content import read_part
-from holodeck.wires.agui.profile import Profile, profile_of
-from holodeck.wires.agui.spelling import camel_case
+from holodeck.wires.agui.profile import Profile, camel_case, profile_of
 from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, refusal_reason, rows, table, text
 from holodeck.wires.client_tool import client_call
 from holodeck.wires.sse import json_bytes
