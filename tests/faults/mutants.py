@@ -68,6 +68,7 @@ MUTANTS = (
     Mutant("stores/postgres_database.py", "call_later(SILENT_SECONDS, _break, connection)", "call_later(SILENT_SECONDS, id, connection)", STORES, "a database that does not answer holds a statement for ever"),
     Mutant("runs/replica.py", "call_later(max(pause, left), self._lost_store)", "call_later(max(pause, left), id, self)", STORES, "a process whose database does not answer keeps its runs while others take them over"),
     Mutant("stores/valkey_link.py", "if end < keys[key].first % HOLE}", "if False}", STORES, "a log that lost its end in a failover goes on behind the gap"),
+    Mutant("stores/postgres_runs.py", "[piece for piece in pieces if piece.run not in gone]", "pieces", STORES, "a log that is gone when its run ends is not copied again"),
     Mutant("stores/postgres_commit.py", "AND s.epoch = %(epoch)s AND", "AND", STORES, "a late process writes into a session that another has taken over"),
     Mutant("stores/postgres_runs.py", "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s", STORES, "a process that was taken for dead stores what its run does"),
     Mutant("stores/postgres_runs.py", "AND (other.state = 'running' OR other.key < runs.key)", "AND other.key < 0", STORES, "runs of one session do not wait for those of other processes"),

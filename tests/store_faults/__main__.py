@@ -14,10 +14,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 
-from tests.faults.mutate import ROOT, planted
+from tests.faults.mutate import ROOT
 from tests.store_faults.rig import Backends, Broken, Figures, Rig
 from tests.store_faults.store_catalogue import ROWS, Row
-from tests.store_faults.store_mutants import MUTANTS
+from tests.store_faults.store_mutants import MUTANTS, planted
 
 LONGEST = 900.0  # seconds for one row, however many rounds: more than that is a hang
 HEAD = (
@@ -49,12 +49,11 @@ def _all_noticed(given: argparse.Namespace) -> int:
     """Plays, for each planted fault, its row on a copy of the code that has it. The row has to break."""
     survivors = 0
     for mutant in MUTANTS:
-        row, _, store = mutant.tests.partition(" ")
-        if given.only and row not in given.only:
+        if given.only and mutant.row not in given.only:
             continue
         with tempfile.TemporaryDirectory(prefix="mutant-") as folder:
             path = os.pathsep.join([str(planted(mutant, Path(folder))), str(ROOT)])
-            words = ["--only", row, "--store", store, "--seed", str(given.seed)]
+            words = ["--only", mutant.row, "--store", mutant.store, "--seed", str(given.seed)]
             done = subprocess.run(
                 [sys.executable, "-m", "tests.store_faults", *words],
                 cwd=ROOT,
@@ -66,7 +65,9 @@ def _all_noticed(given: argparse.Namespace) -> int:
         noticed = done.returncode == 1 and "BROKEN" in done.stdout
         survivors += not noticed
         why = next((line.strip() for line in done.stdout.splitlines() if "BROKEN" in line), done.stderr[-300:])
-        sys.stdout.write(f"{'noticed' if noticed else 'SURVIVED'}  {mutant.tests}: {mutant.says}\n    {why[:200]}\n")
+        sys.stdout.write(
+            f"{'noticed' if noticed else 'SURVIVED'}  {mutant.row} {mutant.store}: {mutant.says}\n    {why[:200]}\n"
+        )
         sys.stdout.flush()
     return 1 if survivors else 0
 

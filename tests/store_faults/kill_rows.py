@@ -92,6 +92,8 @@ async def killed_after_an_approval(rig: Rig) -> None:
                 await node.dies()
             rig.in_time(await node.restart(), RESTART_SECONDS, "the restart")
             await reading
+            if answering.is_acknowledged:  # its client comes back
+                await answering.see_through(rig.any_node)
             await node.in_state(answering.run_id, *ENDED)
             texts = [each["content"] for each in await node.messages(thread) if each["role"] == "tool"]
             rig.require(

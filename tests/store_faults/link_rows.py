@@ -46,7 +46,7 @@ async def cut_off_from_the_database(rig: Rig) -> None:
 
 async def valkey_in_need(rig: Rig) -> None:
     """S17: Valkey is gone, is emptied, is full, evicts; runs and their own readers do not notice."""
-    async with rig.serving(2) as (one, other):
+    async with rig.serving(3) as (one, other, third):
         with Redis(unix_socket_path=str(rig.valkey_socket)) as valkey:
             for what in ("gone", "emptied", "full", "evicting"):
                 client, reading = await begun_at(rig, one, rig.script(**LONG), thread=what)
@@ -54,23 +54,32 @@ async def valkey_in_need(rig: Rig) -> None:
                 following = asyncio.create_task(follower.see_through(only(other)))
                 await follower.until_tokens(1)
                 if what == "gone":
-                    one.valkey.cut()
-                    other.valkey.cut()
+                    for node in rig.nodes:
+                        node.valkey.cut()
                 if what == "emptied":
                     valkey.flushall()
                 if what in ("full", "evicting"):
                     valkey.config_set("maxmemory-policy", "noeviction" if what == "full" else "allkeys-lru")
                     valkey.config_set("maxmemory", 1)
+                late = rig.witness(client.script, thread=what)  # at a server that knows nothing of the run
+                coming = asyncio.create_task(late.see_through(only(third)))
                 ready = (await one.get("/ready"))["status"]
                 rig.require(ready == "healthy", f"{what}: the server is {ready}")
                 await asyncio.wait_for(reading, PATIENCE)
                 rig.require(client.text == client.script.answer, f"{what}: its own reader got {client.text!r}")
                 gaps = [after - before for before, after in zip(client.times, client.times[1:], strict=False)]
                 rig.figures.seconds.append(max(gaps))
-                await following
+                await asyncio.gather(following, coming)
                 rig.require(follower.has_ended, f"{what}: the reader at the other server has no ending")
-                one.valkey.heal()
-                other.valkey.heal()
+                rig.require(late.has_ended, f"{what}: a reader that came late has no ending")
+                whole = late.text == client.script.answer or "MESSAGES_SNAPSHOT" in late.types
+                rig.require(whole, f"{what}: a reader that came late got {late.text!r}")
+                if what == "emptied":
+                    rig.require(
+                        late.text == client.script.answer, f"emptied: a reader that came late got {late.text!r}"
+                    )
+                for node in rig.nodes:
+                    node.valkey.heal()
                 valkey.config_set("maxmemory", 0)
                 rig.figures.rounds += 1
             await asyncio.sleep(GOES_ON_SECONDS + 1)  # the servers look for Valkey again

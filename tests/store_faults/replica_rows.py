@@ -135,12 +135,12 @@ def _is_sealed(rig: Rig) -> None:
 
 
 async def two_at_once(rig: Rig) -> None:
-    """S09: pairs of requests on one session at two servers; then the same where a busy session is refused."""
+    """S09: two pairs of requests on one session at two servers; then pairs where a busy session is refused."""
     async with rig.serving(2) as nodes:
         for number in range(rig.rounds):
-            pair = [rig.witness(rig.script(say=2), thread=f"t{number % 3}") for _ in nodes]
-            await asyncio.gather(*(each.post(node) for each, node in zip(pair, nodes, strict=True)))
-            for each in pair:
+            asked = [rig.witness(rig.script(say=2), thread=f"t{number % 3}") for _ in range(4)]
+            await asyncio.gather(*(each.post(node) for each, node in zip(asked, [*nodes, *nodes], strict=True)))
+            for each in asked:
                 rig.require(each.types[-1:] == ["RUN_FINISHED"], f"status {each.status}, {each.types[-2:]}")
             rig.figures.rounds += 1
         for number in range(min(3, rig.rounds)):

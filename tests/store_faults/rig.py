@@ -31,7 +31,7 @@ from tests.store_faults.fault_proxy import FaultProxy
 from tests.store_faults.numbered_model import TOOLS, NumberedModel, Script
 
 TAKE_OVER = 3.0  # seconds without a beat after which a server counts as dead, in most rows
-PATIENCE = 90.0  # seconds for a client to see its run's ending
+PATIENCE = 60.0  # seconds for a client to see its run's ending
 SQLITE, POSTGRES, CLUSTER = "sqlite", "postgres", "postgres and valkey"
 
 

@@ -14,9 +14,13 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.errors import StartError
 from holodeck.runs.log import RunLog
+from holodeck.runs.port import RunRecord
 from holodeck.runs.recovery import HOLE
 from holodeck.stores import records
 from holodeck.stores.log_copier import LogCopier, LogPiece
+from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.postgres_runs import PostgresRunStore
+from holodeck.stores.postgres_sessions import PostgresSessionStore
 from holodeck.stores.valkey_link import ValkeyLink
 from holodeck.stores.valkey_pool import pool_of
 from tests.limits.valkey_server import valkey
@@ -204,3 +208,39 @@ def test_the_address_of_sentinels(url, places, settings):
 def test_what_is_no_address_of_sentinels(url):
     with pytest.raises(ValueError, match=r"missing|invalid literal"):
         pool_of(redis_url(url), seconds=1, answer_seconds=1, max_connections=1)
+
+
+async def test_a_log_that_is_gone_when_its_run_ends_is_copied_again_as_a_whole(postgres_database, url):
+    class Forgetful(ValkeyLink):
+        """Has lost the log when its last piece comes."""
+
+        def __init__(self, *arguments, **options):
+            super().__init__(*arguments, **options)
+            self.pieces, self.whole = [], asyncio.Event()
+
+        async def append(self, named):
+            self.pieces += [piece for _, piece in named]
+            if [piece.first for piece in self.pieces] == [0, 1, 0]:
+                self.whole.set()
+            return {RUN} if len(self.pieces) == 2 else set()
+
+    database = PostgresDatabase(postgres_database)
+    runs = PostgresRunStore(database, "tester")
+    link = Forgetful(url, "tester", runs.replica, replay_window=120, seconds=30)
+    runs.connect(link)
+    store = PostgresSessionStore(database, "tester", runs=runs)
+    await store.start()
+    try:
+        record, run_log = RunRecord(run_id="r", owner=ME, session_id="s"), RunLog()
+        runs.register(record)
+        await runs.begin(record)
+        runs.follow(record, run_log)
+        run_log.append(EVENTS[0])
+        async with asyncio.timeout(30):
+            while not link.pieces:
+                await asyncio.sleep(0.01)
+            run_log.append(ENDING)
+            await link.whole.wait()
+        assert list(link.pieces[-1].events) == [EVENTS[0], ENDING]
+    finally:
+        await store.close()

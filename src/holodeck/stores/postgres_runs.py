@@ -426,7 +426,7 @@ class PostgresRunStore:
             named = [((piece.run, self._logs[piece.run]), piece) for piece in pieces if piece.run in self._logs]
             gone = await self._link.append(named)
             if gone is not None:
-                self._forget_ended(pieces)
+                self._forget_ended([piece for piece in pieces if piece.run not in gone])
                 return gone
         given = {(n, f"{name}{n}"): value for n, piece in enumerate(pieces) for name, value in self._piece(piece)}
         if not given:
