@@ -10,6 +10,7 @@ from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from holodeck.sessions.memory import MemorySessionStore
+from tests.files.slow_scan import SlowScan
 from tests.playground.acting import ANSWER, press, say, see_answer
 from tests.playground.stage import Tap, staged
 from tests.server.serving import ask
@@ -126,6 +127,24 @@ async def test_activities_are_shown_in_words(browser):
         assert await browser.run("return document.querySelector('.activity progress').value") == 0.5
         tap.grant(5)
         await browser.shows(".turn", "Retry")
+
+
+async def test_the_page_of_a_scan_that_is_being_read_is_shown(browser, tmp_path):
+    (tmp_path / "scan.txt").write_text("as good as a scan")
+    reader = SlowScan()
+    async with staged(says("Read.")) as stage:
+        stage.server.files = reader
+        await browser.open(stage.url)
+        await browser.choose_file("input[type=file]", tmp_path / "scan.txt")
+        await browser.shows(".chips", "scan.txt")
+        await say(browser, "what is in it?")
+        await browser.shows(".activity", "Reading scan.pdf, page 1 of 2")
+        reader.second.set()
+        await browser.shows(".activity", "Reading scan.pdf, page 2 of 2")
+        reader.over.set()
+        await browser.shows(ANSWER, "Read.")
+        assert len(await browser.texts(".activity")) == 1
+        assert await browser.console() == []
 
 
 async def test_arrow_up_edits_the_last_message(browser):

@@ -7,31 +7,13 @@ import aiohttp
 import pytest
 
 from holodeck.errors import InvalidRequest
-from holodeck.files.reader import FileReader
 from holodeck.models.scripted import says
 from holodeck.runs.middleware import Chain, annotate
+from tests.files.slow_scan import SlowScan
 from tests.server.serving import PATIENCE, ask, frames, served
 
 FILE = {"type": "binary", "mimeType": "text/plain", "data": "SGVsbG8="}
 QUESTION = [{"type": "text", "text": "What is in it?"}, FILE]
-
-
-class SlowScan(FileReader):
-    """A reader whose file has two scanned pages; the second takes until the test lets it go."""
-
-    def __init__(self, refusal: Exception | None = None) -> None:
-        super().__init__()
-        self.second, self.over, self.refusal = asyncio.Event(), asyncio.Event(), refusal
-
-    async def resolve(self, messages, *, progress=None, **options):
-        if progress is not None:
-            progress("scan.pdf", 1, 2)
-            await self.second.wait()
-            progress("scan.pdf", 2, 2)
-            await self.over.wait()
-            if self.refusal is not None:
-                raise self.refusal
-        return await super().resolve(messages, **options)
 
 
 async def events_of(answer: aiohttp.ClientResponse, number: int) -> list[dict]:
