@@ -5,6 +5,7 @@ The test is their parent: it has bound their sockets, holds their lifeline, and 
 
 import asyncio
 import os
+import signal
 import socket
 import tempfile
 from asyncio.subprocess import PIPE
@@ -35,8 +36,9 @@ server: {{runs: {{detach_grace: 60}}}}
 class Worker(Server):
     """One of the workers."""
 
-    def __init__(self, folder: Path, number: int, meeting: str, lifeline: int) -> None:
+    def __init__(self, folder: Path, number: int, meeting: str, lifeline: int, file: WorkersFile) -> None:
         super().__init__(folder)
+        self._file = file
         self._number, self._meeting, self._lifeline = number, meeting, lifeline
         self.replica = ""
 
@@ -65,6 +67,10 @@ class Worker(Server):
         async with asyncio.timeout(PATIENCE):
             await self.is_announced()
 
+    async def end(self, number: int = signal.SIGKILL) -> None:
+        await super().end(number)
+        self._file.ended(self.replica)
+
 
 @asynccontextmanager
 async def siblings(folder: Path, respond: Any = None, *, approval: str = "never") -> AsyncIterator[list[Worker]]:
@@ -73,8 +79,8 @@ async def siblings(folder: Path, respond: Any = None, *, approval: str = "never"
     lifeline, own_end = os.pipe()
     async with ModelEndpoint(respond or Pace()) as endpoint:
         (folder / "agent.yaml").write_text(AGENT.format(endpoint=endpoint.url, approval=approval))
-        with WorkersFile.opened(folder / "sessions.db"), tempfile.TemporaryDirectory() as meeting:
-            workers = [Worker(folder, number, meeting, lifeline) for number in range(2)]
+        with WorkersFile.opened(folder / "sessions.db") as file, tempfile.TemporaryDirectory() as meeting:
+            workers = [Worker(folder, number, meeting, lifeline, file) for number in range(2)]
             try:
                 await asyncio.gather(*(worker.start() for worker in workers))
                 yield workers

@@ -1,6 +1,7 @@
 """What every store that processes share has to show: claims, turns, keys, take-over."""
 
 import asyncio
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,12 +12,15 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBusy
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import RunExists, RunRecord
+from holodeck.runs.port import Pulse, RunExists, RunRecord
 from holodeck.runs.recovery import HOLE
+from holodeck.runs.replica import Replica
+from holodeck.runs.runs import Runs
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_sessions import PostgresSessionStore
+from holodeck.stores.session_watches import SessionWatches
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
@@ -385,3 +389,32 @@ async def test_a_session_that_another_worker_uses_does_not_expire_and_is_not_rew
         await other.rewind("s", "m", owner=ME)
     await conversation.commit([], ending=ENDING)
     assert await other.cleanup_expired() == 1
+
+
+# waits that are cancelled
+
+
+async def test_a_wait_that_is_cancelled_in_the_moment_in_which_it_ends_is_cancelled():
+    watches = SessionWatches()
+    watch = watches.open((ME, "s"))
+    waiting = asyncio.create_task(watch.wait(50))
+    await asyncio.sleep(0)
+    watches.changed((ME, "s"))
+    waiting.cancel()
+    await asyncio.wait({waiting}, timeout=50)
+    assert waiting.cancelled(), "a run that waits for its turn can be stopped"
+
+
+async def test_a_process_that_stops_while_another_leaves_stops():
+    async def beat():
+        return Pulse()
+
+    async def take_over(_seconds):
+        return []
+
+    records = SimpleNamespace(beat=beat, take_over=take_over, on_pulse=None)
+    replica = Replica(Runs.__new__(Runs), None, records, 200)
+    replica.start()
+    await asyncio.sleep(0)
+    records.on_pulse(Pulse(left=True))
+    await asyncio.wait_for(replica.close(), 50)

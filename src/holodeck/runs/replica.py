@@ -46,7 +46,8 @@ class Replica:
     async def _beat_regularly(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._is_due.wait(), self._seconds / BEATS)
+                async with asyncio.timeout(self._seconds / BEATS):  # `wait_for` may lose a cancellation
+                    await self._is_due.wait()
             self._is_due.clear()
             reached, pause = False, self._seconds / BEATS
             left = self._beaten + OWN_SHARE * self._seconds - time.monotonic()

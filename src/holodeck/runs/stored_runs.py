@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has what is stored of it; ask again."
 CHANGED_TEXT = "The agent's file was changed while this run was in progress, so it does not go on; ask again."
 FEED_RUNS = 20  # of a session that are compared with those that its readers know
-FEED_SECONDS = 1.0  # between two looks for runs of other processes, where nothing announces them
+FEED_SECONDS = 10.0  # between two looks for runs of other processes that were not announced
 TAKEN_UP = "taken-up"  # the warning in the log of a run that goes on after a crash
 
 

@@ -38,6 +38,7 @@ REMOVED_BATCH = 500
 FOLLOW_SECONDS = 0.1  # between two looks at a log that another process writes
 LINKED_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: between two copies; a look if nothing is announced
 LOOK_SECONDS = (0.05, 1.0)  # between two looks whether it is a run's turn: at first, and at most
+NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two looks for runs that begin; how many are looked at again at first
 _COLUMNS = (
     "tenant, user_name, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
     " replica, stop_wanted, root"
@@ -86,6 +87,8 @@ class PostgresRunStore:
         self._keys: dict[OwnedId, int] = {}  # of those that are stored
         self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
         self._sessions = SessionWatches()
+        self._sessions.on_first, self._sessions.on_last = self._watched, self._not_watched
+        self._looking: asyncio.Task[None] | None = None  # for runs that begin, while a session is watched
         self._heartbeats = Heartbeats()
         self._copier = LogCopier(self._store_pieces)
         self._link: ValkeyLink | None = None
@@ -97,7 +100,38 @@ class PostgresRunStore:
         """Lets a Valkey carry logs and wishes; before `join`."""
         self._link, self._copier.seconds = link, LINKED_SECONDS
         link.on_wish, link.on_session = self._wished, self._sessions.changed
-        self._sessions.on_first, self._sessions.on_last = link.watch_session, link.stop_watching
+
+    def _watched(self, session: OwnedId) -> None:
+        if self._link is not None:
+            self._link.watch_session(session)
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._look_for_runs(), name="runs of other processes")
+
+    def _not_watched(self, session: OwnedId) -> None:
+        if self._link is not None:
+            self._link.stop_watching(session)
+        if self._looking is not None and not self._sessions:
+            self._looking.cancel()
+            self._looking = None
+
+    async def _look_for_runs(self) -> None:
+        """Announces the runs that begin anywhere, where no Valkey does: one query for all sessions that are watched."""
+        last: int | None = None
+        while True:
+            try:
+                if self._link is None or not self._link.is_up:
+                    found = await self._database.rows(
+                        "SELECT key, tenant, user_name, session FROM holodeck.runs WHERE agent = %(agent)s AND key > coalesce("
+                        " %(last)s::bigint, (SELECT max(key) FROM holodeck.runs) - %(overlap)s) ORDER BY key DESC LIMIT 1000",
+                        {"agent": self._agent, "last": last, "overlap": NEWS_OVERLAP},
+                        again=True,
+                    )
+                    last = found[0][0] if found else last
+                    for _, tenant, user, session_id in found:
+                        self._sessions.changed((Owner(tenant, user), session_id))
+            except HoloDeckError as error:
+                log.warning("runs of other processes cannot be read: %s", error.message)
+            await asyncio.sleep(NEWS_SECONDS)
 
     def _wished(self, wish: str, run: OwnedId) -> None:
         if wish == "stop":
@@ -127,6 +161,10 @@ class PostgresRunStore:
 
     async def leave(self) -> None:
         """From now on another process may take up what this one left."""
+        if self._looking is not None:
+            self._looking.cancel()
+            await asyncio.wait({self._looking})
+            self._looking = None
         try:
             await self._copier.close()
             await self._database.rows("DELETE FROM holodeck.replicas WHERE id = %(id)s", {"id": self.replica})
@@ -292,7 +330,7 @@ class PostgresRunStore:
         return await self._select(where, self._name(owner, session_id or ""))
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
-        """With Valkey, changes are noticed as they are copied; without it, those of this process."""
+        """With Valkey, changes are noticed as they are copied; without it, those of this process and runs that begin."""
         return self._sessions.open((owner, session_id))
 
     async def want_stop(self, record: RunRecord) -> bool:

@@ -15,6 +15,10 @@ class SessionWatches:
         self.on_first: Callable[[OwnedId], None] = lambda _session: None
         self.on_last: Callable[[OwnedId], None] = lambda _session: None
 
+    def __bool__(self) -> bool:
+        """Whether a session is watched."""
+        return bool(self._watches)
+
     def open(self, session: OwnedId) -> "_Watch":
         watch = _Watch(self, session)
         if session not in self._watches:
@@ -41,7 +45,8 @@ class _Watch:
 
     async def wait(self, seconds: float) -> None:
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.has_changed.wait(), seconds)
+            async with asyncio.timeout(seconds):  # `wait_for` may lose a cancellation
+                await self.has_changed.wait()
         self.has_changed.clear()
 
     def close(self) -> None:

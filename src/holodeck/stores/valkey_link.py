@@ -180,7 +180,8 @@ class ValkeyLink:
             self._watched |= {key: (place, changed) for key, place in new.items()}
             await self.send(self._replica, LOOK, run)  # so that the listener listens there too
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(changed.wait(), seconds)
+            async with asyncio.timeout(seconds):  # `wait_for` may lose a cancellation
+                await changed.wait()
         changed.clear()
 
     def stop_waiting(self, run: OwnedId) -> None:
