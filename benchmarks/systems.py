@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from tempfile import mkdtemp
 
 from benchmarks.processes import Server, cores, environment, serving
 
@@ -40,8 +41,9 @@ class System:
     burst_requests: int = 64  # of 200 tokens; more for servers that are done with them in no time
 
     def start(self, model_port: int, log: Path, **env: str) -> AbstractContextManager[Server]:
-        model_url = f"http://127.0.0.1:{model_port}/v1"
-        full = environment(**{"BENCH_MODEL_URL": model_url, **self.env, **env})
+        """With a new file of sessions: what earlier runs stored would slow each write down."""
+        model_url, sessions = f"http://127.0.0.1:{model_port}/v1", f"{mkdtemp(dir=log.parent)}/sessions.db"
+        full = environment(**{"BENCH_MODEL_URL": model_url, "BENCH_SESSIONS": sessions, **self.env, **env})
         return serving(self.argv, ready=self.ready, env=full, cwd=self.cwd, log=log, cpus=cores()[1])
 
 
