@@ -71,7 +71,7 @@ HOLODECK_REST = replace(HOLODECK, argv=(*HOLODECK.argv, "--protocol", "rest"), p
 
 
 def agui_body(mode: str, words: str = "") -> str:
-    """A RunAgentInput as a template of the load client; `mode` tells the fake model what to answer."""
+    """A RunAgentInput as a template of the load client; `mode` selects the fake model's answer."""
     message = {"id": "m-{{id}}", "role": "user", "content": f"hello {words}[[{mode}]]"}
     request = {
         "threadId": "{{session}}",

@@ -1,7 +1,7 @@
 """Ports that a test may give away before a server listens there.
 
 The system hands out ports from 32768 on to all who ask for any, so one of those, once it is free again, may be another
-test's a moment later. These are below, and each process begins at a place of its own.
+test's a moment later. These are below, and each process begins at a number of its own.
 """
 
 import os

@@ -93,7 +93,7 @@ class Scene:
         self.events: list[Event] = []
 
     async def play(self, *texts: str, on: Callable[[Event], None] | None = None, **context: Any) -> AgentResponse:
-        """`on` hears each event as it is emitted, to cancel or release at an exact point."""
+        """`on` gets each event as it is emitted, to cancel or release at an exact point."""
         self.events = []
         pending = self.conversation.pending
         awaiting = frozenset(call.id for call in pending.waiting) if pending else frozenset()

@@ -9,7 +9,7 @@ from tests.models.endpoint import DONE, ModelEndpoint, Wire, chunk, frame, statu
 
 
 class Puppet(ModelEndpoint):
-    """`say` and `call` speak at once; `end` finishes the reply. What is said ahead waits for the next question."""
+    """`say` and `call` speak at once; `end` finishes the reply. What is sent ahead waits for the next question."""
 
     def __init__(self) -> None:
         super().__init__(self._reply)

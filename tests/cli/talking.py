@@ -1,4 +1,4 @@
-"""A chat without a terminal: lines that a test wrote down, an agent that is ready, and what was said to the user."""
+"""A chat without a terminal: lines that a test wrote down, an agent that is ready, and what the user was shown."""
 
 import asyncio
 import io

@@ -146,7 +146,7 @@ def test_the_rest_of_a_text_at_another_width(seen):
         ("The**quickbr", "ownfoxjumps."),  # the markup is closed now
         ("Thequick**", "brownfoxjumps."),
         ("Thequickbrownfoxjumps.**", ""),
-        ("Theslow", "Thequickbrownfoxjumps."),  # something else: said again, as a whole
+        ("Theslow", "Thequickbrownfoxjumps."),  # something else: written again, as a whole
     ],
 )
 def test_a_text_that_looks_different_by_now(seen, rest):

@@ -45,7 +45,7 @@ class Tmux:
         await self._tmux("send-keys", "Enter")
 
     async def resize(self, columns: int, rows: int = 24) -> None:
-        """Until the program can know of it: tmux breaks its lines at once, but tells a size only every 250 ms."""
+        """Until the program can know of it: tmux breaks its lines at once, but reports a size only every 250 ms."""
         await self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
         ends = time.monotonic() + PATIENCE
         while (size := await self._reported_size()) != (columns, rows):

@@ -223,7 +223,7 @@ async def posts_twice(scene: Scene) -> None:
 
 
 async def two_at_once(scene: Scene) -> None:
-    """They queue. Who comes first is decided at the server, so the order is taken from what it kept."""
+    """They queue. The server decides which comes first, so the order is taken from what it kept."""
     turns = [scene.turn(talking(0.01, scene.random.randint(1, 10)), words=f"{n} ") for n in range(4)]
     view = await asyncio.gather(*(scene.finish(turn) for turn in turns))
     assert {each.ending for each in view} == {"finished"}, view

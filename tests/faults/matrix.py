@@ -28,7 +28,7 @@ from tests.models.endpoint import chunk, frame, text_frames
 AT_A_TIME = 16
 HOUSES_AT_A_TIME = 3
 BEAT = 0.04  # seconds between two words of the control stream
-LONGEST_GAP = 0.25  # seconds: what a busy machine of two cores does to anybody
+LONGEST_GAP = 0.25  # seconds: the delays of a busy machine with two cores
 WORST = 5  # failures shown of one kind
 
 
@@ -54,7 +54,7 @@ class Kind:
     play: Play
     spread: Spread = Spread.EVERY
     wires: tuple[Wire, ...] = WIRES
-    most: int | None = None  # seeds, where one more tells nothing new or costs much
+    most: int | None = None  # seeds, where one more shows nothing new or costs much
     settles: bool = True  # whether the scene's own conversation is to be checked
     setting: Setting | None = None  # opens the server that all runs of this kind share, instead of everybody's
 

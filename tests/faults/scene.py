@@ -85,7 +85,7 @@ class Scene:
             yield answer
 
     async def finish(self, turn: Turn) -> ClientView:
-        """Puts the question and hears all of the answer."""
+        """Asks the question and reads all of the answer."""
         begun = time.monotonic()
         async with asyncio.timeout(LONGEST), self.begin(turn) as answer:
             body, whole = await everything(answer)
@@ -111,7 +111,7 @@ class Scene:
     async def run_now(self, turn: Turn) -> dict[str, Any] | None:
         run_id = turn.run_id if self.wire.names_runs else turn.view.run_id if turn.view else None
         if run_id is None:
-            return None  # a wire that does not tell a client the name of its run
+            return None  # a wire that does not send the run id
         status, view = await self.server.get(f"/runs/{run_id}")
         assert status == 200, f"I1 GET /runs/{run_id}: {status} {view}"
         return dict(view)

@@ -77,7 +77,7 @@ class ServerProcess:
         self.children: set[int] = set()
         self._log = folder / "log.jsonl"
         self._read = 0
-        self._endings: dict[str, int] = {}  # request id → lines that tell the end of a run
+        self._endings: dict[str, int] = {}  # request id → lines that report the end of a run
         self._blocks: list[tuple[float, str]] = []
         self._starved = 0.0
 
@@ -129,7 +129,7 @@ class ServerProcess:
     # what it wrote
 
     def endings(self, request_id: str) -> int:
-        """How many lines of the log tell the end of a run of this request."""
+        """How many log lines report the end of a run of this request."""
         self._catch_up()
         return self._endings.get(request_id, 0)
 

@@ -89,7 +89,7 @@ def watch(process: psutil.Process, under_way: Running, seconds: float) -> list[S
 def growth(samples: Sequence[Sample]) -> float | None:
     """How much more memory the last tenth of the samples takes than the first tenth of the settled time.
 
-    None for a run that is too short to tell: before that, more is begun than forgotten.
+    None for a run that is too short to judge: before that, more is begun than forgotten.
     """
     steady = [sample.rss for sample in samples if sample.seconds >= SETTLED]
     if len(steady) * SAMPLE < SETTLED / 2:

@@ -1,4 +1,4 @@
-"""Rows B03 to B20: what an MCP server can do to us while it runs. Nothing of it may end a run: the model hears of it.
+"""Rows B03 to B20: what an MCP server can do to us while it runs. Nothing of it may end a run: the model gets an error.
 
 Every play also holds the server's own journal against what the model asked for: no call is carried out twice (I5).
 """
@@ -20,7 +20,7 @@ MORE_MEMORY = 24.0  # MiB that a bad answer may cost a server for a moment: a re
 
 @dataclass(frozen=True)
 class Bad:
-    """A call that goes wrong, or does not: `says` is in what the model hears of it."""
+    """A call that goes wrong, or does not: `says` is in the result that the model reads."""
 
     tool: str
     arguments: dict[str, Any] = field(default_factory=dict)

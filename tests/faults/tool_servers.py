@@ -1,4 +1,4 @@
-"""The MCP servers of the matrix: one behind stdin and stdout, one over HTTP, both rogues. Their journals tell what came."""
+"""The MCP servers of the matrix: one behind stdin and stdout, one over HTTP, both rogues. Their journals record what came."""
 
 import sys
 from collections import Counter

@@ -178,7 +178,7 @@ def _parse_chat(view: ClientView, body: bytes) -> None:
 
 
 def _undo_cancelled(view: ClientView) -> None:
-    """Two wires know no stopped runs: they tell them as an error of that code."""
+    """Two wires have no stopped runs: they send an error of that code."""
     if view.code == "cancelled":
         view.ending = "cancelled"
 

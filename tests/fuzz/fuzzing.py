@@ -77,7 +77,7 @@ async def fuzz(
 ) -> Fuzzed:
     """One run of schemathesis against one server.
 
-    `keyed`: the server wants keys. Schemathesis has one; what another user said there may be in no answer.
+    `keyed`: the server wants keys. Schemathesis has one; no answer may hold what another user wrote there.
     """
     program = installed()
     assert program, "schemathesis is not installed"

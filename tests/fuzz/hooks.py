@@ -1,6 +1,6 @@
 """What schemathesis has to know about our document: it holds the schema of an event stream against every single event.
 
-OpenAPI 3.1 can only say that the whole stream is a text. Here each event is said to be what it is: JSON under `data`, and
+OpenAPI 3.1 can only say that the whole stream is a text. Here each event is declared as what it is: JSON under `data`, and
 an id to come back with.
 """
 
@@ -22,7 +22,7 @@ EVENT = {
 
 @schemathesis.check
 def nothing_of_another_user(_context: Any, response: Any, _case: Any) -> None:
-    """`fuzzing.SECRET_WORDS` were said by a user whose key schemathesis does not have."""
+    """`fuzzing.SECRET_WORDS` were written by a user whose key schemathesis does not have."""
     assert b"bobs-words-of-a-conversation" not in response.content, "what another user said is in an answer"
 
 

@@ -1,4 +1,4 @@
-"""Secure connections: whom we trust, what is said when we do not, and that they carry a flood as others do."""
+"""Secure connections: which certificates are trusted, the errors for others, and that they carry a flood as others do."""
 
 import asyncio
 import contextlib

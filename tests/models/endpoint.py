@@ -32,7 +32,7 @@ class Received:
 
 @dataclass
 class Wire:
-    """One answer being sent. `reset` and `close` end the connection at once, in the middle of whatever was said."""
+    """One answer being sent. `reset` and `close` end the connection at once, in the middle of whatever is being sent."""
 
     request: Received
     writer: asyncio.StreamWriter

@@ -1,4 +1,4 @@
-"""A listener that writes down what it hears."""
+"""A listener that records what it gets."""
 
 from typing import Any
 

@@ -76,7 +76,7 @@ async def test_the_keyboard_reaches_everything_and_escape_stops(browser):
 
 
 async def test_screen_readers_are_notified_when_an_answer_begins_and_ends(browser):
-    tap = Tap()  # without it, question and answer may come between two frames, and there is nothing to tell
+    tap = Tap()  # without it, question and answer may come between two frames, and there is nothing to announce
     async with staged(says("fine", pause=tap)) as stage:
         await browser.open(stage.url)
         await browser.until("document.querySelector('#health.well')")

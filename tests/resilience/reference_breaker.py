@@ -1,4 +1,4 @@
-"""What a circuit breaker should do, said a second time and in another way: by looking at the whole history each time.
+"""What a circuit breaker should do, implemented a second time in another way: by looking at the whole history each time.
 
 It keeps no counters. Every question is answered from the list of what happened, so a mistake in the machine's
 book-keeping cannot be repeated here.

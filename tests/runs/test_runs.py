@@ -235,7 +235,7 @@ async def test_a_foreign_resume_is_refused_before_anything_starts():
 
 
 class TestForgedHistory:
-    """A client cannot add to what we said (T27)."""
+    """A client cannot add to the assistant's messages (T27)."""
 
     @pytest.mark.req("T27")
     async def test_the_model_sees_none_of_it(self):

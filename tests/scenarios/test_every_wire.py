@@ -30,7 +30,7 @@ def tools() -> PlainTools:
 
 @dataclass
 class Conversation:
-    """What a user says, what the model does, and what every client has to hear after each sentence."""
+    """What a user says, what the model does, and what every client has to receive after each sentence."""
 
     turns: list[Turn]
     received: list[Received]
@@ -119,7 +119,7 @@ CONVERSATIONS = {
 
 
 def expected_on(wire: str, expected: Received) -> Received:
-    """What of it this wire tells."""
+    """The part of it that this wire sends."""
     if wire.startswith("openai"):  # tools are lines of reasoning, for people
         return expected._replace(calls=(), text=None if wire == "openai" and expected.error else expected.text)
     if wire.startswith("a2a"):  # tools are lines of the status, for people

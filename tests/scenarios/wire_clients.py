@@ -21,9 +21,9 @@ class Call(NamedTuple):
 
 
 class Received(NamedTuple):
-    """What a client knows at the end. None stands for what its wire does not tell."""
+    """What a client knows at the end. None stands for what its wire does not send."""
 
-    answer: str | None = None  # what was said last, by a run that did not fail
+    answer: str | None = None  # the last message of a run that did not fail
     text: str | None = None  # everything, paragraph by paragraph
     calls: tuple[Call, ...] = ()
     usage: tuple[int, int] | None = None
@@ -41,7 +41,7 @@ def arguments(text: str) -> dict[str, Any]:
 
 
 def ordered(calls: list[Call]) -> tuple[Call, ...]:
-    """Calls of one step run at the same time, and a wire may tell them by their ends."""
+    """Calls of one step run at the same time, and a wire may list them in the order in which they end."""
     return tuple(sorted(calls, key=str))
 
 

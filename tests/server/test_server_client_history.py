@@ -267,7 +267,7 @@ class TestAResumeUnderTheRunsOwnId:
             answer = await run(s, run="r", resume=self.resume(asked))
             assert answer[-1]["outcome"] == {"type": "success"}
             await until(lambda: not s.server.runs.of_session("t1", owner=ANONYMOUS_OWNER))
-            assert s.server.runs.find("r", owner=ANONYMOUS_OWNER) is None  # the store still has what it said
+            assert s.server.runs.find("r", owner=ANONYMOUS_OWNER) is None  # the store still has its message
 
 
 @pytest.mark.req("SRV-16")

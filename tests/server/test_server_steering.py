@@ -1,4 +1,4 @@
-"""What a request cannot choose: a program to run here, the model that is asked, its key, and who hears the client's own."""
+"""What a request cannot choose: a program to run here, the model that is asked, its key, and where the client's own key is sent."""
 
 import json
 from uuid import uuid4

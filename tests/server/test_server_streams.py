@@ -83,7 +83,7 @@ async def test_a_client_that_half_closes_its_connection_has_left():
 
 
 async def test_a_client_that_leaves_is_noticed_within_a_second():
-    never = StreamSettings(keepalive=36_000, stall_timeout=36_000)  # so it is the connection that tells, and no timer
+    never = StreamSettings(keepalive=36_000, stall_timeout=36_000)  # so the connection reports it, and no timer
     async with served(says("a b c", pause=Gate()), streams=never) as s:
         for number in range(10):  # a busy machine holds us up now and then, not every time
             answer = await s.post(ask(thread=f"t{number}", run=f"r{number}"))
@@ -150,7 +150,7 @@ async def test_a_reader_that_takes_nothing_is_cut_off_and_its_run_finishes():
 @pytest.mark.req("C04")
 @pytest.mark.parametrize("connection", ["keep-alive", "close"])
 async def test_the_rest_of_an_answer_does_not_wait_for_ever(connection):
-    """All was said and written, but the client has not taken it: the stream is over, the connection would stay."""
+    """Everything was emitted and written, but the client has not read it: the stream is over, the connection would stay."""
     async with served(Turn(text=["x" * 2000] * 200), limits=RequestLimits(flush_seconds=0.2)) as s:
         body = encoded(run="r")
         async with s.post(body, Connection="close") as answer:

@@ -61,7 +61,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TodoStore]
 
 @pytest.fixture
 def call(store: TodoStore) -> Call:
-    """Call a tool as one user (ann, unless said) at a fixed time, give or take a microsecond."""
+    """Call a tool as one user (ann by default) at a fixed time, give or take a microsecond."""
     clock = (NOW + timedelta(microseconds=tick) for tick in itertools.count())
     toolbox = Toolbox(lambda: store, now=lambda: next(clock))
 

@@ -1,4 +1,4 @@
-"""The real process and the official client, over stdio and over streamable HTTP. Without a process where it tells nothing."""
+"""The real process and the official client, over stdio and over streamable HTTP. Without a process where it would show nothing more."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Models of Amazon Bedrock and Google Vertex AI: whose clients need an extra, a place in the cloud, and credentials.
+"""Models of Amazon Bedrock and Google Vertex AI: their clients need an extra, a region or location, and credentials.
 
 Nothing is connected here, and no credential is read but what the environment holds.
 """

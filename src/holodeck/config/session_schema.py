@@ -1,4 +1,4 @@
-"""The `sessions` block of agent.yaml: what is remembered, of whom, for how long, and how much the model sees of it."""
+"""The `sessions` block of agent.yaml: what is stored, for how long, and how much of it the model sees."""
 
 from typing import Literal
 

@@ -44,7 +44,7 @@ _PLAIN_WORDS = {  # what libyaml says → what a person can act on
 
 @dataclass(frozen=True, slots=True, order=True)
 class Mark:
-    """A place in the file; both count from 1, as editors do."""
+    """Line and column in the file; both count from 1, as editors do."""
 
     line: int
     column: int

@@ -124,7 +124,7 @@ async def test_credentials_of_the_agent_file_are_what_the_server_sees():
         async with connected(rogue.url, headers={"authorization": "Bearer ours"}) as toolset:
             assert not (await call(toolset, "echo")).failed
         assert {headers.get("authorization") for headers in rogue.headers} == {"Bearer ours"}
-        assert "DELETE" in rogue.journal  # it said goodbye
+        assert "DELETE" in rogue.journal  # it ended its session
 
 
 @pytest.mark.req("B16")

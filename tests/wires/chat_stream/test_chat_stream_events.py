@@ -148,7 +148,7 @@ def test_thinking_comes_line_by_line() -> None:
 
 @pytest.mark.req("ORC-02")
 def test_a_long_reply_costs_what_it_is_long() -> None:
-    """`accumulated` stops at its limit: most frames are short, whatever was said before."""
+    """`accumulated` stops at its limit: most frames are short, however long the text before was."""
     pieces = 20_000
     events = [e.RunStarted(RUN, SESSION), *step(*text("m", *(["0123456789"] * pieces))), finished()]
     begun = time.process_time()

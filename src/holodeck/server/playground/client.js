@@ -73,7 +73,7 @@ export class Server {
     return answer.status === 404 ? null : (await checked(answer)).json();
   }
 
-  /** Forgets the session, or what was said in it from a message on. */
+  /** Forgets the session, or its messages from one on. */
   async forget(id, from = null) {
     const query = from === null ? "" : `?from=${encodeURIComponent(from)}`;
     return checked(await this.#ask(`/sessions/${encodeURIComponent(id)}${query}`, { method: "DELETE" }));
@@ -108,7 +108,7 @@ async function checked(answer) {
   throw new Problem(answer.status, isJson ? await answer.json() : {});
 }
 
-/** Tells every frame of a streaming answer: {id, data}. */
+/** Passes on every frame of a streaming answer: {id, data}. */
 export async function readFrames(answer, tell) {
   const reader = answer.body.getReader();
   const decoder = new TextDecoder();

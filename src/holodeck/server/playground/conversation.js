@@ -8,7 +8,7 @@ import { fromAgui, fromSession } from "./messages.js";
 import { apply, differences, PatchError } from "./patch.js";
 import { callOutcome, historyWords } from "./words.js";
 
-const OWN = new Set(["reasoning", "activity", "notice", "turn"]); // no snapshot tells them
+const OWN = new Set(["reasoning", "activity", "notice", "turn"]); // no snapshot has them
 const STATE = Symbol("state");
 
 export class Conversation {
@@ -76,7 +76,7 @@ export class Conversation {
     }
   }
 
-  /** The questions are answered or passed over; the run that follows tells what became of the calls. */
+  /** The questions are answered or passed over; the run that follows shows what became of the calls. */
   settle() {
     for (const { callId } of this.questions) {
       const item = this.find(callId);

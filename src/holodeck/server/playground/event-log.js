@@ -35,7 +35,7 @@ export class EventLog {
   }
 }
 
-/** A few words that tell one event from the next of its kind. */
+/** A few words that distinguish an event from the next of its kind. */
 function aboutOf(event) {
   const said = event.delta ?? event.toolCallName ?? event.stepName ?? event.name ?? event.message ?? event.code ?? event.outcome?.type ?? "";
   return (typeof said === "string" ? said : JSON.stringify(said)).slice(0, 120);

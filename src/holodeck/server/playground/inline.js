@@ -67,7 +67,7 @@ class Inline {
     }
   }
 
-  /** Tells the text before `start`, then `node`, and goes on at `end`. */
+  /** Emits the text before `start`, then `node`, and goes on at `end`. */
   #put(start, end, node) {
     this.#tell(start);
     this.#innermost.children.push(node);

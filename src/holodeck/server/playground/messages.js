@@ -17,7 +17,7 @@ export function fromSession(message) {
   };
 }
 
-/** The first text is what was said; further texts are files as the model received them. */
+/** The first text is the user's; further texts are files as the model received them. */
 export function readContent(content) {
   if (!Array.isArray(content)) return { text: content ?? "", files: [], parts: [], images: [] };
   const said = content.find((part) => part.type === "text");

@@ -1,5 +1,5 @@
 // @ts-check
-// One session as it goes on: what the person does becomes requests, what the server tells goes into the conversation.
+// One session as it goes on: what the person does becomes requests, what the server sends goes into the conversation.
 //
 // Runs are followed one after the other, whichever page started them: this tab, another one, or this page before a reload.
 
@@ -40,7 +40,7 @@ export class Room {
   /** Loads what the server has and follows what is going on there. */
   async open() {
     const session = await this.server.session(this.id);
-    if (this.isBusy) return; // something was begun meanwhile, and it tells the rest
+    if (this.isBusy) return; // something was begun meanwhile, and it brings the rest
     const entry = this.sessions.get(this.id);
     this.isKnown = session !== null || entry === undefined;
     if (session !== null) this.conversation.load(session);

@@ -61,7 +61,7 @@ export function nameOf({ title, at, count }) {
   return count ? `${new Date(at).toLocaleString("en", { month: "short", day: "numeric", hour: "2-digit", minute: "2-digit", hour12: false })} · ${count} messages` : "New session";
 }
 
-/** A title from the first thing that was said. */
+/** A title from the first message. */
 export function titleOf(text) {
   const line = text.trim().replace(/\s+/g, " ");
   return line.length <= 48 ? line : `${line.slice(0, 47).trimEnd()}…`;

@@ -7,7 +7,7 @@ export class SseReader {
   #id = "";
   #data = [];
 
-  /** Takes the next piece of text, tells every frame that is complete: {id, data}. */
+  /** Takes the next piece of text, passes on every frame that is complete: {id, data}. */
   push(text, tell) {
     this.#rest += text;
     let start = 0;

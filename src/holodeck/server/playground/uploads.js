@@ -1,5 +1,5 @@
 // @ts-check
-// Files that wait to be sent, as AG-UI parts with their bytes. Limits are the server's, said before anything is sent.
+// Files that wait to be sent, as AG-UI parts with their bytes. Limits are the server's, checked before anything is sent.
 
 export const MAX_FILES = 10;
 export const MAX_BYTES = 7_500_000; // 10 MB as base64

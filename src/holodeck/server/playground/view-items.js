@@ -146,7 +146,7 @@ function failureNode(item) {
 
 const seconds = (milliseconds) => (milliseconds < 1000 ? `${Math.round(milliseconds)} ms` : `${(milliseconds / 1000).toFixed(1)} s`);
 
-/** [what it is, what it says] of a run's times and tokens. The rate is of pieces when the model tells no tokens. */
+/** [what it is, what it says] of a run's times and tokens. The rate is of pieces when the model reports no tokens. */
 export function marksOf({ marks, usage }) {
   const facts = [];
   if (marks?.first !== null && marks?.first !== undefined) facts.push(["Time to the first token", `first token ${seconds(marks.first)}`]);

@@ -118,7 +118,7 @@ export class Transcript {
   }
 }
 
-/** What is there before anything was said. */
+/** What is shown before the first message. */
 export function emptyState({ capabilities, health, commands, ask, paintPage }) {
   const identity = capabilities?.identity ?? {};
   const tools = capabilities?.tools?.items ?? [];
