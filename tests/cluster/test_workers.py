@@ -11,6 +11,7 @@ from contextlib import closing, suppress
 
 import aiohttp
 import psutil
+import psycopg
 import pytest
 
 from tests.cli.process import holodeck
@@ -20,7 +21,12 @@ from tests.models.endpoint import ModelEndpoint
 from tests.ports import free_port
 
 WORDS = "".join(f"{number} " for number in range(20)) + "end"
-AGENT = "name: tester\nmodel: {{provider: demo}}\nsessions: {{store: postgres, url: '{url}'}}\n"
+AGENT = """\
+name: tester
+model: {{provider: demo}}
+sessions: {{store: postgres, url: '{url}'}}
+cluster: {{take_over_seconds: 300}}
+"""
 
 
 async def answers(server):
@@ -64,8 +70,13 @@ async def test_workers_share_a_port_and_one_that_dies_is_replaced(tmp_path, post
             assert (await server.post("/agent/tester/chat", body))["status"] == "completed", number
         assert len(await server.messages("01M7J98JWHD6RZJRBQGNM3TJ37")) == 12
         victim = min(workers)
+        replica = json.loads(psutil.Process(victim).environ()["HOLODECK_WORKER"])["replica"]
         os.kill(victim, signal.SIGKILL)
         assert len(await children(process, 2, without=[victim])) == 2
+        with closing(psycopg.connect(postgres_database, autocommit=True)) as connection:
+            names = [name for (name,) in connection.execute("SELECT id FROM holodeck.replicas").fetchall()]
+        assert names, "the other one is there"
+        assert replica not in names, "its parent knows that it has ended"
         await answers(server)
         assert len(await server.messages("01M7J98JWHD6RZJRBQGNM3TJ37")) == 12
         process.terminate()

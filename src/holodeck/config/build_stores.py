@@ -48,7 +48,7 @@ def build_stores(config: LoadedConfig, worker: WorkerSeat | None = None) -> Stor
         runs = MemoryRunStore()
         return Stores(build_memory(config, on_drop=runs.forget_session), runs)
     if sessions.store == "postgres":
-        return build_postgres(config)
+        return build_postgres(config, worker)
     return build_sqlite(config, exclusive=True) if worker is None else _shared_sqlite(config, worker)
 
 
@@ -80,19 +80,22 @@ def open_for_workers(config: LoadedConfig) -> AbstractContextManager[WorkersStor
     if store == "memory":
         raise StartError("--workers needs sessions.store: sqlite or postgres, in which they share their conversations")
     if store == "postgres":
-        return nullcontext(_Database())
+        return nullcontext(_WorkersDatabase(config))
     from holodeck.stores.sqlite_shared_runs import WorkersFile
 
     return WorkersFile.opened(sessions_path(config))
 
 
-class _Database:
-    """A database needs nothing of the parent: a worker whose counter stands still is taken over."""
+class _WorkersDatabase:
+    """A database, which other servers may share. Without the parent's word a worker's counter has to stand still."""
 
     descriptors: Sequence[int] = ()
 
+    def __init__(self, config: LoadedConfig) -> None:
+        self._config = config
+
     def ended(self, replica: str) -> None:
-        """Servers on other machines could not rely on it."""
+        _database_of(self._config).sign_off(replica)
 
 
 def build_durable(config: LoadedConfig) -> "SqliteSessionStore | PostgresSessionStore":
@@ -188,13 +191,14 @@ def _sqlite_sessions(config: LoadedConfig, file: "SqliteFile", runs: "SqliteRunS
     )
 
 
-def build_postgres(config: LoadedConfig) -> Stores:
+def build_postgres(config: LoadedConfig, worker: WorkerSeat | None = None) -> Stores:
     """The stores of the agent's database, which its servers share."""
     database = _database_of(config)
     from holodeck.stores.postgres_runs import PostgresRunStore
 
     window = config.agent.server.runs.replay_window
-    runs = PostgresRunStore(database, config.agent.name, replay_window=window, kept_seconds=_ttl_of(config))
+    replica = None if worker is None else worker.replica
+    runs = PostgresRunStore(database, config.agent.name, replica, replay_window=window, kept_seconds=_ttl_of(config))
     if config.agent.cluster.valkey is not None:
         runs.connect(_link_of(config, config.agent.cluster.valkey.get_secret_value(), runs.replica))
     return Stores(_postgres_sessions(config, runs, database), runs)

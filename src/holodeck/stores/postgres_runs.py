@@ -75,14 +75,18 @@ class PostgresRunStore:
         self,
         database: PostgresDatabase,
         agent: str,
+        replica: str | None = None,
         *,
         replay_window: float = 120.0,
         kept_seconds: float = KEY_SECONDS,
     ) -> None:
-        """`kept_seconds`: how long a record is kept after its run's end; as long as sessions are, so that all are found."""
+        """`replica` names this process among the others, if its parent has a name for it.
+
+        `kept_seconds`: how long a record is kept after its run's end; as long as sessions are, so that all are found.
+        """
         self._database, self._agent = database, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
-        self.replica = new_ulid()
+        self.replica = replica or new_ulid()
         self._records: dict[OwnedId, RunRecord] = {}  # of the runs that this process has, or is about to begin
         self._keys: dict[OwnedId, int] = {}  # of those that are stored
         self._changed: set[OwnedId] = set()  # whose request is stored with the next commit
