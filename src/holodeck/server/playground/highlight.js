@@ -1,7 +1,8 @@
 // @ts-check
 // Colours for code: comments, strings, numbers and keywords, by one expression for each family of languages. No DOM.
 //
-// It does not parse: what it does not know stays plain, and every expression looks at a character a bounded number of times.
+// It does not parse: what it does not know stays plain. Every expression looks at a character a bounded number of times: one that
+// begins with a run of characters begins only where such a run does.
 
 const MAX = 60_000; // characters; longer code stays plain
 const words = (list) => `\\b(?:${list.trim().split(/\s+/).join("|")})\\b`;
@@ -25,11 +26,11 @@ const FAMILIES = {
   js: family({ comment: C_COMMENT, string: `${DOUBLE}|${SINGLE}|${BACKTICK}`, number: NUMBER, keyword: words(C_KEYWORDS) }),
   python: family({ comment: HASH, string: String.raw`[rbfuRBFU]{0,2}(?:"""[^]*?(?:"""|$)|'''[^]*?(?:'''|$))|[rbfuRBFU]{0,2}(?:${DOUBLE}|${SINGLE})`, number: NUMBER, keyword: words(PYTHON_KEYWORDS), name: String.raw`@[\w.]+` }),
   shell: family({ comment: String.raw`(?<![\w$&])#[^\n]*`, string: `${DOUBLE}|'[^']*'?`, name: String.raw`\$\{?[\w@#?*!]+\}?|(?<=\s)--?[a-zA-Z][\w-]*`, keyword: words(SHELL_KEYWORDS) }),
-  json: family({ name: String.raw`"(?:[^"\\\n]|\\.)*"(?=\s*:)`, string: DOUBLE, number: `-?${NUMBER}`, keyword: words("true false null") }),
-  yaml: family({ comment: String.raw`(?<!\S)#[^\n]*`, string: `${DOUBLE}|'(?:[^'\\n]|'')*'?`, name: String.raw`[\w.$/-]+(?=:(?:\s|$))`, number: NUMBER, keyword: words("true false null yes no on off") }),
-  toml: family({ comment: HASH, string: `${DOUBLE}|${SINGLE}`, name: String.raw`^\s*\[[^\]\n]*\]|^[\w.-]+(?=\s*=)`, number: NUMBER, keyword: words("true false") }, "gm"),
-  html: family({ comment: "<!--[^]*?(?:-->|$)", keyword: String.raw`</?[a-zA-Z][\w:-]*|/?>`, name: String.raw`[\w:@-]+(?==["'])`, string: `${DOUBLE}|${SINGLE}` }),
-  css: family({ comment: String.raw`/\*[^]*?(?:\*/|$)`, string: `${DOUBLE}|${SINGLE}`, name: String.raw`[\w-]+(?=\s*:\s)`, number: String.raw`#[\da-fA-F]{3,8}\b|-?\b\d[\d.]*(?:px|r?em|%|vh|vw|s|ms|fr|deg)?`, keyword: String.raw`@[\w-]+` }),
+  json: family({ name: String.raw`"(?:[^"\\\n]|\\.)*"(?=\s{0,9}:)`, string: DOUBLE, number: `-?${NUMBER}`, keyword: words("true false null") }),
+  yaml: family({ comment: String.raw`(?<!\S)#[^\n]*`, string: `${DOUBLE}|'(?:[^'\\n]|'')*'?`, name: String.raw`(?<![\w.$/-])[\w.$/-]+(?=:(?:\s|$))`, number: NUMBER, keyword: words("true false null yes no on off") }),
+  toml: family({ comment: HASH, string: `${DOUBLE}|${SINGLE}`, name: String.raw`^[ \t]*\[[^\]\n]*\]|^[\w.-]+(?=[ \t]*=)`, number: NUMBER, keyword: words("true false") }, "gm"),
+  html: family({ comment: "<!--[^]*?(?:-->|$)", keyword: String.raw`</?[a-zA-Z][\w:-]*|/?>`, name: String.raw`(?<![\w:@-])[\w:@-]+(?==["'])`, string: `${DOUBLE}|${SINGLE}` }),
+  css: family({ comment: String.raw`/\*[^]*?(?:\*/|$)`, string: `${DOUBLE}|${SINGLE}`, name: String.raw`(?<![\w-])[\w-]+(?=\s{0,9}:\s)`, number: String.raw`#[\da-fA-F]{3,8}\b|-?\b\d[\d.]*(?:px|r?em|%|vh|vw|s|ms|fr|deg)?`, keyword: String.raw`@[\w-]+` }),
   sql: family({ comment: String.raw`--[^\n]*|/\*[^]*?(?:\*/|$)`, string: "'(?:[^'\\n]|'')*'?", number: NUMBER, keyword: words(SQL_KEYWORDS) }, "gi"),
   diff: family({ keyword: "^@@[^\\n]*", added: "^\\+[^\\n]*", removed: "^-[^\\n]*" }, "gm"),
 };
