@@ -92,7 +92,9 @@ async def counts_together(one, other):
     assert [each["holodeck_workers"] for each in shown] == [2, 2, 2]
     assert shown[0][runs] == shown[1][runs] == shown[2][runs] == 7, "those of both"
     requests = 'holodeck_http_requests_total{method="GET",route="/metrics",status="200"}'
-    assert [each.get(requests, 0) for each in shown] == [0, 1, 2]
+    counted = [each.get(requests, 0) for each in shown]
+    assert counted == sorted(counted), "no sum falls"
+    assert counted[-1] >= 1, "the one that was answered by the other"
 
 
 async def follows_a_task_that_the_other_goes_on_with(one, other):
