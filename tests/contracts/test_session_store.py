@@ -510,12 +510,16 @@ async def test_the_sessions_of_an_owner_are_listed_newest_first(store, clock):
 TITLED = {
     "Buy milk": "Buy milk",
     'He said:\n "no" \\ \u2028 \U0001f600': 'He said: "no" \\ \U0001f600',
+    "C:\\u": "C:\\u",
+    "C:\\u00e": "C:\\u00e",
     "x" * 9000: "x" * 59 + "…",
     "é" * 9000: "é" * 59 + "…",
 }
 
 
-@pytest.mark.parametrize("text", TITLED, ids=["plain", "odd", "long", "cut in a character"])
+@pytest.mark.parametrize(
+    "text", TITLED, ids=["plain", "odd", "backslash u", "and digits", "long", "cut in a character"]
+)
 async def test_a_list_has_the_beginning_of_the_first_text_as_title(store, text):
     conversation = await store.open("a", owner=ADA, create=True)
     await conversation.commit([UserMessage(content=text), AssistantMessage(content="Yes.")])

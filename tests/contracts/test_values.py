@@ -70,6 +70,16 @@ async def test_a_value_has_its_time(store, clock):
     assert await names(store) == ["for good", "short"]
 
 
+async def test_all_values_whose_time_is_over_are_removed_at_once(store, clock, monkeypatch):
+    """A busy server puts more between two clean-ups than one batch has."""
+    for module in ("sqlite_values", "postgres_values"):
+        monkeypatch.setattr(f"holodeck.stores.{module}.REMOVED_BATCH", 2)
+    for number in range(5):
+        await store.values.put(value(str(number)), owner=ADA, seconds=1)
+    clock.now += 1
+    assert (await store.values.remove_expired(), await store.values.remove_expired()) == (5, 0)
+
+
 async def test_an_owner_with_too_many_loses_its_own_oldest(store):
     await store.values.put(value("hers"), owner=EVE)
     await store.values.put(KeptValue(kind="another", name="a"), owner=ADA)

@@ -410,6 +410,25 @@ async def test_records_of_runs_are_removed_after_a_day_and_copies_of_logs_before
         assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == expected
 
 
+async def test_all_old_runs_keys_and_copies_are_removed_at_once(opened, monkeypatch):
+    """A busy server ends more runs between two clean-ups than one batch has."""
+    monkeypatch.setattr("holodeck.stores.sqlite_runs.REMOVED_BATCH", 2)
+    store, now = await opened(), [1_000_000.0]
+    store.runs.clock = lambda: now[0]
+    for number in range(5):
+        record = RunRecord(run_id=str(number), owner=ME, session_id="s", wire="w", key=str(number))
+        await store.runs.begin(record)
+        await store.runs.end(record, RunFinished(record.run_id, "s"))
+    insert = "INSERT INTO pieces SELECT key, 0, x'5b5d' FROM runs"
+    await store.file.write(lambda connection: connection.execute(insert).rowcount)
+    left = "SELECT (SELECT count(*) FROM pieces), (SELECT count(repeat_key) FROM runs), (SELECT count(*) FROM runs)"
+    store.runs._kept_seconds = 200_000  # keys end before records
+    for seconds, expected in ((1_000, (0, 5, 5)), (90_000, (0, 0, 5)), (200_000, (0, 0, 0))):
+        now[0] += seconds
+        await store.runs.remove_old()
+        assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == expected
+
+
 async def test_expired_sessions_are_removed_in_batches(opened):
     store = await opened()
     rows = [("tester", "default", "anonymous", f"s{n}") for n in range(1_200)]

@@ -11,9 +11,8 @@ MAX_TITLE = 60
 READ = 4096  # bytes of a stored step that are looked at: a document in it may have megabytes
 
 # The first text of a message as JSON: its content, or the text of its first part that has one. Inside a string the quotes
-# would be escaped, so no text can look like one of these keys.
-_TEXT = re.compile(rb'"(?:content|text)":"((?:[^"\\]|\\.)*)')
-_CUT_ESCAPE = re.compile(rb"\\u[0-9a-fA-F]{0,3}$")
+# would be escaped, so no text can look like one of these keys. It ends before an escape that the last byte cuts.
+_TEXT = re.compile(rb'"(?:content|text)":"((?:[^"\\]|\\u[0-9a-fA-F]{4}|\\[^u])*)')
 
 
 def title_of(messages: Iterable[Message]) -> str:
@@ -27,5 +26,5 @@ def title_in(step: bytes | None) -> str:
     found = _TEXT.search(step or b"")
     if found is None:
         return ""
-    text = _CUT_ESCAPE.sub(b"", found[1]).decode(errors="ignore")
+    text = found[1].decode(errors="ignore")
     return one_line(json.loads(f'"{text}"', strict=False), MAX_TITLE)

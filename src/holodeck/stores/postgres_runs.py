@@ -435,19 +435,31 @@ class PostgresRunStore:
         return found is not None
 
     async def remove_old(self) -> int:
-        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; a batch of each."""
+        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records.
+
+        In batches, so that no run waits long.
+        """
+        removed, is_more = 0, True
+        while is_more:
+            batch, is_more = await self._remove_batch()
+            removed += batch
+        return removed
+
+    async def _remove_batch(self) -> tuple[int, bool]:
+        """How many records, and whether there may be more of anything."""
         now = self.clock()
         values = {"agent": self._agent, "batch": REMOVED_BATCH, "unread": now - self._replay_window}
         values |= {"old": now - max(self._kept_seconds, KEY_SECONDS), "keys": now - KEY_SECONDS}
-        await self._database.rows(
+        copies = await self._database.rows(  # at least one piece of each run
             "DELETE FROM holodeck.pieces WHERE run IN (SELECT DISTINCT run FROM holodeck.pieces"
-            " JOIN holodeck.runs ON runs.key = pieces.run WHERE agent = %(agent)s AND ended <= %(unread)s LIMIT %(batch)s)",
+            " JOIN holodeck.runs ON runs.key = pieces.run WHERE agent = %(agent)s AND ended <= %(unread)s LIMIT %(batch)s)"
+            " RETURNING 1",
             values,
         )
-        await self._database.rows(
+        keys = await self._database.rows(
             "UPDATE holodeck.runs SET repeat_key = NULL WHERE key IN (SELECT key FROM holodeck.runs"
             " WHERE agent = %(agent)s AND repeat_key IS NOT NULL AND ended <= %(keys)s"
-            " ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED)",
+            " ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
             values,
         )
         gone = await self._database.rows(
@@ -455,7 +467,7 @@ class PostgresRunStore:
             " AND ended <= %(old)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
             values,
         )
-        return len(gone)
+        return len(gone), max(len(gone), len(keys), len(copies)) >= REMOVED_BATCH
 
     async def _select(self, where: str, values: dict[str, Any], order: str = "ORDER BY key") -> list[RunRecord]:
         statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where} {order}"

@@ -61,6 +61,14 @@ class PostgresValues:
         return any(was_alive for (was_alive,) in gone)
 
     async def remove_expired(self) -> int:
+        """In batches, so that no run waits long."""
+        removed, batch = 0, REMOVED_BATCH
+        while batch == REMOVED_BATCH:
+            batch = await self._remove_batch()
+            removed += batch
+        return removed
+
+    async def _remove_batch(self) -> int:
         gone = await self._database.rows(
             "DELETE FROM holodeck.kept_values WHERE key IN (SELECT key FROM holodeck.kept_values"
             " WHERE agent = %(agent)s AND expires <= %(now)s LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",

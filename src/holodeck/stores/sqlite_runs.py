@@ -205,26 +205,37 @@ class SqliteRunStore:
         return lambda connection: [record_of(row) for row in connection.execute(statement, (self._agent, *values))]
 
     async def remove_old(self) -> int:
-        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; a batch of each."""
+        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records.
+
+        In batches, so that no run waits long.
+        """
+        removed, is_more = 0, True
+        while is_more:
+            batch, is_more = await self._remove_batch()
+            removed += batch
+        return removed
+
+    async def _remove_batch(self) -> tuple[int, bool]:
+        """How many records, and whether there may be more of anything."""
         now = self.clock()
 
-        def job(connection: sqlite3.Connection) -> int:
+        def job(connection: sqlite3.Connection) -> tuple[int, bool]:
             old = connection.execute(
                 "SELECT key FROM runs WHERE ended <= ? AND agent = ? ORDER BY ended LIMIT ?",
                 (now - max(self._kept_seconds, KEY_SECONDS), self._agent, REMOVED_BATCH),
             ).fetchall()
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
-            connection.execute(
+            keys = connection.execute(
                 "UPDATE runs SET repeat_key = NULL WHERE key IN (SELECT key FROM runs WHERE repeat_key IS NOT NULL"
                 " AND ended <= ? AND agent = ? ORDER BY ended LIMIT ?)",
                 (now - KEY_SECONDS, self._agent, REMOVED_BATCH),
             )
-            connection.execute(
+            copies = connection.execute(  # at least one piece of each run
                 "DELETE FROM pieces WHERE run IN (SELECT DISTINCT run FROM pieces JOIN runs ON runs.key = pieces.run"
                 " WHERE runs.agent = ? AND runs.ended <= ? LIMIT ?)",
                 (self._agent, now - self._replay_window, REMOVED_BATCH),
             )
-            return len(old)
+            return len(old), max(len(old), keys.rowcount, copies.rowcount) >= REMOVED_BATCH
 
         return await self._file.write(job)
 

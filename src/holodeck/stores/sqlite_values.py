@@ -68,6 +68,14 @@ class SqliteValues:
         return await self._file.write(job)
 
     async def remove_expired(self) -> int:
+        """In batches, so that no run waits long."""
+        removed, batch = 0, REMOVED_BATCH
+        while batch == REMOVED_BATCH:
+            batch = await self._remove_batch()
+            removed += batch
+        return removed
+
+    async def _remove_batch(self) -> int:
         now = self._clock()
 
         def job(connection: sqlite3.Connection) -> int:
