@@ -18,6 +18,7 @@ from holodeck.errors import RunNotFound, Unauthorized
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.port import RunKey, RunRecord, RunState
 from holodeck.runs.recovery import CALL_AGAIN, HOLE, MAX_KEPT_BYTES, kept_of, remains_of
+from holodeck.runs.remote_runs import parts_of
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
@@ -210,6 +211,14 @@ async def test_numbers_of_a_part_that_was_shown_and_never_copied_are_not_used_ag
         await server.stored.recover()
         run = await server.stored.find("r", owner=ME)
         assert run.first_number == 2 * HOLE
+
+
+@pytest.mark.parametrize(("last", "shown"), [("q", 1), ("a", 2), ("", 0), (None, 2), ("of a turn that was cut", 2)])
+def test_a_snapshot_of_a_copied_log_has_no_message_that_the_log_shows_later(last, shown):
+    history = [UserMessage(content="go", id="q"), AssistantMessage(content="there", id="a")]
+    pieces = [(0, [e.RunStarted("r", "s"), e.MessagesReplaced((), last)])]
+    (run,) = parts_of(RECORD, pieces, history, 100)
+    assert run.log.since(1)[0].messages == tuple(history[:shown])
 
 
 @pytest.mark.req("D03b")

@@ -10,6 +10,7 @@ from pathlib import Path
 from tests.faults.mutate import SOURCES
 
 COMMIT, RUNS, LINK = "stores/postgres_commit.py", "stores/postgres_runs.py", "stores/valkey_link.py"
+STATEMENTS = "stores/postgres_run_statements.py"
 SQLITE, POSTGRES, CLUSTER = "sqlite", "postgres", "postgres and valkey"
 
 
@@ -51,13 +52,13 @@ MUTANTS = (
     StoreMutant("S07", POSTGRES, "no epoch and no owner in the WHERE: a process that was taken for dead stores what its run does", (
         (COMMIT, "AND s.epoch = %(epoch)s AND s.steps = %(first)s", ""),
         (RUNS, "WHERE key = %(run)s AND replica = %(replica)s AND ended IS NULL", "WHERE key = %(run)s"),
-        (RUNS, 'WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL\n"""\n\n_END_RELEASED', 'WHERE key = %(key)s\n"""\n\n_END_RELEASED'),
+        (STATEMENTS, 'WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL\n"""\n\nEND_RELEASED', 'WHERE key = %(key)s\n"""\n\nEND_RELEASED'),
     )),
     StoreMutant("S08", POSTGRES, "a server that lost the database keeps its runs", (
         ("runs/replica.py", "        self._runs.stop_all(RunInterrupted(INTERRUPTED_TEXT))\n", ""),
     )),
     StoreMutant("S09", POSTGRES, "runs of one session do not take turns in the order in which they were accepted", (
-        (RUNS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
+        (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
     )),
     StoreMutant("S17", CLUSTER, "a log that Valkey forgot goes on from its middle", (
         (LINK, "nomkstream=not piece.is_beginning", "nomkstream=False"),

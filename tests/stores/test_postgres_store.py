@@ -1,6 +1,7 @@
 """What only a store in a database has to show: lost connections, and a database that is not as expected."""
 
 import asyncio
+import time
 from contextlib import asynccontextmanager, closing
 from pathlib import Path
 
@@ -14,6 +15,7 @@ from holodeck.errors import RunInterrupted, SessionBroken, SessionNewer, StartEr
 from holodeck.runs.port import RunRecord
 from holodeck.runs.replica import Replica
 from holodeck.stores import postgres_database as postgres_database_module
+from holodeck.stores import postgres_runs as postgres_runs_module
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_schema import MIGRATIONS
@@ -282,3 +284,17 @@ async def test_a_process_whose_database_does_not_answer_ends_its_runs_before_oth
         assert not replica.is_connected
     finally:
         await replica.close()
+
+
+@pytest.mark.req("D08")
+async def test_a_process_that_was_taken_for_dead_enters_itself_again_before_it_begins_a_run(
+    opened, postgres_database, monkeypatch
+):
+    one, other = await opened(), await opened()
+    await one.runs.beat()
+    sql(postgres_database, "DELETE FROM holodeck.replicas WHERE id = %s", one.runs.replica)
+    real = time.monotonic
+    monkeypatch.setattr(postgres_runs_module.time, "monotonic", lambda: real() + 1000)  # its link was cut for so long
+    await one.runs.begin(run())
+    assert await other.runs.take_over(60) == []
+    assert (await one.runs.beat()).is_alive

@@ -191,6 +191,9 @@ class MessagesReplaced(Event, frozen=True, tag=True):
     """The conversation as the server has it."""
 
     messages: tuple[Message, ...]
+    last_id: str | None = (
+        None  # only in copies of logs, which leave the messages out: the last one's id; empty without any
+    )
 
 
 class HistoryCompacted(Event, frozen=True, tag=True):

@@ -107,9 +107,7 @@ class RemoteRuns:
             if first != run.next_number:
                 break  # a gap: what is missing may come yet
             for event in events:
-                run.emit(
-                    MessagesReplaced(tuple(await self._history(record))) if type(event) is MessagesReplaced else event
-                )
+                run.emit(_filled(event, await self._history(record)) if isinstance(event, MessagesReplaced) else event)
         return run
 
     async def _end(self, run: Run, record: RunRecord) -> None:
@@ -132,7 +130,7 @@ class RemoteRuns:
 def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limit: int) -> list[Run]:
     """The copied log of a run, one part for each process that had it, oldest first; at least one part.
 
-    A snapshot shows the history as it is now, since copies are made without it. A piece behind a gap is left out.
+    Snapshots get their messages from the history, since copies are made without them. A piece behind a gap is left out.
     """
     parts = [run_of(record, RunLog(limit))]
     for first, events in pieces:
@@ -141,8 +139,17 @@ def parts_of(record: RunRecord, pieces: Pieces, history: Sequence[Message], limi
             parts.append(run_of(record, RunLog(limit), earlier=parts[-1], first_number=first))
         if first == parts[-1].next_number:
             for event in events:
-                parts[-1].emit(MessagesReplaced(tuple(history)) if type(event) is MessagesReplaced else event)
+                parts[-1].emit(_filled(event, history) if isinstance(event, MessagesReplaced) else event)
     return parts
+
+
+def _filled(snapshot: MessagesReplaced, history: Sequence[Message]) -> MessagesReplaced:
+    """A snapshot of a copy with its messages: without those that were stored later, which the log goes on to show."""
+    ids = [message.id for message in history]
+    if snapshot.last_id == "":
+        return MessagesReplaced(())
+    end = ids.index(snapshot.last_id) + 1 if snapshot.last_id in ids else len(ids)
+    return MessagesReplaced(tuple(history[:end]))
 
 
 def flattened(pieces: Pieces) -> list[Event]:

@@ -36,7 +36,7 @@ class LogPiece:
         """As it is stored: snapshots without their messages, which a reader of the copy fills in from the session."""
         events = self.events
         if MessagesReplaced in map(type, events):
-            events = [MessagesReplaced(()) if isinstance(event, MessagesReplaced) else event for event in events]
+            events = [_emptied(event) if isinstance(event, MessagesReplaced) else event for event in events]
         return records.encode(events)
 
 
@@ -132,3 +132,7 @@ class LogCopier:
             else:
                 self._wait_for_more(copy)
         return taken
+
+
+def _emptied(snapshot: MessagesReplaced) -> MessagesReplaced:
+    return MessagesReplaced((), snapshot.messages[-1].id if snapshot.messages else "")

@@ -6,6 +6,7 @@ measure that by their own clocks, so no clock that is set, and no pause of the d
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
@@ -26,6 +27,7 @@ from holodeck.stores import records
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.postgres_run_statements import BEGIN, END, END_RELEASED, NAMED, OF_OWNER, SAME_SESSION, TURN
 from holodeck.stores.session_watches import SessionWatches
 
 if TYPE_CHECKING:
@@ -35,6 +37,7 @@ log = logging.getLogger(__name__)
 
 KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
 REMOVED_BATCH = 500
+MISSED_BEATS = 2  # after which a process enters itself again before it begins a run
 FOLLOW_SECONDS = 0.1  # between two looks at a log that another process writes
 LINKED_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: between two copies; a look if nothing is announced
 LOOK_SECONDS = (0.05, 1.0)  # between two looks whether it is a run's turn: at first, and at most
@@ -44,12 +47,6 @@ _COLUMNS = (
     " replica, stop_wanted, root"
 )
 _WHERE = "replica, tenant, user_name, id"
-_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
-_NAMED = f"{_OF_OWNER} AND id = %(id)s"
-_SAME_SESSION = (
-    "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user_name = runs.user_name"
-    " AND other.session = runs.session AND other.key <> runs.key AND other.ended IS NULL"
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +91,10 @@ class PostgresRunStore:
         self._sessions.on_first, self._sessions.on_last = self._watched, self._not_watched
         self._looking: asyncio.Task[None] | None = None  # for runs that begin, while a session is watched
         self._heartbeats = Heartbeats()
+        self._beaten, self._pause = (
+            time.monotonic(),
+            math.inf,
+        )  # the last beat, and how long before it the one before was
         self._copier = LogCopier(self._store_pieces)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
@@ -156,6 +157,9 @@ class PostgresRunStore:
         """Enters this process among those that share the database."""
         if self._link is not None:
             await self._link.start()
+        await self._enter()
+
+    async def _enter(self) -> None:
         await self._database.rows(
             "INSERT INTO holodeck.replicas (id, agent, version) VALUES (%(id)s, %(agent)s, %(version)s)"
             " ON CONFLICT DO NOTHING",
@@ -187,11 +191,13 @@ class PostgresRunStore:
         )
         if not found or not found[0][2]:
             return Pulse(is_alive=False)
+        now = time.monotonic()
+        self._beaten, self._pause = now, now - self._beaten
         self._heartbeats.see((replica, beats) for replica, beats, _ in found if replica != self.replica)
         known = dict(self._keys)
         mine = await self._database.rows(
             "SELECT tenant, user_name, id, stop_wanted, followed,"
-            f" EXISTS (SELECT 1 FROM holodeck.runs other WHERE {_SAME_SESSION} AND other.key > runs.key)"
+            f" EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION} AND other.key > runs.key)"
             " FROM holodeck.runs WHERE replica = %(me)s AND ended IS NULL",
             {"me": self.replica},
         )
@@ -239,9 +245,11 @@ class PostgresRunStore:
     async def begin(self, record: RunRecord) -> Begun:
         """Stores a run and whether it is its turn. Of two that come at the same time, one waits."""
         values = {**self._values(record), "me": self.replica, "accepted": self.clock()}
+        if time.monotonic() - self._beaten > MISSED_BEATS * self._pause:  # the others may take this process for dead
+            await self._enter()
         while True:
             try:
-                found = await self._database.row(_BEGIN, values, again=True)
+                found = await self._database.row(BEGIN, values, again=True)
             except UniqueViolation as error:
                 if error.diag.constraint_name == "one_at_a_time":
                     continue  # another one began just now: this one waits behind it
@@ -265,7 +273,7 @@ class PostgresRunStore:
         values = {"key": self._keys.get((record.owner, record.run_id)), "me": self.replica}
         while True:
             try:
-                found = await self._database.row(_TURN, values, again=True)
+                found = await self._database.row(TURN, values, again=True)
             except UniqueViolation:  # another one began just now
                 found = (True, False)
             if found is None:
@@ -289,7 +297,7 @@ class PostgresRunStore:
 
     async def take_up(self, record: RunRecord) -> None:
         await self._database.rows(
-            f"UPDATE holodeck.runs SET recovered = recovered + 1, state = '{RunState.RUNNING}' WHERE {_NAMED}",
+            f"UPDATE holodeck.runs SET recovered = recovered + 1, state = '{RunState.RUNNING}' WHERE {NAMED}",
             self._name(record.owner, record.run_id),
         )
 
@@ -297,13 +305,13 @@ class PostgresRunStore:
         key = self._keys.get((record.owner, record.run_id))
         values = {**self._values(record), **_ending_values(ending, self.clock()), "me": self.replica, "key": key}
         values["request"] = records.encode(kept_after_end(record.request))
-        await self._database.rows(_END_RELEASED if key is None else _END, values, again=True)
+        await self._database.rows(END_RELEASED if key is None else END, values, again=True)
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
-        return next(iter(await self._select(_NAMED, self._name(owner, run_id))), None)
+        return next(iter(await self._select(NAMED, self._name(owner, run_id))), None)
 
     async def by_key(self, wire: str, key: str, *, owner: Owner) -> RunRecord | None:
-        where = f"{_OF_OWNER} AND wire = %(wire)s AND repeat_key = %(repeat_key)s"
+        where = f"{OF_OWNER} AND wire = %(wire)s AND repeat_key = %(repeat_key)s"
         values = {**self._name(owner, ""), "wire": wire, "repeat_key": key}
         return next(iter(await self._select(where, values)), None)
 
@@ -316,21 +324,21 @@ class PostgresRunStore:
         before: str | None = None,
         limit: int = 100,
     ) -> Sequence[RunRecord]:
-        where, values = _OF_OWNER, {**self._name(owner, before or ""), "session": session_id, "root": root}
+        where, values = OF_OWNER, {**self._name(owner, before or ""), "session": session_id, "root": root}
         where += "" if session_id is None else " AND session = %(session)s"
         where += "" if root is None else " AND (id = %(root)s OR root = %(root)s)"
-        where += "" if before is None else f" AND key < (SELECT key FROM holodeck.runs WHERE {_NAMED})"
+        where += "" if before is None else f" AND key < (SELECT key FROM holodeck.runs WHERE {NAMED})"
         return await self._select(where, values, f"ORDER BY key DESC LIMIT {int(limit)}")
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
-        statement = f"DELETE FROM holodeck.runs WHERE {_NAMED} RETURNING 1"
+        statement = f"DELETE FROM holodeck.runs WHERE {NAMED} RETURNING 1"
         return bool(await self._database.rows(statement, self._name(owner, run_id)))
 
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._select("agent = %(agent)s AND ended IS NULL", {"agent": self._agent})
 
     async def open_runs(self, *, owner: Owner, session_id: str | None = None) -> Sequence[RunRecord]:
-        where = f"{_OF_OWNER} AND ended IS NULL" + ("" if session_id is None else " AND session = %(id)s")
+        where = f"{OF_OWNER} AND ended IS NULL" + ("" if session_id is None else " AND session = %(id)s")
         return await self._select(where, self._name(owner, session_id or ""))
 
     def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
@@ -339,7 +347,7 @@ class PostgresRunStore:
 
     async def want_stop(self, record: RunRecord) -> bool:
         found = await self._database.rows(
-            f"UPDATE holodeck.runs SET stop_wanted = true WHERE {_NAMED} AND ended IS NULL RETURNING {_WHERE}",
+            f"UPDATE holodeck.runs SET stop_wanted = true WHERE {NAMED} AND ended IS NULL RETURNING {_WHERE}",
             self._name(record.owner, record.run_id),
             again=True,
         )
@@ -368,7 +376,7 @@ class PostgresRunStore:
     async def events(self, record: RunRecord, first: int = 0) -> list[tuple[int, list[Event]]]:
         run = record.owner, record.run_id
         found = await self._database.rows(
-            f"WITH run AS (SELECT key FROM holodeck.runs WHERE {_NAMED})"
+            f"WITH run AS (SELECT key FROM holodeck.runs WHERE {NAMED})"
             " SELECT run.key, first, body FROM run LEFT JOIN holodeck.pieces ON pieces.run = run.key"
             " AND first >= coalesce((SELECT max(first) FROM holodeck.pieces earlier"
             " WHERE earlier.run = run.key AND earlier.first <= %(first)s), 0) ORDER BY first",
@@ -419,7 +427,7 @@ class PostgresRunStore:
     async def is_ours(self, owner: Owner, run_id: str, ending: Ending | None) -> bool:
         """Whether this process has the run still, and it has ended exactly if it should have."""
         found = await self._database.row(
-            f"SELECT 1 FROM holodeck.runs WHERE {_NAMED} AND replica = %(me)s AND (ended IS NULL) = %(open)s",
+            f"SELECT 1 FROM holodeck.runs WHERE {NAMED} AND replica = %(me)s AND (ended IS NULL) = %(open)s",
             {**self._name(owner, run_id), "me": self.replica, "open": ending is None},
             again=True,
         )
@@ -427,7 +435,7 @@ class PostgresRunStore:
 
     async def runs_elsewhere(self, owner: Owner, session_id: str) -> bool:
         found = await self._database.row(
-            f"SELECT 1 FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(id)s AND ended IS NULL"
+            f"SELECT 1 FROM holodeck.runs WHERE {OF_OWNER} AND session = %(id)s AND ended IS NULL"
             f" AND state = '{RunState.RUNNING}' AND replica <> %(me)s",
             {**self._name(owner, session_id), "me": self.replica},
             again=True,
@@ -524,53 +532,6 @@ class PostgresRunStore:
             "request": records.encode(record.request),
             "root": record.root or None,
         }
-
-
-_BEGIN = f"""
-WITH ahead AS (
-  SELECT id FROM holodeck.runs WHERE {_OF_OWNER} AND session = %(session)s AND ended IS NULL AND id <> %(id)s),
-put AS (
-  INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
-    accepted, v, request, root)
-  SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
-    CASE WHEN EXISTS (SELECT 1 FROM ahead) THEN 'queued' ELSE 'running' END, %(accepted)s, %(v)s, %(request)s::bytea, %(root)s
-  ON CONFLICT (agent, tenant, user_name, id) DO UPDATE SET state = excluded.state, request = excluded.request,
-    v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = false, ended = NULL, ending = NULL
-    WHERE runs.ended IS NOT NULL OR (runs.replica = excluded.replica AND runs.accepted = excluded.accepted)
-  RETURNING key, state)
-SELECT (SELECT key FROM put), (SELECT state FROM put), ARRAY(SELECT id FROM ahead)
-"""
-# A part that continues a run under its own id takes the place of the part before. The same row again, by a statement that
-# is repeated because its connection was lost, is no other run.
-
-_TURN = f"""
-WITH run AS (
-  UPDATE holodeck.runs SET state = 'running' WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
-  AND NOT EXISTS (SELECT 1 FROM holodeck.runs other WHERE {_SAME_SESSION}
-    AND (other.state = 'running' OR other.key < runs.key))
-  RETURNING key)
-SELECT key, EXISTS (SELECT 1 FROM run) FROM holodeck.runs WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
-"""
-
-_END = """
-UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
-WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
-"""
-
-_END_RELEASED = """
-WITH named AS (
-  UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
-  WHERE agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s AND id = %(id)s AND ended IS NOT NULL
-  RETURNING 1)
-INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
-  accepted, v, request, root, ending, ended)
-SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
-  %(state_after)s, %(ended)s, %(v)s, %(request)s::bytea, %(root)s, %(ending)s::bytea, %(ended)s
-WHERE NOT EXISTS (SELECT 1 FROM named)
-ON CONFLICT DO NOTHING
-"""
-# A run that waited had ended and was released before its wait is withdrawn; a run that never began has no row yet. A row
-# that has not ended belongs to the process that runs it, and stays as it is.
 
 
 def _ending_values(ending: Ending, now: float) -> dict[str, Any]:

@@ -1,0 +1,54 @@
+"""The statements by which processes that share a PostgreSQL begin, take turns with and end runs."""
+
+OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
+NAMED = f"{OF_OWNER} AND id = %(id)s"
+SAME_SESSION = (
+    "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user_name = runs.user_name"
+    " AND other.session = runs.session AND other.key <> runs.key AND other.ended IS NULL"
+)
+
+BEGIN = f"""
+WITH ahead AS (
+  SELECT id FROM holodeck.runs WHERE {OF_OWNER} AND session = %(session)s AND ended IS NULL AND id <> %(id)s),
+put AS (
+  INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
+    accepted, v, request, root)
+  SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
+    CASE WHEN EXISTS (SELECT 1 FROM ahead) THEN 'queued' ELSE 'running' END, %(accepted)s, %(v)s, %(request)s::bytea, %(root)s
+  ON CONFLICT (agent, tenant, user_name, id) DO UPDATE SET state = excluded.state, request = excluded.request,
+    v = excluded.v, root = excluded.root, replica = excluded.replica, stop_wanted = false, ended = NULL, ending = NULL
+    WHERE runs.ended IS NOT NULL OR (runs.replica = excluded.replica AND runs.accepted = excluded.accepted)
+  RETURNING key, state)
+SELECT (SELECT key FROM put), (SELECT state FROM put), ARRAY(SELECT id FROM ahead)
+"""
+# A part that continues a run under its own id takes the place of the part before. The same row again, by a statement that
+# is repeated because its connection was lost, is no other run.
+
+TURN = f"""
+WITH run AS (
+  UPDATE holodeck.runs SET state = 'running' WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
+  AND NOT EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION}
+    AND (other.state = 'running' OR other.key < runs.key))
+  RETURNING key)
+SELECT key, EXISTS (SELECT 1 FROM run) FROM holodeck.runs WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
+"""
+
+END = """
+UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
+WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
+"""
+
+END_RELEASED = """
+WITH named AS (
+  UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
+  WHERE agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s AND id = %(id)s AND ended IS NOT NULL
+  RETURNING 1)
+INSERT INTO holodeck.runs (agent, tenant, user_name, id, session, wire, repeat_key, fingerprint, replica, state,
+  accepted, v, request, root, ending, ended)
+SELECT %(agent)s, %(tenant)s, %(user)s, %(id)s, %(session)s, %(wire)s, %(repeat_key)s, %(fingerprint)s::bytea, %(me)s,
+  %(state_after)s, %(ended)s, %(v)s, %(request)s::bytea, %(root)s, %(ending)s::bytea, %(ended)s
+WHERE NOT EXISTS (SELECT 1 FROM named)
+ON CONFLICT DO NOTHING
+"""
+# A run that waited had ended and was released before its wait is withdrawn; a run that never began has no row yet. A row
+# that has not ended belongs to the process that runs it, and stays as it is.
