@@ -110,6 +110,25 @@ async def test_a_key_and_an_override_have_limits_of_their_own(holders):
     assert key_id != wide_id
 
 
+@pytest.mark.req("T30", "T17")
+async def test_a_request_that_waits_behind_another_is_not_charged_to_its_user(holders):
+    ann, bob = (holders.headers(user=user, tenant="acme") for user in ("ann", "bob"))
+    use = settings(overrides={"user:ann": {"tokens_per_day": 100_000}})
+    async with served(says("hi", usage=used(100)), settings=use, access=holders.authenticator()) as s:
+        reader, writer = await s.connect()
+        for number, user in enumerate((ann, bob)):
+            data = json.dumps(ask(thread=f"t{number}")).encode()
+            lines = [f"{name}: {text}" for name, text in {**user, "Content-Length": len(data)}.items()]
+            head = ["POST /awp HTTP/1.1", "Host: localhost", "Content-Type: application/json", *lines, "", ""]
+            writer.write("\r\n".join(head).encode() + data)
+        for _ in range(2):
+            await asyncio.wait_for(reader.readuntil(b"RUN_FINISHED"), 30)
+        writer.close()
+        async with s.get("/me", **ann) as answer:
+            (tokens,) = (await answer.json())["limits"]
+        assert tokens["limit"] - tokens["left"] == 100
+
+
 @pytest.mark.req("T30")
 async def test_a_tenant_stores_so_much_and_no_more(holders, monkeypatch):
     """Its users' conversations together; the room of another tenant, and who reads or deletes, are not touched."""

@@ -523,6 +523,7 @@ def http_server(
             access_log=False,
             proxy_headers=False,
             server_header=False,
+            reset_contextvars=True,  # a request that waited behind another would begin with that one's user and meter
             timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions work; tests use them
             timeout_graceful_shutdown=flush_seconds,
         )

@@ -111,6 +111,7 @@ class Quotas:
         requests = [Use(window, 1) for window in _windows(limits, "requests")]
         spending = self._reservations(limits, self._spending.max_tokens)
         if not shares and not requests and not spending:
+            _meter.set(None)  # another server than ours may begin a request in the context of the one before
             return None
         lease = await self._leased(shares) if shares else None
         try:
