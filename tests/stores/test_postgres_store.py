@@ -11,9 +11,11 @@ import pytest
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.owner import Owner
 from holodeck.errors import RunInterrupted, SessionBroken, SessionNewer, StartError, StoreUnavailable
 from holodeck.runs.port import RunRecord
 from holodeck.runs.replica import Replica
+from holodeck.sessions.values import KeptValue
 from holodeck.stores import postgres_database as postgres_database_module
 from holodeck.stores import postgres_runs as postgres_runs_module
 from holodeck.stores.postgres_database import PostgresDatabase
@@ -228,6 +230,20 @@ async def test_records_of_runs_are_removed_after_a_day_and_copies_of_logs_before
         now[0] += seconds
         await store.runs.remove_old()
         assert sql(postgres_database, left) == [expected]
+
+
+async def test_all_of_a_user_is_deleted_whatever_state_it_is_in(opened, postgres_database):
+    store = await opened()
+    other = Owner("default", "other")
+    for owner, name in ((ME, "alive"), (ME, "broken"), (ME, "expired"), (other, "alive")):
+        await (await store.open(name, owner=owner, create=True)).commit([UserMessage(content="hi")])
+        await store.values.put(KeptValue(kind="push", name=name), owner=owner)
+    change = "UPDATE holodeck.sessions SET broken = CASE id WHEN 'broken' THEN 'why' END,"
+    sql(postgres_database, f"{change} used = CASE id WHEN 'expired' THEN 0 ELSE used END")
+    await store.runs.begin(run())
+    assert await store.delete_all(owner=ME) == 3
+    left = "SELECT (SELECT count(*) FROM holodeck.sessions), (SELECT count(*) FROM holodeck.kept_values)"
+    assert sql(postgres_database, f"{left}, (SELECT count(*) FROM holodeck.runs)") == [(1, 1, 0)]
 
 
 async def test_a_session_moved_from_one_store_to_the_other_and_back_is_the_same(opened, tmp_path):

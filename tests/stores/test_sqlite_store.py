@@ -10,10 +10,12 @@ import pytest
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
+from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
+from holodeck.sessions.values import KeptValue
 from holodeck.stores.migrations import MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
@@ -408,6 +410,26 @@ async def test_records_of_runs_are_removed_after_a_day_and_copies_of_logs_before
         now[0] += seconds
         await store.runs.remove_old()
         assert await store.file.read(lambda connection: connection.execute(left).fetchone()) == expected
+
+
+async def test_all_of_a_user_is_deleted_whatever_state_it_is_in(opened):
+    """Also a session that cannot be read, one that has expired, runs without a session, and addresses to call."""
+    store = await opened()
+    other = Owner("default", "other")
+    for owner, name in ((ME, "alive"), (ME, "broken"), (ME, "expired"), (other, "alive")):
+        await (await store.open(name, owner=owner, create=True)).commit([UserMessage(content="hi")])
+        record = RunRecord(run_id=name, owner=owner, session_id=name)
+        await store.runs.begin(record)
+        await store.runs.end(record, RunFinished(name, name))
+        await store.values.put(KeptValue(kind="push", name=name), owner=owner)
+    change = "UPDATE sessions SET broken = iif(id = 'broken', 'why', NULL), used = iif(id = 'expired', 0, used)"
+    await store.file.write(lambda connection: connection.execute(change).rowcount)
+    await store.runs.begin(RunRecord(run_id="alone", owner=ME, session_id="none"))
+    assert await store.delete_all(owner=ME) == 3
+    for table in ("sessions", "runs", "kept_values"):
+        count = f"SELECT count(*), max(user) FROM {table}"
+        assert await store.file.read(lambda connection, sql=count: connection.execute(sql).fetchone()) == (1, "other")
+    assert await store.delete_all(owner=ME) == 0
 
 
 async def test_all_old_runs_keys_and_copies_are_removed_at_once(opened, monkeypatch):

@@ -25,7 +25,6 @@ from holodeck.stores.sqlite_sessions import SqliteSessionStore
 if TYPE_CHECKING:
     from holodeck.stores.postgres_sessions import PostgresSessionStore
 
-AT_ONCE = 100  # sessions
 T = TypeVar("T")
 Store: TypeAlias = "SqliteSessionStore | PostgresSessionStore"
 
@@ -149,18 +148,9 @@ def delete(
         _with_store(path, demo, deleted)
     else:
         owner = Owner(tenant, user)
-        number = _with_store(path, demo, lambda store: _deleted_all(store, owner))
+        number = _with_store(path, demo, lambda store: store.delete_all(owner=owner))
         click.echo(f"{number} sessions deleted.", err=True)
     return 0
-
-
-async def _deleted_all(store: Store, owner: Owner) -> int:
-    number, before = 0, -1
-    while number > before:  # a page at a time
-        before = number
-        for each in await store.sessions_of(owner=owner, limit=AT_ONCE):
-            number += await store.delete(each.session_id, owner=owner)
-    return number
 
 
 @command.command("vacuum")

@@ -162,8 +162,28 @@ class PostgresSessionStore:
             raise
 
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
-        """With what was asked, and the copies of what was answered; a run that goes on elsewhere finds itself gone."""
         there = await self._find(owner, session_id, self.now())
+        await self._delete(session_id, owner)
+        return there is not None
+
+    async def delete_all(self, *, owner: Owner) -> int:
+        """Deletes all that is stored of an owner, also what has expired or cannot be read; returns how many sessions."""
+        values = {**self.name(owner, ""), "batch": CLEAN_BATCH}
+        counted = await self.database.row(
+            f"SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER}", values, again=True
+        )
+        some = (
+            f"SELECT id FROM holodeck.sessions WHERE {_OF_OWNER} UNION"
+            f" SELECT session FROM holodeck.runs WHERE {_OF_OWNER} LIMIT %(batch)s"
+        )
+        while found := await self.database.rows(some, values, again=True):
+            for (name,) in found:  # one by one, so that no run waits long
+                await self._delete(name, owner)
+        await self.database.rows(f"DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} RETURNING 1", values, again=True)
+        return 0 if counted is None else int(counted[0])
+
+    async def _delete(self, session_id: str, owner: Owner) -> None:
+        """With what was asked, and the copies of what was answered; a run that goes on elsewhere finds itself gone."""
         runs = await self.database.rows(
             f"WITH gone AS (DELETE FROM holodeck.sessions WHERE {_NAMED}),"
             f" forgotten AS (DELETE FROM holodeck.kept_values WHERE {_OF_OWNER} AND session = %(id)s)"
@@ -174,7 +194,6 @@ class PostgresSessionStore:
         )
         if self.runs is not None:
             await self.runs.stop_deleted([each[:4] for each in runs if each[4]])
-        return there is not None
 
     async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
         now = self.now()

@@ -166,22 +166,38 @@ class SqliteSessionStore:
     async def delete(self, session_id: str, *, owner: Owner) -> bool:
         now = self.now()
 
-        def job(connection: sqlite3.Connection) -> int | None:
+        def job(connection: sqlite3.Connection) -> tuple[bool, int]:
             row = self._find(connection, owner, session_id, now)
-            if row is not None:
-                connection.execute("DELETE FROM sessions WHERE key = ?", (row.key,))
-            if self.runs is not None:
-                self.runs.stop_elsewhere(connection, owner, session_id)
-            connection.execute(  # with what was asked, and the copies of what was answered
-                "DELETE FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND session = ?",
-                self._name(owner, session_id),
-            )
-            self.values.forget_session(connection, owner, session_id)
-            return None if row is None else row.size
+            return row is not None, self._delete(connection, owner, session_id)
 
-        size = await asyncio.shield(self.change((owner, session_id), job))
-        self._stored[owner] -= size or 0
-        return size is not None
+        was_there, size = await asyncio.shield(self.change((owner, session_id), job))
+        self._stored[owner] -= size
+        return was_there
+
+    async def delete_all(self, *, owner: Owner) -> int:
+        """Deletes all that is stored of an owner, also what has expired or cannot be read; returns how many sessions."""
+        of_owner, names = "agent = ? AND tenant = ? AND user = ?", (self.agent, owner.tenant, owner.user)
+        count = f"SELECT count(*) FROM sessions WHERE {of_owner}"
+        (number,) = await self.file.read(lambda connection: connection.execute(count, names).fetchone())
+        some = f"SELECT id FROM sessions WHERE {of_owner} UNION SELECT session FROM runs WHERE {of_owner} LIMIT ?"
+        values = (*names, *names, CLEAN_BATCH)
+        while found := await self.file.read(lambda connection: connection.execute(some, values).fetchall()):
+            for (name,) in found:  # one by one, so that no run waits long
+                job = partial(self._delete, owner=owner, session_id=name)
+                self._stored[owner] -= await asyncio.shield(self.change((owner, name), job))
+        await self.file.write(partial(self.values.forget_owner, owner=owner))
+        return int(number)
+
+    def _delete(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> int:
+        """With what was asked, and the copies of what was answered. Returns the size of the session."""
+        row, name = self._row(connection, owner, session_id), self._name(owner, session_id)
+        named = "agent = ? AND tenant = ? AND user = ?"
+        connection.execute(f"DELETE FROM sessions WHERE {named} AND id = ?", name)
+        if self.runs is not None:
+            self.runs.stop_elsewhere(connection, owner, session_id)
+        connection.execute(f"DELETE FROM runs WHERE {named} AND session = ?", name)
+        self.values.forget_session(connection, owner, session_id)
+        return 0 if row is None else row.size
 
     async def rewind(self, session_id: str, before: str, *, owner: Owner) -> None:
         now = self.now()

@@ -92,6 +92,9 @@ class SqliteValues:
         statement = f"DELETE FROM kept_values WHERE {_OF_OWNER} AND session = ?"
         connection.execute(statement, (*self._owner(owner), session_id))
 
+    def forget_owner(self, connection: sqlite3.Connection, owner: Owner) -> None:
+        connection.execute(f"DELETE FROM kept_values WHERE {_OF_OWNER}", self._owner(owner))
+
     def _insert(
         self, connection: sqlite3.Connection, how: str, value: KeptValue, owner: Owner, expires: float | None
     ) -> int:
