@@ -393,6 +393,16 @@ async def test_a_client_that_is_too_slow_gets_the_last_status(monkeypatch: pytes
     assert b"TASK_STATE_COMPLETED" in hook.calls[-1][1]
 
 
+@pytest.mark.req("T14")
+async def test_an_address_whose_host_the_operator_has_taken_out_is_not_called() -> None:
+    values, ann = MemoryValues(), Owner("acme", "ann")
+    for host in ("a", "b"):
+        wide = push_sender.PushSender(PushSettings(allow_hosts=("*",)), values)
+        await wide.add(ann, "t", PushConfig(url=f"https://{host}.example.com/hook", id=host))
+    narrow = push_sender.PushSender(PushSettings(allow_hosts=("b.example.com",)), values)
+    assert list(await narrow.of_task(ann, "t")) == ["b"]
+
+
 async def test_an_owner_with_many_tasks_takes_no_addresses_from_others(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(push_sender, "MAX_OWNER_CONFIGS", 3)
     sender = push_sender.PushSender(PushSettings(allow_hosts=("*",)), MemoryValues())

@@ -1,5 +1,7 @@
 """One page for all workers: sums of what they count, also after one of them has died."""
 
+import shutil
+
 import pytest
 
 from holodeck.telemetry.exposition import Counter, Gauge, Histogram, page
@@ -77,3 +79,11 @@ async def test_no_sum_falls_when_a_worker_dies_and_the_next_one_goes_on_counting
         assert (await each.shown())['requests{route="/a"}'] == 4
     await successor.figures.close()
     assert (await one.shown())['requests{route="/a"}'] == 4, "one that stops leaves what it has counted"
+
+
+async def test_without_its_folder_a_worker_shows_its_own(worker, tmp_path):
+    """Programs that clean up /tmp may take it away."""
+    one = await worker(0)
+    one.requests.add("/a")
+    shutil.rmtree(tmp_path)
+    assert (await one.shown())['requests{route="/a"}'] == 1

@@ -87,10 +87,10 @@ class PacedStarts:
 
     def _next_turn(self) -> None:
         self._started = min(STARTED_AT_ONCE, len(self._waiting))
+        if self._started:  # first: a start that fails must not hold up all others for ever
+            self._loop.call_soon(self._next_turn)
         for _ in range(self._started):
             self._waiting.popleft()()
-        if self._started:
-            self._loop.call_soon(self._next_turn)
 
 
 class JoinedHead:

@@ -92,8 +92,10 @@ class PushSender:
         await self._values.put(value, owner=owner, seconds=KEPT_SECONDS, at_most=MAX_OWNER_CONFIGS)
 
     async def of_task(self, owner: Owner, task_id: str) -> Mapping[str, PushConfig]:
+        """Those that may be called: the operator may have taken a host out of the list since they were registered."""
         found = await self._values.of_topic(KIND, task_id, owner=owner)
-        return {each.name: _decode(each.body) for each in found}
+        configs = {each.name: _decode(each.body) for each in found}
+        return {id_: config for id_, config in configs.items() if self._may_call(config.url)}
 
     async def remove(self, owner: Owner, task_id: str, config_id: str) -> None:
         """Idempotent."""
@@ -146,6 +148,13 @@ class PushSender:
 
     def _followers_of(self, owner: Owner) -> int:
         return sum(run.owner == owner for run in self._followers)
+
+    def _may_call(self, url: str) -> bool:
+        try:
+            self._check_url(url)
+        except InvalidRequest:
+            return False
+        return True
 
     def _check_url(self, url: str) -> None:
         try:

@@ -57,15 +57,16 @@ class WorkerFigures:
     async def _write(self) -> list[Series]:
         figures = combined([await self._own(), self._inherited])
         beside = self._folder / f"{self._name}.new"
-        beside.write_bytes(msgspec.json.encode(figures))
-        beside.replace(self._folder / f"{self._name}.figures")
+        try:
+            beside.write_bytes(msgspec.json.encode(figures))
+            beside.replace(self._folder / f"{self._name}.figures")
+        except OSError as error:  # the disk is full, or the folder was cleaned up: the page has those of this worker
+            log.warning("the figures of this worker cannot be written: %s", os.strerror(error.errno or 0))
         return figures
 
     async def _answer(self, _reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             await self._write()
-        except OSError as error:
-            log.warning("the figures of this worker cannot be written: %s", os.strerror(error.errno or 0))
         finally:
             writer.close()
 
