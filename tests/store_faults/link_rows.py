@@ -67,6 +67,8 @@ async def valkey_in_need(rig: Rig) -> None:
                 rig.require(ready == "healthy", f"{what}: the server is {ready}")
                 await asyncio.wait_for(reading, PATIENCE)
                 rig.require(client.text == client.script.answer, f"{what}: its own reader got {client.text!r}")
+                if what == "emptied":
+                    rig.require(late.text, "emptied: a reader that came late had to wait for the end of the run")
                 gaps = [after - before for before, after in zip(client.times, client.times[1:], strict=False)]
                 rig.figures.seconds.append(max(gaps))
                 await asyncio.gather(following, coming)

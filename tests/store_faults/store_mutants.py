@@ -60,10 +60,6 @@ MUTANTS = (
     StoreMutant("S09", POSTGRES, "runs of one session do not take turns in the order in which they were accepted", (
         (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
     )),
-    StoreMutant("S17", CLUSTER, "a log that Valkey forgot goes on from its middle", (
-        (LINK, "nomkstream=not piece.is_beginning", "nomkstream=False"),
-        (LINK, "if end < keys[key].first % HOLE}", "if False}"),
-    )),
 )  # fmt: skip
 
 
