@@ -72,6 +72,7 @@ async def test_a_message_that_no_server_took_is_reported_as_not_accepted(browser
         await browser.open(stage.url)
         await say(browser, "hello")
         await see_answer(browser, "first")
+    await browser.run("dispatchEvent(new Event('offline'))")  # the page looks at once instead of within 20 seconds
     await browser.until("document.querySelector('#health.unwell')")
     await browser.run(
         "document.querySelector('#message').value = 'are you there?'; document.querySelector('#composer').requestSubmit()"

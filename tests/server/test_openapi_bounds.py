@@ -8,7 +8,7 @@ import pytest
 from holodeck.agent.definition import AgentDefinition
 from holodeck.models.scripted import ScriptedModel
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.app import create_app
+from holodeck.server.app import Application
 from holodeck.sessions.memory import MemorySessionStore
 from tests.agent.parts import PlainTools
 from tests.server.keyed import settings
@@ -27,7 +27,7 @@ ANY_NUMBER = {
 
 def document() -> dict[str, Any]:
     agent = AgentDefinition(name="tester", model=ScriptedModel([]), tools=PlainTools())
-    return create_app(AgentServer(agent, MemorySessionStore(), settings=settings())).openapi()
+    return Application(AgentServer(agent, MemorySessionStore(), settings=settings())).openapi()
 
 
 def schemas_in(node: Any, path: str, references: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:

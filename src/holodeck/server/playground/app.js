@@ -52,6 +52,7 @@ class Playground {
     addEventListener("hashchange", () => this.#open());
     addEventListener("storage", () => this.list.update(this.room.id));
     addEventListener("focus", () => this.#refresh().then(() => this.#learnSessions()));
+    for (const change of ["online", "offline"]) addEventListener(change, () => this.health.look()); // of the computer's network
     await this.#useCode();
     await this.#identify();
     await this.#open();
