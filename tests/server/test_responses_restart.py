@@ -1,8 +1,9 @@
 """Responses after a restart of the server: read, streamed again from the copy of the log, continued."""
 
 import asyncio
+import sqlite3
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, closing
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,31 @@ async def test_a_response_outlives_the_process(tmp_path: Path) -> None:
         then = await client.responses.create(model="tester", input="2", previous_response_id=first.id)
         assert (then.output_text, then.conversation) == ("four", first.conversation)
         assert [message.content for message in s.model.prompts[0].messages] == ["1", "one two three", "2"]
+
+
+@pytest.mark.req("SRV-24")
+async def test_a_response_in_the_background_is_stored_before_it_is_acknowledged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    may_open, opened = asyncio.Event(), SqliteSessionStore.open
+
+    async def open_later(*args: Any, **more: Any) -> Any:
+        await may_open.wait()
+        return await opened(*args, **more)
+
+    monkeypatch.setattr(SqliteSessionStore, "open", open_later)
+    async with on_file(tmp_path / "sessions.db", says("one")) as (client, _):
+        response = await client.responses.create(model="tester", input="1", background=True)
+        with closing(
+            sqlite3.connect(tmp_path / "sessions.db")
+        ) as connection:  # as another process finds it after a crash
+            found = connection.execute("SELECT id, state, ended FROM runs").fetchall()
+        assert found == [(response.id.removeprefix("resp_"), "running", None)]
+        may_open.set()
+        async with asyncio.timeout(30):
+            while response.status in ("queued", "in_progress"):
+                response = await client.responses.retrieve(response.id)
+        assert (response.status, response.output_text) == ("completed", "one")
 
 
 async def _is_copied(s: Served, record: Any) -> bool:

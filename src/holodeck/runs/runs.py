@@ -144,6 +144,12 @@ class Runs:
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
             run.deadline = asyncio.get_running_loop().call_later(request.time_limit, self.stop, run, why)
+        if request.detached:  # its client may be answered before the first commit, which is queued behind this one
+            try:
+                await self.store_record(run)
+            except HoloDeckError as error:
+                self.stop(run, error)  # before it has done anything
+                raise
         return run
 
     def launch(self, run: Run, work: Coroutine[Any, Any, None]) -> None:
