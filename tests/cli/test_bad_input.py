@@ -43,7 +43,7 @@ FILE_MISTAKES = {
     "missing key": (
         "name: a\nmodel:\n  provider: gemini\n  name: gemini-2.5-flash\n",
         (
-            "agent.yaml:2:1: model.api_key: set GEMINI_API_KEY in the environment or in .env beside agent.yaml (or use "
+            "agent.yaml:2:1: model.api_key: set GEMINI_API_KEY in the environment or in .env beside the file (or use "
             "provider: demo, which needs none)"
         ),
     ),

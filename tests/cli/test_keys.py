@@ -19,6 +19,7 @@ def keys(tmp_path):
 def test_a_key_from_its_making_to_its_end(keys, tmp_path):
     """A18: the key is on standard output once, alone, and nowhere else."""
     made = keys("create", "--name", "ci", "--user", "ann", "--tenant", "acme", "--scope", "chat", "--rpm", "60")
+    assert "for ann of tenant acme, expires" in made.err
     key = made.out.strip()
     assert made.code == 0
     assert made.out == key + "\n"

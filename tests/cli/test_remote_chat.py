@@ -122,7 +122,7 @@ async def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
     assert (away.code, away.err.count("\n")) == (2, 1)
     assert "cannot be reached; is the server running?" in away.err
     for arguments, words in {
-        ("--url", "no address", "hi"): "is no address of a server",
+        ("--url", "no address", "hi"): "is not the address of a server; write http://host:port",
         ("--url", "http://127.0.0.1:1", "--demo", "hi"): "leave out --demo",
         ("--url", "http://127.0.0.1:1", "agent.yaml", "hi"): "leave out agent.yaml",
         ("--key-file", "empty", "hi"): "--key-file is for --url",
@@ -137,6 +137,7 @@ async def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         assert (off.code, "--protocol ag-ui" in off.err) == (4, True), off
         nowhere = await piped(tmp_path, "--url", f"{s.url}/elsewhere", "hi")
         assert (nowhere.code, nowhere.err.count("\n")) == (2, 1), nowhere
+        assert f"There is no agent at {s.url}/elsewhere; give the address of the server alone" in nowhere.err
 
 
 async def test_a_key_comes_from_the_environment_or_a_file_and_is_never_shown(tmp_path: Path) -> None:

@@ -56,6 +56,7 @@ def test_an_id_that_two_users_have_needs_the_user(folder):
     assert "2 users have a session 'both'" in ran(folder, "show", "both", code=2).err
     assert "ada" in ran(folder, "show", "both", "--user", "ada", "--tenant", "acme").out
     assert "there is no session 'nope'" in ran(folder, "show", "nope", code=2).err
+    assert "there is no session 'nope' of default/ann" in ran(folder, "show", "nope", "--user", "ann", code=2).err
 
 
 def test_they_move_to_another_agent(folder, tmp_path):

@@ -18,14 +18,14 @@ from holodeck.config.load import LoadedConfig, load_config
 from holodeck.core import events as e
 from holodeck.core.messages import UserMessage
 from holodeck.core.tools import Approval
-from holodeck.errors import ConfigError
+from holodeck.errors import ConfigError, ModelAuthFailed
 from holodeck.models.port import Prompt
 from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.tools.port import ToolContext
 from tests.models.anthropic.message_streams import Shape, end, start, text_block
-from tests.models.endpoint import ModelEndpoint, stream, text_stream
+from tests.models.endpoint import ModelEndpoint, status, stream, text_stream
 from tests.models.recording_listener import RecordingListener
 
 START = "name: helper\ndescription: Helps.\n"
@@ -77,6 +77,22 @@ async def test_every_provider_gives_a_model(loaded, model, environment, name):
     built = build_model(loaded(f"{START}model: {model}\n", **environment))
     assert built.name == name
     await built.close()
+
+
+@pytest.mark.parametrize("provider", ["openai_compatible", "anthropic"])
+async def test_an_empty_key_is_no_key_and_sends_no_other_one(loaded, provider):
+    """A key that is not set for a gateway must not send the key of another service there."""
+    refusal = status(401, b"{}")
+    others = dict.fromkeys(("OPENAI_API_KEY", "ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN"), "another-services-key")
+    async with ModelEndpoint(refusal) as there:
+        file = f"{START}model: {{provider: {provider}, name: x, endpoint: '{there.url}', api_key: '${{GATEWAY:-}}'}}\n"
+        model = build_model(loaded(file, **others))
+        with pytest.raises(ModelAuthFailed, match=r"Set the variable that model\.api_key names"):
+            await model.reply(Prompt(messages=(UserMessage(content="Hi"),)), RecordingListener())
+        await model.close()
+    assert "another-services-key" not in repr([request.headers for request in there.requests])
+    with pytest.raises(ConfigError, match="api_key: is empty; set the variable that it names"):
+        build_model(loaded(f"{START}model: {{provider: openai, name: x, api_key: '${{GATEWAY:-}}'}}\n", **others))
 
 
 ANTHROPIC = """

@@ -157,7 +157,8 @@ def check(*, path: Path) -> int:
 
 def _print_new(key: StoredKey, text: str, path: Path) -> None:
     end = f"expires {key.expires:%Y-%m-%d}" if key.expires else "never expires"
-    about = f"key {key.id} ({one_line(key.name)}) for {one_line(key.user or 'key:' + key.id)}, {end}"
+    of = f" of tenant {one_line(key.tenant)}" if key.tenant else ""
+    about = f"key {key.id} ({one_line(key.name)}) for {one_line(key.user or 'key:' + key.id)}{of}, {end}"
     click.echo(f"{about}; written to {terminal_safe(str(path))}. It is shown only now:", err=True)
     click.echo(text)
 

@@ -241,5 +241,6 @@ async def _found(store: Store, session_id: str, user: str | None, tenant: str) -
     if len(found) > 1:
         raise StartError(f"{len(found)} users have a session {session_id!r}; add --user and --tenant")
     if not found:
-        raise StartError(f"there is no session {session_id!r}; `holodeck sessions list` shows them")
+        whose = "" if user is None else f" of {tenant}/{user}"
+        raise StartError(f"there is no session {session_id!r}{whose}; `holodeck sessions list` shows them")
     return found[0]

@@ -13,7 +13,7 @@ import msgspec
 
 from holodeck.config.build_cloud_model import build_bedrock, build_vertex
 from holodeck.config.environment import Keys
-from holodeck.config.load import DEFAULT_NAME, LoadedConfig
+from holodeck.config.load import LoadedConfig
 from holodeck.config.model_schema import ModelChoice
 from holodeck.core.usage import Price
 from holodeck.errors import InvalidRequest
@@ -21,6 +21,8 @@ from holodeck.models.port import ContextWindow, Model
 from holodeck.resilience.breakers import Breakers, Dependency
 
 if TYPE_CHECKING:
+    from pydantic import SecretStr
+
     from holodeck.models.offered import OfferedModel
     from holodeck.models.settings import EndpointSettings
     from holodeck.models.streamed import StreamedModel
@@ -163,6 +165,7 @@ def _endpoint_settings(config: LoadedConfig, keys: Keys, choice: ModelChoice) ->
         betas=tuple(choice.betas),
         vision=sees_images(choice),
         extra=choice.extra,
+        key_advice="the variable that model.api_key names" if _is_empty(choice.api_key) else None,
         deadlines=Deadlines(
             connect=min(MAX_CONNECT, choice.idle_seconds),
             first_token=min(choice.idle_seconds, _share_of_step(config, keys)),
@@ -231,25 +234,33 @@ def _temperature(choice: ModelChoice) -> float | None:
 
 def _auth_token(config: LoadedConfig, choice: ModelChoice) -> str | None:
     """A bearer token instead of a key: the file's, or the environment's where there is no key."""
-    if choice.provider != "anthropic" or choice.api_key:
+    if choice.provider != "anthropic" or choice.api_key is not None:
         return None
-    if choice.auth_token:
-        return choice.auth_token.get_secret_value()
+    if choice.auth_token is not None:
+        return choice.auth_token.get_secret_value() or None
     has_key = config.environment.get("ANTHROPIC_API_KEY")
     return None if has_key else config.environment.get(AUTH_TOKEN_VARIABLE) or None
 
 
+def _is_empty(key: "SecretStr | None") -> bool:
+    """Whether the file names a variable that is not set: `api_key: ${GATEWAY_KEY:-}`."""
+    return key is not None and not key.get_secret_value()
+
+
 def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | None:
+    """The file's key, or the provider's usual variable where the file names none.
+
+    An empty key of the file is no key: the usual variable's would go to an endpoint that it is not for.
+    """
     from holodeck.models.providers import PROVIDERS
 
     provider = PROVIDERS[choice.provider]
-    named = choice.api_key.get_secret_value() if choice.api_key else None
-    key = named or config.environment.get(provider.key_variable)
+    usual = config.environment.get(provider.key_variable)
+    key = usual if choice.api_key is None else choice.api_key.get_secret_value()
     is_gateway = choice.provider == "anthropic" and choice.endpoint is not None  # a local one may need no key
     if not key and provider.needs_key and not is_gateway:
-        raise config.error(
-            (*keys, "api_key"),
-            f"set {provider.key_variable} in the environment or in .env beside {DEFAULT_NAME} "
-            "(or use provider: demo, which needs none)",
-        )
+        text = f"set {provider.key_variable} in the environment or in .env beside the file"
+        if _is_empty(choice.api_key):
+            text = f"is empty; set the variable that it names, or leave it out and set {provider.key_variable}"
+        raise config.error((*keys, "api_key"), f"{text} (or use provider: demo, which needs none)")
     return key or None

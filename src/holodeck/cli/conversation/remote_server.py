@@ -66,7 +66,7 @@ class RemoteServer:
             await self._json("/me")
             about = await self._json("/")
         except ServerRefused as error:
-            raise StartError(error.message) from error
+            raise StartError(self._no_agent() if error.answered == _MISSING else error.message) from error
         name = about.get("agent") if isinstance(about, dict) else None
         if not isinstance(name, str):
             raise StartError(f"{self.url} is no HoloDeck server; give the address that `holodeck serve` prints")
@@ -146,13 +146,18 @@ class RemoteServer:
 
     def _away(self, error: Exception) -> InvalidRequest:
         if isinstance(error, Unsendable):
-            return InvalidRequest(f"{one_line(self.url, LONGEST)} is no address of a server: http://host:port")
+            return InvalidRequest(
+                f"{one_line(self.url, LONGEST)} is not the address of a server; write http://host:port"
+            )
         what = (
             "cannot be reached"
             if isinstance(error, NoConnection | NoHost | OSError)
             else "does not answer as it should"
         )
         return InvalidRequest(f"{self.url} {what}; is the server running? ({one_line(str(error), LONGEST)})")
+
+    def _no_agent(self) -> str:
+        return f"There is no agent at {self.url}; give the address of the server alone, such as http://127.0.0.1:8000."
 
     async def _refusal(self, response: Response) -> ServerRefused:
         """The error of an answer in one sentence."""
@@ -167,7 +172,7 @@ class RemoteServer:
         elif isinstance(detail, str) and detail:
             text = one_line(detail, LONGEST)
         elif response.status == _MISSING:
-            text = f"There is no agent at {self.url}; give the address that `holodeck serve` prints."
+            text = self._no_agent()
         else:
             text = f"The server answered {response.status}."
         return ServerRefused(text, response.status)

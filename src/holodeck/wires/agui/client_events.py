@@ -93,7 +93,8 @@ class ClientEvents:
 
     def _result(self, wire: "_Members") -> e.Event:
         call_id = wire.text("toolCallId")
-        seconds = self._clock() - self._begun.get(call_id, self._clock())
+        now = self._clock()
+        seconds = now - self._begun.get(call_id, now)  # 0 for a call of an earlier run
         name, _ = self._calls.get(call_id, ("", []))
         failed = wire.table("metadata").get("failed") is True
         return e.ToolFinished(call_id, name, wire.text("messageId"), _content(wire.value("content")), failed, seconds)
