@@ -10,13 +10,15 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import LostClaim, SessionBusy
+from holodeck.errors import LostClaim, SessionBusy, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunRecord
 from holodeck.runs.recovery import HOLE
+from holodeck.runs.remote_runs import RemoteRuns
 from holodeck.runs.replica import Replica
+from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
-from holodeck.stores.log_copier import LogPiece
+from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_sessions import PostgresSessionStore
@@ -276,6 +278,52 @@ async def test_the_copy_of_a_log_is_read_by_others_and_ends_with_the_claim(opene
         each.append(ENDING)
     await asyncio.gather(one.close(), other.close())
     assert [first for first, _ in await (await opened()).runs.events(run())] == [0, HOLE], "a late piece is refused"
+
+
+async def test_a_store_that_is_away_for_a_moment_does_not_end_the_reading_of_a_copy(opened, monkeypatch):
+    one, other = await opened(), await opened()
+    await one.runs.begin(run())
+    log, wait, failed = RunLog(), other.runs.wait_for_more, []
+
+    async def fails_once(*args):
+        if not failed:
+            failed.append(True)
+            raise StoreUnavailable("locked")
+        await wait(*args)
+
+    monkeypatch.setattr(other.runs, "wait_for_more", fails_once)
+    monkeypatch.setattr("holodeck.runs.remote_runs.STATE_SECONDS", 0.01)
+    read = await RemoteRuns(other, other.runs, RunSettings()).open(run())
+    one.runs.follow(run(), log)
+    for event in (TextAdded("m", "a"), ENDING):
+        log.append(event)
+    await asyncio.wait_for(read.done(), 50)
+    assert (list(read.log.kept), failed) == ([TextAdded("m", "a"), ENDING], [True])
+
+
+async def test_an_event_that_cannot_be_written_does_not_end_the_copying_of_other_runs():
+    written = []
+
+    async def write(pieces):
+        if not written:
+            written.append(None)
+            raise TypeError("a value of a foreign class")
+        written.extend((piece.run, piece.first) for piece in pieces)
+        return ()
+
+    copier, logs = LogCopier(write), [RunLog(), RunLog()]
+    copier.seconds = 0.0
+    for name, log in zip("ab", logs, strict=True):
+        copier.follow((ME, name), log)
+    logs[0].append(TextAdded("m", "a"))
+    async with asyncio.timeout(50):
+        while not written or copier._writing is not None:
+            await asyncio.sleep(0)
+        logs[1].append(TextAdded("m", "b"))
+        while len(written) == 1:
+            await asyncio.sleep(0.001)
+    assert written == [None, ((ME, "b"), 0)]
+    await copier.close()
 
 
 async def test_a_piece_that_was_written_again_and_is_longer_now_is_read_on(opened):

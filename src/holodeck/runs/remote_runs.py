@@ -86,10 +86,11 @@ class RemoteRuns:
                             ended = ended or moment
                         if ended and (current is None or moment - ended >= LAST_SECONDS):
                             await self._end(run, current or record)
-                except HoloDeckError as error:
+                    if not run.log.ended:
+                        await self.records.wait_for_more(record, run.next_number)
+                except HoloDeckError as error:  # its readers wait: it has to go on
                     log.warning("the copy of run %s cannot be read: %s", record.run_id, error.message)
-                if not run.log.ended:
-                    await self.records.wait_for_more(record, run.next_number)
+                    await asyncio.sleep(STATE_SECONDS)
             await self._complete(run, record)
         finally:
             self._followed.pop(key, None)

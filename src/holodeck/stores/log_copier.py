@@ -5,6 +5,7 @@ store in one write. A write that fails is repeated with what came meanwhile: the
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable, Collection, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -15,6 +16,8 @@ from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError
 from holodeck.runs.log import ReplayGone, RunLog
 from holodeck.stores import records
+
+log = logging.getLogger(__name__)
 
 COPY_SECONDS = 0.25
 HURRIED_SECONDS = 0.02
@@ -107,6 +110,8 @@ class LogCopier:
             for copy, piece in taken:
                 copy.place = piece.first - copy.first_number
                 self._due[copy] = None
+        except Exception:  # a defect, or an event that cannot be written: the other runs go on being copied
+            log.exception("pieces of the logs of %d runs cannot be copied", len(taken))
         else:
             for copy, _ in taken:
                 if copy.run in gone:
