@@ -404,6 +404,15 @@ async def test_the_parent_s_word_is_enough_for_a_worker_to_be_taken_over(path):
             await each.close()
 
 
+async def test_a_run_in_the_background_is_flushed_before_its_client_is_answered(files, monkeypatch):
+    store, flushed = await files(), []
+    write = store.file.write
+    monkeypatch.setattr(store.file, "write", lambda job, synced=True: (flushed.append(synced), write(job))[1])
+    for name, detached in (("r", True), ("other", False)):
+        await store.runs.begin(run(name, name, request=RunRequest(detached=detached)))
+    assert flushed == [True, False]
+
+
 async def test_a_wish_and_a_new_piece_are_noticed_without_a_beat(files):
     one, other = await files(), await files()
     wishes = asyncio.Queue()
