@@ -300,7 +300,7 @@ def access(_name: str) -> str:
     groups = (*(wire.operations for wire in WIRES.values()), *(module.routes.operations for module in ON_EVERY_SERVER))
     operations = [operation for group in groups for operation in group]
     rows = ((f"`{each.method} {each.shown_path}`", _asked(each.access)) for each in operations)
-    return table(("route", "needs"), rows)
+    return table(("route", "needs"), dict.fromkeys(rows))  # two wires have the list of models
 
 
 def wires(_name: str) -> str:

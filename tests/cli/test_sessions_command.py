@@ -41,6 +41,7 @@ def test_they_are_listed_and_shown(folder):
     lines = ran(folder, "list").out.splitlines()
     assert [line.split()[0] for line in lines] == ["both", "both", "second", "first"]
     assert "acme/ada" in lines[0]
+    assert lines[2].endswith("hello from ada")
     listed = [json.loads(line) for line in ran(folder, "list", "--json", "--limit", "2").out.splitlines()]
     assert [(each["session_id"], each["message_count"]) for each in listed] == [("both", 4), ("both", 4)]
     shown = ran(folder, "show", "second").out
@@ -77,6 +78,7 @@ def test_they_move_to_another_agent(folder, tmp_path):
 def test_one_is_deleted_and_the_file_is_vacuumed_and_backed_up(folder):
     ran(folder, "backup", "copy.db")
     assert "exists" in ran(folder, "backup", "copy.db", code=2).err
+    assert "there is no folder nowhere" in ran(folder, "backup", "nowhere/copy.db", code=2).err
     ran(folder, "delete", "first")
     ran(folder, "vacuum")
     assert len(ran(folder, "list").out.splitlines()) == 3

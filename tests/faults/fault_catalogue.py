@@ -1,6 +1,6 @@
 """The catalogue: every kind of fault that the matrix plays, and in the reader's words what happens then.
 
-Kinds that need what is not built yet (shared stores, replicas) are listed in `LATER`, so that they do not count as covered.
+What happens between servers that share a store is in tests/store_faults.
 """
 
 from tests.faults import client_faults as client
@@ -128,7 +128,6 @@ PROCESS_KINDS = (
 )  # fmt: skip
 
 KINDS = (*MODEL_KINDS, *TOOL_KINDS, *CLIENT_KINDS, *PROCESS_KINDS)
-LATER = {"D08 between replicas": "late writes to a store that several processes share; there is none yet"}
 
 CI = {
     *("A03", "A05", "A08", "A14", "A17", "A19", "A25", "A26"),

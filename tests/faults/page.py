@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from tests.faults.fault_catalogue import CLIENT_KINDS, LATER, MODEL_KINDS, PROCESS_KINDS, TOOL_KINDS
+from tests.faults.fault_catalogue import CLIENT_KINDS, MODEL_KINDS, PROCESS_KINDS, TOOL_KINDS
 from tests.faults.matrix import Kind
 
 PAGE = Path(__file__).parents[2] / "docs" / "what-happens-when.md"
@@ -32,11 +32,17 @@ SECTIONS: tuple[tuple[str, Sequence[Kind]], ...] = (
     ("… the process or the machine does", PROCESS_KINDS),
 )
 
+BETWEEN_SERVERS = """## … one of several servers or workers does
+
+[Sessions](sessions.md#several-servers) has what happens when one of the servers or [workers](sessions.md#workers) that share conversations
+is killed, paused or cut off, and late writes of one that was only paused. `make faults-stores` plays it.
+"""
+
 
 def written() -> str:
     parts = [INTRODUCTION]
     parts += [f"## {title}\n\n{_table(kinds)}" for title, kinds in SECTIONS]
-    parts.append("Not shown yet: " + "; ".join(f"{why} ({row})" for row, why in LATER.items()) + ".\n")
+    parts.append(BETWEEN_SERVERS)
     return "\n".join(parts)
 
 

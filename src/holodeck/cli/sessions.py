@@ -58,7 +58,8 @@ def list_(*, path: str | None, demo: bool, as_json: bool, limit: int) -> int:
     for each in found:
         user = "/".join(one_line(name) for name in (each.owner.tenant, each.owner.user))
         used, size = each.last_activity.astimezone().strftime("%Y-%m-%d %H:%M"), f"{each.size / 1024:.0f} kB"
-        click.echo(f"{one_line(each.session_id)}  {used}  {each.message_count:>5} messages  {size:>9}  {user}")
+        about = f"{each.message_count:>5} messages  {size:>9}  {user}  {one_line(each.title)}"
+        click.echo(f"{one_line(each.session_id)}  {used}  {about}".rstrip())
     if not found:
         click.echo("None yet; answers to a single question are kept only with --session ID.", err=True)
     return 0
@@ -182,6 +183,8 @@ def backup(*, target: Path, path: str | None, demo: bool) -> int:
     source = _existing(config)
     if target.exists():
         raise StartError(f"{target} exists; choose another name")
+    if not target.absolute().parent.is_dir():
+        raise StartError(f"{target} cannot be written: there is no folder {target.parent}")
     try:
         with sqlite3.connect(source) as original, sqlite3.connect(target) as copy:
             target.chmod(0o600)
