@@ -7,6 +7,7 @@ made here, and its signature is checked.
 import asyncio
 import base64
 import json
+import socket
 import time
 from contextlib import asynccontextmanager
 from urllib.parse import parse_qs
@@ -273,3 +274,18 @@ async def test_the_loop_goes_on_while_a_token_is_fetched(tmp_path):
         assert not waiting.done()
         go_on.set()
         assert (await waiting).text == "Hello world"
+
+
+async def test_a_token_server_that_does_not_answer_keeps_nothing_else_from_its_work(tmp_path):
+    """Names of hosts are looked up in the threads of the event loop: those of another model, too."""
+    with socket.create_server(("127.0.0.1", 0)) as silent:
+        file = tmp_path / "account.json"
+        file.write_text(json.dumps(service_account(f"http://127.0.0.1:{silent.getsockname()[1]}/token")))
+        tokens = GoogleTokens(str(file))
+        waiting = [asyncio.create_task(tokens.headers("https://example.com", b"")) for _ in range(40)]
+        await asyncio.sleep(0)
+        await asyncio.wait_for(asyncio.get_running_loop().getaddrinfo("localhost", 80), 15)
+        assert not any(each.done() for each in waiting)
+        for each in waiting:
+            each.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)

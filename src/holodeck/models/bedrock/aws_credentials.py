@@ -1,12 +1,13 @@
 """AWS credentials and the signatures made with them (SigV4), by botocore.
 
 botocore's chain is used as every AWS tool uses it: variables, files and profiles of `~/.aws`, SSO, containers, instances.
-It reads files and asks servers, so it works in a thread.
+It reads files and asks servers, so it works in a thread: one of its own, since a server that does not answer would take all
+threads in which names of hosts are looked up.
 """
 
 import asyncio
-import threading
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
 
 from botocore.auth import SigV4Auth
@@ -46,11 +47,11 @@ class AwsSigner:
         self._profile = profile
         self._variables = variables or {}
         self._signed = signed or {}
-        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="aws credentials")
         self._credentials: Credentials | None = None
 
     async def headers(self, url: str, body: bytes | None) -> Mapping[str, str]:
-        credentials = await asyncio.to_thread(self._current)
+        credentials = await asyncio.get_running_loop().run_in_executor(self._thread, self._current)
         of_body = {} if body is None else {"Content-Type": "application/json"}
         request = AWSRequest(
             method="GET" if body is None else "POST", url=url, data=body, headers={**of_body, **self._signed}
@@ -61,9 +62,8 @@ class AwsSigner:
     def _current(self) -> ReadOnlyCredentials:
         """The credentials as they are now; botocore renews those that expire."""
         try:
-            with self._lock:
-                if self._credentials is None:
-                    self._credentials = self._found()
+            if self._credentials is None:
+                self._credentials = self._found()
             return self._credentials.get_frozen_credentials()
         except (BotoCoreError, ClientError) as error:
             raise _failure(error) from error

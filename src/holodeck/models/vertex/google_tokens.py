@@ -1,13 +1,14 @@
 """Access tokens of Google Cloud, by google-auth: read from the standard credential files, renewed before they expire.
 
 The files are those of a service account, of `gcloud auth application-default login`, of workload identity federation;
-where there is none, the metadata server of a Google machine is asked. google-auth blocks, so it works in a thread.
+where there is none, the metadata server of a Google machine is asked. google-auth blocks, so it works in a thread: one of its
+own, since a token server that does not answer would take all threads in which names of hosts are looked up.
 """
 
 import asyncio
-import threading
 import warnings
 from collections.abc import Mapping
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -33,7 +34,7 @@ class GoogleTokens:
 
     def __init__(self, file: str | None = None) -> None:
         self._file = file
-        self._lock = threading.Lock()
+        self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="google credentials")
         self._credentials: Credentials | None = None
         self._session = requests.Session()
         self._session.trust_env = True  # proxies and certificates, as for all other requests
@@ -41,7 +42,7 @@ class GoogleTokens:
     async def headers(self, url: str, body: bytes | None) -> Mapping[str, str]:  # noqa: ARG002  a token fits every request
         credentials = self._credentials
         if credentials is None or not credentials.valid:
-            credentials = await asyncio.to_thread(self._renewed)
+            credentials = await asyncio.get_running_loop().run_in_executor(self._thread, self._renewed)
         headers = {"Authorization": f"Bearer {credentials.token}"}
         if project := getattr(credentials, "quota_project_id", None):
             headers["X-Goog-User-Project"] = str(project)
@@ -49,15 +50,14 @@ class GoogleTokens:
 
     def _renewed(self) -> Credentials:
         """Valid credentials. Requests that come at the same time wait for one renewal."""
-        with self._lock:
-            try:
-                if self._credentials is None:
-                    self._credentials = self._found()
-                if not self._credentials.valid:
-                    self._credentials.refresh(partial(Request(session=self._session), timeout=SECONDS))
-            except (GoogleAuthError, OSError, ValueError) as error:
-                raise self._failure(error) from error
-            return self._credentials
+        try:
+            if self._credentials is None:
+                self._credentials = self._found()
+            if not self._credentials.valid:
+                self._credentials.refresh(partial(Request(session=self._session), timeout=SECONDS))
+        except (GoogleAuthError, OSError, ValueError) as error:
+            raise self._failure(error) from error
+        return self._credentials
 
     def _found(self) -> Credentials:
         credentials: Credentials
