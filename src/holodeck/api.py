@@ -132,6 +132,7 @@ class Agent:
         self._definition = build_agent(self._config, model=own, tools=_sources(tools, approve))
         if output is not None:
             self._definition = replace(self._definition, output=output)
+        self._given_store = store
         self._store = store or build_memory(config)
         self._runs = Runs(self._definition, self._store, build_run_settings(config))
         self._started, self._starting = False, asyncio.Lock()
@@ -149,6 +150,11 @@ class Agent:
     @property
     def config(self) -> LoadedConfig:
         return self._config
+
+    @property
+    def given_store(self) -> SessionStore | None:
+        """The `store` that the agent was made with."""
+        return self._given_store
 
     async def start(self) -> None:
         """Connects to tool servers. Called by the first question, if not before."""

@@ -10,10 +10,11 @@ from pathlib import Path
 from holodeck.agent.definition import AgentDefinition
 from holodeck.api import Agent
 from holodeck.config.auth import build_access
-from holodeck.config.build_stores import build_stores
+from holodeck.config.build_stores import Stores, build_stores
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.config.serving import DEFAULT_PROTOCOLS, ServeOptions
 from holodeck.errors import InvalidRequest
+from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.server.app import Application
 from holodeck.server.main import build_server, settings_of
 from holodeck.server.wires import WIRES
@@ -33,8 +34,8 @@ def create_app(
     outer one, as in `FastAPI(lifespan=app.lifespan)`.
 
     Args:
-        agent: With a file, everything in it holds: sessions, limits, `server.auth`. The conversations of an `Agent` are in memory
-            unless its settings name a store. The application starts and closes the agent.
+        agent: With a file, everything in it holds: sessions, limits, `server.auth`. The conversations of an `Agent` are in its
+            `store`, or in the one that its settings name, or else in memory. The application starts and closes the agent.
         protocols: As `holodeck serve --protocol`.
         allowed_hosts: Names under which the server may be asked, besides those of this machine.
         cors_origins: Origins of web pages that may use it; "loopback" are pages of this machine.
@@ -53,7 +54,12 @@ def create_app(
     )
     access = build_access(config)
     settings = settings_of(options, keys=access.keys is not None)
-    return Application(build_server(config, settings, access, agent=definition, stores=build_stores(config)))
+    return Application(build_server(config, settings, access, agent=definition, stores=_stores(agent, config)))
+
+
+def _stores(agent: Agent | str | Path, config: LoadedConfig) -> Stores:
+    given = agent.given_store if isinstance(agent, Agent) else None
+    return build_stores(config) if given is None else Stores(given, MemoryRunStore())
 
 
 def _parts(agent: Agent | str | Path) -> tuple[LoadedConfig, AgentDefinition | None]:

@@ -13,6 +13,7 @@ from starlette.routing import Mount, Route
 
 from holodeck import Agent, create_app
 from holodeck.agent.definition import AgentDefinition
+from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.errors import InvalidRequest, StartError
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.server.agent_server import AgentServer
@@ -128,12 +129,15 @@ async def test_a_start_that_fails_is_reported_to_the_server(caplog):
 @pytest.mark.parametrize("kind", ["file", "agent"])
 async def test_an_agent_is_mounted_in_three_lines(kind, tmp_path):
     (tmp_path / "agent.yaml").write_text("name: one\nmodel: {provider: demo}\nsessions: {store: memory}\n")
-    agent = tmp_path if kind == "file" else Agent(ScriptedModel([says("Hello there")]), name="one")
+    store = MemorySessionStore()
+    agent = tmp_path if kind == "file" else Agent(ScriptedModel([says("Hello there")]), name="one", store=store)
     inner = create_app(agent, protocols=["rest"])
     outer = Starlette(routes=[Mount("/agents", inner)], lifespan=inner.lifespan)
     async with stock_uvicorn(outer) as client:
         status, body = await post(client, "/agents/agent/one/chat", {"message": "hi"})
         assert (status, "Hello" in json.loads(body)["content"]) == (200, True)
+        if kind == "agent":
+            assert await store.get(json.loads(body)["session_id"], owner=ANONYMOUS_OWNER)
         async with client.get("/agents/awp") as answer:
             assert answer.status == 404
     with pytest.raises(InvalidRequest, match="protocols has to name some of ag-ui"):
