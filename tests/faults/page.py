@@ -18,7 +18,7 @@ After every run, whatever went wrong in it:
 
 - the client got exactly one ending, as its last event, and the server has recorded the same one;
 - the user's messages are kept once and in their order, and what the client saw of the answer is kept too, flagged if it is
-  not complete;
+  not complete (after a crash of the server without the last quarter of a second: [Sessions](sessions.md));
 - every tool call in the history has exactly one result, and was carried out at most once;
 - descriptors, child processes and connections are as before, and no other client's stream was affected;
 - the log has one line about how it ended, under the id of its request.

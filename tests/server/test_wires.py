@@ -74,3 +74,12 @@ async def test_a_404_names_the_flag_that_turns_the_wire_on(method, path, flag):
         assert ("error" in result) is path.startswith("/v1"), "in the form that clients of the wire read"
         async with s.get("/nothing") as answer:
             assert "--protocol" not in await answer.text()
+
+
+async def test_a_base_url_without_v1_is_explained_in_the_form_that_the_client_reads():
+    async with served(settings=ServerSettings(protocols=("openai",))) as s:
+        async with s.post(b'{"model": "m", "messages": []}', "/chat/completions") as answer:
+            assert answer.status == 404
+            assert "has to end with /v1" in (await answer.json())["error"]["message"]
+        async with s.get("/nowhere") as answer:
+            assert "/v1" not in (await answer.json())["detail"]

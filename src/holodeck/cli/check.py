@@ -130,7 +130,7 @@ class Report:
         for problem in problems:
             self.bad(problem)
         if not problems:
-            self.good("the tools are there")
+            self.good("the tools are there" if agent.tools.schemas() else "the agent has no tools")
         return not problems
 
     def tools(self, agent: AgentDefinition) -> None:

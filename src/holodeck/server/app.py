@@ -80,9 +80,13 @@ class Application:
             trace.end(answer.status)
 
     def _explained(self, match: Match, scope: Scope) -> Match:
-        """What is at an address that a wire would serve which is off: an error in the wire's own form, with the flag."""
+        """What is at an address that a wire would serve which is off, or below /v1: an error in the wire's own form."""
         if not isinstance(match.error, NotFound):
             return match
+        path = f"/v1{scope['path'].removeprefix(scope.get('root_path', ''))}"
+        if (found := self._router.match({"method": scope["method"], "path": path}).operation) is not None:
+            error = NotFound(f"{match.error.message} It is at {path}: the base URL of the client has to end with /v1.")
+            return match._replace(error=error, answer_error=found.answer_error)
         for wire in self._off:
             if (found := Router(wire.operations).match(scope).operation) is not None:
                 error = NotFound(f"{match.error.message} Start the server with --protocol {wire.name} to serve it.")
