@@ -189,8 +189,13 @@ def error_types() -> list[type[errors.HoloDeckError]]:
     while waiting:
         kind = waiting.pop(0)
         found.append(kind)
-        waiting += [each for each in kind.__subclasses__() if each.__module__.startswith("holodeck.")]
+        waiting += [each for each in kind.__subclasses__() if _is_of_the_server(each.__module__)]
     return found
+
+
+def _is_of_the_server(module: str) -> bool:
+    """Errors of the terminal are in no response, and only there if a command was imported."""
+    return module.startswith("holodeck.") and not module.startswith("holodeck.cli.")
 
 
 def codes() -> dict[str, type[errors.HoloDeckError]]:

@@ -10,11 +10,10 @@ from pathlib import Path
 from holodeck.agent.definition import AgentDefinition
 from holodeck.api import Agent
 from holodeck.config.auth import build_access
-from holodeck.config.build_stores import Stores, build_stores
+from holodeck.config.build_stores import Stores, build_stores, stores_around
 from holodeck.config.load import LoadedConfig, load_config
 from holodeck.config.serving import DEFAULT_PROTOCOLS, ServeOptions
 from holodeck.errors import InvalidRequest
-from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.server.app import Application
 from holodeck.server.main import build_server, settings_of
 from holodeck.server.wires import WIRES
@@ -59,7 +58,7 @@ def create_app(
 
 def _stores(agent: Agent | str | Path, config: LoadedConfig) -> Stores:
     given = agent.given_store if isinstance(agent, Agent) else None
-    return build_stores(config) if given is None else Stores(given, MemoryRunStore())
+    return build_stores(config) if given is None else stores_around(given)
 
 
 def _parts(agent: Agent | str | Path) -> tuple[LoadedConfig, AgentDefinition | None]:

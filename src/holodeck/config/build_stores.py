@@ -52,6 +52,13 @@ def build_stores(config: LoadedConfig, worker: WorkerSeat | None = None) -> Stor
     return build_sqlite(config, exclusive=True) if worker is None else _shared_sqlite(config, worker)
 
 
+def stores_around(sessions: SessionStore) -> Stores:
+    """A session store that was given, with the records of runs in memory."""
+    from holodeck.runs.memory_runs import MemoryRunStore
+
+    return Stores(sessions, MemoryRunStore())
+
+
 def _shared_sqlite(config: LoadedConfig, worker: WorkerSeat) -> Stores:
     """The parent of the workers keeps other servers from the file."""
     from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
