@@ -49,7 +49,7 @@ class Tmux:
         await self._tmux("resize-window", "-x", str(columns), "-y", str(rows))
         ends = time.monotonic() + PATIENCE
         while (size := await self._reported_size()) != (columns, rows):
-            assert time.monotonic() < ends, f"the program was told {size}"
+            assert time.monotonic() < ends, f"the program did not take the size {size}"
             await asyncio.sleep(GLANCE)
 
     async def lines(self) -> list[str]:

@@ -217,10 +217,10 @@ def _judge_control(result: Result, scene: Scene, gaps: list[float], lag: float) 
     if answer is not None and answer.code == "timeout" and lag > CONFIG["model"]["timeout"]:
         result.figures["we were silent ourselves, s"] = lag  # so the server was right to give that stream up
     elif answer is None or answer.ending != "finished":
-        result.failures.append(f"I8: somebody else's stream did not finish: {answer}")
+        result.failures.append(f"I8: another client's stream did not finish: {answer}")
     elif p99 > LONGEST_GAP + lag:
         result.failures.append(
-            f"I8: a gap of {p99 * 1000:.0f} ms in somebody else's stream (ours: {lag * 1000:.0f} ms)"
+            f"I8: a gap of {p99 * 1000:.0f} ms in another client's stream (ours: {lag * 1000:.0f} ms)"
         )
 
 
