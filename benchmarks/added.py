@@ -62,28 +62,38 @@ def compared(name: str, variants: Sequence[Variant], options: Options, limit: fl
     ]
 
 
-def agent_folder(options: Options, name: str, more: str = "") -> Path:
-    """A copy of the agent under load, with more in its file."""
+def agent_folder(options: Options, name: str, *, sessions: str = "", server: str = "", more: str = "") -> Path:
+    """A copy of the agent under load: `sessions` replaces that block, `server` is added to its own, `more` are other blocks."""
     folder = options.scratch / name
     shutil.copytree(HOLODECK.cwd, folder, ignore=shutil.ignore_patterns(".holodeck"))
-    with (folder / "agent.yaml").open("a") as file:
-        file.write(more)
+    file = folder / "agent.yaml"
+    lines = file.read_text(encoding="utf-8").splitlines()
+    if sessions:
+        (place,) = (number for number, line in enumerate(lines) if line.startswith("sessions:"))
+        lines[place] = f"sessions: {sessions}"
+    if server:
+        lines.insert(lines.index("server:") + 1, f"  {server}")
+    file.write_text("\n".join([*lines, more, ""]), encoding="utf-8")
     return folder
+
+
+def secured(options: Options, name: str) -> System:
+    """The agent under load, behind API keys of its folder's keys.json."""
+    server = "auth: {mode: api_key, api_key: {file: keys.json}}"
+    return replace(HOLODECK, cwd=agent_folder(options, name, server=server))
 
 
 def run(options: Options) -> list[Row]:
     open_to_all = replace(HOLODECK, cwd=agent_folder(options, "open"))
-    secured = replace(
-        HOLODECK, cwd=agent_folder(options, "secured", "  auth: {mode: api_key, api_key: {file: keys.json}}\n")
-    )
-    _, key = change_key_file(secured.cwd / "keys.json", lambda keys: keys.add(name="bench"))
+    behind_keys = secured(options, "secured")
+    _, key = change_key_file(behind_keys.cwd / "keys.json", lambda keys: keys.add(name="bench"))
     authority = Authority(options.scratch)
     authority.server()
     certificate = next(options.scratch.glob("server-*.pem"))
     with fake_model() as port, relay(port) as plain, relay(port, certificate) as tls:
         model = f"http://127.0.0.1:{port}/v1"
         without = Variant(system=open_to_all, model_url=model)
-        with_key = Variant(system=secured, model_url=model, header=f"authorization: Bearer {key}")
+        with_key = Variant(system=behind_keys, model_url=model, header=f"authorization: Bearer {key}")
         behind = Variant(system=open_to_all, model_url=f"http://127.0.0.1:{plain}/v1")
         over_tls = Variant(
             system=replace(HOLODECK, cwd=agent_folder(options, "tls")),

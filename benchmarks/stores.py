@@ -41,15 +41,17 @@ def databases() -> Iterator[tuple[str, str]]:
 
 def systems(options: Options, database: str, cache: str) -> dict[str, System]:
     """The same agent on each store."""
-    blocks = {
-        MEMORY: "sessions: {store: memory}\n",
-        SQLITE: "sessions: {store: sqlite}\n",
-        DATABASE: f"sessions: {{store: postgres, url: '{database}'}}\ncluster: {{valkey: '{cache}'}}\n",
+    folders = {
+        MEMORY: agent_folder(options, "memory", sessions="{store: memory}"),
+        SQLITE: agent_folder(options, "sqlite"),
+        DATABASE: agent_folder(
+            options,
+            "postgres",
+            sessions=f"{{store: postgres, url: '{database}'}}",
+            more=f"cluster: {{valkey: '{cache}'}}",
+        ),
     }
-    return {
-        name: replace(HOLODECK, name=name, cwd=agent_folder(options, name.replace(" ", ""), block))
-        for name, block in blocks.items()
-    }
+    return {name: replace(HOLODECK, name=name, cwd=folder) for name, folder in folders.items()}
 
 
 def cpu_ms_of_requests(started: Subject) -> float:
@@ -100,7 +102,7 @@ def measure_workers(model_port: int, options: Options) -> list[Row]:
     rounds = QUICK_ROUNDS if options.quick else ROUNDS
     with ExitStack() as stack:
         started = {
-            count: stack.enter_context(subject(_workers(options, count), model_port, options.scratch))
+            count: stack.enter_context(subject(workers(options, count), model_port, options.scratch))
             for count in (1, 2)
         }
         burst = [{str(count): cpu_us_of_burst_tokens(each) for count, each in started.items()} for _ in range(rounds)]
@@ -117,8 +119,8 @@ def measure_workers(model_port: int, options: Options) -> list[Row]:
     ]
 
 
-def _workers(options: Options, count: int) -> System:
-    folder = agent_folder(options, f"workers{count}", "sessions: {store: sqlite}\n")
+def workers(options: Options, count: int) -> System:
+    folder = agent_folder(options, f"workers{count}")
     argv = HOLODECK.argv if count == 1 else (*HOLODECK.argv, "--workers", str(count))
     return replace(HOLODECK, name=f"{count} workers", argv=argv, cwd=folder)
 

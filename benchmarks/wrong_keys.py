@@ -5,9 +5,8 @@ import http.client
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 
-from benchmarks.added import agent_folder
+from benchmarks.added import secured
 from benchmarks.load import Load, run_load
 from benchmarks.measures import PACE, Subject, subject
 from benchmarks.native import fake_model
@@ -92,9 +91,7 @@ def delays(started: Subject, header: str, options: Options) -> tuple[float, floa
 
 
 def run(options: Options) -> list[Row]:
-    system = replace(
-        HOLODECK, cwd=agent_folder(options, "guessed", "  auth: {mode: api_key, api_key: {file: keys.json}}\n")
-    )
+    system = secured(options, "guessed")
     _, key = change_key_file(system.cwd / "keys.json", lambda keys: keys.add(name="bench"))
     header = f"authorization: Bearer {key}"
     with fake_model() as port, subject(system, port, options.scratch, header=header) as started:
