@@ -290,3 +290,32 @@ async def replicas(
             for server in servers:
                 if server.runs:
                     await server.end()
+
+
+async def stops_approves_and_deletes(one: Server, other: Server, pace: Pace, folder: Path) -> None:
+    """Stops a run, answers an interrupt and deletes a session, each at the server that does not have the run."""
+    slow = Client("slow", run="r4", thread="stop")
+    reading = asyncio.create_task(slow.post(one))
+    pace.permit(1)
+    await slow.until("TEXT_MESSAGE_CONTENT")
+    assert (await other.post("/runs/r4/stop"))["stopped"]
+    await asyncio.wait_for(reading, PATIENCE)
+    assert (await other.in_state("r4", "cancelled"))["status"] == 200
+
+    asking = Client("act quickly", run="r5", thread="approve")
+    await asyncio.wait_for(asking.post(one), PATIENCE)
+    interrupts = asking.events[-1]["outcome"]["interrupts"]
+    yes = [{"interruptId": each["id"], "status": "resolved", "payload": {"approved": True}} for each in interrupts]
+    answering = Client("", run="r6", thread="approve", resume=yes)
+    await asyncio.wait_for(answering.post(other), PATIENCE)
+    assert answering.types[-1] == "RUN_FINISHED", answering.events[-1]
+    assert len((folder / "acts").read_text().split()) == 1
+
+    doomed = Client("slow", run="r7", thread="delete")
+    reading = asyncio.create_task(doomed.post(one))
+    pace.permit(1)
+    await doomed.until("TEXT_MESSAGE_CONTENT")
+    assert await other.delete("/sessions/delete") == 204
+    await asyncio.wait_for(reading, PATIENCE)
+    for server in (one, other):
+        assert (await server.get("/sessions/delete"))["status"] == 404

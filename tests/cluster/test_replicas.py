@@ -8,7 +8,7 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.cluster.replicas import PATIENCE, Client, Feed, Pace, replicas
+from tests.cluster.replicas import PATIENCE, Client, Feed, Pace, replicas, stops_approves_and_deletes
 from tests.limits.valkey_server import valkey
 
 UNKNOWN = "whether it took effect is not known"
@@ -101,31 +101,7 @@ async def test_a_busy_session_is_refused_at_the_other_server_too(tmp_path, postg
 async def test_a_run_is_stopped_approved_and_deleted_at_the_other_server(tmp_path, postgres_database):
     pace = Pace()
     async with replicas(tmp_path, postgres_database, pace, seconds=8, approval="always") as (one, other):
-        slow = Client("slow", run="r1")
-        reading = asyncio.create_task(slow.post(one))
-        pace.permit(1)
-        await slow.until("TEXT_MESSAGE_CONTENT")
-        assert (await other.post("/runs/r1/stop"))["stopped"]
-        await asyncio.wait_for(reading, PATIENCE)
-        assert (await other.in_state("r1", "cancelled"))["status"] == 200
-
-        asking = Client("act quickly", run="r2", thread="u")
-        await asyncio.wait_for(asking.post(one), PATIENCE)
-        interrupts = asking.events[-1]["outcome"]["interrupts"]
-        yes = [{"interruptId": each["id"], "status": "resolved", "payload": {"approved": True}} for each in interrupts]
-        answering = Client("", run="r3", thread="u", resume=yes)
-        await asyncio.wait_for(answering.post(other), PATIENCE)
-        assert answering.types[-1] == "RUN_FINISHED", answering.events[-1]
-        assert len((tmp_path / "acts").read_text().split()) == 1
-
-        doomed = Client("slow", run="r4", thread="v")
-        reading = asyncio.create_task(doomed.post(one))
-        pace.permit(1)
-        await doomed.until("TEXT_MESSAGE_CONTENT")
-        assert await other.delete("/sessions/v") == 204
-        await asyncio.wait_for(reading, PATIENCE)
-        for server in (one, other):
-            assert (await server.get("/sessions/v"))["status"] == 404
+        await stops_approves_and_deletes(one, other, pace, tmp_path)
 
 
 @pytest.mark.req("SRV-11")

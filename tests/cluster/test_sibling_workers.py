@@ -5,7 +5,7 @@ import asyncio
 import aiohttp
 import pytest
 
-from tests.cluster.replicas import PATIENCE, Client, Feed, Pace
+from tests.cluster.replicas import PATIENCE, Client, Feed, Pace, stops_approves_and_deletes
 from tests.cluster.siblings import siblings
 
 UNKNOWN = "whether it took effect is not known"
@@ -114,31 +114,3 @@ async def follows_a_task_that_the_other_goes_on_with(one, other):
             async with client.post(f"{other.url}/a2a/message:send", json=body) as answer:
                 assert (await answer.json(content_type=None))["task"]["status"]["state"] == "TASK_STATE_COMPLETED"
             assert b"TASK_STATE_COMPLETED" in await updates.read(), "and the stream ends"
-
-
-async def stops_approves_and_deletes(one, other, pace, folder):
-    slow = Client("slow", run="r4", thread="stop")
-    reading = asyncio.create_task(slow.post(one))
-    pace.permit(1)
-    await slow.until("TEXT_MESSAGE_CONTENT")
-    assert (await other.post("/runs/r4/stop"))["stopped"]
-    await asyncio.wait_for(reading, PATIENCE)
-    await other.in_state("r4", "cancelled")
-
-    asking = Client("act quickly", run="r5", thread="approve")
-    await asyncio.wait_for(asking.post(one), PATIENCE)
-    interrupts = asking.events[-1]["outcome"]["interrupts"]
-    yes = [{"interruptId": each["id"], "status": "resolved", "payload": {"approved": True}} for each in interrupts]
-    answering = Client("", run="r6", thread="approve", resume=yes)
-    await asyncio.wait_for(answering.post(other), PATIENCE)
-    assert answering.types[-1] == "RUN_FINISHED", answering.events[-1]
-    assert len((folder / "acts").read_text().split()) == 1
-
-    doomed = Client("slow", run="r7", thread="delete")
-    reading = asyncio.create_task(doomed.post(one))
-    pace.permit(1)
-    await doomed.until("TEXT_MESSAGE_CONTENT")
-    assert await other.delete("/sessions/delete") == 204
-    await asyncio.wait_for(reading, PATIENCE)
-    for server in (one, other):
-        assert (await server.get("/sessions/delete"))["status"] == 404

@@ -1,6 +1,7 @@
 """Taking a body: nothing is lost between two readers, and a reader gets what its sink raised."""
 
 import asyncio
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 
 import pytest
@@ -135,8 +136,10 @@ async def test_what_taking_raises_reaches_the_caller(client, error, early):
         await peers.all_gone()  # the rest of the body is not waited for
 
 
-async def test_after_taking_failed_nothing_is_kept_for_anybody(client):
-    talk = Steps(HEAD, chunk(b"one"), chunk(b"two") + END)
+@asynccontextmanager
+async def failed_taking(client, *pieces):
+    """A response whose first piece could not be taken, with its server, which sends the others when released."""
+    talk = Steps(HEAD, *pieces)
 
     def take(_: bytes) -> bool:
         raise OfMine
@@ -149,30 +152,24 @@ async def test_after_taking_failed_nothing_is_kept_for_anybody(client):
             talk.release()
             with pytest.raises(OfMine):
                 await reading
-            (line,) = client._busy
-            talk.release()
-            while not line.reusable:  # all of the body has come
-                await asyncio.sleep(0)
-            late = Taken()
-            with pytest.raises(OfMine):
-                await response.read_into(late)
+            yield response, talk
+
+
+async def test_after_taking_failed_nothing_is_kept_for_anybody(client):
+    late = Taken()
+    async with failed_taking(client, chunk(b"one"), chunk(b"two") + END) as (response, talk):
+        (line,) = client._busy
+        talk.release()
+        while not line.reusable:  # all of the body has come
+            await asyncio.sleep(0)
+        with pytest.raises(OfMine):
+            await response.read_into(late)
     assert late.pieces == []
 
 
 async def test_the_error_of_taking_the_very_last_piece_is_raised_too(client):
-    talk = Steps(HEAD, chunk(b"one") + END)
-
-    def take(_: bytes) -> bool:
-        raise OfMine
-
-    async with Peers(talk) as peers:
-        talk.release()
-        async with client.post(peers.url, b"{}") as response:
-            reading = asyncio.create_task(response.read_into(take))
-            await asyncio.sleep(0)
-            talk.release()
-            with pytest.raises(OfMine):
-                await reading
+    async with failed_taking(client, chunk(b"one") + END) as (response, _):
+        assert not response.over
 
 
 async def test_after_a_failure_every_pour_fails_and_gives_nothing_new(client):

@@ -47,3 +47,12 @@ class RecordingListener:
     @property
     def warnings(self) -> list[str]:
         return [piece[1] for piece in self.recorded if piece[0] == "warning"]
+
+    @property
+    def answered(self) -> list[tuple[str, str, Any]]:
+        """The calls that the provider has made itself: name, arguments, result."""
+        results = {piece[1]: piece[2] for piece in self.recorded if piece[0] == "answered"}
+        return [(call.name, call.arguments, results[call.id]) for call in self.ended if call.id in results]
+
+    def arguments_of(self, call_id: str) -> str:
+        return "".join(piece[2] for piece in self.recorded if piece[:2] == ("arguments", call_id))

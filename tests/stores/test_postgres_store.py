@@ -13,7 +13,6 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.errors import RunInterrupted, SessionBroken, SessionNewer, StartError, StoreUnavailable
-from holodeck.runs.port import RunRecord
 from holodeck.runs.replica import Replica
 from holodeck.sessions.values import KeptValue
 from holodeck.stores import postgres_database as postgres_database_module
@@ -27,6 +26,7 @@ from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.ports import free_port
 from tests.postgres_server import socket_of
 from tests.store_faults.fault_proxy import FaultProxy
+from tests.stores.stored_sessions import begun, run, say, texts
 
 ENDING = RunFinished("r", "s")
 
@@ -52,27 +52,6 @@ def sql(url, statement, *values):
     with closing(psycopg.connect(url, autocommit=True)) as connection:
         cursor = connection.execute(statement, values)
         return cursor.fetchall() if cursor.description else []
-
-
-def run(name="r", session="s", **more):
-    return RunRecord(run_id=name, owner=ME, session_id=session, **more)
-
-
-async def say(store, text, name="s"):
-    conversation = await store.open(name, owner=ME, create=True)
-    await conversation.commit([UserMessage(content=text)])
-    conversation.close()
-
-
-async def texts(store, name="s"):
-    stored = await store.read(name, owner=ME)
-    return None if stored is None else [message.content for message in stored.messages]
-
-
-async def begun(store, record):
-    """A run's conversation, as the process that has the run opens it."""
-    await store.runs.begin(record)
-    return await store.open(record.session_id, owner=ME, run_id=record.run_id, create=True)
 
 
 async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(opened, monkeypatch):

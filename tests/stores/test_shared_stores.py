@@ -12,7 +12,7 @@ from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBusy, StoreUnavailable
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Pulse, RunExists, RunRecord
+from holodeck.runs.port import Pulse, RunExists
 from holodeck.runs.recovery import HOLE
 from holodeck.runs.remote_runs import RemoteRuns
 from holodeck.runs.replica import Replica
@@ -27,6 +27,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore, WorkersFile
+from tests.stores.stored_sessions import begun, run, say, texts
 
 ENDING = RunFinished("r", "s")
 
@@ -62,27 +63,6 @@ async def opened(request, path):
     yield open_store
     for store in stores:
         await store.close()
-
-
-def run(name="r", session="s", **more):
-    return RunRecord(run_id=name, owner=ME, session_id=session, **more)
-
-
-async def say(store, text, name="s"):
-    conversation = await store.open(name, owner=ME, create=True)
-    await conversation.commit([UserMessage(content=text)])
-    conversation.close()
-
-
-async def texts(store, name="s"):
-    stored = await store.read(name, owner=ME)
-    return None if stored is None else [message.content for message in stored.messages]
-
-
-async def begun(store, record):
-    """A run's conversation, as the process that has the run opens it."""
-    await store.runs.begin(record)
-    return await store.open(record.session_id, owner=ME, run_id=record.run_id, create=True)
 
 
 # several processes
@@ -122,6 +102,15 @@ async def test_of_two_that_open_at_the_same_time_the_first_to_write_wins(opened)
     with pytest.raises(LostClaim):
         await first.commit([UserMessage(content="first")])
     assert await texts(one) == ["zero", "second"]
+
+
+async def test_of_two_that_begin_a_session_the_first_to_write_wins(opened):
+    one, other = await opened(), await opened()
+    first, second = [await each.open("s", owner=ME, create=True) for each in (one, other)]
+    await second.commit([UserMessage(content="second")])
+    with pytest.raises(LostClaim):
+        await first.commit([UserMessage(content="first")])
+    assert await texts(one) == ["second"]
 
 
 @pytest.mark.req("C09b")

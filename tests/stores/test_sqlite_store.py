@@ -12,7 +12,7 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import LostClaim, SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
+from holodeck.errors import SessionBroken, SessionNewer, StartError, StorageFull, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord
 from holodeck.sessions.values import KeptValue
@@ -20,6 +20,7 @@ from holodeck.stores.migrations import MIGRATIONS
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import LOOKED_AT, SqliteSessionStore
+from tests.stores.stored_sessions import say, texts
 
 
 @pytest.fixture
@@ -42,17 +43,6 @@ async def opened(path):
     yield open_store
     for store in stores:
         await store.close()
-
-
-async def say(store, text, name="s"):
-    conversation = await store.open(name, owner=ME, create=True)
-    await conversation.commit([UserMessage(content=text)])
-    conversation.close()
-
-
-async def texts(store, name="s"):
-    stored = await store.read(name, owner=ME)
-    return None if stored is None else [message.content for message in stored.messages]
 
 
 @pytest.mark.req("SRV-15")
@@ -86,30 +76,6 @@ async def test_a_second_server_on_one_file_is_refused_and_a_chat_is_not(opened):
     assert await texts(server) == ["one", "two"]
     await server.close()
     await opened(exclusive=True)
-
-
-@pytest.mark.req("D08")
-async def test_a_run_whose_session_another_process_has_taken_over_stores_nothing_more(opened):
-    one, other = await opened(), await opened()
-    late = await one.open("s", owner=ME, create=True)
-    await late.commit([UserMessage(content="first")])
-    taker = await other.open("s", owner=ME)
-    await taker.commit([UserMessage(content="second")])
-    for write in (lambda: late.commit([AssistantMessage(content="too late")]), lambda: late.commit([])):
-        with pytest.raises(LostClaim):
-            await write()
-    await taker.commit([AssistantMessage(content="third")])
-    assert await texts(one) == ["first", "second", "third"]
-
-
-async def test_of_two_that_open_at_the_same_time_the_first_to_write_wins(opened):
-    one, other = await opened(), await opened()
-    await say(one, "zero")
-    first, second = await one.open("s", owner=ME), await other.open("s", owner=ME)
-    await second.commit([UserMessage(content="second")])
-    with pytest.raises(LostClaim):
-        await first.commit([UserMessage(content="first")])
-    assert await texts(one) == ["zero", "second"]
 
 
 @pytest.mark.req("D16")
@@ -299,15 +265,6 @@ async def test_a_small_session_is_opened_while_the_thread_is_busy_and_a_large_on
     assert not large.done()
     go_on.set()
     assert len((await large).messages) == 1
-
-
-async def test_of_two_that_begin_a_session_the_first_to_write_wins(opened):
-    one, other = await opened(), await opened()
-    first, second = [await each.open("s", owner=ME, create=True) for each in (one, other)]
-    await second.commit([UserMessage(content="second")])
-    with pytest.raises(LostClaim):
-        await first.commit([UserMessage(content="first")])
-    assert await texts(one) == ["second"]
 
 
 async def test_an_accepted_message_is_kept_if_the_next_commit_comes_before_the_loop_has_seen_it_stored(opened):

@@ -5,25 +5,19 @@
 """
 
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from holodeck.core.usage import TokenUsage
+from tests.models.expected_reply import ExpectedReply
 
 SIGNATURE = "EqQBCgIYAhIM+signed/thoughts=="
 
 
 @dataclass
-class Shape:
+class Shape(ExpectedReply):
     events: list[dict[str, Any] | bytes]
-    text: str = ""
-    reasoning: str = ""
-    calls: list[tuple[str | None, str, str]] = field(default_factory=list)  # id (None: made by us), name, arguments
-    shown: list[tuple[str, str, str]] = field(default_factory=list)  # the provider's calls: name, arguments, result
-    finish: str = "stop"
-    usage: TokenUsage | None = None
     kept: list[dict[str, Any]] | None = None  # content blocks that go back
-    warnings: list[str] = field(default_factory=list)
     named: bool = True  # events have `event:` lines
     end: str = "\n"
     sdk: bool = True

@@ -7,11 +7,12 @@ The frames are encoded here by the specification of AWS event streams, independe
 import json
 import struct
 import zlib
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
-from holodeck.core.messages import Content, MediaPart
+from holodeck.core.messages import MediaPart
 from holodeck.core.usage import TokenUsage
+from tests.models.expected_reply import ExpectedReply
 
 SIGNATURE = "EqQBCgIYAhIM+signed/thoughts=="
 Event = tuple[str, dict[str, Any]]
@@ -19,16 +20,9 @@ _STRING = 7  # the type of a header's value
 
 
 @dataclass
-class Shape:
+class Shape(ExpectedReply):
     events: list[Event | bytes]
-    text: str = ""
-    reasoning: str = ""
-    calls: list[tuple[str, str, str]] = field(default_factory=list)  # id, name, arguments
-    shown: list[tuple[str, str, Content]] = field(default_factory=list)  # the provider's calls: name, arguments, result
-    finish: str = "stop"
-    usage: TokenUsage | None = None
     kept: list[dict[str, Any]] | None = None
-    warnings: list[str] = field(default_factory=list)
     oracle: bool = True  # botocore's own parser reads the stream, too, and has to agree
 
     @property

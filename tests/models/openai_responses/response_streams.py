@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from holodeck.core.messages import Content, MediaPart
+from holodeck.core.messages import MediaPart
 from holodeck.core.usage import TokenUsage
+from tests.models.expected_reply import ExpectedReply
 
 ResponseEvent = dict[str, Any]
 USAGE = {
@@ -24,18 +25,10 @@ USED = TokenUsage(prompt_tokens=11, completion_tokens=9, reasoning_tokens=5, cac
 
 
 @dataclass
-class Shape:
+class Shape(ExpectedReply):
     events: Sequence[ResponseEvent | bytes]
-    text: str = ""
-    reasoning: str = ""
-    calls: list[tuple[str | None, str, str]] = field(default_factory=list)  # id (None: minted), name, arguments
-    shown: list[tuple[str, str, Content]] = field(
-        default_factory=list
-    )  # name, arguments, result of the provider's tools
-    finish: str = "stop"
-    usage: TokenUsage | None = USED
+    usage: TokenUsage | None = field(default=USED, kw_only=True)
     items: list[str] | None = None  # types of the items that are kept
-    warnings: list[str] = field(default_factory=list)
     named: bool = True  # whether the SSE events have names
     oracle: bool = True  # whether the official SDK can read it
 

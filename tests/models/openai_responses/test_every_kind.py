@@ -21,7 +21,7 @@ from tests.models.openai_responses.response_streams import (
     response,
     text_events,
 )
-from tests.models.openai_responses.test_shapes import as_shown, read
+from tests.models.openai_responses.test_shapes import read
 
 
 def kinds_of(union: Any) -> dict[str, Any]:
@@ -84,7 +84,7 @@ def test_an_item_is_shown_if_it_is_a_call_and_goes_back(kind):
     assert reply.text == "Hi"
     assert [each.name for each in reply.tool_calls] == (["tool"] if kind in CALLS else [])
     is_theirs = kind not in CALLS and (kind.endswith("_call") or kind == "mcp_list_tools")
-    assert len(as_shown(listener)) == is_theirs
+    assert len(listener.answered) == is_theirs
     kept = AssistantMessage(content=reply.text, tool_calls=reply.tool_calls, extra=reply.extra)
     sent = to_input([UserMessage(content="Hi"), kept])
     has_own_role = kind == "additional_tools"  # of the developer: never from a session, which may be edited

@@ -1,8 +1,5 @@
 """Every shape of a Responses stream: what it means, and that no cut makes it mean something else."""
 
-from itertools import pairwise
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,6 +10,7 @@ from holodeck.models.openai_responses.growing_response import GrowingResponse
 from holodeck.models.openai_responses.output_items import KEPT
 from holodeck.models.port import ModelReply
 from holodeck.models.response_body import AnswerStream
+from tests.models.expected_reply import read_cut
 from tests.models.openai_responses.response_streams import (
     OPENING,
     SHAPES,
@@ -28,33 +26,13 @@ from tests.models.recording_listener import RecordingListener
 
 def read(body: bytes, *cuts: int) -> tuple[ModelReply, RecordingListener]:
     listener = RecordingListener()
-    stream = AnswerStream(GrowingResponse(listener))
-    edges = sorted({0, len(body), *cuts})
-    for start, end in pairwise(edges):
-        stream.feed(body[start:end])
-    return stream.end(), listener
-
-
-def as_shown(listener: RecordingListener) -> list[tuple[str, str, Any]]:
-    results = {piece[1]: piece[2] for piece in listener.recorded if piece[0] == "answered"}
-    return [(call.name, call.arguments, results[call.id]) for call in listener.ended if call.id in results]
+    return read_cut(AnswerStream(GrowingResponse(listener)), body, *cuts), listener
 
 
 def assert_means(shape: Shape, reply: ModelReply, listener: RecordingListener) -> None:
-    assert reply.text == listener.words == shape.text
-    assert reply.reasoning == listener.thoughts == shape.reasoning
-    assert [(call.name, call.arguments) for call in reply.tool_calls] == [call[1:] for call in shape.calls]
-    for made, (given_id, *_) in zip(reply.tool_calls, shape.calls, strict=True):
-        assert given_id in (None, made.id)
-    assert reply.finish_reason == shape.finish
-    assert reply.usage == shape.usage
-    assert as_shown(listener) == shape.shown
-    assert listener.warnings == shape.warnings
+    shape.check(reply, listener)
     kept = reply.extra.get(KEPT, {}).get("items")
     assert (None if kept is None else [item["type"] for item in kept]) == shape.items
-    for call in reply.tool_calls:
-        received = "".join(piece[2] for piece in listener.recorded if piece[:2] == ("arguments", call.id))
-        assert received == call.arguments
 
 
 @pytest.mark.parametrize("name", SHAPES)
