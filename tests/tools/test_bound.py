@@ -7,8 +7,7 @@ import pytest
 
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ConfigError, StartError
-from holodeck.tools.arguments import BadArguments, read_arguments
-from holodeck.tools.bound import declared_arguments, hide
+from holodeck.tools.arguments import BadArguments, declared_arguments, hide, read_arguments
 from holodeck.tools.catalogue import Catalogue, Source
 from holodeck.tools.port import ToolContext
 from holodeck.tools.rules import ToolRules

@@ -26,7 +26,7 @@ from holodeck.server.app import Application
 from holodeck.server.main import Traces, build_server, run_to_end, settings_of
 from holodeck.server.mcp_calls import NAME, WITHOUT_HEADERS
 from holodeck.telemetry import logs
-from holodeck.tools.stdio_framing import LineFramer, Oversize
+from holodeck.tools.stdio import LineFramer, Oversize
 from holodeck.wires.jsonrpc import INVALID_REQUEST, ErrorObject, RequestId, error_body
 
 CANCELLED = "notifications/cancelled"

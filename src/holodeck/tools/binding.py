@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from holodeck.core.tools import ToolSchema
-from holodeck.tools.bound import BoundArguments, declared_arguments, hide
+from holodeck.tools.arguments import BoundArguments, declared_arguments, hide
 from holodeck.tools.catalogue import Source
 from holodeck.tools.functions import FunctionTool, FunctionToolset, Redact
 from holodeck.tools.port import Toolset

@@ -1,7 +1,7 @@
 """The tools of one MCP server, as a Toolset.
 
 Whatever the server does wrong comes back as a ToolResult with a sentence. What keeps the server running is
-`holodeck.tools.mcp_server`; what makes its tools trustworthy `mcp_pins`; what is made of its answers `mcp_values`.
+`holodeck.tools.mcp_server`; what makes its tools trustworthy `mcp_pins`; what is made of its answers `mcp_wire`.
 """
 
 import asyncio
@@ -17,16 +17,14 @@ from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.core.tools import ToolResult, ToolSchema
 from holodeck.errors import ToolUnavailable
+from holodeck.tools.arguments import problems_of
 from holodeck.tools.mcp_library import McpLibrary
 from holodeck.tools.mcp_link import Link, McpRefusal
 from holodeck.tools.mcp_pins import PinnedTools
-from holodeck.tools.mcp_server import McpServer, McpState
-from holodeck.tools.mcp_session import ToolRequest
+from holodeck.tools.mcp_server import McpServer, McpState, ToolRequest
 from holodeck.tools.mcp_settings import McpSettings
-from holodeck.tools.mcp_values import tool_result
-from holodeck.tools.mcp_wire import CONNECTION_CLOSED, CallResult, McpError, Progress, UnsendableMessage
+from holodeck.tools.mcp_wire import CONNECTION_CLOSED, CallResult, McpError, Progress, UnsendableMessage, tool_result
 from holodeck.tools.port import ToolContext, ToolsetHealth
-from holodeck.tools.schema_problems import problems_of
 from holodeck.tools.stdio import open_stdio
 
 __all__ = ["McpSettings", "McpToolset"]

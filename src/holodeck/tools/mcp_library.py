@@ -13,11 +13,9 @@ from msgspec import ValidationError
 
 from holodeck.core.text import clean, one_line, shorten
 from holodeck.errors import ToolUnavailable
-from holodeck.tools.mcp_server import McpServer
-from holodeck.tools.mcp_session import McpSession
+from holodeck.tools.mcp_server import McpServer, McpSession
 from holodeck.tools.mcp_settings import McpSettings
-from holodeck.tools.mcp_values import text_of_block
-from holodeck.tools.mcp_wire import ListedPrompt, ListedResource, McpError, Resource, UnsendableMessage
+from holodeck.tools.mcp_wire import ListedPrompt, ListedResource, McpError, Resource, UnsendableMessage, text_of_block
 from holodeck.tools.port import ServerDocument
 
 MAX_PROMPT = 100_000  # characters

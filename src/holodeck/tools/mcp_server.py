@@ -1,10 +1,14 @@
-"""Keeps the connection to one MCP server: one task owns it, reconnects when it breaks, and reports its health.
+"""One MCP server: the session on its link, and the task that keeps the link.
 
-A task group must be entered and left in the same task, so only the owner task touches them. Calls run in their callers'
-tasks, on the current session. A call is never repeated here, except when the server rejected the request because it had
-lost the session.
+`McpSession` knows which answer belongs to which request, what is cancelled, and what the server may ask. The caller
+brings a timeout, and the server gets a cancellation when the wait ends. What a server asks of its client (sampling,
+elicitation, roots) is declined: we offered none of it.
 
-It does not interpret tools: it passes every listing to its creator.
+`McpServer` reconnects when the link breaks, and reports its health. A task group must be entered and left in the same
+task, so only the owner task touches it. Calls run in their callers' tasks, on the current session. A call is never
+repeated here, except when the server rejected the request because it had lost the session.
+
+Neither interprets tools: every listing goes to the server's creator. Neither knows what a transport is.
 """
 
 import asyncio
@@ -14,16 +18,42 @@ from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
+from itertools import count
+from typing import Any
 
 import anyio
 from msgspec import ValidationError
 
+from holodeck._version import __version__
 from holodeck.core.text import one_line
 from holodeck.errors import StartError, ToolUnavailable
-from holodeck.tools.mcp_link import NOT_SENT, CannotConnect, Link, McpRefusal
-from holodeck.tools.mcp_session import McpSession, ToolRequest, UnsupportedVersion
+from holodeck.tools import mcp_wire as wire
+from holodeck.tools.mcp_link import NOT_SENT, CannotConnect, Link, LinkClosed, McpRefusal
 from holodeck.tools.mcp_settings import McpSettings
-from holodeck.tools.mcp_wire import CallResult, ListedTool, McpError
+from holodeck.tools.mcp_wire import (
+    CallResult,
+    ErrorDetail,
+    FilledPrompt,
+    Hello,
+    ListedPrompt,
+    ListedResource,
+    ListedTool,
+    McpError,
+    Message,
+    Progress,
+    PromptsPage,
+    ReadResource,
+    RequestId,
+    Resource,
+    ResourcesPage,
+    ToolsPage,
+)
+
+MAX_PAGES = 50
+CLOSED = ErrorDetail(wire.CONNECTION_CLOSED, "Connection closed")
+CALL_ID = "dev.holodeck/call-id"  # in `_meta`: the same for every attempt at one call, so that a server can deduplicate
+
+_log = logging.getLogger(__name__)
 
 MAX_PAUSE = 30.0
 OPTIONAL_WAIT = 10.0  # seconds that a start waits for a server that is not required
@@ -31,10 +61,178 @@ RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
 _INSTALL = "pip install"  # a server's last words that need no further advice
 PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next attempt
 
-_log = logging.getLogger(__name__)
-
 OpenLink = Callable[[McpSettings], AbstractAsyncContextManager[Link]]
 Listing = Callable[[list[ListedTool]], None]
+
+
+class UnsupportedVersion(Exception):
+    """The server insists on a revision of MCP that we do not speak."""
+
+
+@dataclass
+class ToolRequest:
+    """One `tools/call`. `sent` is true from the moment a transport has taken it: the call may take effect from then on."""
+
+    name: str
+    arguments: dict[str, Any]
+    call_id: str = ""
+    on_progress: Callable[[Progress], None] | None = None
+    sent: bool = False
+
+
+class McpSession:
+    """Its methods raise McpError, and msgspec.ValidationError for a result that breaks the schema."""
+
+    def __init__(self, link: Link, on_tools_changed: Callable[[], None]) -> None:
+        self._link = link
+        self._on_tools_changed = on_tools_changed
+        self._numbers = count(1)
+        self._waiting: dict[RequestId, asyncio.Future[dict[str, Any] | ErrorDetail]] = {}
+        self._progress: dict[RequestId, Callable[[Progress], None]] = {}
+        self._declined: set[str] = set()  # already logged
+        self.capabilities: frozenset[str] = frozenset()  # what the server says it has: "tools", "prompts", …
+        link.receive, link.on_end = self._receive, self._fail_all
+
+    async def initialize(self) -> None:
+        """The handshake. Raises UnsupportedVersion."""
+        about_us = {
+            "protocolVersion": wire.OFFERED_VERSION,
+            "capabilities": {},
+            "clientInfo": {"name": "holodeck", "version": __version__},
+        }
+        hello = wire.read(await self._ask(wire.INITIALIZE, about_us), Hello)
+        if hello.protocol_version not in wire.KNOWN_VERSIONS:
+            raise UnsupportedVersion(f"it speaks MCP {hello.protocol_version}")
+        self._link.protocol_version = hello.protocol_version
+        self.capabilities = frozenset(hello.capabilities)
+        try:
+            await self._link.send(wire.notification(wire.INITIALIZED))
+        except LinkClosed:
+            raise McpError(CLOSED.code, CLOSED.message) from None
+
+    async def list_tools(self) -> list[ListedTool]:
+        tools: list[ListedTool] = []
+        where: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            page = wire.read(await self._ask(wire.LIST_TOOLS, where), ToolsPage)
+            tools += page.tools
+            if not page.next_cursor:
+                break
+            where = {"cursor": page.next_cursor}
+        return tools
+
+    async def list_prompts(self) -> list[ListedPrompt]:
+        prompts: list[ListedPrompt] = []
+        where: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            page = wire.read(await self._ask(wire.LIST_PROMPTS, where), PromptsPage)
+            prompts += page.prompts
+            if not page.next_cursor:
+                break
+            where = {"cursor": page.next_cursor}
+        return prompts
+
+    async def get_prompt(self, name: str, arguments: dict[str, str]) -> FilledPrompt:
+        return wire.read(await self._ask(wire.GET_PROMPT, {"name": name, "arguments": arguments}), FilledPrompt)
+
+    async def list_resources(self) -> list[ListedResource]:
+        resources: list[ListedResource] = []
+        where: dict[str, Any] = {}
+        for _ in range(MAX_PAGES):
+            page = wire.read(await self._ask(wire.LIST_RESOURCES, where), ResourcesPage)
+            resources += page.resources
+            if not page.next_cursor:
+                break
+            where = {"cursor": page.next_cursor}
+        return resources
+
+    async def read_resource(self, uri: str) -> list[Resource]:
+        return wire.read(await self._ask(wire.READ_RESOURCE, {"uri": uri}), ReadResource).contents
+
+    async def call_tool(self, call: ToolRequest) -> CallResult:
+        params: dict[str, Any] = {"name": call.name, "arguments": call.arguments}
+        if call.call_id:
+            params["_meta"] = {CALL_ID: call.call_id}
+        return wire.read(await self._ask(wire.CALL_TOOL, params, call), CallResult)
+
+    async def _ask(self, method: str, params: dict[str, Any], call: ToolRequest | None = None) -> dict[str, Any]:
+        if self._link.ended.is_set():
+            raise McpError(CLOSED.code, CLOSED.message)
+        number = next(self._numbers)
+        answer: asyncio.Future[dict[str, Any] | ErrorDetail] = asyncio.get_running_loop().create_future()
+        self._waiting[number] = answer
+        if call is not None and call.on_progress is not None:
+            self._progress[number] = call.on_progress
+            params.setdefault("_meta", {})["progressToken"] = number
+        sent = False
+        try:
+            await self._link.send(wire.request(number, method, params))
+            sent = True
+            if call is not None:
+                call.sent = True
+            outcome = await answer
+        except LinkClosed:
+            raise McpError(CLOSED.code, CLOSED.message) from None
+        except asyncio.CancelledError:
+            if sent and method != wire.INITIALIZE:  # which must not be cancelled
+                reason = {"requestId": number, "reason": "no longer needed"}
+                self._link.send_now(wire.notification(wire.CANCELLED, reason))
+            raise
+        finally:
+            del self._waiting[number]
+            self._progress.pop(number, None)
+        if isinstance(outcome, ErrorDetail):
+            if call is not None and outcome.code in NOT_SENT:
+                call.sent = False
+            raise McpError(outcome.code, outcome.message)
+        return outcome
+
+    def _fail_all(self) -> None:
+        for answer in self._waiting.values():
+            if not answer.done():
+                answer.set_result(CLOSED)
+
+    def _receive(self, message: Message) -> None:
+        method = message.method
+        if method is None:
+            self._settle(message)
+        elif message.id is not None:
+            self._respond(message.id, method)
+        elif method == wire.TOOLS_CHANGED:
+            self._on_tools_changed()
+        elif method == wire.PROGRESS:
+            self._report(message.params or {})
+
+    def _settle(self, message: Message) -> None:
+        number = message.answers
+        answer = self._waiting.get(number) if number is not None else None
+        if answer is None or answer.done():
+            _log.debug("an answer to no request, or a second one")
+        elif message.error is not None:
+            answer.set_result(message.error)
+        elif message.result is not None:
+            answer.set_result(message.result)
+
+    def _report(self, params: dict[str, Any]) -> None:
+        token = params.get("progressToken")
+        listener = self._progress.get(token) if isinstance(token, int | str) else None
+        progress = wire.progress_of(params)
+        if listener is not None and progress is not None:
+            listener(progress)
+
+    def _respond(self, number: RequestId, method: str) -> None:
+        if method == wire.PING:
+            self._link.send_now(wire.result(number, {}))
+            return
+        name = method[:100]
+        self._link.send_now(wire.error(number, wire.METHOD_NOT_FOUND, f"{name} is not supported: {_DECLINED}"))
+        if name not in self._declined and len(self._declined) < MAX_DECLINED:
+            self._declined.add(name)
+            _log.warning("mcp_request_declined", extra={"details": {"server": self._link.server, "method": name}})
+
+
+MAX_DECLINED = 10
+_DECLINED = "this client offers no sampling, elicitation or roots"
 
 
 class McpState(StrEnum):

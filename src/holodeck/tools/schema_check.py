@@ -3,7 +3,7 @@
 Schemas are untrusted, so the check is bounded: it fetches nothing, runs no regular expression from the schema (Python's
 can hang; the tool server checks the pattern itself), and counts its work. A schema that cannot be used is reported once
 and then accepts everything: the check saves the model a failed call, it is not a security boundary. It knows nothing of
-tools. Import it through `holodeck.tools.schema_problems`, which loads the library late.
+tools. Import it through `holodeck.tools.arguments`, which loads the library late.
 """
 
 import logging
@@ -18,8 +18,8 @@ from jsonschema.validators import extend, validator_for
 from referencing import Registry
 
 from holodeck.core.text import one_line
+from holodeck.tools.arguments import MAX_PROBLEMS, Problem
 from holodeck.tools.names import suggestion
-from holodeck.tools.schema_problems import MAX_PROBLEMS, Problem
 
 logger = logging.getLogger(__name__)
 

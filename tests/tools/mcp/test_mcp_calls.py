@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from holodeck.core.messages import MediaPart, TextPart
-from holodeck.tools import stdio_process
+from holodeck.tools import stdio
 from tests.loop_clock import LIMIT, LoopClock
 from tests.tools.mcp.rogue_client import until
 
@@ -49,7 +49,7 @@ async def test_a_damaged_notification_fails_no_call(rogue):
 @pytest.mark.req("B05")
 @pytest.mark.parametrize("tool", ["crash", "segfault", "close_stdout", "close_stdin"])
 async def test_a_crash_fails_the_call_at_once_and_the_next_one_works(rogue, tool, monkeypatch):
-    monkeypatch.setattr(stdio_process, "GRACE", 0.2)  # for those that live on
+    monkeypatch.setattr(stdio, "GRACE", 0.2)  # for those that live on
     server = await rogue()
     pid = await server.pid()
     result = await server.call(tool)

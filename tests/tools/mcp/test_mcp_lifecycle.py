@@ -13,7 +13,7 @@ import pytest
 import uvloop
 
 from holodeck.errors import StartError
-from holodeck.tools import mcp_server, stdio, stdio_process
+from holodeck.tools import mcp_server, stdio
 from holodeck.tools.mcp import McpSettings, McpToolset
 from holodeck.tools.mcp_server import pause_before_attempt
 from tests.tools.mcp.rogue_client import Rogue, rogue_settings, until
@@ -111,7 +111,7 @@ async def test_noise_before_and_between_messages_is_ignored(rogue, caplog):
 
 @pytest.mark.req("B07")
 async def test_a_server_that_ignores_everything_is_killed_with_its_children(rogue, monkeypatch):
-    monkeypatch.setattr(stdio_process, "GRACE", 0.5)
+    monkeypatch.setattr(stdio, "GRACE", 0.5)
     server = await rogue("stubborn")
     child = psutil.Process(await server.pid())
     grandchild = psutil.Process(int((await server.call("grandchild")).text))

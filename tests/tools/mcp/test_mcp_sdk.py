@@ -13,7 +13,7 @@ def run(program: str, *arguments: str) -> list[str]:
 
 def test_local_tools_need_nothing_of_the_sdk():
     loaded = run("import holodeck.tools.mcp, sys; print(*[name for name in sys.modules])")
-    assert "holodeck.tools.mcp_session" in loaded
+    assert "holodeck.tools.mcp_server" in loaded
     assert not {"mcp", "mcp_types", "pydantic", "starlette", "httpx2", "jsonschema"} & set(loaded)
 
 

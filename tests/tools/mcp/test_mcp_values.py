@@ -7,7 +7,7 @@ import pytest
 from holodeck.core.json_values import clean_json, depth_exceeds
 from holodeck.core.messages import MediaPart
 from holodeck.tools import mcp_wire as wire
-from holodeck.tools.mcp_values import NOTHING, tool_result
+from holodeck.tools.mcp_wire import NOTHING, tool_result
 
 SMALL = base64.b64encode(b"x" * 12_000).decode()
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holodeck.tools.stdio_framing import LineFramer, Oversize
+from holodeck.tools.stdio import LineFramer, Oversize
 
 
 def frames(framer: LineFramer, *pieces: bytes) -> list[bytes | Oversize]:
