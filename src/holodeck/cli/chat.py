@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 from click.core import ParameterSource
@@ -47,7 +47,7 @@ ENDED = 128  # and the signal's number, as shells count
 KEY_VARIABLE = "HOLODECK_API_KEY"
 MAX_PIPED = 32 * MB  # for a server, which has a limit of its own
 LOCAL_ONLY = frozenset(
-    {"demo", "model", "system", "user_id", "observability", "max_messages", "resume", "list_chats", "no_save"}
+    {"demo", "model", "system", "user_id", "enable_observability", "max_messages", "resume", "list_chats", "save"}
 )
 
 
@@ -62,7 +62,7 @@ LOCAL_ONLY = frozenset(
 @click.option("--user", "user_id", metavar="ID", default=ANONYMOUS, help="Whose conversation it is.")
 @click.option("-v", "--verbose", is_flag=True, help="Full arguments, results, reasoning and token counts.")
 @click.option("-q", "--quiet", is_flag=True, help="Answers only.")
-@click.option("-o", "--observability", is_flag=True, help="Send OpenTelemetry traces.")
+@click.option("-o", "--observability", "enable_observability", is_flag=True, help="Send OpenTelemetry traces.")
 @click.option(
     "-m",
     "--max-messages",
@@ -76,29 +76,19 @@ LOCAL_ONLY = frozenset(
 @click.option("--url", metavar="URL", help="Talk to the agent of a running server, e.g. http://127.0.0.1:8000.")
 @click.option("--key-file", metavar="FILE", help="With --url: a file with the API key; default: HOLODECK_API_KEY.")
 @click.option("--list", "list_chats", is_flag=True, help="List saved chats.")
-@click.option("--no-save", is_flag=True, help="Do not save this chat.")
+@click.option("--no-save", "save", flag_value=False, default=True, help="Do not save this chat.")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object for each event, for scripts.")
 def command(
     *,
     words: tuple[str, ...],
     demo: bool,
     prompt: str | None,
-    attach: tuple[str, ...],
-    each_line: bool,
     model: str | None,
     system: str | None,
-    user_id: str,
-    verbose: bool,
-    quiet: bool,
-    observability: bool,
-    max_messages: int,
-    resume: str | None,
-    session_id: str | None,
     url: str | None,
     key_file: str | None,
     list_chats: bool,
-    no_save: bool,
-    as_json: bool,
+    **given: Any,
 ) -> int:
     """Talk to an agent in the terminal.
 
@@ -114,25 +104,12 @@ def command(
     """  # noqa: D301  click wants the real \b
     path, question = _path_and_question(words, prompt, demo=demo)
     if list_chats and url is None:
-        return _list(path, user_id, demo=demo)
-    if session_id is not None and (resume is not None or no_save):
+        return _list(path, given["user_id"], demo=demo)
+    if given["session_id"] is not None and (given["resume"] is not None or not given["save"]):
         raise click.UsageError("--session saves what it goes on with: leave out --resume and --no-save")
     try:
-        asked = ChatConfig(
-            agent_config_path=None if demo else Path(path or "."),
-            verbose=verbose,
-            quiet=quiet,
-            enable_observability=observability,
-            max_messages=max_messages,
-            as_json=as_json,
-            resume=resume,
-            session_id=session_id,
-            save=not no_save,
-            question=question,
-            each_line=each_line,
-            attach=attach,
-            user_id=user_id,
-        )
+        file = None if demo else Path(path or ".")
+        asked = ChatConfig(agent_config_path=file, question=question, **given)  # named as its members
     except ValueError as error:
         raise click.UsageError(str(error)) from error
     if url is not None or key_file is not None:
