@@ -187,11 +187,24 @@ async def test_load_takes_a_file_with_other_model_tools_and_variables(tmp_path):
         (lambda: Agent("foo/gpt-5"), "there is no provider 'foo'; known are openai"),
         (lambda: Agent("demo", settings={"lop": {}}), "loop"),
         (lambda: Agent("demo", tools=[lambda x: x]), "has no type"),
+        (lambda: Agent("demo", tools=[3]), "tools: int is no tool; give a function, a ToolBinding or a Toolset"),
+        (
+            lambda: Agent("openai/gpt-5"),
+            '^model.api_key: set OPENAI_API_KEY in the environment or in .env of this folder .or use the model "demo"',
+        ),
+        (lambda: Agent("demo", name="a/b"), "^name: may hold letters"),
+        (lambda: Agent("demo", settings={"loop": {"max_iterations": "x"}}), "^loop.max_iterations: has to be a whole"),
     ],
 )
-def test_misuse_is_a_sentence(make, sentence):
+def test_misuse_is_a_sentence_without_a_position_in_a_file(monkeypatch, make, sentence):
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
     with pytest.raises(errors.ConfigError, match=sentence):
         make()
+
+
+async def test_a_file_that_is_missing_gets_advice_for_python(tmp_path):
+    with pytest.raises(errors.ConfigError, match=r"no such file; give the path .* holodeck\.Agent"):
+        await holodeck.load(tmp_path / "nope.yaml")
 
 
 def test_every_public_callable_has_a_docstring():

@@ -67,6 +67,8 @@ async def test_a_conversation_on_a_terminal(tmp_path: Path) -> None:
             await terminal.prompt()
             terminal.enter("/nonsense")
             await terminal.wait_for("/nonsense is no command")
+            terminal.enter("/histroy")
+            await terminal.wait_for("did you mean /history?")
             terminal.enter("/history")
             await terminal.wait_for(lambda: terminal.text.count("Wiped.") == 2)
             terminal.enter("bye")
@@ -93,7 +95,7 @@ async def test_a_question_that_waits_since_before_is_asked_at_the_start(tmp_path
 
 async def test_scripts_ask_and_get_answers_events_and_exit_codes(tmp_path: Path) -> None:
     wipes = Wipes()
-    turns = [says("one"), says("two"), calls(("wipe", "{}")), says("three"), says("read it")]
+    turns = [says("one"), says("two"), calls(("wipe", "{}")), says("three"), says("four"), says("read it")]
     async with served(*turns, tools=wipes.tools, settings=ALL) as s:
         url = ("--url", s.url)
         first = await piped(tmp_path, *url, "--session", "t", "hello there")
@@ -104,8 +106,14 @@ async def test_scripts_ask_and_get_answers_events_and_exit_codes(tmp_path: Path)
         waits = await piped(tmp_path, *url, "--session", "t", "-q", "wipe it")
         assert (waits.code, wipes.wiped) == (5, [])
         assert "wipe was not run: it needs approval" in waits.err
-        lines = await piped(tmp_path, *url, "--session", "t", "--lines", "-q", stdin="never mind\n")
-        assert (lines.code, lines.out) == (0, "three\n")
+        unsent = await piped(tmp_path, *url, "--session", "t", "-q", "never mind")
+        assert (unsent.code, len(s.model.prompts)) == (5, 3)
+        assert (
+            "wipe was not run: it needs approval; answer on a terminal or with --lines; no message was sent"
+            in unsent.err
+        )
+        lines = await piped(tmp_path, *url, "--session", "t", "--lines", "-q", stdin="n\nnever mind\n")
+        assert (lines.code, lines.out) == (0, "? wipe()\nthree\nfour\n")
         (tmp_path / "notes.txt").write_text("the meeting is at nine")
         read = await piped(tmp_path, *url, "-a", "notes.txt", "When?", stdin="and piped text")
         assert (read.code, read.out) == (0, "read it\n")
@@ -122,7 +130,9 @@ async def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
     assert (away.code, away.err.count("\n")) == (2, 1)
     assert "cannot be reached; is the server running?" in away.err
     for arguments, words in {
-        ("--url", "no address", "hi"): "is not the address of a server; write http://host:port",
+        ("--url", "ftp://there", "hi"): "is not the address of a server; write http://host:port",
+        ("--url", "localhost:1", "hi"): "localhost:1 is not the address of a server; did you mean http://localhost:1?",
+        ("--url", "http://127.0.0.1:1", "--sesion", "t"): "--session",
         ("--url", "http://127.0.0.1:1", "--demo", "hi"): "leave out --demo",
         ("--url", "http://127.0.0.1:1", "agent.yaml", "hi"): "leave out agent.yaml",
         ("--key-file", "empty", "hi"): "--key-file is for --url",
@@ -137,7 +147,7 @@ async def test_what_is_wrong_is_one_sentence(tmp_path: Path) -> None:
         assert (off.code, "--protocol ag-ui" in off.err) == (4, True), off
         nowhere = await piped(tmp_path, "--url", f"{s.url}/elsewhere", "hi")
         assert (nowhere.code, nowhere.err.count("\n")) == (2, 1), nowhere
-        assert f"There is no agent at {s.url}/elsewhere; give the address of the server alone" in nowhere.err
+        assert f"There is no agent at {s.url}/elsewhere; did you mean {s.url}?" in nowhere.err
 
 
 async def test_a_key_comes_from_the_environment_or_a_file_and_is_never_shown(tmp_path: Path) -> None:

@@ -70,7 +70,11 @@ def test_they_move_to_another_agent(folder, tmp_path):
     ran(folder, "import", "all.jsonl", "--agent", "other")
     again = ran(folder, "export", "--agent", "other").out
     assert sorted(again.splitlines()) == sorted(exported.splitlines())
-    assert "already" in ran(folder, "import", "all.jsonl", "--agent", "other", code=2).err
+    again = ran(folder, "import", "all.jsonl", "--agent", "other", code=2).err
+    assert "and 3 more exist already, nothing was read; --skip-existing reads the others" in again
+    ran(folder, "delete", "first", "--agent", "other")
+    skipped = ran(folder, "import", "all.jsonl", "--skip-existing", "--agent", "other")
+    assert skipped.err == "1 sessions read, 3 left as they were.\n"
     (tmp_path / "bad.jsonl").write_text('{"session": 1}\n')
     assert "no export of sessions" in ran(folder, "import", "bad.jsonl", code=2).err
 

@@ -114,6 +114,19 @@ def test_a_script_learns_that_a_tool_was_not_approved(tmp_path, options):
     assert (approved.code, "was not run" in approved.err) == (0, False)
 
 
+def test_a_call_that_waits_in_a_session_is_not_declined_by_the_next_question(tmp_path):
+    tool = "{name: create_todo, type: function, file: todo.py, approval: always}"
+    (tmp_path / "agent.yaml").write_text(f"name: a\nmodel: {{provider: demo}}\ntools: [{tool}]\n")
+    (tmp_path / "todo.py").write_text(TODO)
+    holodeck("chat", "--session", "s", "add buy bread", folder=tmp_path)
+    second = holodeck("chat", "--session", "s", "hello", folder=tmp_path)
+    assert (second.code, second.out) == (5, '? create_todo(title="Buy bread")\n')
+    assert "create_todo was not run" in second.err
+    assert second.err.endswith("no message was sent\n")
+    answered = holodeck("chat", "--session", "s", "--lines", folder=tmp_path, stdin="y\nhello\n")
+    assert (answered.code, "was not run" in answered.err) == (0, False)
+
+
 def test_call_runs_a_tool_without_a_model(project):
     result = holodeck("call", "convert", "miles=5", "note= by 7", folder=project)
     assert (result.code, result.out, result.err) == (0, "8.0 km by 7\n", "")
@@ -190,6 +203,23 @@ def test_check_warns_of_a_function_without_a_docstring(project):
     assert result.code == 0
     assert "warning: convert has no description" in result.err
     assert "wipe" not in result.err
+
+
+def test_check_warns_of_a_misspelt_variable_in_the_instructions(tmp_path):
+    agent = "name: a\nmodel: {provider: demo}\ninstructions: "
+    (tmp_path / "agent.yaml").write_text(
+        agent + '|\n  You serve {user_id}.\n  It is {today}; {usr_id} {"a": 1} {name}.\n'
+    )
+    result = holodeck("check", folder=tmp_path)
+    assert result.err.splitlines() == [
+        "warning: agent.yaml:5: {today} is no variable, the model sees it as it is; did you mean {now}?",
+        "warning: agent.yaml:5: {usr_id} is no variable, the model sees it as it is; did you mean {user_id}?",
+    ]
+    assert result.code == 0
+    (tmp_path / "agent.yaml").write_text(agent + "{file: prompt.md}\n")
+    (tmp_path / "prompt.md").write_text("It is {now}\nin {time_zone}.\n")
+    result = holodeck("check", folder=tmp_path)
+    assert "warning: prompt.md:2: {time_zone} is no variable" in result.err
 
 
 # completion

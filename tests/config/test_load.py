@@ -108,7 +108,9 @@ def test_a_folder_stands_for_its_agent_yaml(tmp_path):
 
 
 def test_a_missing_file_says_how_to_get_one(tmp_path):
-    with pytest.raises(ConfigError, match="there is no such file; `holodeck init` writes one"):
+    with pytest.raises(
+        ConfigError, match=r"there is no such file; give the path of an agent file or its folder, or describe"
+    ):
         load_config(tmp_path / "none.yaml")
 
 

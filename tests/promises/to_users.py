@@ -60,7 +60,7 @@ USERS = (
     ),
     Requirement(
         "SRV-12",
-        "ChatRequest: message 1-10,000 characters and not blank; session_id ULID; at most 10 files. JSON with base64, or multipart/form-data on the same URL.",
+        "ChatRequest: message 1-10,000 characters and not blank; session_id 1-128 printable characters, a ULID when the server makes it; at most 10 files. JSON with base64, or multipart/form-data on the same URL.",
         "seeds 000, 001",
     ),
     Requirement(

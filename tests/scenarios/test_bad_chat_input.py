@@ -88,7 +88,7 @@ BAD = {
     "eleven files": Bad(files(*[FILE] * 11), 422),
     "wrong base64": Bad(files({**FILE, "content": "a=b"}), 422),
     "base64 without padding": Bad(files({**FILE, "content": "aGk"}), 422),
-    "a malformed session id": Bad({**HI, "session_id": "../etc"}, 422),
+    "a malformed session id": Bad({**HI, "session_id": "a\nb"}, 422),
     "a malformed session id in the path": Bad(None, 400, path="/sessions/%00", method="DELETE"),
     "an unknown agent": Bad(HI, 404, "agent-not-found", path="/agent/nobody/chat"),
     "an unknown agent, streamed": Bad(HI, 404, "agent-not-found", path="/agent/nobody/chat/stream"),
@@ -119,7 +119,7 @@ BAD = {
     "a form: a decision that is no list": Bad(form({**HI, "resume": "{}"}), 422),
     "a form: a decision nested without end": Bad(form({**HI, "resume": "[" * 60_000}), 422),
     "a form: a decision about nothing": Bad(form({"resume": '[{"interrupt_id": "i", "approved": true}]'}), 422),
-    "a form: a malformed session id": Bad(form({**HI, "session_id": "no"}), 422),
+    "a form: a malformed session id": Bad(form({**HI, "session_id": "x" * 129}), 422),
 }  # fmt: skip
 
 

@@ -10,6 +10,9 @@ from click.shell_completion import CompletionItem
 from holodeck.cli.paint import Paint
 from holodeck.config.bundled import load_demo
 from holodeck.config.load import DEFAULT_NAME, LoadedConfig, load_config
+from holodeck.config.prompt_variables import misspelt_variables
+
+IN_A_SHELL = "`holodeck init` writes one, and --demo runs the bundled agent"
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
@@ -30,8 +33,8 @@ def chosen(path: str | None, *, demo: bool) -> LoadedConfig:
     """The configuration, after its warnings were shown."""
     if path and demo:
         raise click.UsageError("--demo brings its own agent; leave out the path")
-    config = load_demo() if demo else load_config(path or DEFAULT_NAME)
+    config = load_demo() if demo else load_config(path or DEFAULT_NAME, or_else=IN_A_SHELL)
     yellow = Paint.of(sys.stderr).yellow
-    for warning in config.warnings:
+    for warning in (*config.warnings, *misspelt_variables(config)):
         click.echo(f"{yellow('warning')}: {warning}", err=True)
     return config

@@ -3,6 +3,7 @@
     0    done                 2    cannot start, or the command line is wrong     70   a defect of HoloDeck
     1    the agent file       3    the port is taken                              130  Ctrl+C
                               4    the last answer of a piped chat failed         143  SIGTERM, in a chat
+                              5    a tool of a piped chat waits for approval
 
 Commands are imported when they are called, so that `holodeck --help` waits for none of them.
 """

@@ -5,7 +5,7 @@ Works on the file, or the database, while servers use it. Everything is addresse
 
 import asyncio
 import sqlite3
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
@@ -109,22 +109,41 @@ def export(*, session_id: str | None, path: str | None, demo: bool, user: str | 
 
 @command.command("import")
 @click.argument("file", type=click.File("rb"), metavar="FILE")
+@click.option("--skip-existing", is_flag=True, help="Leave sessions that are there as they are, and read the others.")
 @agent_option
 @demo_option
-def import_(*, file: Any, path: str | None, demo: bool) -> int:
-    """Read sessions as `export` wrote them; `-` is standard input. An id that is taken is an error."""
+def import_(*, file: Any, skip_existing: bool, path: str | None, demo: bool) -> int:
+    """Read sessions as `export` wrote them; `-` is standard input. If one of them exists, none is read."""
     try:
         found = [msgspec.json.decode(line, type=StoredSession) for line in file if line.strip()]
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise StartError(f"this is no export of sessions: {error}") from error
 
-    async def restore(store: Store) -> None:
+    async def restore(store: Store) -> int:
+        there = [each for each in found if await store.get(each.session.session_id, owner=each.session.owner)]
+        if there and not skip_existing:
+            raise StartError(_exist_already(there))
+        taken = {(each.session.owner, each.session.session_id) for each in there}
         for stored in found:
-            await store.restore(stored)
+            if (stored.session.owner, stored.session.session_id) not in taken:
+                await store.restore(stored)
+        return len(there)
 
-    _with_store(path, demo, restore, create=True)
-    click.echo(f"{len(found)} sessions read.", err=True)
+    skipped = _with_store(path, demo, restore, create=True)
+    left_out = f", {skipped} left as they were" if skipped else ""
+    click.echo(f"{len(found) - skipped} sessions read{left_out}.", err=True)
     return 0
+
+
+def _exist_already(there: Sequence[StoredSession]) -> str:
+    first = one_line(there[0].session.session_id)
+    what = f"session {first} exists" if len(there) == 1 else f"session {first} and {len(there) - 1} more exist"
+    delete = (
+        f"`holodeck sessions delete {first}` removes it"
+        if len(there) == 1
+        else "`holodeck sessions delete` removes one"
+    )
+    return f"{what} already, nothing was read; --skip-existing reads the others, {delete}"
 
 
 @command.command("delete")

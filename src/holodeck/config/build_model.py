@@ -259,8 +259,10 @@ def _api_key(config: LoadedConfig, keys: Keys, choice: ModelChoice) -> str | Non
     key = usual if choice.api_key is None else choice.api_key.get_secret_value()
     is_gateway = choice.provider == "anthropic" and choice.endpoint is not None  # a local one may need no key
     if not key and provider.needs_key and not is_gateway:
-        text = f"set {provider.key_variable} in the environment or in .env beside the file"
+        beside = "beside the file" if config.document.file else "of this folder"
+        text = f"set {provider.key_variable} in the environment or in .env {beside}"
         if _is_empty(choice.api_key):
             text = f"is empty; set the variable that it names, or leave it out and set {provider.key_variable}"
-        raise config.error((*keys, "api_key"), f"{text} (or use provider: demo, which needs none)")
+        demo = "provider: demo" if config.document.file else 'the model "demo"'
+        raise config.error((*keys, "api_key"), f"{text} (or use {demo}, which needs none)")
     return key or None

@@ -22,6 +22,7 @@ from holodeck.core.text import one_line
 from holodeck.errors import ConfigError
 
 DEFAULT_NAME = "agent.yaml"
+IN_PYTHON = "give the path of an agent file or its folder, or describe the agent with holodeck.Agent(…)"
 OF_ONE_PROVIDER = frozenset(  # keys of `model:` that another provider has no use for, or must not get
     {"endpoint", "api", "api_key", "api_version", "auth_token", "headers", "betas", "service_tier", "provider_tools"}
     | {"extra", "cache", "reasoning", "region", "profile", "project", "location"}
@@ -45,18 +46,21 @@ class LoadedConfig:
         return self.document.error(keys, text)
 
 
-def load_config(path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, str] | None = None) -> LoadedConfig:
+def load_config(
+    path: str | Path = DEFAULT_NAME, *, environment: Mapping[str, str] | None = None, or_else: str = IN_PYTHON
+) -> LoadedConfig:
     """Everything wrong with the file is in one ConfigError, a line for each problem.
 
     Args:
         path: The file, or the folder that holds an agent.yaml.
         environment: Instead of the process environment and `.env`.
+        or_else: What the caller can do if there is no such file.
     """
     file = Path(path)
     if file.is_dir():
         file /= DEFAULT_NAME
     shown = str(file)
-    text = _read(file)
+    text = _read(file, or_else)
     root = parse(text, shown)
     foreign = UpstreamParts(shown)
     root = foreign.taken_out_of(root)
@@ -114,10 +118,10 @@ def _no_provider(name: str) -> str:
 
 def config_of(settings: Mapping[str, object], *, environment: Mapping[str, str] | None = None) -> LoadedConfig:
     """An agent that a program describes instead of a file: the keys of agent.yaml as a dictionary."""
-    root = parse(msgspec.json.encode(settings), "agent")  # JSON is YAML: one way to validate, one kind of error
+    root = parse(msgspec.json.encode(settings), "")  # JSON is YAML: one way to validate, one kind of error
     folder = Path.cwd()
     environment = read_environment(folder) if environment is None else environment
-    document = expand(root, "agent", environment)
+    document = expand(root, "", environment)
     try:
         agent = AgentFile.model_validate(document.data)
     except ValidationError as error:
@@ -125,15 +129,13 @@ def config_of(settings: Mapping[str, object], *, environment: Mapping[str, str] 
     return LoadedConfig(agent=agent, folder=folder, environment=environment, document=document)
 
 
-def _read(file: Path) -> bytes:
+def _read(file: Path, or_else: str) -> bytes:
     """At most a little more than is allowed: a device or a huge file is refused without being read whole."""
     try:
         with file.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(
-            f"{file}: there is no such file; `holodeck init` writes one, and --demo runs the bundled agent"
-        ) from None
+        raise ConfigError(f"{file}: there is no such file; {or_else}") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error.__class__.__name__}") from error
 

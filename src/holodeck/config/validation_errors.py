@@ -13,6 +13,7 @@ from pydantic_core import ErrorDetails
 from holodeck.config.environment import Keys, YamlDocument, dotted
 from holodeck.config.schema import AgentFile
 from holodeck.config.upstream_format import SLIPS, nearest
+from holodeck.config.yaml_source import located
 from holodeck.core.text import one_line
 
 MAX_PROBLEMS = 10
@@ -64,9 +65,9 @@ def explain(error: ValidationError, document: YamlDocument) -> str:
     found = sorted(
         {_problem(each, document) for each in problems if each["type"] != "missing" or each["loc"] not in slips}
     )
-    lines = [f"{document.file}:{mark.line}:{mark.column}: {text}" for mark, text in found[:MAX_PROBLEMS]]
+    lines = [located(document.file, mark, text).message for mark, text in found[:MAX_PROBLEMS]]
     if len(found) > MAX_PROBLEMS:
-        lines.append(f"{document.file}: and {len(found) - MAX_PROBLEMS} more")
+        lines.append(located(document.file, None, f"and {len(found) - MAX_PROBLEMS} more").message)
     return "\n".join(lines)
 
 

@@ -87,6 +87,9 @@ Node: TypeAlias = Scalar | Items | Fields
 
 
 def located(file: str, mark: Mark | None, text: str) -> ConfigError:
+    """An error at its position. Without a file, a program described the agent: there is no position to show."""
+    if not file:
+        return ConfigError(text)
     return ConfigError(f"{file}:{mark.line}:{mark.column}: {text}" if mark else f"{file}: {text}")
 
 

@@ -29,7 +29,7 @@ CHAT_FORM: dict[str, Any] = {
         "session_id": {
             "type": "string",
             "maxLength": MAX_FOREIGN_ID,
-            "description": "A ULID, from an earlier answer; or the id of a session that another protocol began",
+            "description": "From an earlier answer, or of your own: an unknown id begins a session, on every protocol the same",
         },
         "resume": {"type": "string", "maxLength": MAX_TEXT, "description": "The same list as in JSON, as JSON text"},
         "files": {"type": "array", "maxItems": 10, "items": {"type": "string", "format": "binary"}},

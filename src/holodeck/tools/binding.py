@@ -11,6 +11,7 @@ from typing import Any, TypeAlias
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from holodeck.core.tools import ToolSchema
+from holodeck.errors import ConfigError
 from holodeck.tools.arguments import BoundArguments, declared_arguments, hide
 from holodeck.tools.catalogue import Source
 from holodeck.tools.functions import FunctionTool, FunctionToolset, Redact
@@ -86,8 +87,10 @@ def sources_of(
             plain.append(each)
         elif callable(each):
             plain.append(FunctionTool.of(each))
-        else:
+        elif hasattr(each, "schemas"):
             toolsets.append(each)
+        else:
+            raise ConfigError(f"tools: {type(each).__name__} is no tool; give a function, a ToolBinding or a Toolset")
     if plain:
         toolsets.append(FunctionToolset(plain, redact=redact))
     if bindings:

@@ -58,6 +58,15 @@ def as_streamed(events: list[e.Event]) -> list[e.Event]:
     return found
 
 
+def test_a_call_of_an_earlier_run_takes_the_time_since_this_one_began() -> None:
+    times = iter((10.0, 12.5))
+    reader = ClientEvents(RUN, SESSION, {"c": "wipe"}, clock=lambda: next(times))
+    begun, result = {"type": "RUN_STARTED"}, {"type": "TOOL_CALL_RESULT", "toolCallId": "c", "content": "gone"}
+    (_, finished) = [event for wire in (begun, result) for event in reader.read(msgspec.json.encode(wire))]
+    assert isinstance(finished, e.ToolFinished)
+    assert (finished.name, finished.seconds) == ("wipe", 2.5)
+
+
 def test_an_approval_comes_whole() -> None:
     (ending,) = [event for event in read(NAMED["approval"]) if isinstance(event, e.RunFinished)]
     (interrupt,) = ending.interrupts

@@ -72,24 +72,27 @@ async def test_an_answer_has_all_that_is_promised():
 
 
 @pytest.mark.req("SRV-12")
-async def test_a_session_of_another_protocol_continues_under_its_id_and_a_new_one_needs_a_ulid():
+async def test_a_session_has_one_id_on_every_protocol_whichever_began_it():
     settings = ServerSettings(protocols=("ag-ui", "rest"))
-    async with served(says("one"), says("two"), settings=settings) as s:
-        for unknown in ("my thread", "8ZZZZZZZZZZZZZZZZZZZZZZZZZ"):
-            async with s.post({"message": "hi", "session_id": unknown}, CHAT) as answer:
+    async with served(says("one"), says("two"), says("three"), settings=settings) as s:
+        for bad in ("a\nb", "nul\x00", "x" * 129, ""):
+            async with s.post({"message": "hi", "session_id": bad}, CHAT) as answer:
                 assert (answer.status, (await answer.json())["field"]) == (422, "session_id")
-        started = {
-            "threadId": "my thread",
+        async with s.post({"message": "first", "session_id": "my thread/../é"}, CHAT) as answer:
+            result = await answer.json()
+        assert (result["session_id"], result["session_is_new"]) == ("my thread/../é", True)
+        asked = {
+            "threadId": "my thread/../é",
             "runId": "r1",
-            "messages": [{"id": "m1", "role": "user", "content": "first"}],
+            "messages": [{"id": "m1", "role": "user", "content": "second"}],
         }
-        async with s.post(started, "/awp") as answer:
+        async with s.post(asked, "/awp") as answer:
             await answer.read()
-        async with s.post({"message": "second", "session_id": "my thread"}, CHAT) as answer:
-            assert (await answer.json())["session_id"] == "my thread"
-        async with s.get("/sessions/my%20thread") as answer:
+        async with s.post({"message": "third", "session_id": "my thread/../é"}, CHAT) as answer:
+            assert (await answer.json())["session_id"] == "my thread/../é"
+        async with s.get("/sessions/my%20thread%2F..%2F%C3%A9") as answer:
             texts = [each["content"] for each in (await answer.json())["messages"]]
-    assert texts == ["first", "one", "second", "two"]
+    assert texts == ["first", "one", "second", "two", "third", "three"]
 
 
 @pytest.mark.req("SRV-08", "SRV-11", "SRV-15")

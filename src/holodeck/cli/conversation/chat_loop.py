@@ -104,8 +104,8 @@ class ChatLoop(ABC):
     async def go(self) -> int:
         """Until the user leaves: 0, or 130 after Ctrl+C twice; 4 if a script's last answer failed, 5 if it needs an approval."""
         questions = await self._begin()
-        if self._interactive and questions:
-            await self._answer_questions(questions)
+        if questions and not await self._answer_questions(questions) and not self._interactive:
+            return NOT_APPROVED  # a message would go on without the calls, which the script did not ask for
         interrupted = False
         while not self._leaving:
             try:
@@ -163,14 +163,20 @@ class ChatLoop(ABC):
 
     # answers
 
-    async def _answer_questions(self, questions: Sequence[Interrupt]) -> None:
-        """Has the user decide about calls that wait since before the chat began, on whatever wire they were made."""
+    async def _answer_questions(self, questions: Sequence[Interrupt]) -> bool:
+        """Has the user decide about calls that wait since before the chat began, on whatever wire they were made.
+
+        False if the user, or the pipe, left one open.
+        """
+        answers = await self._decide(questions)
+        if len(answers) < len(questions):
+            self._leave_open(questions, "no message was sent")
+            return False
         try:
-            answers = await self._decide(questions)
-            if len(answers) == len(questions):
-                await self._conclude(await self._run(self._resumed(answers)), time.monotonic())
+            await self._conclude(await self._run(self._resumed(answers)), time.monotonic())
         except HoloDeckError as error:  # another client has answered meanwhile
             self._complain(error.message)
+        return True
 
     async def _conclude(self, ending: Ending | None, begun: float) -> None:
         """Goes on until no call waits for the user, then shows what it took."""
@@ -186,7 +192,7 @@ class ChatLoop(ABC):
             around.say(around.paint.dim("(stopped)"))
         await self._show_state(time.monotonic() - begun)
 
-    def _leave_open(self, interrupts: Sequence[Interrupt]) -> None:
+    def _leave_open(self, interrupts: Sequence[Interrupt], consequence: str = "") -> None:
         """Reports to a script what was not done; a user at the prompt has just left the question open."""
         if self._interactive:
             return
@@ -194,6 +200,7 @@ class ChatLoop(ABC):
         for name in dict.fromkeys(interrupt.tool for interrupt in interrupts):
             self._around.complain(
                 f"✗ {one_line(name, 100)} was not run: it needs approval; answer on a terminal or with --lines"
+                + (f"; {consequence}" if consequence else "")
             )
 
     async def _decide(self, interrupts: Sequence[Interrupt]) -> list[Resume]:

@@ -23,6 +23,7 @@ from holodeck.core.ids import new_ulid
 from holodeck.core.request import Resume
 from holodeck.core.text import one_line
 from holodeck.errors import InvalidRequest
+from holodeck.tools.names import suggestion
 
 HELP = {
     "/attach": "add a file to the next message: /attach PATH",
@@ -116,7 +117,8 @@ class RemoteChat(ChatLoop):
                 for command, text in HELP.items():
                     context.say(f"{command:<{width}}  {context.paint.dim(text)}")
             case _:
-                raise InvalidRequest(f"{one_line(name, 50)} is no command of a chat with a server; /help lists them.")
+                near = suggestion(name.lower(), HELP) or "; /help lists them."
+                raise InvalidRequest(f"{one_line(name, 50)} is no command of a chat with a server{near}")
         return False
 
     def _show_files(self) -> None:

@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 import msgspec
 
@@ -146,9 +146,10 @@ class RemoteServer:
 
     def _away(self, error: Exception) -> InvalidRequest:
         if isinstance(error, Unsendable):
-            return InvalidRequest(
-                f"{one_line(self.url, LONGEST)} is not the address of a server; write http://host:port"
+            near = (
+                "write http://host:port" if "://" in self.url else f"did you mean http://{one_line(self.url, LONGEST)}?"
             )
+            return InvalidRequest(f"{one_line(self.url, LONGEST)} is not the address of a server; {near}")
         what = (
             "cannot be reached"
             if isinstance(error, NoConnection | NoHost | OSError)
@@ -157,7 +158,10 @@ class RemoteServer:
         return InvalidRequest(f"{self.url} {what}; is the server running? ({one_line(str(error), LONGEST)})")
 
     def _no_agent(self) -> str:
-        return f"There is no agent at {self.url}; give the address of the server alone, such as http://127.0.0.1:8000."
+        """A newcomer copies the address of an endpoint, or of a page: the server's own is its beginning."""
+        given = urlsplit(self.url)
+        near = f"did you mean {given.scheme}://{given.netloc}?"
+        return f"There is no agent at {self.url}; {near if given.path else 'is it a HoloDeck server?'}"
 
     async def _refusal(self, response: Response) -> ServerRefused:
         """The error of an answer in one sentence."""

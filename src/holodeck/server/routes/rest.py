@@ -9,10 +9,8 @@ from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import Ending, RunFinished
-from holodeck.core.ids import is_ulid
-from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import AgentNotFound, InternalError, InvalidRequest
+from holodeck.errors import AgentNotFound, InternalError
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
@@ -94,18 +92,8 @@ def _server_of_agent(request: Request) -> AgentServer:
 async def _prepared(request: Request, known: PostedChat | None) -> RunRequest:
     chat, uploads = known or await chat_of(request)
     current().conversation_id = chat.session_id
-    server, owner = server_of(request), owner_of(request)
-    if chat.session_id is not None:
-        await _check_session(server, chat.session_id, owner)
-    return run_request(chat, await server.files.read(uploads, tenant=owner.tenant) if uploads else [])
-
-
-async def _check_session(server: AgentServer, session_id: str, owner: Owner) -> None:
-    """REST begins sessions under ULIDs only (SRV-12), and continues those of other protocols under any id."""
-    if not is_ulid(session_id) and await server.runs.store.read(session_id, owner=owner) is None:
-        raise InvalidRequest(
-            "session_id has to be a ULID, as answers give it, or the id of a session that exists", field="session_id"
-        )
+    files = server_of(request).files
+    return run_request(chat, await files.read(uploads, tenant=owner_of(request).tenant) if uploads else [])
 
 
 def _answer(server: AgentServer, run: Run, ending: Ending) -> ChatResponse:

@@ -73,6 +73,7 @@ class ClientEvents:
 
     def _started(self, wire: "_Members") -> e.Event:
         self._run_id, self._session_id = wire.text("runId") or self._run_id, wire.text("threadId") or self._session_id
+        self._begun = dict.fromkeys(self._calls, self._clock())  # calls of an earlier run are made now
         return e.RunStarted(self._run_id, self._session_id)
 
     def _call_started(self, wire: "_Members") -> e.Event:
@@ -94,7 +95,7 @@ class ClientEvents:
     def _result(self, wire: "_Members") -> e.Event:
         call_id = wire.text("toolCallId")
         now = self._clock()
-        seconds = now - self._begun.get(call_id, now)  # 0 for a call of an earlier run
+        seconds = now - self._begun.get(call_id, now)
         name, _ = self._calls.get(call_id, ("", []))
         failed = wire.table("metadata").get("failed") is True
         return e.ToolFinished(call_id, name, wire.text("messageId"), _content(wire.value("content")), failed, seconds)

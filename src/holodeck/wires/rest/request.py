@@ -12,7 +12,7 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
-from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
+from holodeck.core.ids import MAX_FOREIGN_ID
 from holodeck.core.messages import Part, TextPart, UserMessage
 from holodeck.core.request import FileNote, Resume, RunRequest
 from holodeck.errors import InvalidRequest
@@ -20,6 +20,7 @@ from holodeck.wires.body import (
     MAX_LONG_STRING,
     MAX_NAME,
     MAX_REASON,
+    foreign_id,
     name,
     parse,
     refusal_reason,
@@ -63,7 +64,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
     session_id: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)] | None,
         Meta(
-            description="A ULID, from an earlier answer; or the id of a session that another protocol began",
+            description="From an earlier answer, or of your own: an unknown id begins a session, on every protocol the same",
             examples=["01K9ZQ4W3V8N2R5T7Y9A1C3E5G"],
         ),
     ] = None
@@ -106,12 +107,7 @@ def _message(value: Any) -> str:
 
 
 def _session(value: Any) -> str | None:
-    if value is None:
-        return None
-    session_id = text(value, "session_id")
-    if not is_foreign_id(session_id):
-        raise InvalidRequest(f"session_id has 1 to {MAX_FOREIGN_ID} printable characters", field="session_id")
-    return session_id
+    return None if value is None else foreign_id(value, "session_id")
 
 
 def _file(raw: dict[str, Any], path: str) -> FileContent:
