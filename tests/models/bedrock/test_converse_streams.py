@@ -1,6 +1,6 @@
 """Every shape of a Converse stream: what it means, wherever it is cut, and that botocore's own parser agrees."""
 
-from base64 import b64encode
+from base64 import b64decode, b64encode
 
 import pytest
 from botocore.eventstream import EventStreamBuffer
@@ -30,6 +30,8 @@ from tests.models.bedrock.converse_streams import (
     failure,
     frame,
     raw_frame,
+    start,
+    stop,
     text_block,
     thought,
 )  # fmt: skip
@@ -102,6 +104,26 @@ def test_what_is_kept_goes_back_in_its_order(shape: Shape):
     if shape.kept is None:
         expected = ["text"] * bool(shape.text) + ["toolUse"] * len(shape.calls)
     assert kinds == ([] if expected == ["reasoningContent"] else expected)
+
+
+@pytest.mark.parametrize("kind", ["hidden thoughts", "an image"])
+def test_the_pieces_of_a_blob_are_each_decoded_once(kind, monkeypatch):
+    """A blob that comes in many small pieces takes time in proportion to its length, not to its square."""
+    decoded = []
+    monkeypatch.setattr(
+        "holodeck.models.bedrock.converse_answer.b64decode", lambda text: decoded.append(text) or b64decode(text)
+    )
+    pieces = [b64encode(bytes([number])).decode() for number in range(200)]
+    if kind == "an image":
+        grown = [delta(0, {"image": {"source": {"bytes": piece}}}) for piece in pieces]
+        body = [START, start(0, image={"format": "png"}), *grown, stop(0), *text_block(1, "Here."), *end()]
+    else:
+        grown = [delta(0, {"reasoningContent": {"redactedContent": piece}}) for piece in pieces]
+        body = [START, *grown, stop(0), *text_block(1, "Fine."), *end()]
+    reply, _ = read(b"".join(frame(*event) for event in body))
+    block = reply.extra[KEPT]["content"][0]
+    assert b64decode(block["source"]["data"] if kind == "an image" else block["data"]) == bytes(range(200))
+    assert decoded == pieces
 
 
 # botocore's own parser

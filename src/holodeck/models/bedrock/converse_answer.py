@@ -67,7 +67,8 @@ class ConverseAnswer(MessageAnswer):
         """The options are those of MessageAnswer."""
         super().__init__(listener, **options)
         self._results: dict[Any, Value] = {}  # of the provider's own tools: they are shown when they are whole
-        self._images: dict[Any, Value] = {}  # that the model generates, by the index of their block
+        self._images: dict[Any, tuple[str, list[str]]] = {}  # that the model generates: type and pieces, by block
+        self._redacted: dict[int, list[str]] = {}  # pieces of hidden thoughts, by the identity of their block
 
     def take(self, name: bytes, data: bytes) -> None:
         """One event; without a name, a whole answer as one JSON body."""
@@ -90,6 +91,9 @@ class ConverseAnswer(MessageAnswer):
     def reply(self) -> ModelReply:
         if self.finish_reason in _MALFORMED:
             raise ModelProtocolError(_MALFORMED[self.finish_reason])
+        for block in self._blocks:
+            if pieces := self._redacted.get(id(block)):
+                block.value["data"] = _joined(pieces)
         return super().reply()
 
     def _take_value(self, kind: str, value: Value) -> None:
@@ -121,7 +125,7 @@ class ConverseAnswer(MessageAnswer):
         elif isinstance(result := start.get("toolResult"), dict):
             self._results[index] = _result_block(result)
         elif isinstance(image := start.get("image"), dict):
-            self._images[index] = {"media_type": f"image/{image.get('format')}", "data": ""}
+            self._images[index] = f"image/{image.get('format')}", []
 
     def _take_delta_of(self, index: Any, delta: Value) -> None:
         """A block may have begun without a start; `MessageAnswer` begins text and thinking with their first piece."""
@@ -138,7 +142,7 @@ class ConverseAnswer(MessageAnswer):
             self._results[index]["content"] += items
         elif isinstance(image := delta.get("image"), dict) and index in self._images:
             piece = _object(image.get("source")).get("bytes")
-            self._images[index]["data"] = _joined(self._images[index]["data"], piece if isinstance(piece, str) else "")
+            self._images[index][1].extend([piece] if isinstance(piece, str) else ())
 
     def _take_reasoning(self, index: Any, reasoning: Value) -> None:
         if isinstance(text := reasoning.get("text"), str) and text:
@@ -148,10 +152,10 @@ class ConverseAnswer(MessageAnswer):
             self._add(index, {"type": "signature_delta", "signature": signature})
         if isinstance(redacted := reasoning.get("redactedContent"), str) and redacted:
             block = self._at(index)
-            if block is None or block.kind != "redacted_thinking":
-                self._open(index, {"type": "redacted_thinking", "data": redacted})
-            else:
-                block.value["data"] = _joined(str(block.value.get("data")), redacted)
+            if block is None or id(block) not in self._redacted:
+                self._open(index, {"type": "redacted_thinking"})
+                block = self._blocks[-1]
+            self._redacted.setdefault(id(block), []).append(redacted)
 
     def _ensure(self, index: Any, kind: str) -> None:
         block = self._at(index)
@@ -161,8 +165,9 @@ class ConverseAnswer(MessageAnswer):
     def _end_block(self, index: Any) -> None:
         if (result := self._results.pop(index, None)) is not None:
             self._open(index, result)
-        if (image := self._images.pop(index, None)) and image["data"]:
-            self._show_image(index, image)
+        kind, pieces = self._images.pop(index, ("", []))
+        if data := _joined(pieces):
+            self._show_image(index, {"media_type": kind, "data": data})
         self.take_event({"type": "content_block_stop", "index": index})
 
     def _show_image(self, index: Any, image: Value) -> None:
@@ -247,12 +252,14 @@ def _exception(kind: str, value: Value) -> Value:
     return {"type": kind, "message": next(filter(None, words), kind), "status": original if is_limit else status}
 
 
-def _joined(one: str, other: str) -> str:
-    """Two pieces of a blob; each comes in base64 by itself."""
+def _joined(pieces: list[str]) -> str:
+    """The pieces of a blob as one; each comes in base64 by itself."""
+    if len(pieces) <= 1:
+        return "".join(pieces)
     try:
-        return b64encode(b64decode(one) + b64decode(other)).decode()
+        return b64encode(b"".join(map(b64decode, pieces))).decode()
     except ValueError:
-        return one + other
+        return "".join(pieces)
 
 
 def _object(value: Any) -> Value:
