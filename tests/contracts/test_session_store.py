@@ -100,6 +100,18 @@ async def test_a_tenant_stores_what_its_users_do(store):
     assert 0 < await store.tenant_bytes(SAME_NAME_ELSEWHERE.tenant) < sum(sizes)
     await store.delete("b", owner=ADA)
     assert await store.tenant_bytes(ADA.tenant) == sizes[0] + sizes[2]
+    conversation = await store.open("a", owner=EVE)
+    await conversation.commit([UserMessage(content="y" * 1000, id="m")])
+    conversation.close()
+    assert await store.tenant_bytes(ADA.tenant) > sizes[0] + sizes[2] + 1000
+    await store.rewind("a", "m", owner=EVE)
+    assert await store.tenant_bytes(ADA.tenant) == sizes[0] + sizes[2]
+    await store.fork("a", owner=ADA)
+    assert await store.tenant_bytes(ADA.tenant) == 2 * sizes[0] + sizes[2]
+    for owner in (ADA, EVE):
+        for session in await store.sessions_of(owner=owner):
+            await store.delete(session.session_id, owner=owner)
+    assert await store.tenant_bytes(ADA.tenant) == 0
 
 
 STEP = [

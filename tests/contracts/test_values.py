@@ -73,7 +73,7 @@ async def test_a_value_has_its_time(store, clock):
 async def test_all_values_whose_time_is_over_are_removed_at_once(store, clock, monkeypatch):
     """A busy server puts more between two clean-ups than one batch has."""
     for module in ("sqlite_values", "postgres_values"):
-        monkeypatch.setattr(f"holodeck.stores.{module}.REMOVED_BATCH", 2)
+        monkeypatch.setattr(f"holodeck.stores.{module}.BATCH", 2)
     for number in range(5):
         await store.values.put(value(str(number)), owner=ADA, seconds=1)
     clock.now += 1

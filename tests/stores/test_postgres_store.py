@@ -124,6 +124,17 @@ async def test_a_database_of_a_newer_version_is_left_alone(opened, postgres_data
     assert await texts(await opened()) == ["hello"]
 
 
+async def test_the_sum_of_a_tenant_is_read_from_an_index_alone(opened, postgres_database):
+    await say(await opened(), "hello")
+    with psycopg.connect(postgres_database) as connection:
+        connection.execute("SET enable_seqscan = off")
+        connection.execute("SET enable_bitmapscan = off")
+        plan = connection.execute(
+            "EXPLAIN SELECT sum(size) FROM holodeck.sessions WHERE agent = 'tester' AND tenant = 'default'"
+        ).fetchall()
+    assert "Index Only Scan using sessions_of_tenant" in str(plan)
+
+
 @pytest.mark.req("D16")
 async def test_of_processes_that_start_together_one_makes_the_tables(opened, postgres_database):
     sql(postgres_database, "DROP SCHEMA IF EXISTS holodeck CASCADE")

@@ -102,7 +102,8 @@ async def test_a_file_of_an_older_version_is_brought_up_to_date_by_one_of_two_th
     old = sqlite3.connect(path)
     old.executescript(MIGRATIONS[0] + "PRAGMA user_version=1; PRAGMA application_id=0x484F4C4F;")
     old.execute(
-        "INSERT INTO sessions (agent, tenant, user, id, created, used, v) VALUES ('tester', 'default', 'anonymous', 's', 1, 9e9, 1)"
+        "INSERT INTO sessions (agent, tenant, user, id, created, used, size, v)"
+        " VALUES ('tester', 'default', 'anonymous', 's', 1, 9e9, 40, 1)"
     )
     old.commit()
     old.close()
@@ -112,6 +113,17 @@ async def test_a_file_of_an_older_version_is_brought_up_to_date_by_one_of_two_th
             len(MIGRATIONS),
         )
         assert await texts(store) == []
+        assert await store.tenant_bytes("default") == 40
+
+
+async def test_the_sum_of_a_tenant_is_read_without_its_sessions(opened):
+    """The thread that stores for all runs must not read a million rows for one figure."""
+    store, statements = await opened(), []
+    await say(store, "hello")
+    await store.file.look(lambda connection: connection.set_trace_callback(statements.append))
+    assert await store.tenant_bytes("default") == (await store.get("s", owner=ME)).size > 0
+    assert statements
+    assert not [each for each in statements if "sessions" in each]
 
 
 @pytest.mark.req("D16")
@@ -391,7 +403,7 @@ async def test_all_of_a_user_is_deleted_whatever_state_it_is_in(opened):
 
 async def test_all_old_runs_keys_and_copies_are_removed_at_once(opened, monkeypatch):
     """A busy server ends more runs between two clean-ups than one batch has."""
-    monkeypatch.setattr("holodeck.stores.sqlite_runs.REMOVED_BATCH", 2)
+    monkeypatch.setattr("holodeck.stores.sqlite_runs.BATCH", 2)
     store, now = await opened(), [1_000_000.0]
     store.runs.clock = lambda: now[0]
     for number in range(5):

@@ -12,7 +12,7 @@ from holodeck.core.sizes import MB
 from holodeck.errors import RateLimited, StoreUnavailable
 from holodeck.limits.window import Level, Window
 
-FRESH_SECONDS = 2.0  # the sum is looked up again after so long: it reads every session of the tenant
+FRESH_SECONDS = 2.0  # the sum is looked up again after so long: in PostgreSQL it reads an entry for each session
 MAX_TENANTS = 10_000
 NAME = "tenant-stored"
 

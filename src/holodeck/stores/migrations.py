@@ -67,4 +67,18 @@ MIGRATIONS = (
       tenant TEXT NOT NULL, user TEXT NOT NULL, id TEXT NOT NULL) STRICT;
     CREATE INDEX wishes_of_replica ON wishes (replica, key);
     """,
+    """
+    CREATE TABLE tenant_sizes (                    -- the sum of `sessions.size`, kept by each transaction that changes it
+      agent TEXT NOT NULL, tenant TEXT NOT NULL, size INTEGER NOT NULL,
+      PRIMARY KEY (agent, tenant)) STRICT, WITHOUT ROWID;
+    INSERT INTO tenant_sizes SELECT agent, tenant, sum(size) FROM sessions GROUP BY agent, tenant;
+    CREATE TRIGGER session_added AFTER INSERT ON sessions WHEN new.size <> 0 BEGIN
+      INSERT INTO tenant_sizes VALUES (new.agent, new.tenant, new.size)
+        ON CONFLICT (agent, tenant) DO UPDATE SET size = size + excluded.size; END;
+    CREATE TRIGGER session_resized AFTER UPDATE OF size ON sessions WHEN new.size <> old.size BEGIN
+      INSERT INTO tenant_sizes VALUES (new.agent, new.tenant, new.size - old.size)
+        ON CONFLICT (agent, tenant) DO UPDATE SET size = size + excluded.size; END;
+    CREATE TRIGGER session_deleted AFTER DELETE ON sessions WHEN old.size <> 0 BEGIN
+      UPDATE tenant_sizes SET size = size - old.size WHERE agent = old.agent AND tenant = old.tenant; END;
+    """,
 )

@@ -24,6 +24,7 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, SessionWatch, state_after
 from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
+from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
@@ -36,7 +37,6 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
-REMOVED_BATCH = 500
 MISSED_BEATS = 2  # after which a process enters itself again before it begins a run
 FOLLOW_SECONDS = 0.1  # between two looks at a log that another process writes
 LINKED_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: between two copies; a look if nothing is announced
@@ -443,20 +443,13 @@ class PostgresRunStore:
         return found is not None
 
     async def remove_old(self) -> int:
-        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records.
-
-        In batches, so that no run waits long.
-        """
-        removed, is_more = 0, True
-        while is_more:
-            batch, is_more = await self._remove_batch()
-            removed += batch
-        return removed
+        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records."""
+        return await in_batches(self._remove_batch)
 
     async def _remove_batch(self) -> tuple[int, bool]:
         """How many records, and whether there may be more of anything."""
         now = self.clock()
-        values = {"agent": self._agent, "batch": REMOVED_BATCH, "unread": now - self._replay_window}
+        values = {"agent": self._agent, "batch": BATCH, "unread": now - self._replay_window}
         values |= {"old": now - max(self._kept_seconds, KEY_SECONDS), "keys": now - KEY_SECONDS}
         copies = await self._database.rows(  # at least one piece of each run
             "DELETE FROM holodeck.pieces WHERE run IN (SELECT DISTINCT run FROM holodeck.pieces"
@@ -475,7 +468,7 @@ class PostgresRunStore:
             " AND ended <= %(old)s ORDER BY ended LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
             values,
         )
-        return len(gone), max(len(gone), len(keys), len(copies)) >= REMOVED_BATCH
+        return len(gone), max(len(gone), len(keys), len(copies)) >= BATCH
 
     async def _select(self, where: str, values: dict[str, Any], order: str = "ORDER BY key") -> list[RunRecord]:
         statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where} {order}"

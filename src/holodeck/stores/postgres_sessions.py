@@ -30,12 +30,12 @@ from holodeck.errors import (
 from holodeck.sessions.history import cut_before, wanted_messages
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.stores import records
+from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.postgres_commit import LOST, Commit, fill
 from holodeck.stores.postgres_database import Connection, PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_values import PostgresValues
 from holodeck.stores.session_rows import (
-    CLEAN_BATCH,
     CLEAN_SECONDS,
     COLUMNS,
     FIRST_STEP,
@@ -168,7 +168,7 @@ class PostgresSessionStore:
 
     async def delete_all(self, *, owner: Owner) -> int:
         """Deletes all that is stored of an owner, also what has expired or cannot be read; returns how many sessions."""
-        values = {**self.name(owner, ""), "batch": CLEAN_BATCH}
+        values = {**self.name(owner, ""), "batch": BATCH}
         counted = await self.database.row(
             f"SELECT count(*) FROM holodeck.sessions WHERE {_OF_OWNER}", values, again=True
         )
@@ -230,19 +230,16 @@ class PostgresSessionStore:
         return await self._listed(None, limit)
 
     async def cleanup_expired(self) -> int:
-        """In batches, so that no run waits long."""
-        removed = 0
-        while True:
-            values = {"agent": self.agent, "before": self.now() - self._ttl, "batch": CLEAN_BATCH, **self._used_here()}
-            gone = await self.database.rows(
-                "DELETE FROM holodeck.sessions WHERE key IN (SELECT key FROM holodeck.sessions s"
-                f" WHERE agent = %(agent)s AND used <= %(before)s AND NOT {_OPEN_RUN} AND NOT {_USED_HERE}"
-                " ORDER BY used LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
-                values,
-            )
-            removed += len(gone)
-            if len(gone) < CLEAN_BATCH:
-                return removed
+        return await in_batches(self._remove_batch)
+
+    async def _remove_batch(self) -> tuple[int, bool]:
+        gone = await self.database.rows(
+            "DELETE FROM holodeck.sessions WHERE key IN (SELECT key FROM holodeck.sessions s"
+            f" WHERE agent = %(agent)s AND used <= %(before)s AND NOT {_OPEN_RUN} AND NOT {_USED_HERE}"
+            " ORDER BY used LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
+            {"agent": self.agent, "before": self.now() - self._ttl, "batch": BATCH, **self._used_here()},
+        )
+        return len(gone), len(gone) >= BATCH
 
     async def count(self) -> int:
         found = await self.database.row(

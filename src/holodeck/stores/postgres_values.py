@@ -5,9 +5,9 @@ from typing import Any
 
 from holodeck.core.owner import Owner
 from holodeck.sessions.values import KeptValue
+from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.postgres_database import PostgresDatabase
 
-REMOVED_BATCH = 500
 _OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"
 _OF_KIND = f"{_OF_OWNER} AND kind = %(kind)s"
 _NAMED = f"{_OF_KIND} AND topic = %(topic)s AND name = %(name)s"
@@ -61,20 +61,15 @@ class PostgresValues:
         return any(was_alive for (was_alive,) in gone)
 
     async def remove_expired(self) -> int:
-        """In batches, so that no run waits long."""
-        removed, batch = 0, REMOVED_BATCH
-        while batch == REMOVED_BATCH:
-            batch = await self._remove_batch()
-            removed += batch
-        return removed
+        return await in_batches(self._remove_batch)
 
-    async def _remove_batch(self) -> int:
+    async def _remove_batch(self) -> tuple[int, bool]:
         gone = await self._database.rows(
             "DELETE FROM holodeck.kept_values WHERE key IN (SELECT key FROM holodeck.kept_values"
             " WHERE agent = %(agent)s AND expires <= %(now)s LIMIT %(batch)s FOR UPDATE SKIP LOCKED) RETURNING 1",
-            {"agent": self._agent, "now": self._clock(), "batch": REMOVED_BATCH},
+            {"agent": self._agent, "now": self._clock(), "batch": BATCH},
         )
-        return len(gone)
+        return len(gone), len(gone) >= BATCH
 
     def _owner(self, owner: Owner) -> dict[str, Any]:
         return {"agent": self._agent, "tenant": owner.tenant, "user": owner.user}

@@ -16,7 +16,6 @@ from holodeck.stores import records
 
 TTL_SECONDS = 30 * 24 * 3600.0
 CLEAN_SECONDS = 60.0
-CLEAN_BATCH = 500
 COLUMNS = "key, epoch, created, used, messages, steps, size, v, pending, state, summary, broken"
 
 # The beginning of the first step that begins with a user's message, for the title: format it with both tables' names.

@@ -15,11 +15,11 @@ from holodeck.runs.log import RunLog
 from holodeck.runs.port import Begun, RunRecord, RunState, state_after
 from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
+from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.sqlite_file import Job, SqliteFile
 
 KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
-REMOVED_BATCH = 500
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 COLUMNS = (
     "tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
@@ -205,15 +205,8 @@ class SqliteRunStore:
         return lambda connection: [record_of(row) for row in connection.execute(statement, (self._agent, *values))]
 
     async def remove_old(self) -> int:
-        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records.
-
-        In batches, so that no run waits long.
-        """
-        removed, is_more = 0, True
-        while is_more:
-            batch, is_more = await self._remove_batch()
-            removed += batch
-        return removed
+        """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records."""
+        return await in_batches(self._remove_batch)
 
     async def _remove_batch(self) -> tuple[int, bool]:
         """How many records, and whether there may be more of anything."""
@@ -222,20 +215,20 @@ class SqliteRunStore:
         def job(connection: sqlite3.Connection) -> tuple[int, bool]:
             old = connection.execute(
                 "SELECT key FROM runs WHERE ended <= ? AND agent = ? ORDER BY ended LIMIT ?",
-                (now - max(self._kept_seconds, KEY_SECONDS), self._agent, REMOVED_BATCH),
+                (now - max(self._kept_seconds, KEY_SECONDS), self._agent, BATCH),
             ).fetchall()
             connection.executemany("DELETE FROM runs WHERE key = ?", old)
             keys = connection.execute(
                 "UPDATE runs SET repeat_key = NULL WHERE key IN (SELECT key FROM runs WHERE repeat_key IS NOT NULL"
                 " AND ended <= ? AND agent = ? ORDER BY ended LIMIT ?)",
-                (now - KEY_SECONDS, self._agent, REMOVED_BATCH),
+                (now - KEY_SECONDS, self._agent, BATCH),
             )
             copies = connection.execute(  # at least one piece of each run
                 "DELETE FROM pieces WHERE run IN (SELECT DISTINCT run FROM pieces JOIN runs ON runs.key = pieces.run"
                 " WHERE runs.agent = ? AND runs.ended <= ? LIMIT ?)",
-                (self._agent, now - self._replay_window, REMOVED_BATCH),
+                (self._agent, now - self._replay_window, BATCH),
             )
-            return len(old), max(len(old), keys.rowcount, copies.rowcount) >= REMOVED_BATCH
+            return len(old), max(len(old), keys.rowcount, copies.rowcount) >= BATCH
 
         return await self._file.write(job)
 

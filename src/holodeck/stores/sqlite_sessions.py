@@ -24,8 +24,8 @@ from holodeck.errors import InvalidRequest, LostClaim, RateLimited, SessionBroke
 from holodeck.sessions.history import cut_before, summary_after_cut, wanted_messages
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.stores import records
+from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.session_rows import (
-    CLEAN_BATCH,
     CLEAN_SECONDS,
     COLUMNS,
     FIRST_STEP,
@@ -180,7 +180,7 @@ class SqliteSessionStore:
         count = f"SELECT count(*) FROM sessions WHERE {of_owner}"
         (number,) = await self.file.read(lambda connection: connection.execute(count, names).fetchone())
         some = f"SELECT id FROM sessions WHERE {of_owner} UNION SELECT session FROM runs WHERE {of_owner} LIMIT ?"
-        values = (*names, *names, CLEAN_BATCH)
+        values = (*names, *names, BATCH)
         while found := await self.file.read(lambda connection: connection.execute(some, values).fetchall()):
             for (name,) in found:  # one by one, so that no run waits long
                 job = partial(self._delete, owner=owner, session_id=name)
@@ -246,15 +246,13 @@ class SqliteSessionStore:
         return await self._listed(None, limit)
 
     async def cleanup_expired(self) -> int:
-        """In batches, so that no run waits long."""
-        removed = 0
-        while True:
-            batch = await self.file.write(partial(self._remove_expired, before=self.now() - self._ttl))
-            removed += len(batch)
-            for owner, size in batch:
-                self._stored[owner] -= size
-            if len(batch) < CLEAN_BATCH:
-                return removed
+        return await in_batches(self._remove_batch)
+
+    async def _remove_batch(self) -> tuple[int, bool]:
+        gone = await self.file.write(partial(self._remove_expired, before=self.now() - self._ttl))
+        for owner, size in gone:
+            self._stored[owner] -= size
+        return len(gone), len(gone) >= BATCH
 
     async def count(self) -> int:
         used, kept = self.now() - self._ttl, [key for key, users in self._in_use.items() if users]
@@ -268,11 +266,9 @@ class SqliteSessionStore:
         return await self.file.read(job)
 
     async def tenant_bytes(self, tenant: str) -> int:
-        statement = "SELECT coalesce(sum(size), 0) FROM sessions WHERE agent = ? AND tenant = ?"
-        (size,) = await self.file.read(
-            lambda connection: connection.execute(statement, (self.agent, tenant)).fetchone()
-        )
-        return int(size)
+        statement, names = "SELECT size FROM tenant_sizes WHERE agent = ? AND tenant = ?", (self.agent, tenant)
+        found = await self.file.look(lambda connection: connection.execute(statement, names).fetchone())
+        return 0 if found is None else int(found[0])
 
     def stored_bytes(self, owner: Owner) -> int:
         """About how many bytes the owner's sessions have."""
@@ -424,10 +420,10 @@ class SqliteSessionStore:
         """At most one batch; what another agent stored in this file is that agent's to remove."""
         found = connection.execute(
             "SELECT key, tenant, user, id, size FROM sessions WHERE used <= ? AND agent = ? ORDER BY used LIMIT ?",
-            (before, self.agent, CLEAN_BATCH + sum(self._in_use.values())),
+            (before, self.agent, BATCH + sum(self._in_use.values())),
         ).fetchall()
         unused = [each for each in found if not self._is_used(connection, Owner(each[1], each[2]), each[3])]
-        unused = unused[:CLEAN_BATCH]
+        unused = unused[:BATCH]
         connection.executemany("DELETE FROM sessions WHERE key = ?", [(each[0],) for each in unused])
         if unused:
             connection.execute("PRAGMA incremental_vacuum(1000)").fetchall()

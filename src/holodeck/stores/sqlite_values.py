@@ -5,9 +5,9 @@ from collections.abc import Callable, Sequence
 
 from holodeck.core.owner import Owner
 from holodeck.sessions.values import KeptValue
+from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.sqlite_file import SqliteFile
 
-REMOVED_BATCH = 500
 _OF_OWNER = "agent = ? AND tenant = ? AND user = ?"
 _NAMED = f"{_OF_OWNER} AND kind = ? AND topic = ? AND name = ?"
 
@@ -68,22 +68,18 @@ class SqliteValues:
         return await self._file.write(job)
 
     async def remove_expired(self) -> int:
-        """In batches, so that no run waits long."""
-        removed, batch = 0, REMOVED_BATCH
-        while batch == REMOVED_BATCH:
-            batch = await self._remove_batch()
-            removed += batch
-        return removed
+        return await in_batches(self._remove_batch)
 
-    async def _remove_batch(self) -> int:
+    async def _remove_batch(self) -> tuple[int, bool]:
         now = self._clock()
 
-        def job(connection: sqlite3.Connection) -> int:
-            return connection.execute(
+        def job(connection: sqlite3.Connection) -> tuple[int, bool]:
+            removed = connection.execute(
                 "DELETE FROM kept_values WHERE key IN"
                 " (SELECT key FROM kept_values WHERE expires <= ? AND agent = ? LIMIT ?)",
-                (now, self._agent, REMOVED_BATCH),
+                (now, self._agent, BATCH),
             ).rowcount
+            return removed, removed >= BATCH
 
         return await self._file.write(job)
 

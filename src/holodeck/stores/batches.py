@@ -1,0 +1,17 @@
+"""Removal of old rows in batches, so that no run waits long for the store."""
+
+from collections.abc import Awaitable, Callable
+
+BATCH = 500  # rows in one transaction
+
+
+async def in_batches(remove: Callable[[], Awaitable[tuple[int, bool]]]) -> int:
+    """Calls `remove` until it reports that nothing is left to remove; returns how many rows were removed in all.
+
+    `remove` returns how many rows it has removed, at most `BATCH` of a kind, and whether there may be more.
+    """
+    removed, is_more = 0, True
+    while is_more:
+        batch, is_more = await remove()
+        removed += batch
+    return removed
