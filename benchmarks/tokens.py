@@ -19,8 +19,7 @@ from benchmarks.native import fake_model
 from benchmarks.options import Options
 from benchmarks.processes import cores
 from benchmarks.report import CannotMeasureError, Row, Target, ratios
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run as run_agent
 from holodeck.core.events import Event, TextAdded
 from holodeck.core.messages import UserMessage

@@ -23,8 +23,7 @@ from datetime import UTC, datetime
 from html import escape
 from pathlib import Path
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import Agent
+from holodeck.agent.definition import Agent, AgentContext
 from holodeck.agent.loop import run
 from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import Story

@@ -11,7 +11,7 @@ from holodeck._version import __version__
 
 if TYPE_CHECKING:
     from holodeck import errors, testing
-    from holodeck.agent.context import AgentContext
+    from holodeck.agent.definition import AgentContext
     from holodeck.agent.loop import run
     from holodeck.agent.response import AgentResponse
     from holodeck.agent.settings import AgentLoopConfig, SystemPrompt
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "Agent": "holodeck.api",
     "AgentConfiguration": "holodeck.config.service",
-    "AgentContext": "holodeck.agent.context",
+    "AgentContext": "holodeck.agent.definition",
     "AgentLoopConfig": "holodeck.agent.settings",
     "AgentResponse": "holodeck.agent.response",
     "Conversation": "holodeck.sessions.port",

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig

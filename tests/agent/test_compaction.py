@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holodeck.agent.compaction import NOT_SUMMARIZED
-from holodeck.agent.summary import INSTRUCTIONS, RECALL, RECALLED, recalled, request_for
+from holodeck.agent.prompting import INSTRUCTIONS, NOT_SUMMARIZED, RECALL, RECALLED, recalled, request_for
 from holodeck.core.events import HistoryCompacted, RunFailed, WarningRaised
 from holodeck.core.messages import AssistantMessage, Summary, ToolMessage, UserMessage, unanswered
 from holodeck.core.usage import TokenUsage

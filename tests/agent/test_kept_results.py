@@ -4,8 +4,8 @@ import json
 
 import pytest
 
-from holodeck.agent import kept_results
-from holodeck.agent.kept_results import KeptResults
+from holodeck.agent import tool_calls
+from holodeck.agent.tool_calls import KeptResults
 from holodeck.core import events as e
 from holodeck.core.messages import ToolMessage
 from holodeck.core.tools import ToolResult
@@ -92,7 +92,7 @@ async def test_what_may_be_asked(arguments, text):
 
 @pytest.mark.req("T18")
 async def test_no_more_is_kept_than_there_is_room_for(monkeypatch):
-    monkeypatch.setattr(kept_results, "MAX_KEPT", 30_000)
+    monkeypatch.setattr(tool_calls, "MAX_KEPT", 30_000)
     kept = KeptResults(1000)
     for call_id in "abcd":
         assert "read_result" in kept.shorten(call_id, BOOK, 10)

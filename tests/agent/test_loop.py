@@ -5,7 +5,7 @@ import asyncio
 import msgspec
 import pytest
 
-from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentContext
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.core.request import FileNote

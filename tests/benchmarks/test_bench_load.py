@@ -14,7 +14,7 @@ from benchmarks.processes import cpu_seconds, pss_mib, rss_mib, tree
 from benchmarks.report import CannotMeasureError
 from benchmarks.systems import TEXT_CONTENT_ARM
 from holodeck.core.events import TextAdded, TextStarted
-from holodeck.wires.agui.encode_proto import ProtoEncoder
+from holodeck.wires.agui.encode import ProtoEncoder
 
 NOTHING = Quantiles(p50=-1, p99=-1, max=-1)
 

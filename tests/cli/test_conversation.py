@@ -7,7 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
-from holodeck.agent.summary import RECALL, RECALLED
+from holodeck.agent.prompting import RECALL, RECALLED
 from holodeck.cli.conversation.chat_loop import INTERRUPTED
 from holodeck.cli.conversation.commands import COMMANDS
 from holodeck.cli.conversation.session import ChatConfig

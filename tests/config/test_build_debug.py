@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentContext
 from holodeck.agent.loop import run
 from holodeck.config.build import build_agent
 from holodeck.config.load import load_config

@@ -6,7 +6,7 @@ import json
 import time
 from collections.abc import Coroutine
 
-from holodeck.server.connection_limit import ANSWERED_OVER_LIMIT
+from holodeck.server.connection import ANSWERED_OVER_LIMIT
 from tests.faults.client_faults import talking
 from tests.faults.own_servers import own
 from tests.faults.planned_endpoint import Plan, marked

@@ -2,8 +2,7 @@
 
 import pytest
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, UserMessage

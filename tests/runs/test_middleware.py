@@ -13,7 +13,7 @@ from holodeck.core.encoder import WithMetadata
 from holodeck.core.grammar import TABLE, check
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.runs.middleware import FAMILIES, Chain, Stage, annotate, hide, hide_tools, log, own, throttle
-from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.encode import SseEncoder
 from tests.examples import examples
 from tests.wires.event_sequences import HISTORY, NAMED, STARTED, call, event_sequences, finished, reasoning, step, text
 

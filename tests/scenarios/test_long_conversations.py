@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holodeck.agent.summary import INSTRUCTIONS, RECALL, RECALLED
+from holodeck.agent.prompting import INSTRUCTIONS, RECALL, RECALLED
 from holodeck.config.build import build_agent
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.config.load import load_config

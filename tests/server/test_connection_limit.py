@@ -10,8 +10,8 @@ import pytest
 
 from holodeck.config.limit_schema import AddressLimits, RequestLimits, ServerLimits
 from holodeck.models.scripted import says
-from holodeck.server import connection_limit as crowds
-from holodeck.server.connection_limit import (
+from holodeck.server import connection
+from holodeck.server.connection import (
     ANSWERED_OVER_CLIENT_LIMIT,
     ANSWERED_OVER_LIMIT,
     FILES_EACH,
@@ -223,8 +223,8 @@ LIMITS = [
 @pytest.mark.parametrize(("limits", "wanted", "given", "soft"), LIMITS)
 def test_there_are_descriptors_for_every_connection_that_is_served(monkeypatch, limits, wanted, given, soft):
     now = [limits]
-    monkeypatch.setattr(crowds.resource, "getrlimit", lambda _: now[0])
-    monkeypatch.setattr(crowds.resource, "setrlimit", lambda _, pair: now.__setitem__(0, pair))
+    monkeypatch.setattr(connection.resource, "getrlimit", lambda _: now[0])
+    monkeypatch.setattr(connection.resource, "setrlimit", lambda _, pair: now.__setitem__(0, pair))
     assert room_for(wanted) == given
     assert now[0] == (soft, limits[1])
 
@@ -233,6 +233,6 @@ def test_a_system_that_gives_no_more_descriptors_is_taken_as_it_is(monkeypatch):
     def refuse(*_):
         raise ValueError("current limit exceeds maximum limit")
 
-    monkeypatch.setattr(crowds.resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
-    monkeypatch.setattr(crowds.resource, "setrlimit", refuse)
+    monkeypatch.setattr(connection.resource, "getrlimit", lambda _: (1024, resource.RLIM_INFINITY))
+    monkeypatch.setattr(connection.resource, "setrlimit", refuse)
     assert room_for(10_000) == 448

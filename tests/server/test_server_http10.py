@@ -9,7 +9,7 @@ import pytest
 from holodeck.models.scripted import says
 from holodeck.server.options import ServerSettings, StreamSettings
 from holodeck.server.wires import WIRES
-from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.encode import SseEncoder
 from tests.scenarios.uploading import CHAT
 from tests.server.serving import PATIENCE, Gate, Served, ask, served, until
 

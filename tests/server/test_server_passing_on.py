@@ -14,7 +14,7 @@ from holodeck.server import stream as streams
 from holodeck.server.options import StreamSettings
 from holodeck.server.stream import EventStream
 from holodeck.telemetry.log_context import current
-from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.encode import SseEncoder
 from tests.server.serving import PATIENCE, ask, read_to, served, until
 from tests.server.stalled_client import MB, encoded, stalled_client
 

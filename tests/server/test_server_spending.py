@@ -24,7 +24,7 @@ from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import MemoryWindows, StoreDown
 from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.port import RunRecord
-from holodeck.server import tenant_storage
+from holodeck.server import quota
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import Access, ServerSettings, SpendingSettings
 from holodeck.server.quota import Spender
@@ -132,7 +132,7 @@ async def test_a_request_that_waits_behind_another_is_not_charged_to_its_user(ho
 @pytest.mark.req("T30")
 async def test_a_tenant_stores_so_much_and_no_more(holders, monkeypatch):
     """Its users' conversations together; the room of another tenant, and who reads or deletes, are not touched."""
-    monkeypatch.setattr(tenant_storage, "FRESH_SECONDS", 0.0)
+    monkeypatch.setattr(quota, "FRESH_SECONDS", 0.0)
     ann, bob, eve = (holders.headers(user=u, tenant=t) for u, t in (("ann", "acme"), ("bob", "acme"), ("eve", "other")))
     use = settings(tenant={"stored_mb": 0.002}, overrides={"tenant:other": {"stored_mb": 0.1}})
     async with served(says("hi"), settings=use, access=holders.authenticator()) as s:
@@ -166,11 +166,11 @@ async def test_a_sum_that_was_just_looked_up_is_taken_as_it_is():
             raise StoreUnavailable("The store is away.")
         return 10
 
-    storage = tenant_storage.TenantStorage(ServerLimits(tenant={"stored_mb": 1}), stored)
+    storage = quota.TenantStorage(ServerLimits(tenant={"stored_mb": 1}), stored)
     for tenant in ("acme", "acme", "other", "away"):
         await storage.check(tenant)
     assert looked_up == ["acme", "other", "away"]
-    assert await tenant_storage.TenantStorage(ServerLimits(), stored).level("acme") is None
+    assert await quota.TenantStorage(ServerLimits(), stored).level("acme") is None
 
 
 def test_only_a_tenant_has_a_limit_of_what_is_stored():

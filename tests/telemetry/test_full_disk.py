@@ -5,7 +5,7 @@ import resource
 
 import pytest
 
-from holodeck.telemetry.writer import LineWriter
+from holodeck.telemetry.logs import LineWriter
 from tests.server.serving import until
 
 LINE = b'{"x": "' + b"x" * 90 + b'"}\n'

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from holodeck.core.secrets import MASK
 from holodeck.telemetry import logs
 from holodeck.telemetry.log_context import RequestContext, enter
-from holodeck.telemetry.logs import MAX_LINE, LineFormat, hashed_with, noted
-from holodeck.telemetry.writer import MAX_WAITING, LineWriter
+from holodeck.telemetry.logs import MAX_LINE, MAX_WAITING, LineFormat, LineWriter, hashed_with, noted
 from tests.examples import examples
 
 MEMBERS = ["timestamp", "level", "request_id", "event", "duration_ms", "details", "user_id", "conversation_id"]

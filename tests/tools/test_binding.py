@@ -3,8 +3,7 @@
 import pytest
 from pydantic import ValidationError
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.agent.settings import AgentLoopConfig
 from holodeck.core.messages import UserMessage

@@ -16,17 +16,14 @@ from typing import Any
 import msgspec
 
 from holodeck.agent.budget import Spending
-from holodeck.agent.compaction import Compaction
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.emitter import OverlappingCommit, RunEmitter, reason_for_cut
-from holodeck.agent.kept_results import READ_RESULT, KeptResults
 from holodeck.agent.pending import Decision, decide
 from holodeck.agent.prediction import Predictor, announcement
-from holodeck.agent.prompting import initial_state, prompt_for, shown, tokens_of_half
+from holodeck.agent.prompting import Compaction, initial_state, prompt_for, shown, tokens_of_half
 from holodeck.agent.response import AgentResponse, Status
 from holodeck.agent.structured_output import BadOutputError, repair_request
-from holodeck.agent.tool_calls import Batch, ToolRunner
+from holodeck.agent.tool_calls import READ_RESULT, Batch, KeptResults, ToolRunner
 from holodeck.core.events import (
     HISTORY,
     TOOLS_UNAVAILABLE,

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from pydantic import BaseModel, ConfigDict, Field, SecretStr, field_validator
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition, TextInstructions
+from holodeck.agent.definition import AgentContext, AgentDefinition, TextInstructions
 from holodeck.agent.loop import run
 from holodeck.agent.response import AgentResponse
 from holodeck.agent.settings import AgentLoopConfig, SystemPrompt

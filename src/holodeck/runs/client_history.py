@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.agent.context import AgentContext
+from holodeck.agent.definition import AgentContext
 from holodeck.core.messages import (
     AssistantMessage,
     Content,

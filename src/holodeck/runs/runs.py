@@ -14,8 +14,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import OWN_TOOLS
 from holodeck.agent.loop import run as run_loop
 from holodeck.agent.pending import decide

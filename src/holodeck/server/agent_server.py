@@ -2,6 +2,7 @@
 
 import logging
 import math
+import os
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -10,6 +11,7 @@ from enum import StrEnum
 from functools import partial
 
 from holodeck.access.authenticator import Authenticator
+from holodeck.access.page_session import CODE_SECONDS
 from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import Emit, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
@@ -29,20 +31,34 @@ from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
-from holodeck.server.connection_limit import ConnectionLimit
-from holodeck.server.gate import Gate
+from holodeck.server.connection import ConnectionLimit
+from holodeck.server.identity import Gate
 from holodeck.server.options import ServerSettings
-from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, current_meter, spender_of
-from holodeck.server.shared_secret import shared_secret, spend_code
-from holodeck.server.slots import StreamSlots
+from holodeck.server.quota import Meter, MeteredModel, Quotas, Spender, StreamSlots, current_meter, spender_of
 from holodeck.sessions.port import SessionStore
+from holodeck.sessions.values import KeptValue, ValueStore
 from holodeck.telemetry.metrics import Metrics
 from holodeck.telemetry.run_logger import RunLogger
 from holodeck.telemetry.watchdog import Watchdog
 from holodeck.telemetry.worker_figures import WorkerFigures
 from holodeck.tools.port import ToolsetHealth
 
+_SERVER = Owner("system", "system:server")  # no credential can name it
+_SECRET, _CODE = "secret", "page-code"
+
 log = logging.getLogger(__name__)
+
+
+async def shared_secret(values: ValueStore) -> bytes:
+    """The secret of the store; the first process that asks makes it."""
+    await values.put_first(KeptValue(kind=_SECRET, name="signing", body=os.urandom(32)), owner=_SERVER)
+    (found,) = await values.of_topic(_SECRET, owner=_SERVER)
+    return found.body
+
+
+async def spend_code(values: ValueStore, name: str) -> bool:
+    """Whether no process has used this sign-in code before."""
+    return await values.put_first(KeptValue(kind=_CODE, name=name), owner=_SERVER, seconds=2 * CODE_SECONDS)
 
 
 class ServerState(StrEnum):

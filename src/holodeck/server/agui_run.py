@@ -20,7 +20,7 @@ from holodeck.server.stream import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL
 from holodeck.wires.agui.decode import AguiInput, decode
-from holodeck.wires.agui.negotiate import encoder_for
+from holodeck.wires.agui.encode import encoder_for
 from holodeck.wires.agui.profile import Profile
 
 log = logging.getLogger(__name__)

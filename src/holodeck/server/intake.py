@@ -16,7 +16,7 @@ from holodeck.runs.port import RunExists, RunKey
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import api_key_of, check_approval
-from holodeck.server.slots import slot_of
+from holodeck.server.quota import slot_of
 from holodeck.telemetry.log_context import current
 
 

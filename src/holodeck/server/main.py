@@ -41,7 +41,7 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.app import Application
 from holodeck.server.banner import banner, shown_host
-from holodeck.server.connection_limit import room_for
+from holodeck.server.connection import room_for
 from holodeck.server.guard import ANY
 from holodeck.server.limit_settings import open_store, spending_of
 from holodeck.server.listen import acceptors, bind, bind_unix, only_on_loopback

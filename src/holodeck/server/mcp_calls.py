@@ -26,9 +26,9 @@ from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.quota import slot_of
 from holodeck.server.routes.request_input import repeat_key_of, server_of
 from holodeck.server.run_chain import ending_of_log, last_of_chain, open_interrupts
-from holodeck.server.slots import slot_of
 from holodeck.server.stream import Cursor
 from holodeck.server.timed_stream import TimedStream, ends_within
 from holodeck.wires import sse

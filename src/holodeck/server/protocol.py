@@ -29,8 +29,14 @@ from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol, RequestResp
 
 from holodeck.config.limit_schema import RequestLimits
 from holodeck.errors import InvalidRequest
-from holodeck.server.connection import CONNECTION, unsent_bytes
-from holodeck.server.connection_limit import FOR_MONITORS, ConnectionLimit, ConnectionVerdict, too_many_connections
+from holodeck.server.connection import (
+    CONNECTION,
+    FOR_MONITORS,
+    ConnectionLimit,
+    ConnectionVerdict,
+    too_many_connections,
+    unsent_bytes,
+)
 from holodeck.wires.problem import problem
 
 FRAMING = 8  # times as much as in it may come around a body in chunks: sizes, extensions, trailers

@@ -3,6 +3,15 @@
 All windows of a request are asked in one step: a request that is refused costs nothing in any of them. Tokens and money
 are reserved before a model is asked and settled afterwards, so parallel requests cannot pass a budget together. What an
 endpoint does not count is estimated, not free.
+
+A request has a slot: one answer of those that its address, key, user and tenant may be getting at a time (T17). It takes
+the slot before it starts a run or reads one, and keeps it until its answer has ended. Requests that are answered at once
+need none: a client whose slots are all taken can still stop a run. Whose slot it is follows from the credential; users who
+share an address share only `server.limits.address.streams`.
+
+A user's stored sum makes room by itself: the conversations that were unused for longest go. One user must not take the
+conversations of another, so a tenant that stores too much (`limits.tenant.stored_mb`) starts no more runs until
+something is deleted or expires.
 """
 
 import logging
@@ -11,6 +20,7 @@ from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextvars import ContextVar
 
 import msgspec
+from starlette.requests import HTTPConnection
 
 from holodeck.access.attempts import network_of
 from holodeck.access.key_file import KeyLimits
@@ -29,8 +39,9 @@ from holodeck.core.events import (
     ToolArgumentsAdded,
 )
 from holodeck.core.owner import Owner
+from holodeck.core.sizes import MB
 from holodeck.core.usage import TokenUsage
-from holodeck.errors import BudgetExceeded, LimitsUnavailable, RateLimited
+from holodeck.errors import BudgetExceeded, LimitsUnavailable, RateLimited, StoreUnavailable
 from holodeck.limits.leases import Lease, LeaseStore, MemoryLeases, Share
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import DAY, MINUTE, Full, Level, MemoryWindows, StoreDown, Taken, Use, Window, WindowStore
@@ -38,8 +49,11 @@ from holodeck.models.port import Listener, Model, ModelReply, Prompt
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.run import Run
 from holodeck.server.options import SpendingSettings
-from holodeck.server.tenant_storage import TenantStorage
 from holodeck.telemetry.log_context import current
+
+FRESH_SECONDS = 2.0  # the sum is looked up again after so long: in PostgreSQL it reads an entry for each session
+MAX_TENANTS = 10_000
+NAME = "tenant-stored"
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +61,46 @@ MILLIONTHS = 1_000_000  # money is counted in whole millionths
 MAX_NOTED = 10_000
 UNAVAILABLE = "The limits cannot be checked at the moment."
 _AT_A_TIME = {"runs": ("runs in progress", 2.0), "streams": ("responses in progress", 5.0)}  # and when to try again
+
+SLOT = "holodeck.slot"  # the key in the scope
+
+
+class TenantStorage:
+    def __init__(self, limits: ServerLimits, stored: Callable[[str], Awaitable[int]]) -> None:
+        self._limits, self._stored = limits, stored
+        self._known: dict[str, tuple[int, float]] = {}  # bytes, and when they were looked up
+
+    async def check(self, tenant: str) -> None:
+        """RateLimited if the tenant stores as much as it may."""
+        level = await self.level(tenant)
+        if level is not None and level.left == 0:
+            error = RateLimited(
+                f"The users of this tenant store {level.window.limit / MB:,g} MB, which is its limit;"
+                " delete sessions to go on."
+            )
+            error.reason = NAME
+            raise error
+
+    async def level(self, tenant: str) -> Level | None:
+        """How much is left of the limit, in bytes; None if there is none, or the store cannot be asked."""
+        limit = self._limits.stored_bytes(tenant)
+        if limit is None:
+            return None
+        try:
+            stored = await self._bytes_of(tenant)
+        except StoreUnavailable:  # the run itself fails with it
+            return None
+        return Level(Window(NAME, tenant, limit, 0.0), max(0, limit - stored), 0.0)
+
+    async def _bytes_of(self, tenant: str) -> int:
+        found, now = self._known.get(tenant), time.monotonic()
+        if found is not None and now - found[1] < FRESH_SECONDS:
+            return found[0]
+        stored = await self._stored(tenant)
+        if len(self._known) >= MAX_TENANTS:
+            self._known.clear()
+        self._known[tenant] = stored, now
+        return stored
 
 
 class Spender(msgspec.Struct, frozen=True):
@@ -402,3 +456,42 @@ class MeteredModel:
 
     async def close(self) -> None:
         await self._model.close()
+
+
+class StreamSlots:
+    """Counts the answers in progress. `quotas` knows how many of them each may have."""
+
+    def __init__(self, quotas: Quotas) -> None:
+        self.taken = 0
+        self.quotas = quotas
+
+
+class Slot:
+    """The slot of one request."""
+
+    __slots__ = ("_lease", "_slots", "_taken")
+
+    def __init__(self, slots: StreamSlots) -> None:
+        self._slots = slots
+        self._taken = False
+        self._lease: Lease | None = None
+
+    async def take(self, owner: Owner) -> None:
+        """RateLimited if one of the limits is reached. Idempotent."""
+        if not self._taken:
+            self._taken = True
+            self._slots.taken += 1
+            self._lease = await self._slots.quotas.stream(spender_of(owner))
+
+    def release(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._slots.taken -= 1
+        if self._lease is not None:
+            self._slots.quotas.release(self._lease)
+            self._lease = None
+
+
+def slot_of(request: HTTPConnection) -> Slot:
+    slot: Slot = request.scope[SLOT]
+    return slot

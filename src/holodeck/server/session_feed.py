@@ -8,7 +8,7 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.stream import Cursor, EventStream, place_of
 from holodeck.wires import sse
-from holodeck.wires.agui.negotiate import encoder_for
+from holodeck.wires.agui.encode import encoder_for
 from holodeck.wires.agui.profile import Profile
 
 MAX_SHOWN = 50  # runs whose events are counted

@@ -23,9 +23,9 @@ from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, RateLimited, SessionBusy, SessionNotFound
-from holodeck.sessions.history import check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
 from holodeck.sessions.port import KEEP, Conversation, Keep, ServerSession, StoredSession
 from holodeck.sessions.title import title_of
+from holodeck.sessions.transcript import check_room, place_of, size_of, summary_after_cut, wanted_messages, whole_turns
 from holodeck.sessions.values import MemoryValues
 
 TTL_SECONDS = 1800

@@ -1,12 +1,71 @@
-"""A conversation in a plain list: for `run_agent` and for runs that leave nothing behind."""
+"""What every conversation shares: where a history may be cut, how much of its end a run needs, the parts that a run holds.
+
+`Transcript` is the plainest of them, a list: for `run_agent` and for runs that leave nothing behind.
+"""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import msgspec
+
 from holodeck.core.events import Ending
-from holodeck.core.messages import Message, PendingStep, Summary
-from holodeck.sessions.history import place_of, summary_after_cut
-from holodeck.sessions.port import KEEP, Keep
+from holodeck.core.messages import Message, PendingStep, Summary, UserMessage
+from holodeck.core.sizes import MB
+from holodeck.errors import InvalidRequest, SessionFull
+from holodeck.sessions.port import KEEP, Keep, StoredSession
+
+
+def place_of(message_id: str, messages: Sequence[Message]) -> int:
+    """The index of this message of the user. Histories are cut there only: no call loses its result."""
+    for index, message in enumerate(messages):
+        if message.id == message_id and isinstance(message, UserMessage):
+            return index
+    raise InvalidRequest(f"There is no user's message {message_id!r} in this session.", field="from")
+
+
+def cut_before(stored: StoredSession, message_id: str) -> StoredSession:
+    """The session before this message of the user. A step that waits belongs to what was cut off."""
+    kept = stored.messages[: place_of(message_id, stored.messages)]
+    return msgspec.structs.replace(stored, messages=kept, pending=None)
+
+
+def summary_after_cut(summary: Summary | None, remaining: Sequence[Message]) -> Summary | None:
+    """The summary, unless it covers messages that were cut off."""
+    return summary if summary is not None and summary.rest_of(remaining) is not None else None
+
+
+def wanted_messages(last: int | None, total: int, summary: Summary | None) -> int:
+    """How many messages of the end a run needs: what the model is shown, and what its summary does not cover yet.
+
+    Bounded by twice `last` even if an old summary was never renewed.
+    """
+    if last is None:
+        return total
+    uncovered = 0 if summary is None else min(total - summary.messages + 1, 2 * last)
+    return min(total, max(last, uncovered))
+
+
+def size_of(encoded: bytes, messages: int) -> int:
+    """The bytes of messages in a JSON list: the same however many lists they are stored in."""
+    return len(encoded) - messages - 1 if messages else 0
+
+
+def check_room(messages: Sequence[Message], added: int, size: int, max_size: int) -> None:
+    """Refuses user messages that do not fit. What models and tools say is always kept: one run's worth at most."""
+    if size + added > max_size and any(isinstance(message, UserMessage) for message in messages):
+        raise SessionFull(
+            f"This conversation would hold more than {max_size / MB:g} MB (sessions.max_mb). Start a new one."
+        )
+
+
+def whole_turns(messages: Sequence[Message]) -> list[list[Message]]:
+    """The messages in pieces that begin where a user speaks: what is stored in one row, and read together."""
+    pieces: list[list[Message]] = []
+    for message in messages:
+        if not pieces or isinstance(message, UserMessage):
+            pieces.append([])
+        pieces[-1].append(message)
+    return pieces
 
 
 class HeldParts:

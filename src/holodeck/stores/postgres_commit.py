@@ -11,8 +11,8 @@ from typing import Any
 import msgspec
 
 from holodeck.errors import LostClaim
-from holodeck.sessions.history import summary_after_cut
 from holodeck.sessions.port import StoredSession
+from holodeck.sessions.transcript import summary_after_cut
 from holodeck.stores import records
 from holodeck.stores.postgres_database import Connection
 from holodeck.stores.postgres_runs import RunClause

@@ -27,8 +27,8 @@ from holodeck.errors import (
     SessionBusy,
     SessionNotFound,
 )
-from holodeck.sessions.history import cut_before, wanted_messages
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
+from holodeck.sessions.transcript import cut_before, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.postgres_commit import LOST, Commit, fill

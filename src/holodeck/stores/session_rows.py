@@ -9,9 +9,9 @@ import msgspec
 
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import Owner
-from holodeck.sessions.history import whole_turns
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.title import READ, title_in
+from holodeck.sessions.transcript import whole_turns
 from holodeck.stores import records
 
 TTL_SECONDS = 30 * 24 * 3600.0

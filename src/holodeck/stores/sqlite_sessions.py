@@ -21,8 +21,8 @@ from holodeck.core.messages import Message
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, LostClaim, RateLimited, SessionBroken, SessionBusy, SessionNotFound
-from holodeck.sessions.history import cut_before, summary_after_cut, wanted_messages
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
+from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.session_rows import (

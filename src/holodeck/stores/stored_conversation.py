@@ -9,9 +9,8 @@ from typing import Any, Protocol, TypeAlias
 from holodeck.core.events import Ending
 from holodeck.core.messages import Message, PendingStep, Summary
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.sessions.history import check_room, place_of, summary_after_cut
 from holodeck.sessions.port import KEEP, Keep
-from holodeck.sessions.transcript import HeldParts
+from holodeck.sessions.transcript import HeldParts, check_room, place_of, summary_after_cut
 from holodeck.stores import records
 from holodeck.stores.session_rows import SessionRow, Step, size_of_steps, steps_of
 

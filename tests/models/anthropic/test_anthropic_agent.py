@@ -4,8 +4,7 @@ import logging
 
 import msgspec
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.config.build import build_agent
 from holodeck.config.load import load_config

@@ -1,7 +1,6 @@
 """An image that the provider generates: the client gets it, and the next turn refers to it."""
 
-from holodeck.agent.context import AgentContext
-from holodeck.agent.definition import AgentDefinition
+from holodeck.agent.definition import AgentContext, AgentDefinition
 from holodeck.agent.loop import run
 from holodeck.core import events as e
 from holodeck.core.messages import MediaPart, UserMessage
@@ -9,8 +8,7 @@ from holodeck.models.openai_responses.responses_model import ResponsesModel
 from holodeck.models.settings import EndpointSettings
 from holodeck.sessions.transcript import Transcript
 from holodeck.tools.functions import FunctionToolset
-from holodeck.wires.agui.content import write_result
-from holodeck.wires.agui.profile import Profile
+from holodeck.wires.agui.profile import Profile, write_result
 from tests.models.endpoint import ModelEndpoint, stream
 from tests.models.openai_responses.response_streams import IMAGE, SHAPES
 

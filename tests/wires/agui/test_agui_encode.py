@@ -14,8 +14,7 @@ from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata
 from holodeck.core.grammar import TABLE, check
 from holodeck.core.messages import AssistantMessage, MediaPart, UserMessage
-from holodeck.wires.agui.encode_proto import ProtoEncoder
-from holodeck.wires.agui.encode_sse import SseEncoder
+from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.protobuf import write_event
 from holodeck.wires.agui.translate import WARNING, translate

@@ -2,9 +2,7 @@
 
 import pytest
 
-from holodeck.wires.agui.encode_proto import ProtoEncoder
-from holodeck.wires.agui.encode_sse import SseEncoder
-from holodeck.wires.agui.negotiate import encoder_for
+from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder, encoder_for
 from holodeck.wires.agui.profile import Profile, profile_of
 
 PROTO = "application/vnd.ag-ui.event+proto"

@@ -21,11 +21,11 @@ from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.quota import slot_of
 from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, session_id
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse
-from holodeck.server.slots import slot_of
 from holodeck.server.stream import EventStream, follow
 from holodeck.server.wire import Wire
 from holodeck.sessions.port import StoredSession

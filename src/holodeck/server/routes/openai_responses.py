@@ -32,6 +32,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.quota import slot_of
 from holodeck.server.responses_schemas import (
     DELETED,
     INPUT_ITEMS,
@@ -46,7 +47,6 @@ from holodeck.server.routes.request_input import json_body, repeat_key_of, serve
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
-from holodeck.server.slots import slot_of
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire

@@ -12,10 +12,10 @@ from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of, principal_of
 from holodeck.server.intake import Arrival, begin
+from holodeck.server.quota import slot_of
 from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import EVENT_STREAM, LAST_EVENT_ID, PROBLEMS, RunResponse, StopResponse, TicketResponse
-from holodeck.server.slots import slot_of
 from holodeck.server.stream import follow
 from holodeck.server.wires import WIRES
 from holodeck.wires.sse import position_after

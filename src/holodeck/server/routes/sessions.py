@@ -20,6 +20,7 @@ from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
 from holodeck.runs.middleware import Chain
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
+from holodeck.server.quota import slot_of
 from holodeck.server.routes.request_input import json_answer, server_of, session_id, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import (
@@ -34,7 +35,6 @@ from holodeck.server.schemas import (
     SummaryResponse,
 )
 from holodeck.server.session_feed import SessionFeed
-from holodeck.server.slots import slot_of
 from holodeck.sessions.port import ServerSession
 from holodeck.sessions.title import MAX_TITLE
 from holodeck.wires.body import MAX_NAME

@@ -15,7 +15,7 @@ from holodeck.core import events as e
 from holodeck.core.messages import Content
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
-from holodeck.wires.agui.content import read_part
+from holodeck.wires.agui.profile import read_part
 from holodeck.wires.agui.translate import WARNING
 
 CLIENT_HEADER, TERMINAL = "X-HoloDeck-Client", "terminal"

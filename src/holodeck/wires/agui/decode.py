@@ -17,8 +17,7 @@ from holodeck.core.messages import AssistantMessage, Content, Message, Part, Too
 from holodeck.core.request import APPROVAL_SCHEMA, Resume, RunRequest, is_approval
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
-from holodeck.wires.agui.content import read_part
-from holodeck.wires.agui.profile import Profile, camel_case, profile_of
+from holodeck.wires.agui.profile import Profile, camel_case, profile_of, read_part
 from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, refusal_reason, rows, table, text
 from holodeck.wires.client_tool import client_call
 from holodeck.wires.sse import json_bytes

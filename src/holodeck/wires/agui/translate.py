@@ -16,8 +16,7 @@ from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMess
 from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import PayloadTooLarge
-from holodeck.wires.agui.content import write_content, write_result
-from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile
+from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile, write_content, write_result
 
 Wire: TypeAlias = dict[str, Any]
 WARNING = "holodeck.warning"
