@@ -77,7 +77,7 @@ async def test_forms_of_credentials(headers, kind):
     assert (found.kind if isinstance(found, Failure) else None) == kind
 
 
-@pytest.mark.parametrize("query", ["api_key=x", "token=x", "a=1&access_token=x", "API_KEY=x", "token"])
+@pytest.mark.parametrize("query", ["api_key=x", "key=x", "token=x", "a=1&access_token=x", "API_KEY=x", "token"])
 async def test_a_credential_in_the_url_is_refused(query):
     """A12: also beside a good one, and its value is not repeated."""
     found = await Authenticator(keys=keys()).identify(
@@ -147,6 +147,13 @@ async def test_identity_headers_that_are_not_believed(headers, address, kind):
     """A60: never anonymous."""
     found = await Authenticator(proxy=proxy()).identify(head(*headers, address=address))
     assert found.kind == kind
+
+
+async def test_a_proxy_cannot_grant_act_as():
+    """It names the user already. `act-as` comes from key files and `grant` only."""
+    sent = replaced("x-scopes", "chat act-as admin")
+    found = await Authenticator(proxy=proxy()).identify(head(*sent, address="10.0.0.7"))
+    assert found.scopes == {"chat", "admin"}
 
 
 async def test_a_proxy_and_a_key_are_two_credentials():
@@ -244,6 +251,13 @@ async def test_a_hook_that_fails_lets_no_one_in(who):
     found = await Authenticator(hook=Hook(who, seconds=0.05)).identify(head())
     assert (found.kind, found.retry_after) == ("unavailable", 5.0)
     assert "database" not in found.message
+
+
+async def test_a_hook_that_fails_again_and_again_is_a_few_lines(caplog):
+    asked = Authenticator(hook=Hook(raising))
+    for _ in range(100):
+        await asked.identify(head())
+    assert [record.message for record in caplog.records] == ["auth_hook_failed"]
 
 
 class Clock:

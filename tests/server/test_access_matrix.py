@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from holodeck.access.principal import ADMIN, CHAT, OF_ONE_USER, SCOPES
+from holodeck.access.principal import ACT_AS, ADMIN, CHAT, OF_ONE_USER, SCOPES
 from holodeck.models.scripted import says
 from holodeck.server.app import operations_of
 from holodeck.server.routing import Routes
@@ -121,11 +121,28 @@ async def test_without_a_credential_nothing_but_public_routes_answers(tmp_path):
                 if name in GUARDED:
                     assert status == 401, name
                     assert headers["WWW-Authenticate"] == 'Bearer realm="tester"'
+                    assert headers["Cache-Control"] == "no-store"
                     assert method == "HEAD" or problem_of(body)["type"].endswith("/unauthorized")
                     if operation.path.startswith("/v1/") and method != "HEAD":
                         assert json.loads(body)["error"]["type"] == "authentication_error"
+                elif name == "POST /playground/session":
+                    assert status == 401, "for a code that is guessed"
                 else:
                     assert status in (200, 404), name  # 404: files and metadata that are not there
+        assert s.model.prompts == []
+
+
+async def test_a_user_whom_a_credential_may_not_name_is_refused_everywhere(tmp_path):
+    """A40: also where a route has no use for a user. A name that is ignored would look as if it had worked."""
+    async with keyed(tmp_path) as (s, holders):
+        headers = holders.headers(*(SCOPES - {ADMIN, ACT_AS}), user="ann")
+        await s.server.access.refresh()
+        for name, operation in GUARDED.items():
+            status, body, answered = await request(s, operation, {**headers, "X-HoloDeck-User": "bob"})
+            assert (status, problem_of(body)["reason"]) == (403, "user-mismatch"), name
+            assert answered["Cache-Control"] == "no-store"
+        async with s.get("/me", **headers, **{"X-HoloDeck-User": "ann"}) as answer:
+            assert (await answer.json())["user"] == "ann"
         assert s.model.prompts == []
 
 
@@ -155,6 +172,7 @@ async def test_each_scope_opens_exactly_its_operations(tmp_path, scope):
                 assert status == 403, (name, body)
                 assert problem_of(body)["reason"] == "insufficient-scope"
                 assert f'error="insufficient_scope", scope="{wanted}"' in answered["WWW-Authenticate"]
+                assert answered["Cache-Control"] == "no-store"
 
 
 CLIENTS = ("the owner", "another user of the tenant", "another tenant, same name", "admin of another tenant")

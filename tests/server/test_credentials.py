@@ -3,18 +3,20 @@
 import asyncio
 import base64
 import dataclasses
+from ipaddress import ip_network
 
 import aiohttp
 import pytest
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.principal import ADMIN, APPROVE, CHAT, METRICS
+from holodeck.access.proxy import ProxySettings, TrustedProxy
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.files.extraction import Extraction
 from holodeck.models.scripted import calls, says
 from tests.agent.parts import PlainTools, echo
 from tests.files import documents
-from tests.server.keyed import KeyHolders, keyed, settings
+from tests.server.keyed import DEFAULTS, KeyHolders, keyed, settings
 from tests.server.serving import Gate, ask, frames, read_to, served, until
 
 SESSION = "01K9ZQ4W3V8N2R5T7Y9A1C3E5G"
@@ -182,9 +184,11 @@ async def test_a_key_in_the_url_is_refused_and_not_repeated(tmp_path):
     """A12."""
     async with keyed(tmp_path) as (s, holders):
         key = holders.headers()["Authorization"].removeprefix("Bearer ")
-        async with s.get(f"/me?api_key={key}") as answer:
-            assert answer.status == 400
-            assert key not in await answer.text()
+        for name in ("api_key", "key", "jwt", "whatever"):
+            async with s.get(f"/me?{name}={key}") as answer:
+                assert answer.status == 400, name
+                assert answer.headers["WWW-Authenticate"] == 'Bearer realm="tester", error="invalid_request"'
+                assert key not in await answer.text()
 
 
 async def test_who_am_i(tmp_path):
@@ -255,6 +259,54 @@ async def test_a_revoked_key_ends_its_streams_and_runs(tmp_path):
         gate.open.set()
         assert b"RUN_FINISHED" in await kept.read()
         await until(lambda: not s.server.gate._open)
+
+
+MESSAGE = {"messageId": "m", "role": "ROLE_USER", "parts": [{"text": "hi"}]}
+RPC = {"jsonrpc": "2.0", "id": 1}
+ON_EVERY_WIRE = {  # path → body; an answer that is a stream, a whole one, one that comes before the run has ended
+    "/awp": ask(thread="awp"),
+    "/copilotkit/agent/default/run": ask(thread="copilotkit"),
+    "/agent/tester/chat": {"message": "hi"},
+    "/agent/tester/chat/stream": {"message": "hi"},
+    "/chat/stream": {"input": "hi"},
+    "/v1/chat/completions": {"messages": [{"role": "user", "content": "hi"}]},
+    "/v1/chat/completions?streamed": {"messages": [{"role": "user", "content": "hi"}], "stream": True},
+    "/v1/responses": {"input": "hi"},
+    "/v1/responses?streamed": {"input": "hi", "stream": True},
+    "/v1/responses?later": {"input": "hi", "background": True},
+    "/ai-sdk/chat": {"id": "c", "messages": [{"id": "m", "role": "user", "parts": [{"type": "text", "text": "hi"}]}]},
+    "/mcp": {**RPC, "method": "tools/call", "params": {"name": "ask", "arguments": {"message": "hi"}}},
+    "/a2a": {**RPC, "method": "SendMessage", "params": {"message": MESSAGE}},
+    "/a2a?streamed": {**RPC, "method": "SendStreamingMessage", "params": {"message": MESSAGE}},
+    "/a2a/message:send": {"message": MESSAGE, "configuration": {"returnImmediately": True}},
+}
+
+
+async def test_a_revoked_key_ends_its_runs_on_every_wire(tmp_path):
+    """A16: also runs that no client reads, such as those of Responses in the background and tasks of A2A."""
+    gate = Gate()
+    async with keyed(tmp_path, *(says("a b", pause=gate) for _ in ON_EVERY_WIRE)) as (s, holders):
+        key_id, doomed = holders.create(user="ann")
+        await s.server.access.refresh()
+
+        async def answered(path, body):
+            async with s.post(body, path, **doomed, **{"A2A-Version": "1.0"}) as answer:
+                return answer.status, answer.headers, (await answer.read()).decode()
+
+        waiting = {path: asyncio.create_task(answered(path, body)) for path, body in ON_EVERY_WIRE.items()}
+        await until(lambda: len(s.server.runs.active) == len(ON_EVERY_WIRE), 30)
+        runs = list(s.server.runs.active)
+        early = {path for path in waiting if path in ("/v1/responses?later", "/a2a/message:send")}
+        for path in early:
+            assert (await waiting[path])[0] == 200, path
+        holders.revoke(key_id)
+        for path, task in waiting.items():
+            status, headers, body = await asyncio.wait_for(task, 30)
+            assert path in early or "The key of this run was revoked." in body, path
+            if status == 401:
+                assert headers["WWW-Authenticate"] == 'Bearer realm="tester", error="invalid_token"', path
+        await until(lambda: not s.server.runs.active, 30)
+        assert {(run.log.kept[-1].code, run.log.kept[-1].reason) for run in runs} == {("unauthorized", "revoked")}
 
 
 async def test_a_run_that_goes_on_after_a_crash_ends_with_its_key(tmp_path):
@@ -416,6 +468,9 @@ async def test_decisions_of_people_are_logged(tmp_path, caplog):
         await s.server.access.refresh()
         async with s.post(ask("delete it", thread=SESSION), **headers) as answer:
             (interrupt,) = frames(await answer.read())[-1][1]["outcome"]["interrupts"]
+        resume = [{"interruptId": "unknown", "status": "resolved", "payload": {"approved": True}}]
+        async with s.post(ask(thread=SESSION, resume=resume), **headers) as answer:
+            assert answer.status == 422, "nothing is decided, and no line says so"
         resume = [{"interruptId": interrupt["id"], "status": "resolved", "payload": {"approved": True}}]
         running = await s.post(ask(thread=SESSION, run="r", resume=resume), **headers)
         await read_to(running, "TEXT_MESSAGE_CONTENT")
@@ -424,6 +479,7 @@ async def test_decisions_of_people_are_logged(tmp_path, caplog):
         await running.read()
         async with s.client.delete(f"{s.url}/sessions/{SESSION}", headers=headers) as answer:
             assert answer.status == 204
+    assert [record.message for record in caplog.records].count("approval_decided") == 1
     lines = {record.message: record.details for record in caplog.records if hasattr(record, "details")}
     assert lines["approval_decided"] == {"owner": "ann", "interrupt_id": interrupt["id"], "approved": True}
     assert lines["run_stopped"] == {"owner": "ann", "run_id": "r"}
@@ -462,3 +518,52 @@ async def test_a_user_at_all_limits_costs_the_others_nothing(tmp_path):
         assert alone[0] == 200
         gate.open.set()
         await stream.read()
+
+
+STOPS = {  # path → body
+    "/copilotkit/agent/default/stop/t": {},
+    "/copilotkit": {"method": "agent/stop", "params": {"agentId": "default", "threadId": "t"}},
+    "/runs/r/stop": {},
+    "/v1/responses/r/cancel": {},
+    "/ai-sdk/chat/t/stop": {},
+    "/a2a": {"jsonrpc": "2.0", "id": 1, "method": "CancelTask", "params": {"id": "r"}},
+    "/a2a/tasks/r:cancel": {},
+}
+
+
+async def test_a_stop_is_logged_on_every_wire(tmp_path, caplog):
+    caplog.set_level("INFO")
+    gate = Gate()
+    async with keyed(tmp_path, *(says("a b", pause=gate) for _ in STOPS)) as (s, holders):
+        ann = holders.headers(user="ann")
+        await s.server.access.refresh()
+        for path, body in STOPS.items():
+            caplog.clear()
+            running = await s.post(ask(thread="t", run="r"), **ann)
+            await read_to(running, "TEXT_MESSAGE_CONTENT")
+            async with s.post(body, path, **ann, **{"A2A-Version": "1.0"}) as answer:
+                assert answer.status == 200, (path, await answer.text())
+            await running.read()
+            lines = [record.details for record in caplog.records if record.message == "run_stopped"]
+            assert lines == [{"owner": "ann", "run_id": "r"}], path
+            async with s.client.delete(f"{s.url}/v1/responses/r", headers=ann) as answer:
+                assert answer.status == 200, "the next run has the same id"
+
+
+async def test_a_code_of_open_is_for_browsers_of_this_machine(tmp_path):
+    """A58: a code that someone else read from a screen or a process list is worth nothing elsewhere."""
+    proxy = TrustedProxy(
+        ProxySettings(networks=(ip_network("127.0.0.1/32"),), secret="s" * 32, address_header=b"x-forwarded-for"),
+        DEFAULTS,
+    )
+    holders = KeyHolders(tmp_path / "keys.json")
+    holders.create()
+    async with served(settings=settings(), access=holders.authenticator(proxy=proxy)) as s:
+        code = {"code": s.server.access.page.new_code()}
+        found = []
+        for address in ("198.51.100.7", "2001:db8::7", "127.0.0.1", "127.0.0.1"):
+            async with s.post(code, "/playground/session", **{"X-Forwarded-For": address}) as answer:
+                found.append((answer.status, answer.headers.get("WWW-Authenticate", "")))
+        refused = 401, 'Bearer realm="tester", error="invalid_token"'
+        # one of another machine does not spend it; the last is the second use
+        assert found == [refused, refused, (200, ""), refused]

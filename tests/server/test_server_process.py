@@ -246,7 +246,7 @@ async def test_open_signs_the_browser_in_where_a_key_is_needed(tmp_path):
             async with client.get(f"{server.url}/me", headers={"Authorization": f"Bearer {token}"}) as answer:
                 assert (await answer.json())["user"] == "system:playground"
             async with client.post(f"{server.url}/playground/session", json={"code": code}) as answer:
-                assert answer.status == 404
+                assert answer.status == 401
         server.process.send_signal(signal.SIGINT)
         assert await server.exit_code() == 0
 
@@ -319,7 +319,10 @@ async def test_what_is_asked_for_is_served_and_nothing_else(tmp_path, protocols,
 
 @pytest.mark.parametrize("banner", ["", "0"])
 async def test_without_a_terminal_there_are_only_log_lines(tmp_path, banner):
-    async with holodeck(tmp_path, stdout=PIPE, HOLODECK_BANNER=banner) as server:
+    store = "limits: {store: 'valkey://127.0.0.2:9'}, shut"  # not a name that is known to be this machine's
+    async with holodeck(tmp_path, agent=AGENT.replace("shut", store), stdout=PIPE, HOLODECK_BANNER=banner) as server:
+        warned = json.loads(await asyncio.wait_for(server.process.stdout.readline(), PATIENCE))
+        assert "without TLS" in warned["details"]["message"], "what is logged while the server is built"
         started = json.loads(await asyncio.wait_for(server.process.stdout.readline(), PATIENCE))
         assert started["event"] == "server_started"
         assert started["details"]["address"].endswith(server.url.rpartition(":")[2])

@@ -178,6 +178,12 @@ def test_only_a_tenant_has_a_limit_of_what_is_stored():
         ServerLimits(overrides={"user:ann": {"stored_mb": 1}})
 
 
+def test_an_override_names_a_kind_of_subject():
+    """One for nothing that is counted would have no effect, and its writer would not learn of it."""
+    with pytest.raises(ValueError, match="tenant:NAME, user:NAME, key:ID, address:ADDRESS"):
+        ServerLimits(overrides={"team:acme": {"runs": 1}})
+
+
 @pytest.mark.req("T30")
 async def test_a_budget_is_not_passed_by_parallel_requests(holders):
     """A64: tokens are reserved before and settled after."""

@@ -33,7 +33,7 @@ if TYPE_CHECKING:  # both import joserfc, which only mode jwt needs
 log = logging.getLogger(__name__)
 
 AUTHORIZATION, API_KEY = b"authorization", b"x-api-key"
-_IN_QUERY = frozenset({"api_key", "apikey", "api-key", "x-api-key", "token", "access_token", "authorization"})
+_IN_QUERY = frozenset({"api_key", "apikey", "api-key", "x-api-key", "key", "token", "access_token", "authorization"})
 _BEARER = re.compile(r"bearer +(?P<credential>.*)", re.IGNORECASE)
 _REFRESH_SECONDS = 1.0
 _COUNTED = frozenset({"invalid", "expired"})
@@ -221,6 +221,8 @@ def _is_token(credential: str) -> bool:
 
 def _has_credential(query: bytes) -> bool:
     lowered = query.lower()
+    if b"hdk_" in lowered or b"hdp_" in lowered:  # one of ours, whatever its parameter is called
+        return True
     if b"key" not in lowered and b"token" not in lowered and b"authorization" not in lowered:
         return False
     names = (name.lower() for name, _ in parse_qsl(query.decode("latin-1"), keep_blank_values=True))

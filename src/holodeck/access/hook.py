@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
@@ -16,6 +17,7 @@ from holodeck.core.text import one_line
 log = logging.getLogger(__name__)
 
 SECONDS = 2.0
+LINE_SECONDS = 10.0  # between two log lines about failures: clients ask again and again
 Who: TypeAlias = Callable[[Mapping[str, str], str | None], Awaitable[Any]]
 
 
@@ -24,6 +26,7 @@ class Hook:
 
     def __init__(self, who: Who, seconds: float = SECONDS) -> None:
         self._who, self._seconds = who, seconds
+        self._next_line = 0.0  # before this time no further failure is logged
 
     async def check(self, head: RequestHead) -> Principal | Failure:
         headers: dict[str, str] = {}
@@ -35,14 +38,22 @@ class Hook:
             async with asyncio.timeout(self._seconds):
                 found = await self._who(headers, head.address)
         except TimeoutError:
-            return _unavailable(f"no answer within {self._seconds:g} s")
+            return self._unavailable(f"no answer within {self._seconds:g} s")
         except Exception as error:  # noqa: BLE001  the operator's code may raise anything
-            return _unavailable(f"{type(error).__name__}: {one_line(str(error), 200)}")
+            return self._unavailable(f"{type(error).__name__}: {one_line(str(error), 200)}")
         if found is None:
             return Failure(kind="invalid", reason="refused", message="This credential is not valid.")
         if not isinstance(found, Principal) or not _is_sound(found):
-            return _unavailable("it returned neither None nor a valid Principal")
+            return self._unavailable("it returned neither None nor a valid Principal")
         return msgspec.structs.replace(found, via="hook")
+
+    def _unavailable(self, why: str) -> Failure:
+        now = time.monotonic()
+        if now >= self._next_line:
+            self._next_line = now + LINE_SECONDS
+            log.error("auth_hook_failed", extra={"details": {"error": why}})
+        message = "Identities cannot be checked at the moment."
+        return Failure(kind="unavailable", reason="unavailable", message=message, retry_after=5.0)
 
 
 def _is_sound(found: Principal) -> bool:
@@ -55,9 +66,3 @@ def _is_sound(found: Principal) -> bool:
         and isinstance(found.scopes, frozenset)
         and found.scopes <= SCOPES
     )
-
-
-def _unavailable(why: str) -> Failure:
-    log.error("auth_hook_failed", extra={"details": {"error": why}})
-    message = "Identities cannot be checked at the moment."
-    return Failure(kind="unavailable", reason="unavailable", message=message, retry_after=5.0)

@@ -12,7 +12,7 @@ from typing import TypeAlias
 import msgspec
 
 from holodeck.access.failure import BAD_PROXY, Failure
-from holodeck.access.principal import SCOPES, Defaults, Principal, is_user_name
+from holodeck.access.principal import ACT_AS, SCOPES, Defaults, Principal, is_user_name
 from holodeck.access.request_head import RequestHead
 from holodeck.core.owner import is_owner_name
 
@@ -92,7 +92,7 @@ class TrustedProxy:
         if self._settings.scopes_header is None:
             return self._defaults.scopes
         listed = _single(head.values(self._settings.scopes_header))
-        return None if listed is None else frozenset(listed.replace(",", " ").split()) & SCOPES
+        return None if listed is None else (frozenset(listed.replace(",", " ").split()) & SCOPES) - {ACT_AS}
 
 
 def _single(values: Sequence[str]) -> str | None:

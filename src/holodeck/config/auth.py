@@ -7,7 +7,7 @@ A refusal is one sentence that names the fix, and ends the start with exit code 
 import inspect
 import ipaddress
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from hashlib import sha256
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -116,6 +116,7 @@ class _Building:
 
     def _issuer(self, settings: JwtSettings, place: Keys) -> "Issuer":
         from holodeck.access.jwk import FAMILIES, SHARED, one_family
+        from holodeck.access.jwks import is_safe_url
         from holodeck.access.tokens import ClaimNames, Issuer
 
         algorithms = frozenset(settings.algorithms)
@@ -132,6 +133,10 @@ class _Building:
         if not audiences_of(settings):
             raise self._refusal(
                 (*place, "audience"), "an audience is required: tokens for other services would be valid"
+            )
+        if settings.issuer.lower().startswith("http:") and not is_safe_url(settings.issuer):
+            raise self._refusal(
+                (*place, "issuer"), "issuer has to begin with https://: clients are sent there to sign in"
             )
         if (settings.keys.secret is not None) != (algorithms <= SHARED):
             raise self._refusal((*place, "keys"), "HS* algorithms go with keys.secret, all others with public keys")
@@ -186,7 +191,7 @@ class _Building:
         settings: ProxyAuthSettings | None = self._auth.proxy
         if settings is None:  # `modes` refused it
             raise self._refusal(("proxy",), "mode proxy needs this block")
-        networks = tuple(self._network(each) for each in settings.from_ if each != "unix")
+        networks = self._networks(each for each in settings.from_ if each != "unix")
         unix = "unix" in settings.from_
         secret = settings.secret.get_secret_value() if settings.secret is not None else None
         if secret is None and networks:
@@ -204,6 +209,17 @@ class _Building:
             address_header=_header(settings.client_address),
         )
         return TrustedProxy(made, self.defaults)
+
+    def _networks(self, texts: Iterable[str]) -> tuple[Network, ...]:
+        networks = tuple(self._network(text) for text in texts)
+        four = [network for network in networks if isinstance(network, ipaddress.IPv4Network)]
+        six = [network for network in networks if isinstance(network, ipaddress.IPv6Network)]
+        joined: list[Network] = [*ipaddress.collapse_addresses(four), *ipaddress.collapse_addresses(six)]
+        if any(each.prefixlen == 0 for each in joined):
+            raise self._refusal(
+                ("proxy", "from"), "together these are the whole internet; name the proxy's own address"
+            )
+        return networks
 
     def _network(self, text: str) -> Network:
         try:

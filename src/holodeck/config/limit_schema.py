@@ -16,6 +16,7 @@ from holodeck.core.sizes import KIB, MB
 Requests = Annotated[int, Field(ge=1, le=10_000_000)]
 Tokens = Annotated[int, Field(ge=1, le=10**12)]
 Money = Annotated[float, Field(gt=0, le=10**9)]
+_SUBJECTS = ("tenant:", "user:", "key:", "address:")
 RunsAtATime = Annotated[int, Field(ge=1, le=100_000)]
 
 
@@ -111,7 +112,9 @@ class ServerLimits(Block):
     user: SubjectLimits = Field(SubjectLimits(), description="One user; without a credential, one address")
     tenant: TenantLimits = Field(TenantLimits(), description="All users of a tenant together")
     overrides: dict[Identifier, TenantLimits] = Field(
-        default={}, max_length=1000, description="Other limits for one tenant:NAME, user:NAME or key:ID"
+        default={},
+        max_length=1000,
+        description="Other limits for one tenant:NAME, user:NAME, key:ID or address:ADDRESS",
     )
     request: RequestLimits = Field(RequestLimits(), description="How large and how slow one request may be")
     requests_per_minute: Requests | None = Field(None, description="The same as user.requests_per_minute")
@@ -125,8 +128,10 @@ class ServerLimits(Block):
 
     @field_validator("overrides")
     @classmethod
-    def _stores_by_tenant(cls, overrides: dict[str, TenantLimits]) -> dict[str, TenantLimits]:
+    def _are_of_subjects(cls, overrides: dict[str, TenantLimits]) -> dict[str, TenantLimits]:
         for name, limits in overrides.items():
+            if not name.startswith(_SUBJECTS):
+                raise ValueError(f"{name} is not one of tenant:NAME, user:NAME, key:ID, address:ADDRESS")
             if limits.stored_mb is not None and not name.startswith("tenant:"):
                 raise ValueError(f"stored_mb is a limit of tenants; {name} may have sessions.stored_mb for each user")
         return overrides

@@ -168,7 +168,7 @@ async def cancel(request: Request, params: Json) -> Json:
     require(request, RUNS_STOP)
     chain = await chain_of(server, task_id, owner_of(request))
     last = chain[-1]
-    if await server.stored_runs.stop(last):
+    if await server.stop_run(last):
         await last.done()
     elif not (open_interrupts(last) and await withdraw(server.runs, last)):
         raise not_cancelable(task_id)

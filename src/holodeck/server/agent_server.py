@@ -31,6 +31,7 @@ from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
+from holodeck.server.audit import decided
 from holodeck.server.connection import ConnectionLimit
 from holodeck.server.identity import Gate
 from holodeck.server.options import ServerSettings
@@ -286,6 +287,13 @@ class AgentServer:
         """Whole seconds after which a server that cannot serve may be asked again."""
         model = self.agent.breakers.retry_after(Dependency.MODEL)
         return max(1, math.ceil(model)) if self.agent.breakers.cut_off(Dependency.MODEL) else 1
+
+    async def stop_run(self, run: Run) -> bool:
+        """Stops a run because a client wants that, and logs it. False if the run has ended."""
+        stopped = await self.stored_runs.stop(run)
+        if stopped:
+            decided("run_stopped", run.owner, run_id=run.run_id)
+        return stopped
 
     def _refusal(self, request: RunRequest) -> HoloDeckError | None:
         """Why a run that a crash cut may not go on: its key was revoked meanwhile."""

@@ -9,6 +9,7 @@ application, where no server sends `lifespan` events, `AgentServer.running` does
 import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
+from http import HTTPStatus
 from typing import Any
 
 from starlette.datastructures import State
@@ -107,7 +108,7 @@ class Application:
         quiet = self._gate.is_flooding(scope)
         trace = RequestTrace(scope, match.operation, self._server.metrics, quiet=quiet)
         origin = origin_of(scope)
-        answer = _Answer(send, trace.request_id, origin, self._check_origin)
+        answer = _Answer(send, trace.request_id, origin, self._check_origin, self._gate.challenge)
         scope["app"] = self
         scope[SLOT] = slot = Slot(self._server.slots)
         try:
@@ -154,6 +155,7 @@ class Application:
         if operation is None:
             raise match.error or InternalError("The router found neither an operation nor an error.")
         scope["route"], scope["path_params"] = operation, match.parameters
+        answer.private = self._gate.enabled  # also a refusal, which `admit` raises
         left = await self._gate.admit(scope, operation.access)
         answer.private = self._gate.enabled and scope[PRINCIPAL] is not None
         try:
@@ -198,13 +200,17 @@ class Application:
 class _Answer:
     """`send` of one request: adds the headers that every answer has, and remembers the status.
 
-    A `private` answer is for its principal only: no cache may keep it.
+    A `private` answer is for its principal only: no cache may keep it. Every 401 has a challenge (RFC 9110, 15.5.2), also
+    one about a key that was revoked while its request was answered.
     """
 
-    __slots__ = ("_check_origin", "_origin", "_request_id", "_send", "private", "status")
+    __slots__ = ("_challenge", "_check_origin", "_origin", "_request_id", "_send", "private", "status")
 
-    def __init__(self, send: Send, request_id: str, origin: str | None, check_origin: OriginCheck) -> None:
+    def __init__(
+        self, send: Send, request_id: str, origin: str | None, check_origin: OriginCheck, challenge: str
+    ) -> None:
         self._send, self._request_id, self._origin, self._check_origin = send, request_id, origin, check_origin
+        self._challenge = challenge
         self.private = False
         self.status: int | None = None
 
@@ -215,6 +221,10 @@ class _Answer:
             if self.private:
                 headers = [pair for pair in headers if pair[0].lower() != b"cache-control"]
                 headers.append((b"cache-control", b"no-store"))
+            if self.status == HTTPStatus.UNAUTHORIZED and all(
+                pair[0].lower() != b"www-authenticate" for pair in headers
+            ):
+                headers.append((b"www-authenticate", f'{self._challenge}, error="invalid_token"'.encode()))
             lets_read = self._check_origin.lets_read
             message["headers"] = headers if self._origin is None else lets_read(self._origin, headers)
         await self._send(message)

@@ -6,6 +6,7 @@ seconds.
 
 import asyncio
 import logging
+from contextvars import Context
 
 from holodeck.access.failure import Failure
 from holodeck.access.principal import Principal
@@ -33,7 +34,7 @@ class Audit:
             self._counts[key] += 1
             return
         self._counts[key] = 0
-        asyncio.get_running_loop().call_later(SUMMED_SECONDS, self._sum_up, key)
+        self._sum_up_later(key)
         details = {"reason": failure.reason, "route": route, "address": key[0]}
         if failure.credential_id is not None:
             details["credential_id"] = failure.credential_id
@@ -41,12 +42,16 @@ class Audit:
             details["hint"] = HINTS[failure.reason]
         log.warning("auth_refused", extra={"details": details})
 
+    def _sum_up_later(self, key: tuple[str | None, str]) -> None:
+        """In a context of its own: a sum is about many requests, and its line must not have the id of the first."""
+        asyncio.get_running_loop().call_later(SUMMED_SECONDS, self._sum_up, key, context=Context())
+
     def _sum_up(self, key: tuple[str | None, str]) -> None:
         count = self._counts.pop(key)
         if not count:
             return
         self._counts[key] = 0
-        asyncio.get_running_loop().call_later(SUMMED_SECONDS, self._sum_up, key)
+        self._sum_up_later(key)
         details = {"reason": key[1], "address": key[0], "count": count, "seconds": SUMMED_SECONDS}
         log.warning("auth_refused", extra={"details": details})
 

@@ -176,7 +176,7 @@ async def _stop(request: Request, agent_id: str, thread_id: str, body: dict[str,
     server, wanted = server_of(request), body.get("runId")
     _check(server, agent_id)
     found = await server.stored_runs.of_session(session_id(thread_id), owner=owner_of(request))
-    stopped = [await server.stored_runs.stop(each) for each in found if wanted in (None, each.run_id)]
+    stopped = [await server.stop_run(each) for each in found if wanted in (None, each.run_id)]
     return JSONResponse({"stopped": any(stopped)})
 
 

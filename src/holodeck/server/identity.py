@@ -46,6 +46,7 @@ class GivenAnswer(Protocol):
 
 PRINCIPAL = "holodeck.principal"  # the key in the scope
 USER_HEADER = b"x-holodeck-user"
+_MAY_NOT = "This credential may not act for another user."
 
 
 def principal_of(request: HTTPConnection) -> Principal:
@@ -64,13 +65,13 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     """
     principal = principal_of(request)
     current().authenticated = principal.via != "none"
-    headers = [value.decode("latin-1") for name, value in request.scope["headers"] if name == USER_HEADER]
+    headers = _named_users(request.scope)
     names = {*headers, *(() if user_id is None else (user_id,))} - {principal.user}
     if not names:
         return principal.owner
     as_admin = principal.may(ADMIN) and not principal.may(ACT_AS)
     if not principal.may(ACT_AS) and not as_admin:
-        raise _mismatch("This credential may not act for another user.")
+        raise _mismatch(_MAY_NOT)
     if len(names) > 1 or len(headers) > 1:
         raise _mismatch("The request names more than one user.")
     name = names.pop()
@@ -82,6 +83,18 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     return owner
 
 
+def check_named_user(principal: Principal, scope: Scope) -> None:
+    """403 for a user in a header whom the credential may not name, also where a route has no use for a user."""
+    if principal.may(ACT_AS) or principal.may(ADMIN):
+        return
+    if any(name != principal.user for name in _named_users(scope)):
+        raise _mismatch(_MAY_NOT)
+
+
+def _named_users(scope: Scope) -> list[str]:
+    return [value.decode("latin-1") for name, value in scope["headers"] if name == USER_HEADER]
+
+
 def api_key_of(request: HTTPConnection) -> str | None:
     """The id of the API key that a request came with; None for other credentials, which cannot be revoked here."""
     principal = principal_of(request)
@@ -90,12 +103,14 @@ def api_key_of(request: HTTPConnection) -> str | None:
 
 def check_approval(request: Request, resume: Sequence[GivenAnswer]) -> None:
     """403 for an answer to an approval from a credential that may chat but not approve."""
-    if not resume:
-        return
-    require(request, APPROVE)
+    if resume:
+        require(request, APPROVE)
+
+
+def note_approval(owner: Owner, resume: Sequence[GivenAnswer]) -> None:
+    """Logs answers that a run took up. One to a question that is not open was refused before."""
     for answer in resume:
-        details = {"interrupt_id": answer.interrupt_id, "approved": answer.approved}
-        decided("approval_decided", owner_of(request), **details)
+        decided("approval_decided", owner, interrupt_id=answer.interrupt_id, approved=answer.approved)
 
 
 def require(request: Request, scope: str) -> None:
@@ -124,7 +139,7 @@ class Gate:
         self._access, self._metrics, self._public = access, metrics, public
         name = realm.encode("ascii", "ignore").decode().replace("\\", "").replace('"', "")
         resource = f', resource_metadata="{metadata_url}"' if metadata_url else ""
-        self._challenge = f'Bearer realm="{name}"{resource}'
+        self.challenge = f'Bearer realm="{name}"{resource}'
         self.audit = Audit()
         self.tickets = Tickets(access.in_force)
         self._open: dict[str, set[Callable[[], None]]] = {}
@@ -162,8 +177,10 @@ class Gate:
         request.user_id, request.tenant, request.credential_id = found.user, found.tenant, found.credential_id
         request.key_id = found.credential_id if found.via in _OWN_KEYS else None
         request.client = self._access.client_address(head)
-        if not open_to_all and access.scope is not None:
-            self.require(found, access.scope, scope)
+        if not open_to_all:
+            if access.scope is not None:
+                self.require(found, access.scope, scope)
+            check_named_user(found, scope)
         return self._entered(found, scope)
 
     def require(self, principal: Principal, wanted: str, scope: Scope) -> None:
@@ -174,7 +191,7 @@ class Gate:
         self.audit.denied(principal, wanted, _route(scope))
         error = Forbidden(f"This needs the scope {wanted!r}, which the credential does not have.")
         error.reason = "insufficient-scope"
-        error.challenge = f'{self._challenge}, error="insufficient_scope", scope="{wanted}"'
+        error.challenge = f'{self.challenge}, error="insufficient_scope", scope="{wanted}"'
         raise error
 
     def is_flooding(self, scope: Scope) -> bool:
@@ -215,12 +232,12 @@ class Gate:
         error.retry_after = failure.retry_after
         if failure.kind == "forbidden":
             error.reason = "insufficient-scope"
-            error.challenge = f'{self._challenge}, error="insufficient_scope"'
+            error.challenge = f'{self.challenge}, error="insufficient_scope"'
         elif failure.kind == "missing":
-            error.challenge = self._challenge
+            error.challenge = self.challenge
         elif failure.kind in _CODES:
             expired = ', error_description="expired"' if failure.kind == "expired" else ""
-            error.challenge = f'{self._challenge}, error="{_CODES[failure.kind]}"{expired}'
+            error.challenge = f'{self.challenge}, error="{_CODES[failure.kind]}"{expired}'
         return error
 
 

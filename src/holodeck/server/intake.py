@@ -15,7 +15,7 @@ from holodeck.runs.client_history import first_of_use
 from holodeck.runs.port import RunExists, RunKey
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import api_key_of, check_approval
+from holodeck.server.identity import api_key_of, check_approval, note_approval
 from holodeck.server.quota import slot_of
 from holodeck.telemetry.log_context import current
 
@@ -58,6 +58,7 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
                 )
                 check_approval(arrival.request, wanted.resume)
                 run = claim.run = await _started(server, arrival, wanted)
+                note_approval(owner, wanted.resume)
     context.conversation_id = arrival.conversation or run.session_id
     return run
 

@@ -75,6 +75,20 @@ def serve(options: ServeOptions) -> None:
     access = build_access(options.config)
     refuse_exposure(options, access)
     settings = settings_of(options, keys=access.keys is not None)
+    output = logs.configure(  # before the server is built: what is wrong with its stores is worth a line
+        debug=options.debug,
+        secrets=secrets_of(options.config),
+        level=options.log_level,
+        style=options.log_format,
+        name_user=_naming(options),
+    )
+    try:
+        _serve(options, access, settings, output)
+    finally:
+        output.close()
+
+
+def _serve(options: ServeOptions, access: Authenticator, settings: ServerSettings, output: logs.Logging) -> None:
     traces = _traces(options.config)
     stores = build_stores(options.config, options.worker)
     server = build_server(options.config, settings, access, trace=traces.of_run if traces else None, stores=stores)
@@ -82,13 +96,6 @@ def serve(options: ServeOptions) -> None:
         folder, number = Path(options.worker.folder), options.worker.number
         server.worker_figures = WorkerFigures(folder, number, partial(own_series, server))
     listener = _listener_of(options)
-    output = logs.configure(
-        debug=options.debug,
-        secrets=secrets_of(options.config),
-        level=options.log_level,
-        style=options.log_format,
-        name_user=_naming(options),
-    )
     server.metrics.log_drops = lambda: output.writer.dropped
     try:
         run_to_end(Service(server, listener, options, last_words=partial(output.close, LAST_WORDS_SECONDS)).run())
@@ -98,7 +105,6 @@ def serve(options: ServeOptions) -> None:
             Path(options.uds).unlink(missing_ok=True)
         if traces is not None:
             traces.close()
-        output.close()
 
 
 def _listener_of(options: ServeOptions) -> socket.socket:

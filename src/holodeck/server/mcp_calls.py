@@ -273,7 +273,7 @@ async def cancel_task(request: Request, call: McpCall) -> Response:
     """Idempotent: a task that has ended stays as it is."""
     require(request, RUNS_STOP)
     server = server_of(request)
-    await server.stored_runs.stop(await _task_run(request, call))
+    await server.stop_run(await _task_run(request, call))
     return result_answer(call, marked({}, call.caller, server_info(server)))
 
 

@@ -18,7 +18,6 @@ from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
-from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.quota import slot_of
@@ -123,9 +122,7 @@ async def stop(request: Request) -> Response:
     """`stop()` of `useChat` only closes the connection, and a run outlives its connection."""
     server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
     runs = await server.stored_runs.of_session(key, owner=owner)
-    stopped = [run for run in runs if await server.stored_runs.stop(run)]
-    for run in stopped:
-        decided("run_stopped", run.owner, run_id=run.run_id)
+    stopped = [run for run in runs if await server.stop_run(run)]
     return json_answer(StopResponse(stopped=bool(stopped)))
 
 

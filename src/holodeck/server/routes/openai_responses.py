@@ -188,8 +188,7 @@ def _questions(pending: PendingStep) -> dict[str, Interrupt]:
 async def cancel(request: Request) -> Response:
     """Idempotent: a response that has ended stays as it is."""
     server, run = server_of(request), await _run_of(request)
-    if await server.stored_runs.stop(run):
-        decided("run_stopped", run.owner, run_id=run.run_id)
+    if await server.stop_run(run):
         await run.done()
     return _whole(server, run, (await _opened(server, run)).builder(run))
 
@@ -247,7 +246,7 @@ async def show(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """It stops first, if it goes on. Its conversation keeps its messages; `DELETE /sessions/{id}` deletes those."""
     server, run = server_of(request), await _run_of(request)
-    if await server.stored_runs.stop(run):
+    if await server.stop_run(run):
         await run.done()
     await server.runs.remove(run)
     decided("response_deleted", run.owner, run_id=run.run_id)

@@ -15,9 +15,10 @@ from holodeck._version import __version__
 from holodeck.access.page_session import PAGE_USER
 from holodeck.access.route_access import OPEN, PUBLIC
 from holodeck.core.owner import DEFAULT_TENANT, Owner
-from holodeck.errors import NotFound
+from holodeck.errors import NotFound, Unauthorized
 from holodeck.server.audit import decided
-from holodeck.server.identity import PRINCIPAL
+from holodeck.server.connection import is_loopback
+from holodeck.server.identity import PRINCIPAL, head_of
 from holodeck.server.routes.pages import STRICT, TYPES
 from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
@@ -84,11 +85,20 @@ async def asset(request: Request) -> Response:
 async def sign_in(request: Request) -> Response:
     """Exchanges the code in the address that `serve --open` opened for a token of the page's own."""
     code = text(parse(await json_body(request)).get("code"), "code")
+    if not _is_from_this_machine(request):
+        raise Unauthorized("A sign-in code is for a browser on the server's own machine. Sign in with a key or token.")
     token = await server_of(request).access.page.exchange(code)
     if token is None:
-        raise NotFound("This sign-in code was used before or is older than a minute. Sign in with a key or token.")
+        raise Unauthorized("This sign-in code was used before or is older than a minute. Sign in with a key or token.")
     decided("playground_signed_in", Owner(DEFAULT_TENANT, PAGE_USER))
     return JSONResponse({"token": token}, headers={"Cache-Control": "no-store"})
+
+
+def _is_from_this_machine(request: Request) -> bool:
+    """Whether a client connects from where `serve --open` opened a browser: loopback, or the address that it talks to."""
+    address = server_of(request).access.client_address(head_of(request.scope))
+    ours = (request.scope.get("server") or ("",))[0]
+    return address is not None and (address == ours or is_loopback(address))
 
 
 def _page(known: str) -> Response:

@@ -9,7 +9,6 @@ from holodeck.core.request import RunRequest
 from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server.agui_run import open_encoder as open_agui_encoder
-from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of, principal_of
 from holodeck.server.intake import Arrival, begin
 from holodeck.server.quota import slot_of
@@ -121,10 +120,7 @@ async def ticket(request: Request) -> Response:
 @routes.post("/{run_id:path}/stop", "Stop a run at once", access=needs(RUNS_STOP), responses={200: StopResponse})
 async def stop(request: Request) -> Response:
     run = await _run_of(request)
-    stopped = await server_of(request).stored_runs.stop(run)
-    if stopped:
-        decided("run_stopped", run.owner, run_id=run.run_id)
-    return json_answer(StopResponse(stopped=stopped))
+    return json_answer(StopResponse(stopped=await server_of(request).stop_run(run)))
 
 
 @routes.get("/{run_id:path}", "The status of a run", access=needs(RUNS_READ), responses={200: RunResponse})
