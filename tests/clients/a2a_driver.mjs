@@ -16,6 +16,9 @@ const DIALECTS = {
     ids: ({ task }) => task && { contextId: task.contextId, taskId: task.id },
     shows: ({ artifactUpdate }) => artifactUpdate !== undefined,
     immediately: { returnImmediately: true },
+    register: (client, taskId, id, url) => client.createTaskPushNotificationConfig({ tenant: "", id, taskId, url, token: "t", authentication: { scheme: "Bearer", credentials: "c" } }),
+    named: (taskId, id) => ({ tenant: "", taskId, id }),
+    registered: ({ configs }) => configs,
   },
   "0.3": {
     ...legacy,
@@ -25,6 +28,9 @@ const DIALECTS = {
     ids: ({ kind, contextId, id }) => (kind === "task" ? { contextId, taskId: id } : undefined),
     shows: ({ kind }) => kind === "artifact-update",
     immediately: { blocking: false },
+    register: (client, taskId, id, url) => client.setTaskPushNotificationConfig({ taskId, pushNotificationConfig: { id, url, token: "t", authentication: { schemes: ["Bearer"], credentials: "c" } } }),
+    named: (taskId, id) => ({ id: taskId, pushNotificationConfigId: id }),
+    registered: (configs) => configs.map(({ pushNotificationConfig }) => pushNotificationConfig),
   },
 };
 
@@ -36,6 +42,13 @@ async function play({ url, version, transport }) {
 
   const first = a2a.task(await client.sendMessage({ message: a2a.message("hello") }));
   const second = a2a.task(await client.sendMessage({ message: a2a.message("what did I say", { contextId: first.contextId }) }));
+
+  const address = "http://127.0.0.1:9/hook";
+  await a2a.register(client, first.id, "c1", address);
+  await client.getTaskPushNotificationConfig(a2a.named(first.id, "c1"));
+  const registered = a2a.registered(await client.listTaskPushNotificationConfig(a2a.named(first.id, "")));
+  await client.deleteTaskPushNotificationConfig(a2a.named(first.id, "c1"));
+  const left = a2a.registered(await client.listTaskPushNotificationConfig(a2a.named(first.id, "")));
 
   const updates = [];
   for await (const update of client.sendMessageStream({ message: a2a.message("weather") })) updates.push(a2a.update(update));
@@ -58,7 +71,7 @@ async function play({ url, version, transport }) {
   const again = await client.cancelTask({ id: first.id }).then(() => null, ({ name, message }) => ({ name, message }));
   const begun = a2a.task(await client.sendMessage({ message: a2a.message("stop me"), configuration: a2a.immediately }));
   const ended = a2a.task(await client.cancelTask({ id: begun.id }));
-  return { card: card.name, first, second, updates, followed, cancelled: a2a.task(await cancelled), read, error, again, begun, ended };
+  return { card: card.name, first, second, registered, left, updates, followed, cancelled: a2a.task(await cancelled), read, error, again, begun, ended };
 }
 
 for (const scenario of await json(process.stdin)) {

@@ -12,8 +12,14 @@ from typing import Any
 from uuid import uuid4
 
 import httpx
-from a2a.client import A2ACardResolver, ClientConfig, ClientFactory
-from a2a.types import GetTaskRequest, Message, SendMessageRequest
+from a2a.client import A2ACardResolver, Client, ClientConfig, ClientFactory
+from a2a.types import (
+    GetTaskPushNotificationConfigRequest,
+    GetTaskRequest,
+    Message,
+    SendMessageRequest,
+    TaskPushNotificationConfig,
+)
 from google.protobuf.json_format import MessageToDict, ParseDict
 
 
@@ -40,7 +46,16 @@ async def _play(scenario: dict[str, Any]) -> dict[str, Any]:
             updates = [MessageToDict(each) async for each in client.send_message(request)]
             task_id = next(each["task"]["id"] for each in updates if "task" in each)
             tasks.append(MessageToDict(await client.get_task(GetTaskRequest(id=task_id))))
-        return {"updates": updates, "tasks": tasks, "card": card.name}
+        registered = await _registered(client, tasks[-1]["id"])
+        return {"updates": updates, "tasks": tasks, "card": card.name, "registered": registered}
+
+
+async def _registered(client: Client, task_id: str) -> dict[str, Any]:
+    config: dict[str, Any] = {"id": "c1", "taskId": task_id, "url": "http://127.0.0.1:9/hook", "token": "t"}
+    config["authentication"] = {"scheme": "Bearer", "credentials": "c"}
+    await client.create_task_push_notification_config(ParseDict(config, TaskPushNotificationConfig()))
+    asked = GetTaskPushNotificationConfigRequest(task_id=task_id, id="c1")
+    return MessageToDict(await client.get_task_push_notification_config(asked))
 
 
 def _answers(task: dict[str, Any], answer: dict[str, Any]) -> list[dict[str, Any]]:

@@ -59,6 +59,13 @@ def test_a_message_becomes_a_task(in_python: Played, binding: str, *, streaming:
 
 
 @pytest.mark.parametrize("binding", BINDINGS)
+def test_an_address_for_notifications_is_registered(in_python: Played, binding: str) -> None:
+    registered = in_python[f"tool {binding} True"]["registered"]
+    assert (registered["id"], registered["url"]) == ("c1", "http://127.0.0.1:9/hook")
+    assert registered["authentication"] == {"scheme": "Bearer"}
+
+
+@pytest.mark.parametrize("binding", BINDINGS)
 def test_an_approval_is_a_message_to_the_task(in_python: Played, binding: str) -> None:
     asked, answered = in_python[f"approve {binding} True"]["tasks"]
     assert asked["status"]["state"] == "TASK_STATE_INPUT_REQUIRED"
@@ -100,6 +107,14 @@ def test_javascript_reads_a_stream(in_javascript: Played, name: str) -> None:
     assert kinds[0] == "task"
     assert kinds[-1] in ("statusUpdate", "status-update")
     assert shown[-1]["parts"][0]["text"] == "It is 4 degrees in Oslo."
+
+
+@pytest.mark.parametrize("name", JAVASCRIPT)
+def test_javascript_registers_an_address_reads_it_and_removes_it(in_javascript: Played, name: str) -> None:
+    (registered,) = in_javascript[name]["registered"]
+    assert (registered["id"], registered["url"]) == ("c1", "http://127.0.0.1:9/hook")
+    assert "Bearer" in str(registered["authentication"])
+    assert in_javascript[name]["left"] == []
 
 
 @pytest.mark.parametrize("name", JAVASCRIPT)

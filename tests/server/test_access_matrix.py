@@ -71,8 +71,9 @@ def operations():
 OPERATIONS = {f"{each.method} {each.shown_path}": each for each in operations()}
 GUARDED = {name: each for name, each in OPERATIONS.items() if each.access.kind in ("principal", "scope") and each.access.open_as != "health"}  # fmt: skip
 NEW_A2A = {"A2A-Version": "1.0"}
-NO_CONFIG = "GET /a2a/tasks/{task_id}/pushNotificationConfigs/{config_id}"  # the owner has none either
-SHARED = {NO_CONFIG, "GET /v1/models/{model}"}  # has a parameter, but the same answer for everyone who may chat
+_CONFIG = "tasks/{task_id}/pushNotificationConfigs/{config_id}"
+NO_CONFIG = {f"GET /a2a/{_CONFIG}", f"GET /a2a/v1/{_CONFIG}"}  # the owner has none either
+SHARED = {*NO_CONFIG, "GET /v1/models/{model}"}  # has a parameter, but the same answer for everyone who may chat
 
 
 async def request(s, operation, headers, method=None):

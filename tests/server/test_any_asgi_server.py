@@ -67,6 +67,9 @@ async def test_stock_uvicorn_starts_serves_and_stops_the_agent(http):
         assert body.rstrip().rpartition(b"event: ")[2].startswith(b"done")
         async with client.get("/nowhere") as answer:
             assert (answer.status, answer.content_type) == (404, "application/problem+json")
+        with pytest.raises(aiohttp.WSServerHandshakeError) as refused:
+            await client.ws_connect("/v1/responses")
+        assert refused.value.status == 403
     assert server.state == "stopped"
 
 

@@ -31,7 +31,7 @@ from tests.wires.sse_parsers import whatwg
 pytestmark = pytest.mark.req("SRV-27")
 
 ALL = ServerSettings(protocols=tuple(WIRES))
-V1 = {"A2A-Version": "1.0"}
+V1, V03 = {"A2A-Version": "1.0"}, {"A2A-Version": "0.3"}
 Json = dict[str, Any]
 
 
@@ -79,6 +79,9 @@ async def test_the_card() -> None:
             assert "max-age" in answer.headers["Cache-Control"]
         async with s.get("/.well-known/agent-card.json", **{"If-None-Match": etag}) as answer:
             assert answer.status == 304
+        for other in ("/.well-known/agent.json", "/a2a/.well-known/agent-card.json"):
+            async with s.get(other) as answer:
+                assert await answer.json() == card, "older clients, and those whose base URL is that of the bindings"
     assert [each["protocolBinding"] for each in card["supportedInterfaces"]] == ["JSONRPC", "HTTP+JSON"] * 2
     assert (card["url"], card["protocolVersion"]) == (f"{s.url}/a2a", "0.3.0")
     assert card["capabilities"]["pushNotifications"] is False
@@ -102,6 +105,7 @@ async def test_the_extended_card_names_the_tools() -> None:
         ("GetTask", "1.0", -32602),
         ("GetTask", "1.0.7", -32602),
         ("Nothing", "1.0", -32601),
+        ("tasks/list", None, -32601),
     ],
 )
 async def test_a_version_and_its_methods(method: str, version: str | None, code: int) -> None:
@@ -117,6 +121,12 @@ async def test_a_request_without_a_version_is_refused_with_the_header_to_send() 
 
 async def test_errors_have_the_same_details_on_both_bindings() -> None:
     async with served(settings=ALL) as s:
+        for method, path, status, name in (
+            ("GET", "/nothing", 404, "NOT_FOUND"),
+            ("DELETE", "/tasks/nothing", 405, "UNIMPLEMENTED"),
+        ):
+            found, body = await http(s, method, path)
+            assert (found, body["error"]["status"]) == (status, name)
         result = (await rpc(s, "GetTask", {"id": "nothing"}))["error"]
         status, body = await http(s, "GET", "/tasks/nothing")
     assert (result["code"], status, body["error"]["status"]) == (-32001, 404, "NOT_FOUND")
@@ -359,6 +369,38 @@ async def test_push_notifications() -> None:
     assert headers["webhook-signature"] == f"v1,{digest}"
     assert "s3cret" not in json.dumps(listed)
     assert refused["error"]["code"] == -32602
+
+
+async def test_clients_of_0_3_are_sent_the_task_and_manage_addresses_over_both_bindings() -> None:
+    hook = Webhook(failures=0)
+    async with listening(hook) as port:
+        push = PushSettings(allow_hosts=(f"http://127.0.0.1:{port}",), permit=lambda _: True, wait=0.01)
+        async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+            config = {"url": f"http://127.0.0.1:{port}/hook", "token": "t0ken"}
+            config["authentication"] = {"schemes": ["Bearer", "Basic"], "credentials": "s3cret"}
+            old = {"kind": "message", "messageId": "m1", "role": "user", "parts": [{"kind": "text", "text": "Hi"}]}
+            params = {"message": old, "configuration": {"pushNotificationConfig": config}}
+            task = (await rpc(s, "message/send", params, None))["result"]
+            await until(lambda: len(hook.calls) == 2 and not followers())
+            path = f"/v1/tasks/{task['id']}/pushNotificationConfigs"
+            await http(s, "POST", path, {"pushNotificationConfig": {**config, "id": "c1"}}, **V03)
+            asked = {"parent": f"tasks/{task['id']}", "config_id": "c2", "config": {"push_notification_config": config}}
+            _, made = await http(s, "POST", path, asked, **V03)
+            _, listed = await http(s, "GET", path, **V03)
+            named = await rpc(s, "tasks/pushNotificationConfig/list", {"id": task["id"]}, None)
+            for id_ in ("c1", "c2"):
+                assert await http(s, "DELETE", f"{path}/{id_}", **V03) == (200, {})
+            status, gone = await http(s, "GET", f"{path}/c1", **V03)
+    states = [(shown["kind"], shown["status"]["state"]) for shown in (json.loads(body) for _, body in hook.calls)]
+    assert states == [("task", "working"), ("task", "completed")]
+    assert json.loads(hook.calls[-1][1])["artifacts"][0]["parts"] == [{"kind": "text", "text": "Hello"}]
+    headers = hook.calls[-1][0]
+    assert (headers["authorization"], headers["content-type"]) == ("Bearer s3cret", "application/json")
+    shown = {"id": "c2", "url": config["url"], "authentication": {"schemes": ["Bearer"]}}
+    assert made == {"name": f"tasks/{task['id']}/pushNotificationConfigs/c2", "pushNotificationConfig": shown}
+    assert [each["pushNotificationConfig"]["id"] for each in listed["configs"]] == ["c1", "c2"]
+    assert [each["pushNotificationConfig"] for each in named["result"]][1] == shown
+    assert (status, gone["type"]) == (404, "TaskNotFoundError")
 
 
 @pytest.mark.req("T14")

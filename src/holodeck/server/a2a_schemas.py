@@ -80,6 +80,18 @@ PUSH_BODY: dict[str, Any] = {
         }
     },
 }
+OLD_PUSH_BODY: dict[str, Any] = {
+    "required": True,
+    "content": {
+        "application/json": {
+            "schema": {
+                "type": "object",
+                "required": ["pushNotificationConfig"],
+                "properties": {"pushNotificationConfig": {"type": "object", "required": ["url"]}},
+            }
+        }
+    },
+}
 _STREAMED = {"text/event-stream": {"schema": {"type": "string"}}}
 _FAILED = {"description": "An error as the protocol has it", "content": _OBJECT}
 CARD: dict[str, Any] = {"description": "The card", "content": _OBJECT}

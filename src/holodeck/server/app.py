@@ -37,6 +37,8 @@ _MAX_SHOWN = 200
 _MAX_DIGITS = 19
 _FIRST_ERROR = 400  # of HTTP statuses
 
+_POLICY = 1008  # why a WebSocket is closed
+
 ON_EVERY_SERVER = (runs, sessions, me, health, metrics, pages, playground)
 
 
@@ -87,16 +89,22 @@ class Application:
                 server.settings.access, secured=server.gate.enabled, behind_proxy=server.access.proxy is not None
             ),
         )
-        for wire in wires_of(server.settings.protocols):
+        wires = wires_of(server.settings.protocols)
+        for wire in wires:
             if wire.prepare is not None:
                 wire.prepare(server)
         self._operations = operations_of(server)
         self._router = Router(self._operations)
+        self._routes = [routes for wire in wires for routes in reversed(wire.routes)]  # below /a2a is HTTP+JSON
         self._off = [wire for name, wire in WIRES.items() if name not in server.settings.protocols]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
+            return
+        if scope["type"] == "websocket":  # of servers that are not ours: ours reads the request as one of HTTP
+            await receive()
+            await send({"type": "websocket.close", "code": _POLICY, "reason": "No WebSockets here."})  # HTTP 403
             return
         if scope["type"] != "http":
             raise InternalError(f"Only HTTP is served here, not {scope['type']}.")
@@ -125,10 +133,14 @@ class Application:
             trace.end(answer.status)
 
     def _explained(self, match: Match, scope: Scope) -> Match:
-        """What is at an address that a wire would serve which is off, or below /v1: an error in the wire's own form."""
+        """The error at an address that nothing serves, in the form of the wire that the client seems to mean.
+
+        That is a wire which is off, one whose prefix `/v1` the client left out, or one that serves what is beside it.
+        """
         if not isinstance(match.error, NotFound):
             return match
-        path = f"/v1{scope['path'].removeprefix(scope.get('root_path', ''))}"
+        asked = scope["path"].removeprefix(scope.get("root_path", ""))
+        path = f"/v1{asked}"
         if (found := self._router.match({"method": scope["method"], "path": path}).operation) is not None:
             error = NotFound(f"{match.error.message} It is at {path}: the base URL of the client has to end with /v1.")
             return match._replace(error=error, answer_error=found.answer_error)
@@ -136,7 +148,9 @@ class Application:
             if (found := Router(wire.operations).match(scope).operation) is not None:
                 error = NotFound(f"{match.error.message} Start the server with --protocol {wire.name} to serve it.")
                 return match._replace(error=error, answer_error=found.answer_error)
-        return match
+        beside = [routes for routes in self._routes if routes.prefix and asked.startswith(f"{routes.prefix}/")]
+        nearest = max(beside, key=lambda routes: len(routes.prefix), default=None)
+        return match if nearest is None else match._replace(answer_error=nearest.answer_error)
 
     async def _serve(self, match: Match, origin: str | None, scope: Scope, receive: Receive, answer: "_Answer") -> None:
         """The checks, cheapest and most general first. Each raises the error that answers the request."""

@@ -34,7 +34,7 @@ REQUEST_HEADERS = (
     "Authorization, Content-Type, X-Api-Key, Idempotency-Key, Last-Event-ID, Prefer, Accept, X-Request-ID, "
     "X-HoloDeck-User"
 )
-EXPOSED = "X-Request-ID, Retry-After, WWW-Authenticate, RateLimit, RateLimit-Policy"
+EXPOSED = "X-Request-ID, Retry-After, WWW-Authenticate, RateLimit, RateLimit-Policy, X-Session-Id, X-Should-Retry"
 PREFLIGHT_SECONDS = "600"
 _LOOPBACK_PAGE = re.compile(r"https?://(?:(?:[a-z0-9-]+\.)*localhost|127(?:\.\d{1,3}){3}|\[::1\])(?::\d{1,5})?")
 _HOST = re.compile(r"[A-Za-z0-9._-]+(?::\d*)?|\[[0-9A-Fa-f:.]+\](?::\d*)?")

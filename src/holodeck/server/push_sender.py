@@ -13,6 +13,7 @@ import time
 from base64 import b64encode
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import sha256
+from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
 import msgspec
@@ -32,8 +33,10 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.options import PushSettings
 from holodeck.sessions.values import KeptValue, ValueStore
 from holodeck.wires import sse
+from holodeck.wires.a2a import v03
+from holodeck.wires.a2a.card import OLD_VERSION
 from holodeck.wires.a2a.request import PushConfig
-from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader
+from holodeck.wires.a2a.task import TERMINAL, Json, TaskReader, task_json
 
 log = logging.getLogger(__name__)
 
@@ -187,14 +190,15 @@ class PushSender:
                 updates.skip_what_is_gone()
                 await updates.more()
             await self._send(run.owner, task_id, follower.addresses, updates.last_status)
-        if updates.last_status["statusUpdate"]["status"]["state"] in TERMINAL:
+        if updates.last_status.task["status"]["state"] in TERMINAL:
             for address in follower.addresses:
                 await self.remove(run.owner, task_id, address)
 
-    async def _send(self, owner: Owner, task_id: str, addresses: Collection[str], update: Json) -> None:
+    async def _send(self, owner: Owner, task_id: str, addresses: Collection[str], update: "_Update") -> None:
         """To those of the addresses that are still registered, at whichever process they were removed."""
-        body, known = sse.json_bytes(update), await self.of_task(owner, task_id)
-        await asyncio.gather(*(self._deliver(config, body) for id_, config in known.items() if id_ in addresses))
+        known = [config for id_, config in (await self.of_task(owner, task_id)).items() if id_ in addresses]
+        bodies = [(config, update.body_for(config)) for config in known]
+        await asyncio.gather(*(self._deliver(config, body) for config, body in bodies if body is not None))
 
     async def _deliver(self, config: PushConfig, body: bytes) -> None:
         """At least one attempt. A client that cannot be reached loses this update, not the next."""
@@ -227,6 +231,18 @@ class _Follower:
         self.task: asyncio.Task[None] | None = None
 
 
+class _Update(NamedTuple):
+    """An update of 1.0, and the task as it then was: clients of 0.3 are sent that, when its status changes."""
+
+    update: Json
+    task: Json
+
+    def body_for(self, config: PushConfig) -> bytes | None:
+        if config.version != OLD_VERSION:
+            return sse.json_bytes(self.update)
+        return sse.json_bytes(v03.task(self.task)) if "statusUpdate" in self.update else None
+
+
 class _Updates:
     """The updates of a run that clients are sent, from its log. Those that only add to an answer are left out."""
 
@@ -239,11 +255,21 @@ class _Updates:
         return self._run.log.ended and self._place == len(self._run.log)
 
     @property
-    def last_status(self) -> Json:
+    def last_status(self) -> _Update:
         ids = {"taskId": self._task_id, "contextId": self._run.session_id}
-        return {"statusUpdate": {**ids, "status": self._reader.status}}
+        return _Update({"statusUpdate": {**ids, "status": self._reader.status}}, self._task())
 
-    async def more(self) -> list[Json]:
+    def _task(self) -> Json:
+        """The task, with the artifacts of this run."""
+        return task_json(
+            task_id=self._task_id,
+            context_id=self._run.session_id,
+            status=self._reader.status,
+            artifacts=list(self._reader.artifacts.values()),
+            history=(),
+        )
+
+    async def more(self) -> list[_Update]:
         """Those of the events that came since; waits for the next event if there is none. ReplayGone."""
         log = self._run.log
         if self._place == len(log) and not log.ended:
@@ -253,7 +279,11 @@ class _Updates:
         events = [bare(event) for _, event in (batch if self._chain is None else self._chain(batch))]
         self._place += len(new)
         updates = (update for event in events for update in self._reader.read(event))
-        return [each for each in updates if "statusUpdate" in each or each["artifactUpdate"]["lastChunk"]]
+        return [
+            _Update(each, self._task())
+            for each in updates
+            if "statusUpdate" in each or each["artifactUpdate"]["lastChunk"]
+        ]
 
     def skip_what_is_gone(self) -> None:
         """Goes on at the first event that the log still has."""
@@ -277,7 +307,7 @@ async def _next_event(run: Run) -> None:
 
 def _headers(config: PushConfig, body: bytes, message_id: str) -> dict[str, str]:
     """The client's credentials and token, and a signature by the token (Standard Webhooks)."""
-    headers = {"Content-Type": "application/a2a+json"}
+    headers = {"Content-Type": "application/json" if config.version == OLD_VERSION else "application/a2a+json"}
     if config.scheme:
         headers["Authorization"] = f"{config.scheme} {config.credentials or ''}".rstrip()
     if config.token:

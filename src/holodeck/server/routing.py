@@ -85,9 +85,9 @@ class Routes:
     ) -> None:
         """All but the prefix is as in `Operation`, for every operation of these."""
         self.operations: list[Operation] = []
-        self._prefix, self._tag, self._responses = prefix, tag, responses or {}
+        self.prefix, self.answer_error = prefix, answer_error
+        self._tag, self._responses = tag, responses or {}
         self._flags = {"before_ready": before_ready, "is_probe": is_probe, "takes_files": takes_files}
-        self._answer_error = answer_error
 
     def get(self, path: str, summary: str = "", **described: Any) -> Callable[[Endpoint], Endpoint]:
         return self._add("GET", path, summary, **described)
@@ -113,7 +113,7 @@ class Routes:
             self.operations.append(
                 Operation(
                     method=method,
-                    path=self._prefix + path,
+                    path=self.prefix + path,
                     endpoint=endpoint,
                     access=access,
                     summary=summary,
@@ -121,7 +121,7 @@ class Routes:
                     parameters=parameters,
                     body=body,
                     responses={**(responses or {}), **self._responses},
-                    answer_error=self._answer_error,
+                    answer_error=self.answer_error,
                     **self._flags,
                 )
             )

@@ -30,6 +30,7 @@ from holodeck.server.a2a_schemas import (
     LIST,
     MESSAGE_BODY,
     OLD_BODY,
+    OLD_PUSH_BODY,
     PUSH_BODY,
     RPC_BODY,
     RPC_RESULT,
@@ -50,6 +51,12 @@ from holodeck.wires.a2a.request import camel_case
 from holodeck.wires.body import parse
 from holodeck.wires.jsonrpc import METHOD_NOT_FOUND, RequestId, RpcError, RpcMessage
 
+CARD_PATHS = (
+    "/.well-known/agent-card.json",
+    "/.well-known/agent.json",  # before 0.3
+    "/a2a/.well-known/agent-card.json",  # of a client whose base URL is that of the bindings
+)
+METHODS = frozenset({*OPERATIONS, *STREAMS, EXTENDED_CARD})  # of JSON-RPC in 1.0
 CACHE_SECONDS = 300
 OWN_TYPE, PLAIN_TYPE = "application/a2a+json", "application/json"
 _HEADER = "A2A-Version"
@@ -96,7 +103,6 @@ def _headers(failure: HoloDeckError) -> dict[str, str]:
 cards = Routes(tag="A2A")
 
 
-@cards.get("/.well-known/agent-card.json", "The agent's card", access=OPEN, responses={200: CARD, 304: {}})
 async def card(request: Request) -> Response:
     """What other agents read first. It names no tools: the extended card does, for clients that sign in."""
     body = sse.json_bytes(card_of(server_of(request), _url(request)))
@@ -105,6 +111,10 @@ async def card(request: Request) -> Response:
     if request.headers.get("if-none-match") == etag:
         return Response(status_code=304, headers=headers)
     return Response(body, headers=headers, media_type=PLAIN_TYPE)
+
+
+for _path in CARD_PATHS:
+    cards.get(_path, "The agent's card", access=OPEN, responses={200: CARD, 304: {}})(card)
 
 
 def _url(request: Request) -> str:
@@ -136,6 +146,8 @@ async def json_rpc(request: Request) -> Response:
 
 
 async def _new(request: Request, message: RpcMessage) -> Response:
+    if message.method not in METHODS:
+        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {message.method}", status=404)
     _check_version(request, _NEW)
     return await _called(request, message, message.method, camel_case(message.params), lambda result: result)
 
@@ -159,10 +171,8 @@ async def _called(
     if method == EXTENDED_CARD:
         is_old = message.method in v03.METHODS
         result: Any = card_of(server_of(request), _url(request), extended=True, also_old=is_old)
-    elif method in OPERATIONS:
-        result = await OPERATIONS[method](request, params)
     else:
-        raise RpcError(METHOD_NOT_FOUND, f"Method not found: {message.method}", status=404)
+        result = await OPERATIONS[method](request, params)
     return Response(sse.json_bytes(jsonrpc.result_message(message.id, convert(result))), media_type=PLAIN_TYPE)
 
 
@@ -231,7 +241,7 @@ def _old_endpoint(name: str) -> Endpoint:
 
     async def endpoint(request: Request) -> Response:
         _check_version(request, _OLD)
-        params = v03_http.params_of(name, await _params(request))
+        params = v03_http.params_of(name, await _params(request, is_push="PushNotification" in name))
         if name in STREAMS:
             return await STREAMS[name](request, params, v03_http.update)
         result = v03_http.result_of(name, await OPERATIONS[name](request, params))
@@ -248,6 +258,7 @@ def _describe(method: str, path: str, name: str, summary: str, scope: str, **des
 
 
 _CONFIGS = "/tasks/{task_id}/pushNotificationConfigs"
+_CONFIG = f"{_CONFIGS}/{{config_id}}"
 _describe("POST", "/message:send", "SendMessage", "Send a message", CHAT, body=MESSAGE_BODY, responses=TASK)
 _describe(
     "POST", "/message:stream", "SendStreamingMessage", "Send, and watch", CHAT, body=MESSAGE_BODY, responses=STREAM
@@ -258,17 +269,8 @@ _describe("POST", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Follow a tas
 _describe("GET", "/tasks/{task_id}:subscribe", "SubscribeToTask", "Follow a task", RUNS_READ, responses=STREAM)
 _describe("POST", _CONFIGS, "CreateTaskPushNotificationConfig", "Be called", RUNS_READ, body=PUSH_BODY, responses=EMPTY)
 _describe("GET", _CONFIGS, "ListTaskPushNotificationConfigs", "Who is called", RUNS_READ, responses=EMPTY)
-_describe(
-    "GET", f"{_CONFIGS}/{{config_id}}", "GetTaskPushNotificationConfig", "Who is called", RUNS_READ, responses=EMPTY
-)
-_describe(
-    "DELETE",
-    f"{_CONFIGS}/{{config_id}}",
-    "DeleteTaskPushNotificationConfig",
-    "Call no more",
-    RUNS_READ,
-    responses=EMPTY,
-)
+_describe("GET", _CONFIG, "GetTaskPushNotificationConfig", "Who is called", RUNS_READ, responses=EMPTY)
+_describe("DELETE", _CONFIG, "DeleteTaskPushNotificationConfig", "Call no more", RUNS_READ, responses=EMPTY)
 _describe("GET", "/tasks/{task_id}", "GetTask", "A task", RUNS_READ, responses=TASK)
 
 
@@ -298,6 +300,17 @@ for _add in (old_http.get, old_http.post):
     _add("/tasks/{task_id}:subscribe", "Follow a task (0.3)", access=needs(RUNS_READ), responses=STREAM)(
         _old_endpoint("SubscribeToTask")
     )
+for _add, _name, _summary in (
+    (old_http.post, "CreateTaskPushNotificationConfig", "Be called (0.3)"),
+    (old_http.get, "ListTaskPushNotificationConfigs", "Who is called (0.3)"),
+):
+    _body = {"body": OLD_PUSH_BODY} if _add == old_http.post else {}
+    _add(_CONFIGS, _summary, access=needs(RUNS_READ), responses=EMPTY, **_body)(_old_endpoint(_name))
+for _add, _name, _summary in (
+    (old_http.get, "GetTaskPushNotificationConfig", "Who is called (0.3)"),
+    (old_http.delete, "DeleteTaskPushNotificationConfig", "Call no more (0.3)"),
+):
+    _add(_CONFIG, _summary, access=needs(RUNS_READ), responses=EMPTY)(_old_endpoint(_name))
 old_http.get("/tasks/{task_id}", "A task (0.3)", access=needs(RUNS_READ), responses=TASK)(_old_endpoint("GetTask"))
 
 

@@ -155,7 +155,7 @@ def routes_of(endpoint: McpEndpoint) -> Routes:
 
 
 def _instructions(agent: str, description: str) -> str:
-    about = f" {description}" if description else ""
+    about = f" {description.rstrip('. ')}." if description else ""
     return (
         f"The agent {agent}.{about} Give `session` of an answer to the next call of `ask` to go on with a conversation."
     )

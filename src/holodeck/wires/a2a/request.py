@@ -9,6 +9,7 @@ from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
 from holodeck.core.request import Resume, is_approval
 from holodeck.errors import InvalidRequest
 from holodeck.wires import sse
+from holodeck.wires.a2a.card import OLD_VERSION, VERSION
 from holodeck.wires.a2a.error_form import content_type_not_supported
 from holodeck.wires.body import MAX_DEPTH, foreign_id, name, opaque, refusal_reason, rows, short_text, table, text
 
@@ -19,15 +20,17 @@ MAX_PAGE = 100
 PAGE = 50
 MAX_DIGITS = 9
 UNKNOWN_TYPE = "application/octet-stream"
+PUSH_VERSION = "version"  # of a push configuration: none of the protocol's, added to requests of 0.3
 INTERRUPT, APPROVED, ARGUMENTS, REASON = "interruptId", "approved", "arguments", "reason"
 STATES = ("SUBMITTED", "WORKING", "COMPLETED", "FAILED", "CANCELED", "INPUT_REQUIRED", "REJECTED", "AUTH_REQUIRED")
 
 
 class PushConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the client wants to be called when a task changes."""
+    """Where the client wants to be called when a task changes. `version` is that of the JSON which it reads."""
 
     id: str
     url: str
+    version: str = VERSION
     token: str | None = None
     scheme: str | None = None
     credentials: str | None = None
@@ -186,6 +189,7 @@ def push_config(given: dict[str, Any], new_id: str = "") -> PushConfig:
     return PushConfig(
         id=foreign_id(config_id, "id") if config_id else new_id,
         url=short_text(given.get("url"), "url", 2000),
+        version=OLD_VERSION if given.get(PUSH_VERSION) == OLD_VERSION else VERSION,
         token=short_text(token, "token", 1000) if token else None,
         scheme=_header_text(login.get("scheme"), "authentication.scheme"),
         credentials=_header_text(login.get("credentials"), "authentication.credentials"),

@@ -7,6 +7,8 @@ stream is marked `final`.
 from collections.abc import Mapping
 from typing import Any
 
+from holodeck.wires.a2a.card import OLD_VERSION
+from holodeck.wires.a2a.request import PUSH_VERSION
 from holodeck.wires.a2a.task import INPUT_REQUIRED, TERMINAL
 from holodeck.wires.body import MAX_VALUES, rows, table
 
@@ -31,7 +33,7 @@ def params_of(method: str, given: Json) -> Json:
     if method.startswith("message/"):
         return _send(given)
     if method == "tasks/pushNotificationConfig/set":
-        return {"taskId": given.get("taskId"), **_table(given.get("pushNotificationConfig"), "pushNotificationConfig")}
+        return {**push_params(given.get("pushNotificationConfig")), "taskId": given.get("taskId")}
     if method.startswith("tasks/pushNotificationConfig/"):
         return {"taskId": given.get("id"), "id": given.get("pushNotificationConfigId")}
     return given
@@ -43,11 +45,12 @@ def _send(given: Json) -> Json:
     message["parts"] = [_part(_table(each, f"message.parts[{i}]")) for i, each in enumerate(parts)]
     message["role"] = {"user": "ROLE_USER", "agent": "ROLE_AGENT"}.get(str(message.get("role")), message.get("role"))
     options = _table(given.get("configuration"), "configuration")
+    push = options.get("pushNotificationConfig")
     configuration = {
         "acceptedOutputModes": options.get("acceptedOutputModes"),
         "historyLength": options.get("historyLength"),
         "returnImmediately": options.get("blocking") is False,
-        "taskPushNotificationConfig": options.get("pushNotificationConfig"),
+        "taskPushNotificationConfig": None if push is None else push_params(push),
     }
     return {"message": message, "configuration": configuration}
 
@@ -127,5 +130,21 @@ def _old_part(part: Json) -> Json:
 
 
 def _push(given: Json) -> Json:
-    config = {key: value for key, value in given.items() if key not in ("taskId", "tenant")}
-    return {"taskId": given["taskId"], "pushNotificationConfig": config}
+    return {"taskId": given["taskId"], "pushNotificationConfig": push_config(given)}
+
+
+def push_params(given: Any) -> Json:
+    """A configuration of 0.3 in the words of 1.0. Of the schemes of a login, the first is used."""
+    config = _table(given, "pushNotificationConfig")
+    login = _table(config.get("authentication"), "authentication")
+    schemes = rows(login.get("schemes"), "authentication.schemes", MAX_VALUES)
+    authentication = {"scheme": schemes[0], "credentials": login.get("credentials")} if schemes else None
+    return {**config, "authentication": authentication, PUSH_VERSION: OLD_VERSION}
+
+
+def push_config(given: Json) -> Json:
+    """A configuration of 1.0 in the words of 0.3."""
+    config = {key: value for key, value in given.items() if key != "taskId"}
+    if "authentication" in config:
+        config["authentication"] = {"schemes": [config["authentication"]["scheme"]]}
+    return config

@@ -7,6 +7,7 @@ Requests become those of 1.0, answers those of 0.3.
 from typing import Any
 
 from holodeck.errors import HoloDeckError, InvalidRequest
+from holodeck.wires.a2a import v03
 from holodeck.wires.a2a.error_form import A2aError, http_error
 from holodeck.wires.a2a.task import CANCELED, INPUT_REQUIRED, TERMINAL
 from holodeck.wires.body import MAX_VALUES, rows, table
@@ -18,6 +19,8 @@ Json = dict[str, Any]
 
 def params_of(operation: str, given: Json) -> Json:
     """The parameters in the words of 1.0."""
+    if operation == "CreateTaskPushNotificationConfig":
+        return _push_params(given)
     if operation not in ("SendMessage", "SendStreamingMessage"):
         return given
     sent = given.get("request") if given.get("message") is None else given["message"]  # the field, and its name in JSON
@@ -32,12 +35,20 @@ def _configuration(given: Any) -> Json:
     if given is None:
         return {}
     options = table(given, "configuration")
+    push = options.get("pushNotification")
     return {
         "acceptedOutputModes": options.get("acceptedOutputModes"),
         "historyLength": options.get("historyLength"),
         "returnImmediately": options.get("blocking") is not True,
-        "taskPushNotificationConfig": options.get("pushNotification"),
+        "taskPushNotificationConfig": None if push is None else v03.push_params(push),
     }
+
+
+def _push_params(given: Json) -> Json:
+    """The body is the configuration, or the request that holds it: the clients for JavaScript and Python differ."""
+    config = table(given.get("config", given), "config")
+    params = v03.push_params(config.get("pushNotificationConfig"))
+    return {"id": given.get("configId"), **params, "taskId": given["taskId"]}
 
 
 def _part(part: Json) -> Json:
@@ -52,7 +63,18 @@ def _part(part: Json) -> Json:
 
 def result_of(operation: str, result: Any) -> Any:
     """A result of 1.0 in the words of 0.3."""
-    return {"task": _task(result["task"])} if operation == "SendMessage" else _task(result)
+    if operation == "SendMessage":
+        return {"task": _task(result["task"])}
+    if operation == "ListTaskPushNotificationConfigs":
+        return {"configs": [_push(each) for each in result["configs"]]}
+    if operation in ("CreateTaskPushNotificationConfig", "GetTaskPushNotificationConfig"):
+        return _push(result)
+    return result if operation == "DeleteTaskPushNotificationConfig" else _task(result)
+
+
+def _push(given: Json) -> Json:
+    name = f"tasks/{given['taskId']}/pushNotificationConfigs/{given['id']}"
+    return {"name": name, "pushNotificationConfig": v03.push_config(given)}
 
 
 def update(payload: Json) -> Json:
