@@ -4,8 +4,8 @@ Each route exists twice, as a path of its own and as a `method` of one route; cl
 `@copilotkit/runtime` 1.75. Nothing here runs the agent in a way of its own: `run` is AG-UI's, `connect` is cursor.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, ClassVar, Self
+from collections.abc import Iterator, Sequence
+from typing import Any, Self
 
 import msgspec
 from starlette.requests import Request
@@ -280,28 +280,20 @@ class LateCursor(Cursor):
             yield None, MessagesReplaced((*self._older, *self._conversation.messages, *waiting))
 
 
-class ReplayEncoder:
+class ReplayEncoder(SseEncoder):
     """SSE whose RUN_STARTED carries the input, from which a client that comes back restores the user's messages."""
 
-    content_type: ClassVar[str] = sse.CONTENT_TYPE
-    keepalive: ClassVar[bytes] = sse.KEEPALIVE
-    needs_all_events: ClassVar[bool] = False
-    shows_metadata: ClassVar[bool] = True
-
     def __init__(self, run: Run, profile: Profile) -> None:
-        self._plain = SseEncoder(run.run_id, profile)
-        self._run, self._profile = run, profile
+        super().__init__(run.run_id, profile)
+        self._run = run
 
-    def encode(self, event: Event, n: int | None = None) -> bytes:
+    def _whole(self, event: Event, n: int | None) -> bytes:
         if not isinstance(event, RunStarted):
-            return self._plain.encode(event, n)
+            return super()._whole(event, n)
         (wire,) = translate(event, self._profile)
         number = None if n is None else f"{self._run.run_id}:{n}"
         frame = sse.frame(wire | {"input": self._input()}, event_id=number)
         return frame if len(frame) <= MAX_FRAME_BYTES else sse.frame(wire, event_id=number)
-
-    def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
-        return b"".join(self.encode(event, n) for n, event in batch)
 
     def _input(self) -> dict[str, Any]:
         request = self._run.request

@@ -18,6 +18,7 @@ from holodeck.runs.middleware import Batch
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.stream import Cursor, EventStream
+from holodeck.wires.sse import FrameEncoder
 
 log = logging.getLogger(__name__)
 
@@ -129,7 +130,7 @@ class ReadingStream(EventStream):
             self._runs.detach(start.result())
 
 
-class _WithoutStart:
+class _WithoutStart(FrameEncoder):
     """The encoder of a stream whose client has the run's beginning already."""
 
     content_type: ClassVar[str] = ""  # the head of the answer is sent
@@ -138,10 +139,10 @@ class _WithoutStart:
 
     def __init__(self, encoder: Encoder) -> None:
         self._encoder = encoder
-        self.keepalive = encoder.keepalive
 
-    def encode(self, event: Event, n: int | None = None) -> bytes:
-        return self.encode_many(((n, event),))
+    @property
+    def keepalive(self) -> bytes:
+        return self._encoder.keepalive
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         return self._encoder.encode_many((n, event) for n, event in batch if not isinstance(bare(event), RunStarted))

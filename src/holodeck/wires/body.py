@@ -6,8 +6,9 @@ known here.
 
 import json
 import re
+from collections.abc import Callable, Sequence
 from itertools import islice
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import msgspec
 
@@ -25,6 +26,8 @@ LONG_STRING = 100_000  # bytes
 MAX_LONG_STRING = 14_000_000  # bytes: a file of 10 MB in base64
 MAX_REASON = 2_000  # characters of why a person refused a call
 MAX_NAME = 1024  # of messages and calls: some providers put signatures into call ids
+
+T = TypeVar("T")
 
 _decode = msgspec.json.Decoder().decode
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
@@ -172,6 +175,28 @@ def rows(value: Any, path: str, limit: int) -> list[Any]:
         raise _wrong(path, "a list", value)
     if len(value) > limit:
         raise InvalidRequest(f"{path} has {len(value)} entries; at most {limit} are allowed", field=path)
+    return value
+
+
+def places(path: str, items: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Each item with its path."""
+    return [(f"{path}[{i}]", item) for i, item in enumerate(items)]
+
+
+def tables(value: Any, path: str, limit: int) -> list[tuple[str, dict[str, Any]]]:
+    """The objects of a list, each with its path."""
+    return [(place, table(item, place)) for place, item in places(path, rows(value, path, limit))]
+
+
+def optional(read: Callable[[Any, str], T], value: Any, path: str) -> T | None:
+    """None for null and absent, else what `read` makes of the value."""
+    return None if value is None else read(value, path)
+
+
+def decided(value: Any, path: str) -> bool:
+    """A person's answer to an approval. Anything but true and false is refused: approvals fail closed (ACC-07)."""
+    if not isinstance(value, bool):
+        raise InvalidRequest(f"{path} has to be true or false; nothing was decided", field=path)
     return value
 
 

@@ -6,7 +6,7 @@ which reconnects never misses the rest.
 """
 
 from collections.abc import Iterable, Sequence
-from typing import Any, ClassVar, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
@@ -31,18 +31,10 @@ class EventMapper(Protocol):
         """The frames for this event; empty if the wire has none."""
 
 
-class NamedEventEncoder:
-    content_type: ClassVar[str] = sse.CONTENT_TYPE
-    keepalive: ClassVar[bytes] = sse.KEEPALIVE
-    needs_all_events: ClassVar[bool] = True
-    shows_metadata: ClassVar[bool] = False
-
+class NamedEventEncoder(sse.FrameEncoder):
     def __init__(self, run_id: str, mapper: EventMapper) -> None:
         self._id = sse.id_prefix(run_id)
         self._frames = mapper.frames
-
-    def encode(self, event: Event, n: int | None = None) -> bytes:
-        return self.encode_many(((n, event),))
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         out: list[bytes] = []

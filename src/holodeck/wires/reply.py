@@ -1,14 +1,21 @@
-"""Folds a run into one reply, for wires that have one message per run.
+"""Folds a run into one reply, for wires that have one message per run; and what several wires show alike of it.
 
 The model may write text several times, between tool calls. In one message, each of these texts is a paragraph. The
 *answer* is the last of them, as in `AgentResponse.final_response`.
 """
 
-from holodeck.core.events import Ending, Outcome, RunFailed, RunFinished, TextAdded
+from typing import Any
+
+from holodeck.core.events import Ending, Interrupt, Outcome, RunFailed, RunFinished, TextAdded
+from holodeck.core.text import one_line
+from holodeck.core.tools import arguments_shown
+from holodeck.core.usage import TokenUsage
 from holodeck.errors import Cancelled, HoloDeckError, ModelError, by_code
 
 PARAGRAPH = "\n\n"
 WAITING = frozenset({Outcome.INTERRUPTED, Outcome.CLIENT_TOOLS})
+MAX_EXCERPT = 200  # characters of a tool's arguments or result in a line about it
+_MAX_READ = 4_000  # characters that are looked at for it
 
 
 class ReplyText:
@@ -61,3 +68,27 @@ def failure_of(ending: Ending, answer: str) -> HoloDeckError | None:
     error = ModelError(ending.warning or "The model did not come to an answer.")
     error.reason = "max_iterations"
     return error
+
+
+def excerpt(text: str) -> str:
+    """The start of a tool's arguments or result, in one line."""
+    return one_line(text[:_MAX_READ], MAX_EXCERPT)
+
+
+def approval_asked(interrupt: Interrupt) -> dict[str, Any]:
+    """A call that waits for a person's approval."""
+    arguments = arguments_shown(interrupt.arguments)
+    return {"id": interrupt.id, "tool": interrupt.tool, "arguments": arguments, "message": interrupt.message}
+
+
+def token_counts(usage: TokenUsage) -> dict[str, int]:
+    """The counts that are known, by the names that AG-UI and the AI SDK have for them."""
+    counts = {
+        "inputTokens": usage.prompt_tokens,
+        "outputTokens": usage.completion_tokens,
+        "totalTokens": usage.total_tokens,
+        "reasoningTokens": usage.reasoning_tokens,
+        "cachedInputTokens": usage.cached_tokens,
+        "cacheWriteInputTokens": usage.cache_write_tokens,
+    }
+    return {key: count for key, count in counts.items() if count is not None}

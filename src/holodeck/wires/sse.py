@@ -6,10 +6,12 @@ frames; what is in them, and when they are sent, is decided elsewhere.
 """
 
 import logging
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import msgspec
 
+from holodeck.core.events import Event
 from holodeck.core.text import scalar
 
 CONTENT_TYPE = "text/event-stream"
@@ -22,6 +24,24 @@ MAX_DEPTH = 64  # of a value that cannot be written as it is
 _encode = msgspec.json.Encoder().encode
 
 log = logging.getLogger(__name__)
+
+
+class FrameEncoder:
+    """What the encoders of all wires have in common. A wire's own encoder says how a batch becomes bytes."""
+
+    content_type: ClassVar[str] = CONTENT_TYPE
+    needs_all_events: ClassVar[bool] = True
+    shows_metadata: ClassVar[bool] = False
+
+    @property
+    def keepalive(self) -> bytes:
+        return KEEPALIVE
+
+    def encode(self, event: Event, n: int | None = None) -> bytes:
+        return self.encode_many(((n, event),))
+
+    def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
+        raise NotImplementedError
 
 
 def json_bytes(value: Any) -> bytes:

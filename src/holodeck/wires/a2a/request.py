@@ -11,7 +11,19 @@ from holodeck.errors import InvalidRequest
 from holodeck.wires import sse
 from holodeck.wires.a2a.card import OLD_VERSION, VERSION
 from holodeck.wires.a2a.error_form import content_type_not_supported
-from holodeck.wires.body import MAX_DEPTH, foreign_id, name, opaque, refusal_reason, rows, short_text, table, text
+from holodeck.wires.body import (
+    MAX_DEPTH,
+    foreign_id,
+    name,
+    opaque,
+    refusal_reason,
+    rows,
+    short_text,
+    table,
+    tables,
+    text,
+)
+from holodeck.wires.client_values import UNKNOWN_TYPE, base64_text
 
 MAX_PARTS = 256
 MAX_MODES = 100
@@ -19,7 +31,6 @@ MAX_TYPE = 255
 MAX_PAGE = 100
 PAGE = 50
 MAX_DIGITS = 9
-UNKNOWN_TYPE = "application/octet-stream"
 PUSH_VERSION = "version"  # of a push configuration: none of the protocol's, added to requests of 0.3
 INTERRUPT, APPROVED, ARGUMENTS, REASON = "interruptId", "approved", "arguments", "reason"
 STATES = ("SUBMITTED", "WORKING", "COMPLETED", "FAILED", "CANCELED", "INPUT_REQUIRED", "REJECTED", "AUTH_REQUIRED")
@@ -91,10 +102,7 @@ def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
     message = table(given.get("message"), "message")
     if message.get("role") not in ("ROLE_USER", None, "ROLE_UNSPECIFIED"):
         raise InvalidRequest("message.role has to be ROLE_USER", field="message.role")
-    found = rows(message.get("parts"), "message.parts", MAX_PARTS)
-    if not found:
-        raise InvalidRequest("message.parts is empty", field="message.parts")
-    parts, decisions = _parts(found, max_text)
+    parts, decisions = _parts(message.get("parts"), max_text)
     options = {} if given.get("configuration") is None else table(given["configuration"], "configuration")
     _check_modes(rows(options.get("acceptedOutputModes"), "configuration.acceptedOutputModes", MAX_MODES))
     push = options.get("taskPushNotificationConfig")
@@ -115,17 +123,17 @@ def _id(value: Any, path: str) -> str | None:
     return None if value in (None, "") else foreign_id(value, path)
 
 
-def _parts(found: list[Any], max_text: int) -> tuple[tuple[Part, ...], tuple[Resume, ...]]:
+def _parts(given: Any, max_text: int) -> tuple[tuple[Part, ...], tuple[Resume, ...]]:
     parts: list[Part] = []
     decisions: list[Resume] = []
-    for number, each in enumerate(found):
-        path = f"message.parts[{number}]"
-        part = table(each, path)
+    for path, part in tables(given, "message.parts", MAX_PARTS):
         decision = _decision(part.get("data"), path)
         if decision is not None:
             decisions.append(decision)
         else:
             parts.append(_part(part, path, max_text))
+    if not parts and not decisions:
+        raise InvalidRequest("message.parts is empty", field="message.parts")
     return tuple(parts), tuple(decisions)
 
 
@@ -139,11 +147,9 @@ def _part(part: dict[str, Any], path: str, max_text: int) -> Part:
     if kind == "data":
         return TextPart(sse.json_bytes(opaque(part["data"], f"{path}.data")).decode())
     mime_type, filename = part.get("mediaType"), part.get("filename")
-    if kind == "raw" and not (isinstance(part["raw"], str) and part["raw"].isascii()):
-        raise InvalidRequest(f"{path}.raw has to be base64", field=f"{path}.raw")
     return MediaPart(
         mime_type=short_text(mime_type, f"{path}.mediaType", MAX_TYPE) if mime_type else UNKNOWN_TYPE,
-        data=part["raw"] if kind == "raw" else None,
+        data=base64_text(part["raw"], f"{path}.raw") if kind == "raw" else None,
         url=text(part["url"], f"{path}.url") if kind == "url" else None,
         filename=text(filename, f"{path}.filename") if filename else None,
     )

@@ -13,16 +13,13 @@ import msgspec
 
 from holodeck.core import events as e
 from holodeck.core.messages import Content, MediaPart, Part, TextPart, UserMessage, now, text_of
-from holodeck.core.text import one_line
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
-from holodeck.wires.reply import ReplyText, failure_of
+from holodeck.wires.reply import ReplyText, excerpt, failure_of
 
 SUBMITTED, WORKING, COMPLETED = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
 FAILED, CANCELED, INPUT_REQUIRED = "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_INPUT_REQUIRED"
 TERMINAL = frozenset({COMPLETED, FAILED, CANCELED, "TASK_STATE_REJECTED"})
-MAX_LINE = 200  # characters of a tool's arguments or result in a status
-_MAX_READ = 4_000
 _decode = msgspec.json.Decoder().decode
 Json = dict[str, Any]
 
@@ -66,12 +63,12 @@ class TaskReader:
         return (self._artifact(self._run_id, [{"text": delta}], append=appends),)
 
     def call_ended(self, event: e.ToolCallEnded) -> Sequence[Json]:
-        line = f"{event.name} {one_line(event.arguments[:_MAX_READ], MAX_LINE)}".rstrip()
+        line = f"{event.name} {excerpt(event.arguments)}".rstrip()
         return (self._status(WORKING, [{"text": line}, {"data": {"tool": event.name, "callId": event.call_id}}]),)
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[Json]:
         failed = "failed: " if event.failed else ""
-        line = f"{event.name}: {failed}{one_line(text_of(event.content)[:_MAX_READ], MAX_LINE)}"
+        line = f"{event.name}: {failed}{excerpt(text_of(event.content))}"
         about = {"tool": event.name, "callId": event.call_id, "failed": event.failed}
         shown = self._status(WORKING, [{"text": line}, {"data": about}])
         files = [each for each in _parts(event.content) if isinstance(each, MediaPart)]

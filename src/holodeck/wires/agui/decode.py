@@ -18,8 +18,21 @@ from holodeck.core.request import APPROVAL_SCHEMA, Resume, RunRequest, is_approv
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.agui.profile import Profile, camel_case, profile_of, read_part
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, refusal_reason, rows, table, text
-from holodeck.wires.client_tool import client_call
+from holodeck.wires.body import (
+    MAX_TEXT,
+    foreign_id,
+    name,
+    opaque,
+    optional,
+    parse,
+    places,
+    refusal_reason,
+    rows,
+    table,
+    tables,
+    text,
+)
+from holodeck.wires.client_values import client_call, client_state, client_tool, context_text
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000
@@ -29,12 +42,9 @@ MAX_PIECES = 10_000  # parts and calls of all messages together
 MAX_TOOLS = 128
 MAX_CONTEXT = 1_000
 MAX_RESUMES = 128
-MAX_STATE_BYTES = 256_000
 PARTS = 2  # times as much text as in one may be in all parts of a message
 
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _PART = re.compile(r"messages\[(\d+)\]\.content\[")
-_NO_PARAMETERS: dict[str, Any] = {"type": "object", "properties": {}}
 
 Warn = Callable[[str], None]
 
@@ -68,14 +78,15 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
     thread_id, run_id = foreign_id(raw.get("threadId"), "threadId"), foreign_id(raw.get("runId"), "runId")
     profile = profile_of(raw.get("protocolVersion"))
     messages, context = _messages(raw.get("messages"), max_text, warn), _context(raw.get("context"), warn)
+    state = client_state(raw.get("state"))
     request = RunRequest(
         session_id=thread_id,
         run_id=run_id,
-        parent_run_id=None if raw.get("parentRunId") is None else foreign_id(raw["parentRunId"], "parentRunId"),
+        parent_run_id=optional(foreign_id, raw.get("parentRunId"), "parentRunId"),
         messages=messages,
         client_tools=_tools(raw.get("tools"), warn),
         context=context,
-        state=_state(raw.get("state")),
+        state=None if state == {} else state,  # absent means `{}` to AG-UI, and clients without a state send it
         properties=_properties(raw.get("forwardedProps"), context, warn),
         resume=_resumes(raw.get("resume"), profile),
         keeps_history=True,
@@ -151,23 +162,23 @@ def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: W
 
 
 def _assistant(raw: dict[str, Any], path: str, warn: Warn) -> AssistantMessage:
-    content, calls = raw.get("content"), rows(raw.get("toolCalls"), f"{path}.toolCalls", MAX_CALLS)
+    content, calls = raw.get("content"), tables(raw.get("toolCalls"), f"{path}.toolCalls", MAX_CALLS)
     return AssistantMessage(
         id=name(raw.get("id"), f"{path}.id"),
         content="" if content is None else text_of(_content(content, path, warn)),
-        tool_calls=tuple(client_call(table(call, where), where) for where, call in _places(f"{path}.toolCalls", calls)),
+        tool_calls=tuple(client_call(call, where) for where, call in calls),
     )
 
 
 def _tool_message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: Warn) -> ToolMessage:
     call_id = name(raw.get("toolCallId"), f"{path}.toolCallId")
-    content, error = _content(raw.get("content"), path, warn), raw.get("error")
-    failure = "" if error is None else text(error, f"{path}.error")
+    content = _content(raw.get("content"), path, warn)
+    failure = optional(text, raw.get("error"), f"{path}.error")
     return ToolMessage(
         id=name(raw.get("id"), f"{path}.id"),
         call_id=call_id,
         name=tool_names.get(call_id, ""),
-        content=content or failure,
+        content=content or failure or "",
         failed=bool(failure),
     )
 
@@ -177,7 +188,7 @@ def _content(value: Any, path: str, warn: Warn) -> Content:
     if not isinstance(value, list):
         return text(value, path)
     parts: list[Part] = []
-    for where, item in _places(path, rows(value, path, MAX_PARTS)):
+    for where, item in places(path, rows(value, path, MAX_PARTS)):
         part = read_part(item)
         if part is None:
             warn(f"{where} was not used: it is not a part that can be read")
@@ -188,54 +199,25 @@ def _content(value: Any, path: str, warn: Warn) -> Content:
 
 def _tools(value: Any, warn: Warn) -> tuple[ToolSchema, ...]:
     read: dict[str, ToolSchema] = {}
-    for path, item in _places("tools", rows(value, "tools", MAX_TOOLS)):
-        tool = _tool(table(item, path), path, warn)
+    for path, raw in tables(value, "tools", MAX_TOOLS):
+        is_schema = isinstance(raw.get("parameters"), dict | None)
+        tool = client_tool(raw if is_schema else {**raw, "parameters": None}, path)
+        if not is_schema:
+            warn(f"{path}.parameters dropped: no JSON Schema of an object")
         if tool.name in read:
             warn(f"{path} dropped: there is another tool of this name")
         read.setdefault(tool.name, tool)
     return tuple(read.values())
 
 
-def _tool(raw: dict[str, Any], path: str, warn: Warn) -> ToolSchema:
-    called = text(raw.get("name"), f"{path}.name")
-    if not _TOOL_NAME.fullmatch(called):
-        raise InvalidRequest(f"{path}.name has to be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
-    description, parameters = raw.get("description"), raw.get("parameters")
-    if not isinstance(parameters, dict | None):
-        warn(f"{path}.parameters dropped: no JSON Schema of an object")
-        parameters = None
-    return ToolSchema(
-        name=called,
-        description="" if description is None else text(description, f"{path}.description"),
-        parameters=opaque(parameters, f"{path}.parameters") if parameters else _NO_PARAMETERS,
-        on_client=True,
-    )
-
-
 def _context(value: Any, warn: Warn) -> tuple[tuple[str, str], ...]:
     read = []
-    for path, item in _places("context", rows(value, "context", MAX_CONTEXT)):
+    for path, item in places("context", rows(value, "context", MAX_CONTEXT)):
         if isinstance(item, dict):
-            read.append((_context_text(item.get("description"), path), _context_text(item.get("value"), path)))
+            read.append((context_text(item.get("description"), path), context_text(item.get("value"), path)))
         else:
             warn(f"{path} dropped: no object")
     return tuple(read)
-
-
-def _context_text(value: Any, path: str) -> str:
-    """Context is text; clients that send other JSON mean its text."""
-    value = opaque(value, path)
-    if isinstance(value, str):
-        return value
-    return "" if value is None else json_bytes(value).decode()
-
-
-def _state(value: Any) -> Any:
-    """None for `{}`: absent means `{}` to AG-UI, and every client that has no state yet sends it."""
-    state = opaque(value, "state")
-    if len(json_bytes(state)) > MAX_STATE_BYTES:
-        raise PayloadTooLarge(f"state is larger than {MAX_STATE_BYTES // 1000} kB")
-    return None if state == {} else state
 
 
 def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) -> dict[str, Any]:
@@ -250,8 +232,8 @@ def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) ->
 
 
 def _resumes(value: Any, profile: Profile) -> tuple[Resume, ...]:
-    places = _places("resume", rows(value, "resume", MAX_RESUMES))
-    return tuple(_resume(camel_case(table(item, path)), path, profile) for path, item in places)
+    given = tables(value, "resume", MAX_RESUMES)
+    return tuple(_resume(camel_case(raw), path, profile) for path, raw in given)
 
 
 def _resume(raw: dict[str, Any], path: str, profile: Profile) -> Resume:
@@ -276,7 +258,3 @@ def _is_approved(raw: dict[str, Any], payload: Any, path: str, profile: Profile)
         message = f'{path} has to be {{"approved": true}} or {{"approved": false}}; nothing was decided'
         raise InvalidRequest(message, field=path, schema=APPROVAL_SCHEMA)
     return approved
-
-
-def _places(path: str, items: list[Any]) -> list[tuple[str, Any]]:
-    return [(f"{path}[{i}]", item) for i, item in enumerate(items)]

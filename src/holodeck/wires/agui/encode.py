@@ -33,11 +33,9 @@ _decode = msgspec.json.Decoder().decode
 _MAX_KEPT = 64  # bytes of a delta: tokens are short, and few sizes need no bound
 
 
-class SseEncoder:
+class SseEncoder(sse.FrameEncoder):
     """Writes one run for one reader."""
 
-    content_type: ClassVar[str] = sse.CONTENT_TYPE
-    keepalive: ClassVar[bytes] = sse.KEEPALIVE
     needs_all_events: ClassVar[bool] = False
     shows_metadata: ClassVar[bool] = True
 
@@ -45,9 +43,6 @@ class SseEncoder:
         self._profile = profile
         self._id = sse.id_prefix(run_id)
         self._heads: dict[type[Event], dict[str, bytes]] = {kind: {} for kind in DELTAS}
-
-    def encode(self, event: Event, n: int | None = None) -> bytes:
-        return self.encode_many(((n, event),))
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         """One buffer for all that waits. `enumerate(events, first)` is a batch; without a number there is no id line."""
@@ -81,11 +76,11 @@ class SseEncoder:
         return b"".join(frames)
 
 
-class ProtoEncoder:
+class ProtoEncoder(sse.FrameEncoder):
     """Writes one run for one reader."""
 
     content_type: ClassVar[str] = PROTOBUF
-    keepalive: ClassVar[bytes] = b""
+    keepalive = b""
     needs_all_events: ClassVar[bool] = False
     shows_metadata: ClassVar[bool] = True
 
@@ -93,9 +88,6 @@ class ProtoEncoder:
         self.run_id = run_id
         self._profile = profile
         self._heads: dict[type[Event], dict[str, _Heads]] = {kind: {} for kind in DELTAS}
-
-    def encode(self, event: Event, n: int | None = None) -> bytes:
-        return self.encode_many(((n, event),))
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         """One buffer for all that waits; the numbers are there to be equal to the SSE encoder."""

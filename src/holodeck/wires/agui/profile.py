@@ -12,13 +12,13 @@ from urllib.parse import quote, unquote
 
 from holodeck.core.messages import Content, MediaPart, Part, TextPart, text_of
 from holodeck.core.text import clean
+from holodeck.wires.client_values import UNKNOWN_TYPE
 
 PROTOCOL_VERSION = "1.0"
 _VERSION = re.compile(r"(\d{1,4})(\.\d{1,4})*")
 
 FILE_URN = "urn:ag-ui:file:"
 MEDIA_KINDS = ("image", "audio", "video", "document")
-UNKNOWN_TYPE = "application/octet-stream"
 
 
 class Profile(Enum):

@@ -17,6 +17,7 @@ from holodeck.core.request import APPROVAL_SCHEMA
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import PayloadTooLarge
 from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile, write_content, write_result
+from holodeck.wires.reply import token_counts
 
 Wire: TypeAlias = dict[str, Any]
 WARNING = "holodeck.warning"
@@ -288,14 +289,4 @@ def _run_failed(event: e.RunFailed, _: Profile) -> tuple[Wire, ...]:
 
 
 def _usage(usage: TokenUsage | None) -> Wire:
-    if usage is None:
-        return {}
-    counts = {
-        "inputTokens": usage.prompt_tokens,
-        "outputTokens": usage.completion_tokens,
-        "totalTokens": usage.total_tokens,
-        "reasoningTokens": usage.reasoning_tokens,
-        "cachedInputTokens": usage.cached_tokens,
-        "cacheWriteInputTokens": usage.cache_write_tokens,
-    }
-    return {"usage": [{key: count for key, count in counts.items() if count is not None}]}
+    return {} if usage is None else {"usage": [token_counts(usage)]}

@@ -14,7 +14,6 @@ import msgspec
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
-    MediaPart,
     Message,
     Part,
     TextPart,
@@ -25,16 +24,27 @@ from holodeck.core.messages import (
 from holodeck.core.request import Resume, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, opaque, parse, refusal_reason, rows, short_text, table, text
-from holodeck.wires.client_tool import client_tool
-from holodeck.wires.data_url import UNKNOWN_TYPE, media_of_data_url
+from holodeck.wires.body import (
+    MAX_TEXT,
+    decided,
+    foreign_id,
+    name,
+    opaque,
+    optional,
+    parse,
+    refusal_reason,
+    short_text,
+    table,
+    tables,
+    text,
+)
+from holodeck.wires.client_values import UNKNOWN_TYPE, client_state, client_tool, context_text, media
 from holodeck.wires.sse import json_bytes
 
 MAX_MESSAGES = 10_000
 MAX_PARTS = 10_000  # of all messages together
 MAX_TOOLS = 128
 MAX_CONTEXT = 1_000
-MAX_STATE_BYTES = 256_000
 
 SUBMIT, REGENERATE = "submit-message", "regenerate-message"
 DYNAMIC = "dynamic-tool"  # the type of a tool part that has its name beside it; else the type is `tool-<name>`
@@ -82,15 +92,12 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
     trigger = SUBMIT if raw.get("trigger") is None else text(raw["trigger"], "trigger")
     if trigger not in {SUBMIT, REGENERATE}:
         raise InvalidRequest(f"trigger has to be {SUBMIT} or {REGENERATE}", field="trigger")
-    named = None if raw.get("messageId") is None else name(raw["messageId"], "messageId")
+    named = optional(name, raw.get("messageId"), "messageId")
     given = _checked(raw.get("messages"), max_text)
     if not given:
         raise InvalidRequest("messages is missing or empty", field="messages")
     continued = _continued(given, named if trigger == SUBMIT else None)
     calls = {} if continued is None else {each.id: each for each in _calls(*continued)}
-    state = opaque(raw.get("state"), "state")
-    if len(json_bytes(state)) > MAX_STATE_BYTES:
-        raise PayloadTooLarge(f"state is larger than {MAX_STATE_BYTES // 1000} kB")
     return UiRequest(
         chat_id=foreign_id(raw.get("id"), "id"),
         messages=tuple(message for path, item in given for message in _messages(item, path, max_text)),
@@ -102,7 +109,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
         settled=frozenset(id_ for id_, each in calls.items() if each.result is not None),
         tools=_tools(raw.get("tools")),
         context=_context(raw.get("context")),
-        state=state,
+        state=client_state(raw.get("state")),
         properties={} if raw.get("timezone") is None else {"timezone": text(raw["timezone"], "timezone")},
     )
 
@@ -128,8 +135,7 @@ _Item = tuple[str, dict[str, Any]]
 
 def _checked(value: Any, max_text: int) -> list[_Item]:
     """The messages, each known to have an id, a role and a list of parts."""
-    given = [(f"messages[{i}]", item) for i, item in enumerate(rows(value, "messages", MAX_MESSAGES))]
-    read = [(path, _message_of(item, path)) for path, item in given]
+    read = [(path, _message_of(raw, path)) for path, raw in tables(value, "messages", MAX_MESSAGES)]
     if sum(len(message["parts"]) for _, message in read) > MAX_PARTS:
         raise PayloadTooLarge(f"messages holds more than {MAX_PARTS:,} parts")
     for path, message in read:
@@ -141,13 +147,11 @@ def _checked(value: Any, max_text: int) -> list[_Item]:
     return read
 
 
-def _message_of(item: Any, path: str) -> dict[str, Any]:
-    raw = table(item, path)
+def _message_of(raw: dict[str, Any], path: str) -> dict[str, Any]:
     role = text(raw.get("role"), f"{path}.role")
     if role not in {"user", "assistant", "system"}:
         raise InvalidRequest(f"{path}.role has to be user, assistant or system", field=f"{path}.role")
-    where = f"{path}.parts"
-    parts = [table(part, f"{where}[{i}]") for i, part in enumerate(rows(raw.get("parts"), where, MAX_PARTS))]
+    parts = [part for _, part in tables(raw.get("parts"), f"{path}.parts", MAX_PARTS)]
     return {"id": name(raw.get("id"), f"{path}.id"), "role": role, "parts": parts}
 
 
@@ -210,11 +214,8 @@ def _call(part: dict[str, Any], path: str) -> _Call:
 
 
 def _resume(value: Any, path: str) -> Resume:
-    """Fails closed: an answer that is neither a yes nor a no decides nothing (ACC-07)."""
     raw = table(value, path)
-    approved = raw.get("approved")
-    if not isinstance(approved, bool):
-        raise InvalidRequest(f"{path}.approved has to be true or false; nothing was decided", field=f"{path}.approved")
+    approved = decided(raw.get("approved"), f"{path}.approved")
     why = refusal_reason(raw.get("reason"), f"{path}.reason")
     return Resume(interrupt_id=name(raw.get("id"), f"{path}.id"), approved=approved, reason=why)
 
@@ -253,15 +254,8 @@ def _part(raw: dict[str, Any], path: str, max_text: int) -> Part | None:
         return TextPart(short_text(raw.get("text"), f"{path}.text", max_text))
     if kind != "file":
         return None
-    url, filename = raw.get("url"), raw.get("filename")
-    shown = None if filename is None else name(filename, f"{path}.filename")
-    where = f"{path}.url"
-    if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
-        raise InvalidRequest(f"{where} has to be an address or a data: URL", field=where)
-    if url.startswith("data:"):
-        return media_of_data_url(url, where, shown)
-    kind = raw.get("mediaType")
-    return MediaPart(mime_type=text(kind, f"{path}.mediaType") if kind else UNKNOWN_TYPE, url=url, filename=shown)
+    mime_type = optional(text, raw.get("mediaType"), f"{path}.mediaType") or UNKNOWN_TYPE
+    return media(raw.get("url"), f"{path}.url", mime_type, optional(name, raw.get("filename"), f"{path}.filename"))
 
 
 def _turn(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
@@ -287,19 +281,16 @@ def _turn(raw: dict[str, Any], path: str, max_text: int) -> Iterator[Message]:
 
 def _tools(value: Any) -> tuple[ToolSchema, ...]:
     read: dict[str, ToolSchema] = {}
-    for i, item in enumerate(rows(value, "tools", MAX_TOOLS)):
-        tool = client_tool(table(item, f"tools[{i}]"), f"tools[{i}]")
+    for path, raw in tables(value, "tools", MAX_TOOLS):
+        tool = client_tool(raw, path)
         if tool.name in read:
-            raise InvalidRequest(f"tools[{i}] has the name of another tool", field=f"tools[{i}].name")
+            raise InvalidRequest(f"{path} has the name of another tool", field=f"{path}.name")
         read[tool.name] = tool
     return tuple(read.values())
 
 
 def _context(value: Any) -> tuple[tuple[str, str], ...]:
-    read = []
-    for i, item in enumerate(rows(value, "context", MAX_CONTEXT)):
-        raw = table(item, f"context[{i}]")
-        described, given = raw.get("description"), opaque(raw.get("value"), f"context[{i}].value")
-        value_text = given if isinstance(given, str) else json_bytes(given).decode()
-        read.append(("" if described is None else text(described, f"context[{i}].description"), value_text))
-    return tuple(read)
+    return tuple(
+        (optional(text, raw.get("description"), f"{path}.description") or "", context_text(raw.get("value"), path))
+        for path, raw in tables(value, "context", MAX_CONTEXT)
+    )

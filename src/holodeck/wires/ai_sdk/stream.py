@@ -9,7 +9,7 @@ Notes (warnings, what became of the history) are `transient`: the client's `onDa
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -20,7 +20,7 @@ from holodeck.core.tools import arguments_shown
 from holodeck.core.usage import TokenUsage
 from holodeck.wires import sse
 from holodeck.wires.ai_sdk.request import KnownCall
-from holodeck.wires.reply import failure_of
+from holodeck.wires.reply import failure_of, token_counts
 
 Chunk: TypeAlias = dict[str, Any]
 DONE = b"data: [DONE]\n\n"
@@ -35,17 +35,12 @@ _FINISH_REASONS = {"stop": "stop", "length": "length", "content_filter": "conten
 _PROVIDER = {"dynamic": True, "providerExecuted": True}
 
 
-class UiMessageEncoder:
+class UiMessageEncoder(sse.FrameEncoder):
     """Writes one run for one reader, as the assistant message `message_id` or as the next part of it.
 
     `open_calls`, `denied` and `settled` are about calls of earlier runs, as in `UiRequest`. `before` are chunks of the
     same message that earlier runs wrote: a client that comes back builds the message anew.
     """
-
-    content_type: ClassVar[str] = sse.CONTENT_TYPE
-    keepalive: ClassVar[bytes] = sse.KEEPALIVE
-    needs_all_events: ClassVar[bool] = True
-    shows_metadata: ClassVar[bool] = False
 
     def __init__(
         self,
@@ -66,9 +61,6 @@ class UiMessageEncoder:
         self._patch: list[dict[str, Any]] = []  # what has changed since the client was sent the whole state
         self._activities: dict[str, tuple[str, dict[str, Any]]] = {}
         self._heads: dict[type[e.Event], dict[str, bytes]] = {kind: {} for kind in _DELTA_MEMBERS}
-
-    def encode(self, event: e.Event, n: int | None = None) -> bytes:
-        return self.encode_many(((n, event),))
 
     def encode_many(self, batch: Iterable[tuple[int | None, e.Event]]) -> bytes:
         out: list[bytes] = []
@@ -320,16 +312,7 @@ def _finish_reason(ending: e.RunFinished) -> str:
 
 
 def _usage(usage: TokenUsage | None) -> Chunk:
-    if usage is None:
-        return {}
-    counts = {
-        "inputTokens": usage.prompt_tokens,
-        "outputTokens": usage.completion_tokens,
-        "totalTokens": usage.total_tokens,
-        "reasoningTokens": usage.reasoning_tokens,
-        "cachedInputTokens": usage.cached_tokens,
-    }
-    return {"usage": {key: count for key, count in counts.items() if count is not None}}
+    return {} if usage is None else {"usage": token_counts(usage)}
 
 
 _FORBIDDEN_NAMES = b'"__proto__":', b'"constructor":'

@@ -1,6 +1,6 @@
 """The chat-stream wire's ChatStreamRequest → RunRequest (ORC-01). Another shape than REST's, with limits of its own."""
 
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 from msgspec import Meta
@@ -10,7 +10,7 @@ from holodeck.core.messages import UserMessage
 from holodeck.core.request import RunRequest
 from holodeck.core.text import strip_controls
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import foreign_id, parse, short_text
+from holodeck.wires.body import foreign_id, optional, parse, short_text
 
 MAX_INPUT = 5_000
 MAX_TYPED = 10 * MAX_INPUT  # with control characters, which are dropped before the input is measured
@@ -46,13 +46,9 @@ def decode(body: bytes) -> ChatStreamRequest:
         raise InvalidRequest(f"input has {len(text):,} characters; {MAX_INPUT:,} are allowed", field="input")
     return ChatStreamRequest(
         input=text,
-        conversation_id=_id(raw.get("conversation_id"), "conversation_id"),
-        user_id=_id(raw.get("user_id"), "user_id"),
+        conversation_id=optional(foreign_id, raw.get("conversation_id"), "conversation_id"),
+        user_id=optional(foreign_id, raw.get("user_id"), "user_id"),
     )
-
-
-def _id(value: Any, path: str) -> str | None:
-    return None if value is None else foreign_id(value, path)
 
 
 def run_request(

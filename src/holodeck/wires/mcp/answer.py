@@ -5,18 +5,15 @@ from typing import Any
 
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
-from holodeck.core.text import one_line
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
 from holodeck.wires.mcp.approvals import input_requests
 from holodeck.wires.mcp.envelope import SERVER_INFO_KEY, Caller
 from holodeck.wires.mcp.tools import CONTINUE, WAIT
-from holodeck.wires.reply import PARAGRAPH, ReplyText, failure_of
+from holodeck.wires.reply import PARAGRAPH, ReplyText, approval_asked, excerpt, failure_of
 
 INPUT_REQUIRED = "input_required"
-MAX_LINE = 200  # characters of a tool's arguments or result in a line of progress
 MAX_CALLS = 200  # tool calls that a result lists
-_MAX_READ = 4_000  # characters of a result that are looked at for a line
 
 
 class AnswerReader:
@@ -43,14 +40,14 @@ class AnswerReader:
         if len(self._calls) < MAX_CALLS:
             call = {"name": event.name, "arguments": arguments_shown(event.arguments), "status": "pending"}
             self._calls[event.call_id] = call
-        return f"→ {event.name} {_shown(event.arguments)}".rstrip()
+        return f"→ {event.name} {excerpt(event.arguments)}".rstrip()
 
     def tool_finished(self, event: e.ToolFinished) -> str:
         if event.call_id in self._calls or len(self._calls) < MAX_CALLS:
             call = self._calls.setdefault(event.call_id, {"name": event.name})
             call["status"] = "error" if event.failed else "success"
         failed = "failed: " if event.failed else ""
-        return f"← {event.name} {failed}{_shown(text_of(event.content))}".rstrip()
+        return f"← {event.name} {failed}{excerpt(text_of(event.content))}".rstrip()
 
     def finished(self, ending: e.RunFinished) -> None:
         answer = self._reply.answer(ending)
@@ -77,10 +74,7 @@ class AnswerReader:
         if self._caller.is_modern and self._caller.answers_forms:
             forms = {"inputRequests": input_requests(ending.interrupts), "requestState": ending.run_id}
             return marked({**forms, "resultType": INPUT_REQUIRED}, self._caller, self._server_info)
-        approvals = [
-            {"id": each.id, "tool": each.tool, "arguments": arguments_shown(each.arguments), "message": each.message}
-            for each in ending.interrupts
-        ]
+        approvals = [approval_asked(each) for each in ending.interrupts]
         tools = ", ".join(each.tool for each in ending.interrupts)
         asked = (
             f"A person has to approve {tools} first. Show them what it would do, then call `{CONTINUE}` with the session "
@@ -115,10 +109,6 @@ def marked(result: dict[str, Any], caller: Caller, server_info: dict[str, str]) 
     if not caller.is_modern:
         return result
     return {"resultType": "complete", **result, "_meta": {SERVER_INFO_KEY: server_info}}
-
-
-def _shown(text: str) -> str:
-    return one_line(text[:_MAX_READ], MAX_LINE)
 
 
 _READERS: dict[type[e.Event], Callable[[AnswerReader, Any], str | None]] = {

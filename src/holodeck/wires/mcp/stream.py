@@ -4,7 +4,6 @@ Frames have no `id` line: the protocol knows no way to read on.
 """
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from holodeck.core.events import Event
 from holodeck.wires import sse
@@ -14,12 +13,8 @@ from holodeck.wires.mcp.answer import AnswerReader
 WORKING = "working"
 
 
-class ProgressEncoder:
+class ProgressEncoder(sse.FrameEncoder):
     """Progress is sent only under the token that the client gave, and always rises."""
-
-    content_type: ClassVar[str] = sse.CONTENT_TYPE
-    needs_all_events: ClassVar[bool] = True
-    shows_metadata: ClassVar[bool] = False
 
     def __init__(self, request_id: RequestId, reader: AnswerReader, progress_token: str | int | None = None) -> None:
         self._id, self._reader, self._token = request_id, reader, progress_token
@@ -29,9 +24,6 @@ class ProgressEncoder:
     def keepalive(self) -> bytes:
         """In silence too: some clients give up a minute after the last progress."""
         return self._progress(WORKING) or sse.KEEPALIVE
-
-    def encode(self, event: Event, n: int | None = None) -> bytes:
-        return self.encode_many(((n, event),))
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         return b"".join([self._frames(event) for _, event in batch])

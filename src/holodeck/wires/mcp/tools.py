@@ -12,14 +12,25 @@ from holodeck.core.ids import MAX_FOREIGN_ID
 from holodeck.core.messages import MediaPart, Part, TextPart, UserMessage
 from holodeck.core.request import Resume
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import foreign_id, name, opaque, refusal_reason, rows, short_text, table, text
+from holodeck.wires.body import (
+    decided,
+    foreign_id,
+    name,
+    opaque,
+    optional,
+    refusal_reason,
+    short_text,
+    table,
+    tables,
+    text,
+)
+from holodeck.wires.client_values import UNKNOWN_TYPE, base64_text
 from holodeck.wires.mcp.envelope import Caller
 
 ASK, CONTINUE, WAIT = "ask", "continue", "wait"
 MAX_FILES = 64
 MAX_DECISIONS = 64
 MAX_TYPE = 255
-UNKNOWN_TYPE = "application/octet-stream"
 
 _ID = {"type": "string", "minLength": 1, "maxLength": MAX_FOREIGN_ID}
 _SESSION = {
@@ -173,12 +184,10 @@ def ask_arguments(given: dict[str, Any], max_text: int) -> AskArguments:
     message = short_text(given.get("message"), "message", max_text)
     if not message.strip():
         raise InvalidRequest("message is empty", field="message")
-    session = given.get("session")
-    files = rows(given.get("files"), "files", MAX_FILES)
     return AskArguments(
         message=message,
-        session=None if session is None else foreign_id(session, "session"),
-        files=tuple(_file(table(each, f"files[{i}]"), f"files[{i}]") for i, each in enumerate(files)),
+        session=optional(foreign_id, given.get("session"), "session"),
+        files=tuple(_file(file, path) for path, file in tables(given.get("files"), "files", MAX_FILES)),
     )
 
 
@@ -186,30 +195,24 @@ def _file(given: dict[str, Any], path: str) -> MediaPart:
     mime_type, data, url = given.get("mime_type"), given.get("data"), given.get("url")
     if (data is None) == (url is None):
         raise InvalidRequest(f"{path} has to have data or url", field=path)
-    if data is not None and not (isinstance(data, str) and data.isascii()):
-        raise InvalidRequest(f"{path}.data has to be base64", field=f"{path}.data")
-    filename = given.get("name")
     return MediaPart(
         mime_type=UNKNOWN_TYPE if mime_type is None else short_text(mime_type, f"{path}.mime_type", MAX_TYPE),
-        data=data,
-        url=None if url is None else text(url, f"{path}.url"),
-        filename=None if filename is None else text(filename, f"{path}.name"),
+        data=optional(base64_text, data, f"{path}.data"),
+        url=optional(text, url, f"{path}.url"),
+        filename=optional(text, given.get("name"), f"{path}.name"),
     )
 
 
 def continue_arguments(given: dict[str, Any]) -> ContinueArguments:
     """Reads what `continue` is called with. Raises InvalidRequest with the member's path."""
-    found = rows(given.get("decisions"), "decisions", MAX_DECISIONS)
-    if not found:
+    decisions = tuple(_decision(raw, path) for path, raw in tables(given.get("decisions"), "decisions", MAX_DECISIONS))
+    if not decisions:
         raise InvalidRequest("decisions is empty", field="decisions")
-    decisions = tuple(_decision(table(each, f"decisions[{i}]"), f"decisions[{i}]") for i, each in enumerate(found))
     return ContinueArguments(session=foreign_id(given.get("session"), "session"), decisions=decisions)
 
 
 def _decision(given: dict[str, Any], path: str) -> Resume:
-    approved, arguments = given.get("approved"), given.get("arguments")
-    if not isinstance(approved, bool):
-        raise InvalidRequest(f"{path}.approved has to be true or false", field=f"{path}.approved")
+    approved, arguments = decided(given.get("approved"), f"{path}.approved"), given.get("arguments")
     payload = None
     if arguments is not None:
         payload = {"arguments": opaque(table(arguments, f"{path}.arguments"), f"{path}.arguments")}

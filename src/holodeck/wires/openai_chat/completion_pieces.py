@@ -11,15 +11,11 @@ import msgspec
 
 from holodeck.core import events as e
 from holodeck.core.messages import text_of
-from holodeck.core.text import one_line
-from holodeck.core.tools import arguments_shown
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import HoloDeckError
-from holodeck.wires.reply import PARAGRAPH, ReplyText, error_of, failure_of
+from holodeck.wires.reply import PARAGRAPH, ReplyText, approval_asked, error_of, excerpt, failure_of
 
 FinishReason: TypeAlias = Literal["stop", "length", "tool_calls", "content_filter"]
-MAX_LINE = 200  # characters of a tool's arguments or result in a line of reasoning
-_MAX_READ = 4_000  # characters of a result that are looked at for it
 
 
 class FunctionCall(msgspec.Struct, frozen=True):
@@ -45,21 +41,12 @@ class Delta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     tool_calls: tuple[ToolCallPiece, ...] = ()
 
 
-class Waiting(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that waits for a person's approval, which another wire can give."""
-
-    id: str
-    tool: str
-    arguments: dict[str, Any]
-    message: str
-
-
 class Finish(msgspec.Struct, frozen=True, kw_only=True):
     """The end of a run that did not fail."""
 
     finish_reason: FinishReason
     usage: TokenUsage | None = None
-    interrupts: tuple[Waiting, ...] = ()
+    interrupts: tuple[dict[str, Any], ...] = ()  # what waits for an approval, which another wire can give
 
 
 class FailedPiece(msgspec.Struct, frozen=True):
@@ -111,13 +98,13 @@ class CompletionReader:
 
     def call_ended(self, event: e.ToolCallEnded) -> Sequence[Piece]:
         self._calls[event.call_id] = FunctionCall(event.name, event.arguments)
-        return () if event.name in self._client_tools else self._line(f"→ {event.name} {_shown(event.arguments)}")
+        return () if event.name in self._client_tools else self._line(f"→ {event.name} {excerpt(event.arguments)}")
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[Piece]:
         if event.name in self._client_tools:
             return ()
         failed = "failed: " if event.failed else ""
-        return self._line(f"← {event.name} {failed}{_shown(text_of(event.content))}")
+        return self._line(f"← {event.name} {failed}{excerpt(text_of(event.content))}")
 
     def _line(self, line: str) -> Sequence[Piece]:
         before = "\n" if self._in_line else ""
@@ -129,7 +116,7 @@ class CompletionReader:
         if error is not None:
             return (FailedPiece(error),)
         if ending.outcome is e.Outcome.INTERRUPTED:
-            waiting = tuple(map(_waiting, ending.interrupts))
+            waiting = tuple(map(approval_asked, ending.interrupts))
             asked = Delta(content=(PARAGRAPH if self._has_text else "") + self._what_waits(ending))
             return asked, Finish(finish_reason="stop", usage=ending.usage, interrupts=waiting)
         calls = self._waiting_calls(ending) if ending.outcome is e.Outcome.CLIENT_TOOLS else ()
@@ -160,19 +147,6 @@ def _finish_reason(ending: e.RunFinished) -> FinishReason:
     if ending.outcome is e.Outcome.MAX_ITERATIONS or ending.finish_reason == "length":
         return "length"
     return "content_filter" if ending.finish_reason == "content_filter" else "stop"
-
-
-def _shown(text: str) -> str:
-    return one_line(text[:_MAX_READ], MAX_LINE)
-
-
-def _waiting(interrupt: e.Interrupt) -> Waiting:
-    return Waiting(
-        id=interrupt.id,
-        tool=interrupt.tool,
-        arguments=arguments_shown(interrupt.arguments),
-        message=interrupt.message,
-    )
 
 
 _READERS: dict[type[e.Event], Callable[[CompletionReader, Any], Sequence[Piece]]] = {

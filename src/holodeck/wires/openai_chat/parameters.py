@@ -6,9 +6,8 @@ from typing import Any
 from holodeck.core.messages import Content, MediaPart, Part
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import name, rows, short_text, table
-from holodeck.wires.client_tool import client_tool
-from holodeck.wires.data_url import UNKNOWN_TYPE, base64_text, media_of_data_url
+from holodeck.wires.body import name, optional, short_text, table, tables
+from holodeck.wires.client_values import UNKNOWN_TYPE, base64_text, client_tool, media
 from holodeck.wires.openai_chat.error_form import unsupported
 
 INSTRUCTIONS = "Instructions of the application"
@@ -50,32 +49,16 @@ def tool_choice(value: Any, function: Any) -> str | None:
     raise unsupported("tool_choice", "tool_choice has to be auto, none, required or a function.")
 
 
-def places(path: str, items: Sequence[Any]) -> list[tuple[str, Any]]:
-    """Each item with its path."""
-    return [(f"{path}[{i}]", item) for i, item in enumerate(items)]
-
-
 def content_of(value: Any, path: str, max_text: int, part: Callable[[dict[str, Any], str, int], Part]) -> Content:
     """A text, or the parts of a list, which `part` reads."""
     if not isinstance(value, list):
         return short_text(value, path, max_text)
-    return tuple(
-        part(table(item, place), place, max_text) for place, item in places(path, rows(value, path, MAX_PARTS))
-    )
-
-
-def media(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
-    """A file by its address, or inside a `data:` URL."""
-    if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
-        raise InvalidRequest(f"{path} has to be an address or a data: URL", field=path)
-    if url.startswith("data:"):
-        return media_of_data_url(url, path, filename)
-    return MediaPart(mime_type=mime_type, url=url, filename=filename)
+    return tuple(part(raw, place, max_text) for place, raw in tables(value, path, MAX_PARTS))
 
 
 def file_data(data: Any, path: str, filename: Any) -> MediaPart:
     """A file inside the body: the member `file_data` of the object at `path`, a `data:` URL or plain base64."""
-    shown, where = None if filename is None else name(filename, f"{path}.filename"), f"{path}.file_data"
+    shown, where = optional(name, filename, f"{path}.filename"), f"{path}.file_data"
     if isinstance(data, str) and not data.startswith("data:"):
         return MediaPart(mime_type=UNKNOWN_TYPE, data=base64_text(data, where), filename=shown)
     return media(data, where, UNKNOWN_TYPE, shown)
@@ -84,8 +67,7 @@ def file_data(data: Any, path: str, filename: Any) -> MediaPart:
 def function_tools(value: Any, member: str | None = None) -> tuple[ToolSchema, ...]:
     """The client's functions; `member` is the one of a tool that describes the function, if not the tool itself."""
     read: dict[str, ToolSchema] = {}
-    for path, item in places("tools", rows(value, "tools", MAX_TOOLS)):
-        raw = table(item, path)
+    for path, raw in tables(value, "tools", MAX_TOOLS):
         if raw.get("type") != "function":
             raise unsupported(
                 f"{path}.type", f"{path}.type has to be function: the agent brings its other tools itself."

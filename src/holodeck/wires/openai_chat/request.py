@@ -23,8 +23,8 @@ from holodeck.core.messages import (
 from holodeck.core.request import RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, rows, short_text, table, text
-from holodeck.wires.client_tool import client_call
+from holodeck.wires.body import MAX_TEXT, foreign_id, name, optional, parse, short_text, table, tables, text
+from holodeck.wires.client_values import client_call, media
 from holodeck.wires.openai_chat.error_form import unsupported
 from holodeck.wires.openai_chat.parameters import (
     INSTRUCTIONS,
@@ -33,8 +33,6 @@ from holodeck.wires.openai_chat.parameters import (
     file_data,
     flag,
     function_tools,
-    media,
-    places,
     token_limit,
     tool_choice,
 )
@@ -84,7 +82,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
     messages, instructions = _messages(raw.get("messages"), max_text)
     return ChatCompletionRequest(
         messages=messages,
-        model=None if raw.get("model") is None else name(raw["model"], "model"),
+        model=optional(name, raw.get("model"), "model"),
         instructions=instructions,
         tools=function_tools(raw.get("tools"), "function"),
         stream=flag(raw.get("stream"), "stream"),
@@ -125,7 +123,7 @@ def _limit(raw: dict[str, Any]) -> int | None:
 
 def _session(metadata: Any) -> str | None:
     given = metadata.get("session_id") if isinstance(metadata, dict) else None
-    return None if given is None else foreign_id(given, "metadata.session_id")
+    return optional(foreign_id, given, "metadata.session_id")
 
 
 def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str, ...]]:
@@ -133,8 +131,7 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str
     read: list[Message] = []
     instructions: list[str] = []
     tool_names: dict[str, str] = {}
-    for path, item in places("messages", rows(value, "messages", MAX_MESSAGES)):
-        raw = table(item, path)
+    for path, raw in tables(value, "messages", MAX_MESSAGES):
         role = text(raw.get("role"), f"{path}.role")
         if role == "user":
             read.append(UserMessage(content=content_of(raw.get("content"), f"{path}.content", max_text, _part)))
@@ -154,13 +151,10 @@ def _messages(value: Any, max_text: int) -> tuple[tuple[Message, ...], tuple[str
 
 
 def _assistant(raw: dict[str, Any], path: str, max_text: int) -> AssistantMessage:
-    content, where = raw.get("content"), f"{path}.tool_calls"
-    calls = [
-        client_call(table(item, place), place)
-        for place, item in places(where, rows(raw.get("tool_calls"), where, MAX_CALLS))
-    ]
+    content, calls = raw.get("content"), tables(raw.get("tool_calls"), f"{path}.tool_calls", MAX_CALLS)
     return AssistantMessage(
-        content="" if content is None else _texts(content, f"{path}.content", max_text), tool_calls=tuple(calls)
+        content="" if content is None else _texts(content, f"{path}.content", max_text),
+        tool_calls=tuple(client_call(call, where) for where, call in calls),
     )
 
 

@@ -4,7 +4,7 @@ Frames have no `id` line: the protocol knows no way to read on, and some clients
 """
 
 from collections.abc import Iterable
-from typing import Any, ClassVar
+from typing import Any
 
 from holodeck.core.events import Event
 from holodeck.wires import sse
@@ -15,19 +15,11 @@ from holodeck.wires.openai_chat.response import CompletionHead, token_counts
 DONE = b"data: [DONE]\n\n"
 
 
-class ChunkEncoder:
-    content_type: ClassVar[str] = sse.CONTENT_TYPE
-    keepalive: ClassVar[bytes] = sse.KEEPALIVE
-    needs_all_events: ClassVar[bool] = True
-    shows_metadata: ClassVar[bool] = False
-
+class ChunkEncoder(sse.FrameEncoder):
     def __init__(self, head: CompletionHead, reader: CompletionReader, *, include_usage: bool = False) -> None:
         self._head = {"id": head.id, "object": "chat.completion.chunk", "created": head.created, "model": head.model}
         self._read, self._include_usage = reader.read, include_usage
         self._before_delta = b'data: %b,"choices":[{"index":0,"delta":' % sse.json_bytes(self._head)[:-1]
-
-    def encode(self, event: Event, n: int | None = None) -> bytes:
-        return self.encode_many(((n, event),))
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         return b"".join([self._frame(piece) for _, event in batch for piece in self._read(event)])

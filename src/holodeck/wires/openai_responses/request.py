@@ -24,8 +24,20 @@ from holodeck.core.messages import (
 from holodeck.core.request import Resume, RunOptions, RunRequest
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
-from holodeck.wires.body import MAX_TEXT, foreign_id, name, parse, refusal_reason, rows, short_text, table, text
-from holodeck.wires.data_url import UNKNOWN_TYPE
+from holodeck.wires.body import (
+    MAX_TEXT,
+    decided,
+    foreign_id,
+    name,
+    optional,
+    parse,
+    refusal_reason,
+    short_text,
+    table,
+    tables,
+    text,
+)
+from holodeck.wires.client_values import UNKNOWN_TYPE, media
 from holodeck.wires.openai_chat.error_form import unsupported
 from holodeck.wires.openai_chat.parameters import (
     INSTRUCTIONS,
@@ -34,8 +46,6 @@ from holodeck.wires.openai_chat.parameters import (
     file_data,
     flag,
     function_tools,
-    media,
-    places,
     token_limit,
     tool_choice,
 )
@@ -95,7 +105,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
             tool_choice=tool_choice(raw.get("tool_choice"), raw.get("tool_choice")),
             max_output_tokens=token_limit(raw.get("max_output_tokens"), "max_output_tokens"),
         ),
-        model=None if raw.get("model") is None else name(raw["model"], "model"),
+        model=optional(name, raw.get("model"), "model"),
         stream=flag(raw.get("stream"), "stream"),
         store=raw.get("store") is None or flag(raw["store"], "store"),
         background=flag(raw.get("background"), "background"),
@@ -147,7 +157,7 @@ def _previous(value: Any) -> str | None:
 def _conversation(value: Any) -> str | None:
     if isinstance(value, dict):
         return foreign_id(value.get("id"), "conversation.id")
-    return None if value is None else foreign_id(value, "conversation")
+    return optional(foreign_id, value, "conversation")
 
 
 class _Input:
@@ -164,8 +174,8 @@ class _Input:
         if isinstance(value, str):
             self.messages.append(UserMessage(content=short_text(value, "input", self._max_text)))
         else:
-            for path, item in places("input", rows(value, "input", MAX_ITEMS)):
-                self._item(table(item, path), path)
+            for path, raw in tables(value, "input", MAX_ITEMS):
+                self._item(raw, path)
         last = self.messages[-1] if self.messages else None
         if isinstance(last, AssistantMessage) or (last is None and not self.resume):
             raise InvalidRequest("input has to end with a message of the user or the result of a tool", field="input")
@@ -212,9 +222,7 @@ class _Input:
             self.messages.append(AssistantMessage(tool_calls=(call,)))
 
     def _approval(self, raw: dict[str, Any], path: str) -> None:
-        approved = raw.get("approve")
-        if not isinstance(approved, bool):  # approvals fail closed: nothing else is a yes or a no
-            raise InvalidRequest(f"{path}.approve has to be true or false", field=f"{path}.approve")
+        approved = decided(raw.get("approve"), f"{path}.approve")
         asked = name(raw.get("approval_request_id"), f"{path}.approval_request_id")
         why = refusal_reason(raw.get("reason"), f"{path}.reason")
         self.resume.append(Resume(interrupt_id=asked, approved=approved, reason=why))
@@ -230,7 +238,7 @@ def _part(raw: dict[str, Any], path: str, max_text: int) -> Part:
     if kind == "input_file" and raw.get("file_data") is not None:
         return file_data(raw["file_data"], path, raw.get("filename"))
     if kind == "input_file":
-        filename = None if raw.get("filename") is None else name(raw["filename"], f"{path}.filename")
+        filename = optional(name, raw.get("filename"), f"{path}.filename")
         return _addressed(raw.get("file_url"), f"{path}.file_url", UNKNOWN_TYPE, filename)
     raise unsupported(f"{path}.type", f"{path}.type has to be input_text, input_image or input_file.")
 

@@ -4,7 +4,6 @@ Frames have no `id` line: clients resume by `sequence_number`, which counts fram
 """
 
 from collections.abc import Iterable
-from typing import ClassVar
 
 from holodeck.core.events import Event
 from holodeck.wires import sse
@@ -15,20 +14,12 @@ _GAP = 100_000_000
 """Event numbers that jump by so much come after a crash; clients may have seen frames that were lost with it."""
 
 
-class ResponseEncoder:
-    content_type: ClassVar[str] = sse.CONTENT_TYPE
-    keepalive: ClassVar[bytes] = sse.KEEPALIVE
-    needs_all_events: ClassVar[bool] = True
-    shows_metadata: ClassVar[bool] = False
-
+class ResponseEncoder(sse.FrameEncoder):
     def __init__(self, builder: ResponseBuilder, *, after: int = -1) -> None:
         """Frames up to the number `after` are left out: the client has them."""
         self._builder, self._read, self._after = builder, builder.read, after
         self._number = 0
         self._done = False
-
-    def encode(self, event: Event, n: int | None = None) -> bytes:
-        return self.encode_many(((n, event),))
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:
         out: list[bytes] = []

@@ -20,15 +20,17 @@ from holodeck.wires.body import (
     MAX_LONG_STRING,
     MAX_NAME,
     MAX_REASON,
+    decided,
     foreign_id,
     name,
+    optional,
     parse,
     refusal_reason,
-    rows,
     short_text,
-    table,
+    tables,
     text,
 )
+from holodeck.wires.client_values import base64_text
 
 MAX_MESSAGE = 10_000
 MAX_FILES = 10
@@ -75,8 +77,7 @@ class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
 def decode(body: bytes, max_files: int = MAX_FILES) -> ChatRequest:
     """Reads a JSON body; raises InvalidRequest (400 no JSON, 422 no ChatRequest)."""
     raw = parse(body)
-    found = rows(raw.get("files"), "files", max_files)
-    files = tuple(_file(table(each, f"files[{i}]"), f"files[{i}]") for i, each in enumerate(found))
+    files = tuple(_file(file, path) for path, file in tables(raw.get("files"), "files", max_files))
     message = raw.get("message")
     if message is None and not raw.get("resume") and (near := _near_message(raw)):
         raise InvalidRequest(f"message is missing; {near[0]!r} is unknown, did you mean message?", field="message")
@@ -91,8 +92,7 @@ def _near_message(raw: dict[str, Any]) -> list[str]:
 
 def chat_request(message: Any, session_id: Any, resume: Any, files: tuple[FileContent, ...] = ()) -> ChatRequest:
     """The checks that every form of a request has to pass."""
-    found = rows(resume, "resume", MAX_DECISIONS)
-    decisions = tuple(_decision(table(each, f"resume[{i}]"), f"resume[{i}]") for i, each in enumerate(found))
+    decisions = tuple(_decision(raw, path) for path, raw in tables(resume, "resume", MAX_DECISIONS))
     text = None if message is None and decisions else _message(message)
     return ChatRequest(message=text, session_id=_session(session_id), files=files, resume=decisions)
 
@@ -111,30 +111,19 @@ def _session(value: Any) -> str | None:
 
 
 def _file(raw: dict[str, Any], path: str) -> FileContent:
-    filename = raw.get("filename")
     return FileContent(
-        content=_ascii(raw.get("content"), f"{path}.content"),
+        content=base64_text(raw.get("content"), f"{path}.content"),
         mime_type=_mime_type(raw.get("mime_type"), f"{path}.mime_type"),
-        filename=None if filename is None else text(filename, f"{path}.filename"),
+        filename=optional(text, raw.get("filename"), f"{path}.filename"),
     )
 
 
 def _decision(raw: dict[str, Any], path: str) -> ApprovalAnswer:
-    approved = raw.get("approved")
-    if not isinstance(approved, bool):
-        raise InvalidRequest(f"{path}.approved has to be true or false", field=f"{path}.approved")
     return ApprovalAnswer(
         interrupt_id=name(raw.get("interrupt_id"), f"{path}.interrupt_id"),
-        approved=approved,
+        approved=decided(raw.get("approved"), f"{path}.approved"),
         reason=refusal_reason(raw.get("reason"), f"{path}.reason"),
     )
-
-
-def _ascii(value: Any, path: str) -> str:
-    """Base64 may be megabytes: it is not cleaned, only known to be harmless."""
-    if not isinstance(value, str) or not value.isascii():
-        raise InvalidRequest(f"{path} has to be base64", field=path)
-    return value
 
 
 def _mime_type(value: Any, path: str) -> str:

@@ -1,0 +1,77 @@
+"""What clients of several wires send alike: files, tools of their own, calls, context and state.
+
+The bytes of files are not looked at here: `holodeck.files` decodes them and checks their types.
+"""
+
+import re
+from typing import Any
+
+import msgspec
+
+from holodeck.core.messages import MediaPart, ToolCall
+from holodeck.core.tools import ToolSchema
+from holodeck.errors import InvalidRequest, PayloadTooLarge
+from holodeck.wires.body import name, opaque, optional, table, text
+from holodeck.wires.sse import json_bytes
+
+UNKNOWN_TYPE = "application/octet-stream"
+MAX_STATE_BYTES = 256_000
+_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+def media(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
+    """A file by its address, or inside a `data:` URL in base64, which has its own type."""
+    if not isinstance(url, str) or not url.startswith(("data:", "http://", "https://")):
+        raise InvalidRequest(f"{path} has to be an address or a data: URL", field=path)
+    if not url.startswith("data:"):
+        return MediaPart(mime_type=mime_type, url=url, filename=filename)
+    head, comma, data = url.partition(",")
+    kind, *parameters = head.removeprefix("data:").split(";")
+    if not comma or "base64" not in parameters:
+        raise InvalidRequest(f"{path} has to be a data: URL in base64", field=path)
+    return MediaPart(mime_type=text(kind, path) or UNKNOWN_TYPE, data=base64_text(data, path), filename=filename)
+
+
+def base64_text(data: Any, path: str) -> str:
+    """Base64 may be megabytes: it is not cleaned, only known to be ASCII."""
+    if not isinstance(data, str) or not data.isascii():
+        raise InvalidRequest(f"{path} has to be base64", field=path)
+    return data
+
+
+def client_tool(raw: dict[str, Any], path: str) -> ToolSchema:
+    """A tool that the client carries out: `name`, `description` and `parameters`, a JSON Schema."""
+    called, where = text(raw.get("name"), f"{path}.name"), f"{path}.parameters"
+    if not _TOOL_NAME.fullmatch(called):
+        raise InvalidRequest(f"{path}.name has to be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
+    description = optional(text, raw.get("description"), f"{path}.description") or ""
+    tool = ToolSchema(name=called, description=description, on_client=True)
+    if not raw.get("parameters"):
+        return tool
+    return msgspec.structs.replace(tool, parameters=opaque(table(raw["parameters"], where), where))
+
+
+def client_call(raw: dict[str, Any], path: str) -> ToolCall:
+    """A call in OpenAI's form, which AG-UI has too: `id` and `function` with `name` and `arguments`."""
+    function = table(raw.get("function"), f"{path}.function")
+    return ToolCall(
+        id=name(raw.get("id"), f"{path}.id"),
+        name=name(function.get("name"), f"{path}.function.name"),
+        arguments=text(function.get("arguments"), f"{path}.function.arguments"),
+    )
+
+
+def context_text(value: Any, path: str) -> str:
+    """Context is text; clients that send other JSON mean its text."""
+    value = opaque(value, path)
+    if isinstance(value, str):
+        return value
+    return "" if value is None else json_bytes(value).decode()
+
+
+def client_state(value: Any) -> Any:
+    """The state that client and agent share. InvalidRequest or PayloadTooLarge if it cannot be kept."""
+    state = opaque(value, "state")
+    if len(json_bytes(state)) > MAX_STATE_BYTES:
+        raise PayloadTooLarge(f"state is larger than {MAX_STATE_BYTES // 1000} kB")
+    return state
