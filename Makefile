@@ -11,6 +11,9 @@ UNIT := tests/test_architecture.py tests/test_requirements.py tests/core tests/a
 # The A2A compatibility kit, which no registry carries: a copy of a2aproject/a2a-tck, branch 1.0-dev.
 A2A_TCK ?= ../shared/tools/conformance/a2a-tck
 
+# pgbouncer, if the machine has one: `make faults-stores` runs the contract suite behind it, too.
+PGBOUNCER ?= $(shell command -v pgbouncer)
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test unit react local-model check format docs dist bench walk bench-peers bench-ui faults faults-stores fuzz mutants soak clean conformance-mcp conformance-responses conformance-a2a
 
@@ -92,7 +95,8 @@ faults: $(VENV)/development ## play every row of the fault catalogue against the
 
 faults-stores: $(VENV)/development ## kill, pause and cut off servers, PostgreSQL and Valkey (rows S01 to S30), print what was lost and doubled; minutes
 	$(BIN)/python -m tests.store_faults
-	POOLED=1 $(BIN)/python -m pytest -q tests/contracts tests/stores/test_behind_a_pooler.py -k pooler
+	PGBOUNCER= POOLED=1 $(BIN)/python -m pytest -q tests/contracts tests/stores/test_behind_a_pooler.py -k pooler
+	test -z "$(PGBOUNCER)" || PGBOUNCER=$(PGBOUNCER) POOLED=1 $(BIN)/python -m pytest -q tests/contracts -k pooler
 
 fuzz: $(VENV)/development ## schemathesis over every operation, after a planted bug was found; then 50 times the examples of every property
 	$(BIN)/python -m tests.fuzz

@@ -236,6 +236,24 @@ async def test_a_server_that_stops_leaves_its_waiting_run_to_the_other(tmp_path,
         assert again.text == "all is well"
         await asyncio.wait_for(Client("more", run="r2").post(other), PATIENCE)
         assert len(await other.messages()) == 4
+        await one.start()
+        asked = asyncio.create_task(answered_by_any((one, other), 6))
+        await other.end(signal.SIGTERM)
+        assert await asyncio.wait_for(asked, PATIENCE) == ["all is well"] * 6
+        assert pace.asked == 8, "no run was carried out twice"
+
+
+async def answered_by_any(servers, count):
+    """The answers to so many requests, by a client that goes to the next server, under the same id, until one has answered."""
+    texts = []
+    for number in range(count):
+        client, servers = Client("hello", run=f"again{number}", thread="again"), (*servers[1:], servers[0])
+        while client.types[-1:] != ["RUN_FINISHED"]:
+            server, servers = servers[0], (*servers[1:], servers[0])
+            client = Client("hello", run=f"again{number}", thread="again")
+            await client.post(server)
+        texts.append(client.text)
+    return texts
 
 
 async def test_with_valkey_a_stop_does_not_wait_for_the_next_beat(tmp_path, postgres_database, valkey_url):

@@ -19,6 +19,7 @@ from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
 from tests.postgres_server import socket_of
+from tests.stores import pgbouncer
 from tests.stores.pooling_proxy import PoolingProxy
 
 ADA, EVE = Owner("default", "ada"), Owner("default", "eve")
@@ -114,15 +115,26 @@ async def postgres(database: str, clock: Clock, **settings: Any) -> AsyncIterato
 
 
 @asynccontextmanager
+async def pooler_of(database: str) -> AsyncIterator[str]:
+    """The address of a pooler in transaction mode: a real pgbouncer if `PGBOUNCER` names one, else our own."""
+    if pgbouncer.program():
+        async with pgbouncer.pgbouncer(socket_of(database)) as url:
+            yield url
+    else:
+        async with PoolingProxy(socket_of(database)) as pooler:
+            yield pooler.url
+
+
+@asynccontextmanager
 async def pooled(database: str, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
     """PostgreSQL behind a pooler that gives each transaction another server connection."""
-    async with PoolingProxy(socket_of(database)) as pooler, postgres(pooler.url, clock, **settings) as store:
+    async with pooler_of(database) as url, postgres(url, clock, **settings) as store:
         yield store
 
 
 @asynccontextmanager
 async def pooled_with_runs(database: str, clock: Clock) -> AsyncIterator[tuple[SessionStore, RunStore]]:
-    async with PoolingProxy(socket_of(database)) as pooler, postgres_with_runs(pooler.url, clock) as stores:
+    async with pooler_of(database) as url, postgres_with_runs(url, clock) as stores:
         yield stores
 
 

@@ -249,16 +249,19 @@ FAULTS = (
     ),
     Requirement(
         "D05",
-        "Store down in mid-run → stream goes on, terminal event says persisted:false or run errors by config; writes retried <= 10 s; /ready 503",
-        "reliability 3",
-        due=8,
+        "Store down in mid-run → writes are repeated for 10 s, then the run ends with store-unavailable, never as if it were stored; /ready 503",
+        "reliability 3, without persisted:false: an answer that is shown and not kept is what issue 15 forbids",
     ),
     Requirement(
         "D06",
         "Valkey failover (Sentinel) → readers elsewhere go on within 5 s; nothing acknowledged depends on Valkey",
         "reliability 3",
     ),
-    Requirement("D07", "Postgres failover → as above", "reliability 3", due=8),
+    Requirement(
+        "D07",
+        "Postgres failover → statements are repeated, a commit counts once, nothing acknowledged is lost with a synchronous standby",
+        "reliability 3; the failover itself is row S18 of `make faults-stores`",
+    ),
     Requirement(
         "D08",
         "Split brain: lock holder paused 30 s (SIGSTOP), another takes over, first wakes → fencing token: late writes refused",
@@ -279,10 +282,8 @@ FAULTS = (
     Requirement(
         "D13", "Log pipe blocked (stdout not read) → bounded queue, drop + count, requests go on", "reliability 3"
     ),
-    Requirement(
-        "D14", "Two replicas, rolling restart → 0 failed requests through a retrying client", "reliability 3", due=8
-    ),
-    Requirement("D15", "Pool exhaustion → wait <= 2 s then 503", "reliability 3", due=8),
+    Requirement("D14", "Two replicas, rolling restart → 0 failed requests through a retrying client", "reliability 3"),
+    Requirement("D15", "Pool exhaustion → wait <= 2 s then 503", "reliability 3"),
     Requirement("D16", "Store record from an older/newer version, corrupt → migrate or quarantine", "reliability 3"),
     Requirement("D17", "Playground offline/asset missing → API unaffected", "reliability 3"),
 )

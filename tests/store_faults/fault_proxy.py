@@ -80,10 +80,10 @@ class FaultProxy:
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:
+            back.transport.abort()  # first: a second cancellation may end the wait
             for pump in pumps:
                 pump.cancel()
             await asyncio.wait(pumps)
-            back.transport.abort()
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(OSError):

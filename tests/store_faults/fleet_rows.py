@@ -49,6 +49,9 @@ async def many_at_once(rig: Rig) -> None:
         for each in clients:
             if each.status == 200:
                 rig.require(each.has_ended, f"run {each.run_id} has no ending")
+                rig.require(
+                    each.types[-1] == "RUN_FINISHED", f"run {each.run_id} was accepted and ended with {each.events[-1]}"
+                )
         await asyncio.gather(*(each.see_through(rig.any_node) for each in clients if each.status == 503))
         rig.figures.rounds += 1
         await rig.settle(node)

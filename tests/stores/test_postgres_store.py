@@ -54,6 +54,7 @@ def sql(url, statement, *values):
         return cursor.fetchall() if cursor.description else []
 
 
+@pytest.mark.req("D07")
 async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(opened, monkeypatch):
     """The connection breaks after the database has carried the statement out."""
     store = await opened()
@@ -62,8 +63,8 @@ async def test_a_commit_that_is_repeated_after_a_lost_connection_counts_once(ope
     real, broken = PostgresDatabase._connection, []
 
     @asynccontextmanager
-    async def breaks(self):
-        async with real(self) as connection:
+    async def breaks(self, lane):
+        async with real(self, lane) as connection:
             yield connection
             if not broken:
                 broken.append(True)
@@ -183,6 +184,7 @@ async def test_a_session_of_a_newer_version_is_left_as_it_is(opened, postgres_da
     assert await texts(store) == ["hello"]
 
 
+@pytest.mark.req("D07")
 async def test_a_database_that_drops_every_connection_is_used_again(opened, postgres_database):
     store = await opened()
     conversation = await begun(store, run())
@@ -267,6 +269,38 @@ async def test_a_database_that_does_not_answer_fails_a_statement_and_serves_agai
         link.heal()
         await say(store, "after")
         assert [message.content for message in (await store.read("s", owner=ME)).messages] == ["before", "after"]
+        await store.close()
+
+
+@pytest.mark.req("D15")
+async def test_a_new_run_waits_once_for_a_free_connection_and_is_refused_a_commit_waits_on(
+    postgres_database, monkeypatch
+):
+    monkeypatch.setattr(postgres_database_module, "WAIT_SECONDS", 0.2)
+    database = PostgresDatabase(postgres_database, connections=1)
+    store = PostgresSessionStore(database, "tester", runs=PostgresRunStore(database, "tester"))
+    await store.start()
+    try:
+        conversation = await begun(store, run())
+        holds, ends = asyncio.Event(), asyncio.Event()
+
+        async def hold(connection):
+            await connection.execute("SELECT 1")
+            holds.set()
+            await ends.wait()
+
+        holding = asyncio.create_task(database.transaction(hold))
+        await asyncio.wait_for(holds.wait(), 30)
+        storing = asyncio.create_task(conversation.commit([UserMessage(content="hi", run_id="r")]))
+        with pytest.raises(StoreUnavailable) as refused:
+            await asyncio.wait_for(store.runs.begin(run("other", "elsewhere")), 30)
+        assert refused.value.status == 503
+        assert not storing.done(), "what was accepted waits on"
+        ends.set()
+        await asyncio.wait_for(asyncio.gather(holding, storing), 30)
+        await store.runs.begin(run("other", "elsewhere"))
+        assert await texts(store) == ["hi"]
+    finally:
         await store.close()
 
 

@@ -8,7 +8,7 @@ import asyncio
 import contextlib
 import logging
 import time
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError, LostClaim, RunInterrupted
@@ -49,21 +49,38 @@ class Replica:
                 async with asyncio.timeout(self._seconds / BEATS):  # `wait_for` may lose a cancellation
                     await self._is_due.wait()
             self._is_due.clear()
-            reached, pause = False, self._seconds / BEATS
-            left = self._beaten + OWN_SHARE * self._seconds - time.monotonic()
-            silent = asyncio.get_running_loop().call_later(max(pause, left), self._lost_store)  # it may never answer
+            reached = False
             try:
-                await self.beat()
+                with self._watched():
+                    await self.beat()
                 reached = True
             except HoloDeckError as error:
                 log.warning("this process cannot show that it is alive: %s", error.message)
             except Exception:  # the next attempt may succeed; without any, the others take over
                 log.exception("this process cannot show that it is alive")
-            finally:
-                silent.cancel()
             self.is_connected = reached
-            if time.monotonic() - self._beaten >= OWN_SHARE * self._seconds:
+            if self._left() <= 0:
                 self._lost_store()
+
+    @contextlib.contextmanager
+    def _watched(self) -> Iterator[None]:
+        """Ends the runs of this process in time if the store does not answer: a statement may wait for ever."""
+        silent = asyncio.create_task(self._end_when_silent(), name="silence of the store")
+        try:
+            yield
+        finally:
+            silent.cancel()
+
+    async def _end_when_silent(self) -> None:
+        left = max(self._seconds / BEATS, self._left())
+        while left > 0:
+            await asyncio.sleep(left)
+            left = self._left()  # more than nothing if the counter was raised meanwhile
+        self._lost_store()
+
+    def _left(self) -> float:
+        """Seconds until this process ends its runs, unless it raises its counter."""
+        return self._beaten + OWN_SHARE * self._seconds - time.monotonic()
 
     def _lost_store(self) -> None:
         """Ends the runs of this process before another may take them over."""

@@ -6,6 +6,7 @@ connection listens. A statement that loses its connection is repeated only where
 
 import asyncio
 import contextlib
+import enum
 import logging
 import os
 import socket
@@ -35,11 +36,21 @@ _FULL = ("53100", "53200")  # disk full, out of memory
 _LOST = (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout)
 
 
+class Lane(enum.Enum):
+    """How a statement gets its connection."""
+
+    RUN = enum.auto()  # waits for a free one as long as for a database that is away: what was accepted is not given up
+    REQUEST = enum.auto()  # is refused if all are in use for WAIT_SECONDS
+    BEAT = enum.auto()  # has one of its own: a busy server is not a dead one
+
+
 class PostgresDatabase:
     def __init__(self, url: str, *, connections: int = 8) -> None:
         self._url = url
-        self._connections = connections
+        self._connections = connections  # beside the one for beats
+        self._in_use = 0
         self._pool: AsyncConnectionPool[Connection] | None = None
+        self._beats: AsyncConnectionPool[Connection] | None = None
 
     async def open(self) -> None:
         """Connects and brings the schema up to date. Raises StartError if the database cannot be used."""
@@ -49,22 +60,28 @@ class PostgresDatabase:
                 await _prepare(first)
         except psycopg.Error as error:
             raise StartError(f"{self.name} cannot be used: {_words_of(error)}") from error
-        self._pool = AsyncConnectionPool(
+        self._pool, self._beats = self._new_pool(1, self._connections), self._new_pool(0, 1)
+        await self._pool.open()
+        await self._beats.open()
+
+    def _new_pool(self, least: int, most: int) -> "AsyncConnectionPool[Connection]":
+        return AsyncConnectionPool(
             self._url,
-            min_size=1,
-            max_size=self._connections,
+            min_size=least,
+            max_size=most,
             open=False,
             timeout=WAIT_SECONDS,
             reconnect_timeout=1.0,  # the next request tries again
             kwargs={"autocommit": True, "prepare_threshold": None, **self._parameters()},
         )
-        await self._pool.open()
 
     async def close(self) -> None:
         """Idempotent."""
-        if self._pool is not None:
-            pool, self._pool = self._pool, None
-            await pool.close(CONNECT_SECONDS)
+        pools = self._pool, self._beats
+        self._pool = self._beats = None
+        for pool in pools:
+            if pool is not None:
+                await pool.close(CONNECT_SECONDS)
 
     def sign_off(self, replica: str) -> None:
         """A process has ended, as its parent knows: another one may take its runs over at once. Waits for the database."""
@@ -99,17 +116,31 @@ class PostgresDatabase:
             return f"a failover may lose the last messages: no standby is synchronous (synchronous_commit {commit})"
         return f"a loss of power loses nothing that was acknowledged (synchronous_commit {commit}, no standby)"
 
-    async def rows(self, statement: str, values: Values = {}, *, again: bool = False) -> Sequence[tuple[Any, ...]]:  # noqa: B006  never changed
+    async def rows(
+        self,
+        statement: str,
+        values: Values = {},  # noqa: B006  never changed
+        *,
+        again: bool = False,
+        lane: Lane = Lane.RUN,
+    ) -> Sequence[tuple[Any, ...]]:
         """One statement, which is a transaction by itself. `again`: it may be repeated if its connection is lost."""
 
         async def execute(connection: Connection) -> Sequence[tuple[Any, ...]]:
             cursor = await connection.execute(statement, values)
             return await cursor.fetchall() if cursor.description else []
 
-        return await self._attempt(execute, again=again)
+        return await self._attempt(execute, again=again, lane=lane)
 
-    async def row(self, statement: str, values: Values = {}, *, again: bool = False) -> tuple[Any, ...] | None:  # noqa: B006  never changed
-        found = await self.rows(statement, values, again=again)
+    async def row(
+        self,
+        statement: str,
+        values: Values = {},  # noqa: B006  never changed
+        *,
+        again: bool = False,
+        lane: Lane = Lane.RUN,
+    ) -> tuple[Any, ...] | None:
+        found = await self.rows(statement, values, again=again, lane=lane)
         return found[0] if found else None
 
     async def transaction(self, job: Callable[[Connection], Awaitable[T]]) -> T:
@@ -119,18 +150,18 @@ class PostgresDatabase:
             async with connection.transaction():
                 return await job(connection)
 
-        return await self._attempt(execute, again=False)
+        return await self._attempt(execute, again=False, lane=Lane.RUN)
 
-    async def _attempt(self, job: Callable[[Connection], Awaitable[T]], *, again: bool) -> T:
+    async def _attempt(self, job: Callable[[Connection], Awaitable[T]], *, again: bool, lane: Lane) -> T:
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                async with self._connection() as connection:
+                async with self._connection(lane) as connection:
                     return await job(connection)
             except _LOST as error:
                 if getattr(error, "sqlstate", None) in _FULL:
                     raise _failure(error) from error
-                if not again or time.monotonic() >= deadline:
+                if not self._may_repeat(error, again=again, lane=lane) or time.monotonic() >= deadline:
                     log.warning("sessions cannot be stored: %s", _words_of(error))
                     raise _failure(error) from error
             except psycopg.errors.UniqueViolation:
@@ -140,15 +171,23 @@ class PostgresDatabase:
                 raise _failure(error) from error
             await asyncio.sleep(RETRY_SECONDS)
 
+    def _may_repeat(self, error: BaseException, *, again: bool, lane: Lane) -> bool:
+        if not isinstance(error, PoolTimeout) or self._in_use < self._connections:
+            return again
+        return lane is Lane.RUN  # it had no connection, so it has had no effect
+
     @contextlib.asynccontextmanager
-    async def _connection(self) -> AsyncIterator[Connection]:
-        if self._pool is None:
+    async def _connection(self, lane: Lane) -> AsyncIterator[Connection]:
+        pool = self._beats if lane is Lane.BEAT else self._pool
+        if pool is None:
             raise StoreUnavailable("The session store is closed.")
-        async with self._pool.connection() as connection:
+        async with pool.connection() as connection:
             silent = asyncio.get_running_loop().call_later(SILENT_SECONDS, _break, connection)
+            self._in_use += lane is not Lane.BEAT
             try:
                 yield connection
             finally:
+                self._in_use -= lane is not Lane.BEAT
                 silent.cancel()
 
     async def _first_connection(self) -> Connection:

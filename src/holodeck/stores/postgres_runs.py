@@ -27,7 +27,7 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
-from holodeck.stores.postgres_database import PostgresDatabase
+from holodeck.stores.postgres_database import Lane, PostgresDatabase
 from holodeck.stores.postgres_run_statements import BEGIN, END, END_RELEASED, NAMED, OF_OWNER, SAME_SESSION, TURN
 from holodeck.stores.session_watches import SessionWatches
 
@@ -188,6 +188,7 @@ class PostgresRunStore:
             "WITH me AS (UPDATE holodeck.replicas SET beats = beats + 1 WHERE id = %(me)s RETURNING 1)"
             " SELECT id, beats, (SELECT count(*) FROM me) FROM holodeck.replicas WHERE agent = %(agent)s",
             {"me": self.replica, "agent": self._agent},
+            lane=Lane.BEAT,
         )
         if not found or not found[0][2]:
             return Pulse(is_alive=False)
@@ -200,6 +201,7 @@ class PostgresRunStore:
             f" EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION} AND other.key > runs.key)"
             " FROM holodeck.runs WHERE replica = %(me)s AND ended IS NULL",
             {"me": self.replica},
+            lane=Lane.BEAT,
         )
         rows = [OpenRun((Owner(tenant, user), name), *rest) for tenant, user, name, *rest in mine]
         return self._heartbeats.pulse(rows, known.keys() & self._keys.keys())
@@ -212,6 +214,7 @@ class PostgresRunStore:
                 "DELETE FROM holodeck.replicas USING unnest(%(ids)s::text[], %(beats)s::bigint[]) AS gone (id, beats)"
                 " WHERE replicas.id = gone.id AND replicas.beats = gone.beats",
                 {"ids": [each[0] for each in still], "beats": [each[1] for each in still]},
+                lane=Lane.BEAT,
             )
         found = await self._database.rows(
             # Of two that take over at once the second waits, and then checks only what is in the row itself: so it has to
@@ -227,6 +230,7 @@ class PostgresRunStore:
             "   AND s.id = taken.session)"
             f" SELECT key, {_COLUMNS} FROM taken ORDER BY key",
             {"me": self.replica, "agent": self._agent},
+            lane=Lane.BEAT,
         )
         taken = [_record(row[1:]) for row in found]
         for (key, *_), record in zip(found, taken, strict=True):
@@ -249,7 +253,7 @@ class PostgresRunStore:
             await self._enter()
         while True:
             try:
-                found = await self._database.row(BEGIN, values, again=True)
+                found = await self._database.row(BEGIN, values, again=True, lane=Lane.REQUEST)
             except UniqueViolation as error:
                 if error.diag.constraint_name == "one_at_a_time":
                     continue  # another one began just now: this one waits behind it
@@ -472,7 +476,7 @@ class PostgresRunStore:
 
     async def _select(self, where: str, values: dict[str, Any], order: str = "ORDER BY key") -> list[RunRecord]:
         statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where} {order}"
-        found = await self._database.rows(statement, values, again=True)
+        found = await self._database.rows(statement, values, again=True, lane=Lane.REQUEST)
         return [_record(row) for row in found]
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> Collection[OwnedId]:
