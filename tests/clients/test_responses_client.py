@@ -8,6 +8,7 @@ from typing import Any
 import openai
 import pytest
 from openai import AsyncOpenAI
+from pydantic import BaseModel
 
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.core.usage import TokenUsage
@@ -21,6 +22,11 @@ from tests.server.serving import Served, served
 
 ALL = ServerSettings(protocols=tuple(WIRES))
 PAINT: Any = {"type": "function", "name": "paint", "parameters": {"type": "object"}, "strict": False}
+HELLO: Any = [{"role": "user", "content": "Hello"}]
+
+
+class Paint(BaseModel):
+    colour: str
 
 
 @asynccontextmanager
@@ -72,10 +78,10 @@ async def test_server_tools_are_shown_and_not_the_clients_to_run() -> None:
 
 async def test_tools_of_the_client() -> None:
     async with client_of(calls(("paint", '{"colour":"blue"}')), says("It is blue.")) as (client, s):
-        first = await ask(client, tools=[PAINT], tool_choice="required")
+        first = await ask(client, tools=[PAINT], tool_choice="required", parallel_tool_calls=False)
         (call,) = first.output
         assert (call.type, call.name, call.arguments) == ("function_call", "paint", '{"colour":"blue"}')
-        assert s.model.prompts[0].tool_choice == "required"
+        assert (s.model.prompts[0].tool_choice, s.model.prompts[0].one_call_at_a_time) == ("required", True)
         result = {"type": "function_call_output", "call_id": call.call_id, "output": "painted"}
         second = await ask(client, [result], previous_response_id=first.id, tools=[PAINT])
         assert second.output_text == "It is blue."
@@ -83,6 +89,31 @@ async def test_tools_of_the_client() -> None:
         assert await texts(s, first.conversation.id) == ["Hello", "", "painted", "It is blue."]
         items = await client.responses.input_items.list(second.id)
         assert [item.type for item in items.data] == ["function_call_output"]
+
+
+async def test_the_parsing_helpers() -> None:
+    """Arguments of the client's tools are parsed; a form of the answer that the agent file has not is refused by name."""
+    turns = [calls(("Paint", '{"colour":"blue"}'))] * 3
+    async with client_of(*turns) as (client, _):
+        tool: Any = openai.pydantic_function_tool(Paint)
+        parsed = await client.chat.completions.parse(model="tester", messages=HELLO, tools=[tool])
+        (call,) = parsed.choices[0].message.tool_calls or ()
+        assert call.function.parsed_arguments == Paint(colour="blue")
+        function = {"type": "function", **tool["function"]}
+        response = await client.responses.parse(model="tester", input="Hello", tools=[function])
+        (item,) = response.output
+        assert item.type == "function_call"
+        assert item.parsed_arguments == {"colour": "blue"}
+        async with client.chat.completions.stream(model="tester", messages=HELLO, tools=[tool]) as stream:
+            final = await stream.get_final_completion()
+        assert (final.choices[0].message.tool_calls or ())[0].function.parsed_arguments == Paint(colour="blue")
+        for asking, param in (
+            (client.chat.completions.parse(model="tester", messages=HELLO, response_format=Paint), "response_format"),
+            (client.responses.parse(model="tester", input="Hello", text_format=Paint), "text.format"),
+        ):
+            with pytest.raises(openai.BadRequestError) as refused:
+                await asking
+            assert (refused.value.code, refused.value.param) == ("unsupported_parameter", param)
 
 
 @pytest.mark.parametrize(("approve", "made"), [(True, "completed"), (False, "failed")])
@@ -101,8 +132,9 @@ async def test_an_approval(*, approve: bool, made: str, streamed: bool) -> None:
         assert (call.type, call.status, call.approval_request_id, call.arguments) == ("mcp_call", made, question.id, '{"text": "hi"}')  # fmt: skip
         assert message.content[0].text == "done"
         assert (await client.responses.retrieve(second.id)).output == second.output
-        with pytest.raises(openai.BadRequestError):
+        with pytest.raises(openai.BadRequestError, match="no open interrupt") as refused:
             await ask(client, reply, conversation=first.conversation.id)
+        assert refused.value.param == "input"
 
 
 async def test_the_last_response_is_continued_and_an_earlier_one_branches() -> None:

@@ -126,9 +126,13 @@ async def test_there_is_no_branch_after_a_run_whose_words_are_gone():
 )
 async def test_options_reach_the_model(choice, answers_now, chosen):
     house = House()
-    await house.ask(client_tools=(THEIRS,), options=RunOptions(tool_choice=choice, max_output_tokens=7))
+    await house.ask(
+        client_tools=(THEIRS,),
+        options=RunOptions(tool_choice=choice, max_output_tokens=7, one_call_at_a_time=answers_now),
+    )
     (prompt,) = house.model.prompts
     assert (prompt.answers_now, prompt.tool_choice, prompt.max_output_tokens) == (answers_now, chosen, 7)
+    assert prompt.one_call_at_a_time is answers_now
 
 
 async def test_a_detached_run_goes_on_without_readers():

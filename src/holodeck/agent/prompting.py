@@ -79,6 +79,7 @@ def prompt_for(
         answers_now=answers_now or options.tool_choice == "none",
         tool_choice=options.tool_choice,
         max_output_tokens=options.max_output_tokens,
+        one_call_at_a_time=options.one_call_at_a_time,
         timezone=context.timezone,
     )
 

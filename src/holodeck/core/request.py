@@ -44,6 +44,7 @@ class RunOptions(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     tool_choice: str | None = None  # auto, none, required, or the name of a tool
     max_output_tokens: int | None = None  # of each reply; it can only lower the agent file's limit
+    one_call_at_a_time: bool = False  # one reply asks for one tool at most, where the provider has such a setting
 
 
 class FileNote(msgspec.Struct, frozen=True, kw_only=True):

@@ -87,7 +87,7 @@ def _options(settings: EndpointSettings, prompt: Prompt) -> dict[str, Any]:
         "stop": list(settings.stop) or None,
         "seed": settings.seed,
         "tool_choice": {"type": "function", "function": {"name": choice}} if names_tool else choice,
-        "parallel_tool_calls": settings.parallel_tool_calls if prompt.tools else None,
+        "parallel_tool_calls": settings.calls_in_parallel(prompt) if prompt.tools else None,
         "service_tier": settings.service_tier,
         "extra_body": _gemini_thinking(reasoning) if is_gemini(settings.provider, settings.model) else None,
     }

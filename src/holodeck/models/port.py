@@ -26,6 +26,7 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     timezone: str | None = None  # the user's, as an IANA name; for models that compute with dates themselves
     tool_choice: str | None = None  # the client's: required, or the name of a tool; None leaves it to the settings
     max_output_tokens: int | None = None  # the client's limit; the lower one of it and the settings' counts
+    one_call_at_a_time: bool = False  # the client's wish; the settings can have it too
     sums_up: bool = False  # the reply is a summary for the agent's own use; for models that do not read instructions
 
     @property

@@ -91,6 +91,10 @@ class EndpointSettings(msgspec.Struct, frozen=True, kw_only=True):
         answers_user = bool(prompt.messages) and isinstance(prompt.messages[-1], UserMessage)
         return wanted if answers_user else "auto"
 
+    def calls_in_parallel(self, prompt: Prompt) -> bool | None:
+        """Whether one reply may ask for several tools; None leaves it to the provider."""
+        return False if prompt.one_call_at_a_time else self.parallel_tool_calls
+
     def most_tokens(self, prompt: Prompt) -> int | None:
         """How long one reply may be: a client can lower what the settings allow."""
         return lower_of(self.max_tokens, prompt.max_output_tokens)

@@ -203,6 +203,11 @@ def test_tool_choice(settings, expected):
     assert "tool_choice" not in body(PROMPT, **settings)
 
 
+def test_a_client_may_want_one_call_at_a_time():
+    wanted = Prompt(messages=PROMPT.messages, tools=(LOOK,), one_call_at_a_time=True)
+    assert body(wanted, parallel_tool_calls=True)["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+
+
 SUMMARIZED = {"type": "adaptive", "display": "summarized"}
 
 

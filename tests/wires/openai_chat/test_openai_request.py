@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolMessage, UserMessage
+from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolMessage, UserMessage, text_of
+from holodeck.core.request import RunOptions
 from holodeck.errors import InvalidRequest
 from holodeck.wires.openai_chat.error_form import chat_problem, model_not_found, retry_headers
 from holodeck.wires.openai_chat.request import HARMLESS, INSTRUCTIONS, decode, run_request
@@ -93,7 +94,49 @@ def test_what_would_change_the_answer_is_refused_by_name(parameter: str) -> None
     assert parameter in problem.error.message
 
 
+OPEN_WEBUI: dict[str, Any] = {
+    "model": "tester",
+    "stream": True,
+    "stream_options": {"include_usage": True},
+    "user": {"id": "u1", "name": "Ann", "role": "user"},
+    "logit_bias": {},
+    "metadata": {"chat_id": "c1", "variables": {"{{USER_NAME}}": "Ann"}},
+    "features": {"web_search": False},
+    "background_tasks": {"title_generation": True},
+}
+LIBRECHAT: dict[str, Any] = {
+    "model": "tester",
+    "stream": True,
+    "user": "u1",
+    "store": False,
+    "n": 1,
+    "temperature": 1,
+    "top_p": 1,
+    "presence_penalty": 0,
+    "frequency_penalty": 0,
+    "stop": ["||>", "\nUser:"],
+    "tools": [],
+    "tool_choice": None,
+    "parallel_tool_calls": True,
+    "response_format": {"type": "text"},
+}
+
+
+@pytest.mark.parametrize("sent", [OPEN_WEBUI, LIBRECHAT], ids=["Open WebUI", "LibreChat"])
+def test_chat_pages_are_served_with_the_parameters_that_they_add(sent: dict[str, Any]) -> None:
+    answer = {"role": "assistant", "content": None, "refusal": None, "tool_calls": None, "function_call": None}
+    pieces = {"role": "user", "content": [{"type": "text", "text": "Why?"}], "name": "Ann"}
+    chat = decode(body(HELLO, answer, HELLO, {**answer, "content": "", "reasoning_content": "Hm.", "tool_calls": []}, pieces, **sent))  # fmt: skip
+    assert [text_of(each.content) for each in chat.messages] == ["Hello", "", "Hello", "", "Why?"]
+    assert (chat.stream, chat.session_id, chat.store, chat.options) == (True, None, False, RunOptions())
+
+
+def test_one_tool_at_a_time_is_an_option() -> None:
+    assert decode(body(parallel_tool_calls=False)).options == RunOptions(one_call_at_a_time=True)
+
+
 BAD: dict[str, tuple[bytes, str | None]] = {
+    "parallel calls that are a text": (body(parallel_tool_calls="no"), "parallel_tool_calls"),
     "no JSON": (b"{", None),
     "no object": (b"[]", None),
     "no messages": (b"{}", "messages"),

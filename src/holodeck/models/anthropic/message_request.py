@@ -261,7 +261,7 @@ def _options(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -> Va
 
 def _tool_choice(settings: EndpointSettings, prompt: Prompt, lessons: Lessons) -> Value | None:
     choice = settings.choice_of_tools(prompt)
-    serial = settings.parallel_tool_calls is False and "disable_parallel_tool_use" not in lessons.without
+    serial = settings.calls_in_parallel(prompt) is False and "disable_parallel_tool_use" not in lessons.without
     if choice is None and not (serial and prompt.tools):
         return None
     choice = choice or "auto"

@@ -99,7 +99,7 @@ def _options(settings: EndpointSettings, prompt: Prompt, *, summary: bool) -> di
         "reasoning.summary": None if wanted == "none" else wanted,
         "text.verbosity": settings.verbosity,
         "tool_choice": {"type": "function", "name": choice} if names_tool else choice,
-        "parallel_tool_calls": settings.parallel_tool_calls if has_tools else None,
+        "parallel_tool_calls": settings.calls_in_parallel(prompt) if has_tools else None,
         "service_tier": settings.service_tier,
     }
 

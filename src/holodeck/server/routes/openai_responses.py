@@ -135,7 +135,11 @@ async def create(request: Request) -> Response:
         prepare=partial(_prepare, server, owner, asked, opened),
         open_encoder=opened,
     )
-    run = await begin(server, arrival)
+    try:
+        run = await begin(server, arrival)
+    except InvalidRequest as error:
+        error.field = "input" if error.field == "resume" else error.field  # approvals are items of the input here
+        raise
     try:
         if asked.stream:
             return _follow(server, run, opened.builder(run))

@@ -32,6 +32,11 @@ def flag(value: Any, path: str) -> bool:
     return bool(value)
 
 
+def one_call_at_a_time(raw: dict[str, Any]) -> bool:
+    """Whether the client wants no parallel tool calls."""
+    return raw.get("parallel_tool_calls") is not None and not flag(raw["parallel_tool_calls"], "parallel_tool_calls")
+
+
 def token_limit(value: Any, path: str) -> int | None:
     if value is None:
         return None

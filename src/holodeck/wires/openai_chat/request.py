@@ -33,6 +33,7 @@ from holodeck.wires.openai_chat.parameters import (
     file_data,
     flag,
     function_tools,
+    one_call_at_a_time,
     token_limit,
     tool_choice,
 )
@@ -47,7 +48,6 @@ HARMLESS: Mapping[str, tuple[Any, ...]] = {
     "logprobs": (False,),
     "modalities": (["text"],),
     "n": (1,),
-    "parallel_tool_calls": (True,),
     "response_format": ({"type": "text"},),
     "top_logprobs": (0,),
     "web_search_options": (),
@@ -89,7 +89,11 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
         include_usage=flag(options.get("include_usage"), "stream_options.include_usage"),
         session_id=_session(raw.get("metadata")),
         store=flag(raw.get("store"), "store"),
-        options=RunOptions(tool_choice=_choice(raw.get("tool_choice")), max_output_tokens=_limit(raw)),
+        options=RunOptions(
+            tool_choice=_choice(raw.get("tool_choice")),
+            max_output_tokens=_limit(raw),
+            one_call_at_a_time=one_call_at_a_time(raw),
+        ),
     )
 
 

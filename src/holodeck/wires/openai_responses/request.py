@@ -46,6 +46,7 @@ from holodeck.wires.openai_chat.parameters import (
     file_data,
     flag,
     function_tools,
+    one_call_at_a_time,
     token_limit,
     tool_choice,
 )
@@ -104,6 +105,7 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
         options=RunOptions(
             tool_choice=tool_choice(raw.get("tool_choice"), raw.get("tool_choice")),
             max_output_tokens=token_limit(raw.get("max_output_tokens"), "max_output_tokens"),
+            one_call_at_a_time=one_call_at_a_time(raw),
         ),
         model=optional(name, raw.get("model"), "model"),
         stream=flag(raw.get("stream"), "stream"),
