@@ -6,7 +6,6 @@ provider's JSON; `holodeck.models.chat_format` does.
 
 from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
-from enum import StrEnum
 from functools import partial
 from typing import Any, TypeAlias
 
@@ -14,14 +13,6 @@ import msgspec
 
 from holodeck.core.ids import new_message_id
 from holodeck.core.usage import TokenUsage
-
-
-class MessageRole(StrEnum):
-    USER = "user"
-    ASSISTANT = "assistant"
-    SYSTEM = "system"
-    TOOL = "tool"
-
 
 INTERRUPTED = "interrupted"
 """Why a message is cut, or a run has ended, whose process ended in the middle of it."""

@@ -8,6 +8,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from hashlib import sha256
 from typing import Any
 
+import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -240,11 +241,7 @@ async def create_push(request: Request, params: Json) -> Json:
 
 
 def _with_id(config: PushConfig) -> PushConfig:
-    return config if config.id else PushConfig(**{**_fields(config), "id": new_ulid()})
-
-
-def _fields(config: PushConfig) -> Json:
-    return {name: getattr(config, name) for name in config.__struct_fields__}
+    return config if config.id else msgspec.structs.replace(config, id=new_ulid())
 
 
 async def get_push(request: Request, params: Json) -> Json:

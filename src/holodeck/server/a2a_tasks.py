@@ -5,15 +5,14 @@ wire it was started.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import datetime
 from typing import Any
 
 from starlette.responses import Response
 
-from holodeck.core.encoder import bare
-from holodeck.core.events import Event, RunFinished
+from holodeck.core.events import RunFinished
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import Owner
 from holodeck.errors import RunNotFound
@@ -58,7 +57,7 @@ async def task_of(
     status: Json = {}
     for run in chain:
         reader = _reader(first.run_id, run)
-        for event in _events(server, run):
+        for event in server.shown_events(run):
             reader.read(event)
         found |= reader.artifacts
         status = reader.status
@@ -100,11 +99,6 @@ def _reader(task_id: str, run: Run) -> TaskReader:
 
 def changed_at(run: Run) -> datetime:
     return run.finished_at or run.created_at
-
-
-def _events(server: AgentServer, run: Run) -> Iterator[Event]:
-    chain, kept = server.chain(), run.log.kept
-    return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
 
 
 async def task_stream(server: AgentServer, chain: Sequence[Run], wrap: Wrap) -> Response:

@@ -4,7 +4,7 @@ import logging
 import math
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from enum import StrEnum
@@ -13,7 +13,8 @@ from functools import partial
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.page_session import CODE_SECONDS
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.events import Emit, ReasoningAdded, TextAdded
+from holodeck.core.encoder import bare
+from holodeck.core.events import Emit, Event, ReasoningAdded, TextAdded
 from holodeck.core.messages import Message
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
@@ -255,6 +256,11 @@ class AgentServer:
     def chain(self) -> Chain | None:
         """The event middleware of a new reader; None if the agent file has none."""
         return None if self._chain is None else self._chain()
+
+    def shown_events(self, run: Run) -> Iterator[Event]:
+        """What readers may see of a run. Of one with more events than are kept, the oldest are missing."""
+        chain, kept = self.chain(), run.log.kept
+        return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
 
     def check_ready(self) -> None:
         if self.state is ServerState.INITIALIZING:

@@ -5,6 +5,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.server.schemas import json_request, json_response
 from holodeck.wires.body import MAX_TEXT
 from holodeck.wires.chat_stream import request as chat_stream_request
 from holodeck.wires.rest import request as rest_request
@@ -35,42 +36,21 @@ CHAT_FORM: dict[str, Any] = {
         "files": {"type": "array", "maxItems": 10, "items": {"type": "string", "format": "binary"}},
     },
 }
-CHAT_BODY: dict[str, Any] = {
-    "required": True,
-    "content": {
-        "application/json": {"schema": CHAT_REQUEST, "example": {"message": "What is due tomorrow?"}},
-        "multipart/form-data": {"schema": CHAT_FORM},
-    },
+CHAT_BODY = json_request(
+    CHAT_REQUEST, {"message": "What is due tomorrow?"}, **{"multipart/form-data": {"schema": CHAT_FORM}}
+)
+CHAT_RESPONSE = json_response("The answer", CHAT_RESULT)
+CHAT_RESPONSE[200]["content"]["application/json"]["example"] = {
+    "message_id": "01K9ZQ4W3V8N2R5T7Y9A1C3E5G",
+    "content": "Buying eggs is due tomorrow at 15:00.",
+    "session_id": "01K9ZQ4W3V0000000000000000",
+    "tool_calls": [{"name": "list_todos", "arguments": {"due": "tomorrow"}, "status": "success"}],
+    "tokens_used": {"prompt_tokens": 120, "completion_tokens": 14, "total_tokens": 134},
+    "execution_time_ms": 812,
+    "status": "completed",
+    "files": [],
 }
-CHAT_RESPONSE: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "The answer",
-        "content": {
-            "application/json": {
-                "schema": CHAT_RESULT,
-                "example": {
-                    "message_id": "01K9ZQ4W3V8N2R5T7Y9A1C3E5G",
-                    "content": "Buying eggs is due tomorrow at 15:00.",
-                    "session_id": "01K9ZQ4W3V0000000000000000",
-                    "tool_calls": [{"name": "list_todos", "arguments": {"due": "tomorrow"}, "status": "success"}],
-                    "tokens_used": {"prompt_tokens": 120, "completion_tokens": 14, "total_tokens": 134},
-                    "execution_time_ms": 812,
-                    "status": "completed",
-                    "files": [],
-                },
-            }
-        },
-    }
-}
-CHAT_STREAM_BODY: dict[str, Any] = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": CHAT_STREAM_REQUEST,
-            "example": {"input": "Remind me to buy eggs tomorrow at 3pm"},
-        }
-    },
-}
+CHAT_STREAM_BODY = json_request(CHAT_STREAM_REQUEST, {"input": "Remind me to buy eggs tomorrow at 3pm"})
 
 
 def _stream(description: str, *frames: tuple[str, str]) -> dict[int | str, dict[str, Any]]:

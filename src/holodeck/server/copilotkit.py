@@ -35,7 +35,15 @@ from holodeck.server.identity import owner_of, require
 from holodeck.server.quota import slot_of
 from holodeck.server.routes.request_input import json_body, server_of, session_id
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, PROBLEMS, SSE_STREAM
+from holodeck.server.schemas import (
+    AGENT_INPUT_BODY,
+    ANYTHING,
+    PROBLEMS,
+    SSE_STREAM,
+    Described,
+    json_request,
+    json_response,
+)
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
@@ -47,48 +55,27 @@ from holodeck.wires.body import MAX_NAME, parse
 routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)
 
 DEFAULT = "default"  # the agent that a front end asks for when it names none
-_STREAM: dict[int | str, dict[str, Any]] = {200: SSE_STREAM}
-_ANY_OF_THEM: dict[int | str, dict[str, Any]] = {
-    200: {"description": "What that route answers", "content": {**ANYTHING[200]["content"], **SSE_STREAM["content"]}}
-}
-_STOP_BODY = {
-    "content": {
-        "application/json": {
-            "schema": {
+_STREAM: Described = {200: SSE_STREAM}
+_ANY_OF_THEM = json_response("What that route answers", {}, streams=True)
+_RUN_ID = {"type": "string", "maxLength": MAX_NAME, "description": "Only this run of the thread"}
+_STOP_BODY = json_request({"type": "object", "properties": {"runId": _RUN_ID}}) | {"required": False}
+_CALL_BODY = json_request(
+    {
+        "type": "object",
+        "required": ["method"],
+        "properties": {
+            "method": {"enum": ["info", "agent/run", "agent/connect", "agent/stop"]},
+            "params": {
                 "type": "object",
                 "properties": {
-                    "runId": {
-                        "type": "string",
-                        "maxLength": MAX_NAME,
-                        "description": "Only this run of the thread",
-                    }
+                    "agentId": {"type": "string", "maxLength": MAX_NAME},
+                    "threadId": {"type": "string", "maxLength": MAX_NAME},
                 },
-            }
-        }
+            },
+            "body": {"type": "object", "description": "What that route takes"},
+        },
     }
-}
-_CALL_BODY = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["method"],
-                "properties": {
-                    "method": {"enum": ["info", "agent/run", "agent/connect", "agent/stop"]},
-                    "params": {
-                        "type": "object",
-                        "properties": {
-                            "agentId": {"type": "string", "maxLength": MAX_NAME},
-                            "threadId": {"type": "string", "maxLength": MAX_NAME},
-                        },
-                    },
-                    "body": {"type": "object", "description": "What that route takes"},
-                },
-            }
-        }
-    },
-}
+)
 
 
 @routes.get("/info", "Which agents there are", access=needs(CHAT, open_as="capabilities"), responses=ANYTHING)

@@ -4,7 +4,7 @@ A client that closes a request of its own cancels it, as the protocol demands (2
 on without it. Clients of the older protocol may lose their connection: their runs get the usual grace.
 """
 
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from hashlib import sha256
 from typing import Any
@@ -15,8 +15,8 @@ from starlette.responses import Response
 
 from holodeck._version import __version__
 from holodeck.access.principal import APPROVE, RUNS_READ, RUNS_STOP
-from holodeck.core.encoder import Encoder, bare
-from holodeck.core.events import Event, Outcome, RunFinished
+from holodeck.core.encoder import Encoder
+from holodeck.core.events import Outcome, RunFinished
 from holodeck.core.request import Resume, RunRequest
 from holodeck.errors import InvalidRequest, RunNotFound
 from holodeck.runs.kept_answers import keep_answers, kept_answers
@@ -27,7 +27,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.quota import slot_of
-from holodeck.server.routes.request_input import repeat_key_of, server_of
+from holodeck.server.routes.request_input import json_answer, repeat_key_of, server_of
 from holodeck.server.run_chain import ending_of_log, last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor
 from holodeck.server.timed_stream import TimedStream, ends_within
@@ -51,7 +51,7 @@ def server_info(server: AgentServer) -> dict[str, str]:
 
 
 def result_answer(call: McpCall, result: Mapping[str, Any]) -> Response:
-    return Response(sse.json_bytes(result_message(call.id, result)), media_type="application/json")
+    return json_answer(result_message(call.id, result))
 
 
 # tools
@@ -211,16 +211,11 @@ def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], obj
 def _result_of(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     """The result of a run that has ended, as the caller may see it."""
     reader = AnswerReader(call.caller, server_info(server))
-    for event in _events(server, run):
+    for event in server.shown_events(run):
         reader.read(event)
     if reader.result is None:
         raise InvalidRequest("What is left of this run has no ending.")
     return reader.result
-
-
-def _events(server: AgentServer, run: Run) -> Iterator[Event]:
-    chain, kept = server.chain(), run.log.kept
-    return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
 
 
 def open_encoder(run: Run, _accept: str | None) -> Encoder:

@@ -33,7 +33,6 @@ CANCELLED = "notifications/cancelled"
 FLUSH_SECONDS = 5.0  # for answers in progress after the client has closed its end, besides the time of one answer
 PIECE = 64 * 1024
 _STDIN, _STDOUT, _STDERR = 0, 1, 2
-_FIRST_FREE = 3
 _HEADERS = [
     (b"host", b"localhost"),
     (b"content-type", b"application/json"),

@@ -4,7 +4,7 @@ from typing import Any
 
 import msgspec
 
-from holodeck.core.ids import MAX_FOREIGN_ID
+from holodeck.server.schemas import ID_IN_HEADER, json_request, json_response, parameter
 from holodeck.wires.body import MAX_NAME
 from holodeck.wires.openai_chat.parameters import MAX_TOOLS
 from holodeck.wires.openai_chat.request import MAX_MESSAGES
@@ -25,72 +25,51 @@ _MESSAGE: dict[str, Any] = {
         "tool_call_id": {**_NULLABLE_TEXT, "description": "Of a tool message: the call that it answers"},
     },
 }
-COMPLETION_BODY: dict[str, Any] = {
-    "required": True,
-    "content": {
-        "application/json": {
-            "schema": {
-                "type": "object",
-                "required": ["messages"],
-                "properties": {
-                    "model": {
-                        **_NULLABLE_TEXT,
-                        "description": "The agent's name; without it, the agent that is served",
-                    },
-                    "messages": {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": _MESSAGE},
-                    "stream": {"type": ["boolean", "null"]},
-                    "stream_options": {
-                        "type": ["object", "null"],
-                        "properties": {"include_usage": {"type": ["boolean", "null"]}},
-                    },
-                    "tools": {
-                        "type": ["array", "null"],
-                        "maxItems": MAX_TOOLS,
-                        "items": {"type": "object"},
-                        "description": "Functions that the client carries out",
-                    },
-                    "store": {
-                        "type": ["boolean", "null"],
-                        "description": "true: the conversation is kept, and recognised when its messages come again",
-                    },
-                    "metadata": {
-                        "type": ["object", "null"],
-                        "description": "`session_id` in it names a session, as X-Session-Id does",
-                    },
-                },
+COMPLETION_BODY = json_request(
+    {
+        "type": "object",
+        "required": ["messages"],
+        "properties": {
+            "model": {
+                **_NULLABLE_TEXT,
+                "description": "The agent's name; without it, the agent that is served",
             },
-            "example": {"messages": [{"role": "user", "content": "What is due tomorrow?"}]},
-        }
-    },
-}
-COMPLETION: dict[int | str, Any] = {
-    200: {
-        "description": "The completion, or its chunks where `stream` is true",
-        "content": {
-            "application/json": {"schema": _COMPLETION},
-            "text/event-stream": {"schema": {"type": "string"}},
+            "messages": {"type": "array", "minItems": 1, "maxItems": MAX_MESSAGES, "items": _MESSAGE},
+            "stream": {"type": ["boolean", "null"]},
+            "stream_options": {
+                "type": ["object", "null"],
+                "properties": {"include_usage": {"type": ["boolean", "null"]}},
+            },
+            "tools": {
+                "type": ["array", "null"],
+                "maxItems": MAX_TOOLS,
+                "items": {"type": "object"},
+                "description": "Functions that the client carries out",
+            },
+            "store": {
+                "type": ["boolean", "null"],
+                "description": "true: the conversation is kept, and recognised when its messages come again",
+            },
+            "metadata": {
+                "type": ["object", "null"],
+                "description": "`session_id` in it names a session, as X-Session-Id does",
+            },
         },
-    }
-}
-MODEL: dict[int | str, Any] = {
-    200: {"description": "The agent", "content": {"application/json": {"schema": _MODEL}}},
-}
-MODELS: dict[int | str, Any] = {
-    200: {"description": "A list of one", "content": {"application/json": {"schema": _MODELS}}},
-}
+    },
+    {"messages": [{"role": "user", "content": "What is due tomorrow?"}]},
+)
+COMPLETION = json_response("The completion, or its chunks where `stream` is true", _COMPLETION, streams=True)
+MODEL = json_response("The agent", _MODEL)
+MODELS = json_response("A list of one", _MODELS)
 SESSION_HEADER = "X-Session-Id"
 CONVERSATION_HEADER = "X-Conversation-Id"
 HINT_HEADER = "X-OpenWebUI-Chat-Id"
 SESSION_PARAMETERS = tuple(
-    {
-        "name": header,
-        "in": "header",
-        "description": "The session to go on with, on whichever wire it began; without one, only `messages` counts",
-        "schema": {
-            "type": "string",
-            "maxLength": MAX_FOREIGN_ID,
-            "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$",
-        },
-    }
+    parameter(
+        header,
+        "header",
+        "The session to go on with, on whichever wire it began; without one, only `messages` counts",
+        **ID_IN_HEADER,
+    )
     for header in (SESSION_HEADER, CONVERSATION_HEADER)
 )

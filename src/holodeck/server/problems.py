@@ -1,6 +1,7 @@
 """Every error of every route as RFC 9457 problem+json (SRV-17)."""
 
 import logging
+import math
 from collections.abc import Callable
 from typing import TypeAlias
 
@@ -8,7 +9,7 @@ from starlette.responses import Response
 
 from holodeck.errors import HoloDeckError, InternalError, RequestError
 from holodeck.telemetry.log_context import current
-from holodeck.wires.problem import ProblemDetail, problem
+from holodeck.wires.problem import CONTENT_TYPE, ProblemDetail, problem
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +32,14 @@ def known(error: Exception) -> HoloDeckError:
 
 def problem_response(error: HoloDeckError, describe: Describe = problem) -> Response:
     described = describe(error, current().request_id)
-    headers = {**described.headers, **(error.headers if isinstance(error, RequestError) else {})}
+    return Response(described.to_json(), described.status, headers_of(error), media_type=CONTENT_TYPE)
+
+
+def headers_of(error: HoloDeckError) -> dict[str, str]:
+    """The headers of an answer to this error, besides the type of its body."""
+    headers = dict(error.headers) if isinstance(error, RequestError) else {}
     if error.challenge is not None:
         headers["WWW-Authenticate"] = error.challenge
-    return Response(described.to_json(), status_code=described.status, headers=headers)
+    if error.retry_after is not None:
+        headers["Retry-After"] = str(max(0, math.ceil(error.retry_after)))  # whole seconds: RFC 9110, 10.2.3
+    return headers

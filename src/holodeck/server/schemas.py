@@ -11,6 +11,35 @@ from holodeck.wires.agui.decode import MAX_CONTEXT, MAX_RESUMES
 from holodeck.wires.body import MAX_NAME
 from holodeck.wires.problem import CONTENT_TYPE as PROBLEM
 
+Described: TypeAlias = dict[int | str, Any]
+"""Answers by status, as OpenAPI describes them."""
+
+OBJECT: dict[str, Any] = {"type": "object"}
+
+
+def json_request(schema: dict[str, Any], example: Any = None, **more_content: Any) -> dict[str, Any]:
+    """A body in JSON; `more_content` are other types that it may have."""
+    described = {"schema": schema} if example is None else {"schema": schema, "example": example}
+    return {"required": True, "content": {"application/json": described, **more_content}}
+
+
+def json_response(description: str, schema: dict[str, Any] = OBJECT, *, streams: bool = False) -> Described:
+    """An answer in JSON; `streams`: or as server-sent events."""
+    stream = {"text/event-stream": {"schema": {"type": "string"}}} if streams else {}
+    return {200: {"description": description, "content": {"application/json": {"schema": schema}, **stream}}}
+
+
+def parameter(name: str, where: Literal["query", "header"], description: str = "", **schema: Any) -> dict[str, Any]:
+    """A parameter; a text, unless the schema names another type."""
+    described = {"description": description} if description else {}
+    return {
+        "name": name,
+        "in": where,
+        **described,
+        "schema": schema if "enum" in schema else {"type": "string", **schema},
+    }
+
+
 AGENT_INPUT: dict[str, Any] = {
     "type": "object",
     "title": "RunAgentInput",
@@ -40,7 +69,7 @@ AGENT_INPUT: dict[str, Any] = {
         "messages": [{"id": "m1", "role": "user", "content": "Hello"}],
     },
 }
-AGENT_INPUT_BODY: dict[str, Any] = {"required": True, "content": {"application/json": {"schema": AGENT_INPUT}}}
+AGENT_INPUT_BODY = json_request(AGENT_INPUT)
 SSE_STREAM: dict[str, Any] = {
     "description": "The events of the run, to its end",
     "content": {"text/event-stream": {"schema": {"type": "string"}}},
@@ -53,33 +82,23 @@ EVENT_STREAM: dict[str, Any] = {
     },
 }
 
-ANYTHING: dict[int | str, dict[str, Any]] = {
-    200: {"description": "JSON", "content": {"application/json": {"schema": {}}}}
-}
+ANYTHING = json_response("JSON", {})
 _PROBLEM = {
     "description": "A problem",
     "content": {PROBLEM: {"schema": {"$ref": "#/components/schemas/ProblemDetail"}}},
 }
 REPEAT_HEADER = "Idempotency-Key"
-REPEAT_KEY = {
-    "name": REPEAT_HEADER,
-    "in": "header",
-    "description": "A name for this request, such as a UUID. The same request under it again joins the run, or gets the "
+ID_IN_HEADER = {"maxLength": MAX_FOREIGN_ID, "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$"}
+REPEAT_KEY = parameter(
+    REPEAT_HEADER,
+    "header",
+    "A name for this request, such as a UUID. The same request under it again joins the run, or gets the "
     "answer again for as long as runs can be read; another request under it is 422",
-    "schema": {
-        "type": "string",
-        "maxLength": MAX_FOREIGN_ID,
-        "pattern": f"^[!-~]([ -~]{{0,{MAX_FOREIGN_ID - 2}}}[!-~])?$",
-    },
-}
-LAST_EVENT_ID = {
-    "name": "last-event-id",
-    "in": "header",
-    "description": "`<run>:<number>`",
-    "schema": {"type": "string", "maxLength": 200},
-}
-PROBLEMS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
-REFUSALS: dict[int | str, dict[str, Any]] = {"4XX": _PROBLEM}
+    **ID_IN_HEADER,
+)
+LAST_EVENT_ID = parameter("last-event-id", "header", "`<run>:<number>`", maxLength=200)
+PROBLEMS: Described = {"4XX": _PROBLEM, "5XX": _PROBLEM, 422: _PROBLEM}
+REFUSALS: Described = {"4XX": _PROBLEM}
 
 Moment: TypeAlias = Annotated[datetime, msgspec.Meta(tz=True)]
 """A time that says its zone: in OpenAPI, `format: date-time`."""

@@ -14,7 +14,6 @@ from holodeck.tools.names import suggestion
 from holodeck.tools.result_cache import CacheRule
 
 ALL = "*"
-_PATTERN = frozenset("*?[")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,10 +66,6 @@ class ToolRules:
             for name in sorted(named)
             if not any(fnmatchcase(each, name) for each in known)
         ]
-
-
-def is_pattern(name: str) -> bool:
-    return not _PATTERN.isdisjoint(name)
 
 
 def _matches(name: str, patterns: Collection[str]) -> bool:

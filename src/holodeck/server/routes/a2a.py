@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP
 from holodeck.access.route_access import OPEN, needs
-from holodeck.errors import HoloDeckError, InvalidRequest, RequestError, RunNotFound, UnsupportedMediaType
+from holodeck.errors import InvalidRequest, RunNotFound, UnsupportedMediaType
 from holodeck.server.a2a_calls import (
     EXTENDED_CARD,
     NAME,
@@ -38,7 +38,7 @@ from holodeck.server.a2a_schemas import (
     TASK,
     VERSION,
 )
-from holodeck.server.problems import known
+from holodeck.server.problems import headers_of, known
 from holodeck.server.push_sender import push_sender
 from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
@@ -74,28 +74,19 @@ def rpc_answer_error(error: Exception, request_id: RequestId = None) -> Response
         request_id = failure.request_id
     body = jsonrpc.error_body(request_id, rpc_error(failure, current().request_id))
     of_protocol = isinstance(failure, InvalidRequest | RunNotFound)
-    return Response(body, 200 if of_protocol else failure.status, _headers(failure), media_type=PLAIN_TYPE)
+    return Response(body, 200 if of_protocol else failure.status, headers_of(failure), media_type=PLAIN_TYPE)
 
 
 def http_answer_error(error: Exception) -> Response:
     failure = as_a2a(known(error))
     status, body = http_error(failure, current().request_id)
-    return Response(sse.json_bytes(body), status, _headers(failure), media_type=PLAIN_TYPE)
+    return Response(sse.json_bytes(body), status, headers_of(failure), media_type=PLAIN_TYPE)
 
 
 def old_http_answer_error(error: Exception) -> Response:
     failure = as_a2a(known(error))
     status, body = v03_http.http_error_of(failure, current().request_id)
-    return Response(sse.json_bytes(body), status, _headers(failure), media_type=PLAIN_TYPE)
-
-
-def _headers(failure: HoloDeckError) -> dict[str, str]:
-    headers = dict(failure.headers) if isinstance(failure, RequestError) else {}
-    if failure.challenge is not None:
-        headers["WWW-Authenticate"] = failure.challenge
-    if failure.retry_after is not None:
-        headers["Retry-After"] = str(max(0, -int(-failure.retry_after // 1)))
-    return headers
+    return Response(sse.json_bytes(body), status, headers_of(failure), media_type=PLAIN_TYPE)
 
 
 # cards

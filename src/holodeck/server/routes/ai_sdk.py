@@ -12,7 +12,6 @@ from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_READ
 from holodeck.access.route_access import needs
 from holodeck.core.encoder import Encoder
 from holodeck.core.messages import Message, PendingStep
-from holodeck.errors import SessionNotFound
 from holodeck.runs.middleware import Chain
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
@@ -21,14 +20,20 @@ from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.quota import slot_of
-from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, session_id
+from holodeck.server.routes.request_input import (
+    json_answer,
+    json_body,
+    no_session,
+    repeat_key_of,
+    server_of,
+    session_of,
+)
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse
 from holodeck.server.stream import EventStream, follow
 from holodeck.server.wire import Wire
 from holodeck.sessions.port import StoredSession
-from holodeck.wires import sse
 from holodeck.wires.ai_sdk.history import chunks_of, last_turn, not_in, turn_id, turn_parts, ui_messages
 from holodeck.wires.ai_sdk.request import UiRequest, decode, run_request
 from holodeck.wires.ai_sdk.stream import HEADERS, UiMessageEncoder
@@ -84,7 +89,7 @@ async def chat(request: Request) -> Response:
 )
 async def resume(request: Request) -> Response:
     """From the beginning of the assistant message, on whichever wire the run was started."""
-    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    server, key, owner = session_of(request)
     stored = await server.store.read(key, owner=owner)
     runs = await server.stored_runs.of_session(key, owner=owner)
     run = next((each for each in runs if not each.log.ended), None)
@@ -108,19 +113,19 @@ async def resume(request: Request) -> Response:
 @routes.get("/{id:path}/messages", "The messages of a chat", access=needs(SESSIONS_READ), responses=UI_MESSAGES)
 async def show_messages(request: Request) -> Response:
     """What `useChat` is given as `messages` when a page is loaded."""
-    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    server, key, owner = session_of(request)
     stored = await server.store.read(key, owner=owner)
     if stored is None:
-        raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
+        raise no_session(key)
     messages, pending = _shown(stored, server.chain() or Chain())
     found = ui_messages(messages, pending, server_tools=_server_tools(server))
-    return Response(sse.json_bytes(found), media_type="application/json")
+    return json_answer(found)
 
 
 @routes.post("/{id:path}/stop", "Stop the runs of a chat", access=needs(RUNS_STOP), responses={200: StopResponse})
 async def stop(request: Request) -> Response:
     """`stop()` of `useChat` only closes the connection, and a run outlives its connection."""
-    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    server, key, owner = session_of(request)
     runs = await server.stored_runs.of_session(key, owner=owner)
     stopped = [run for run in runs if await server.stop_run(run)]
     return json_answer(StopResponse(stopped=bool(stopped)))

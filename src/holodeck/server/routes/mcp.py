@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
-from holodeck.errors import HoloDeckError, InvalidRequest, RequestError
+from holodeck.errors import InvalidRequest
 from holodeck.server.mcp_calls import (
     NAME,
     WITHOUT_HEADERS,
@@ -24,7 +24,7 @@ from holodeck.server.mcp_calls import (
     update_task,
 )
 from holodeck.server.mcp_schemas import MCP_ANSWER, MCP_BODY, MCP_PARAMETERS
-from holodeck.server.problems import known
+from holodeck.server.problems import headers_of, known
 from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.wire import Wire
@@ -48,16 +48,7 @@ def answer_error(error: Exception, request_id: RequestId = None, *, is_modern: b
     status = 400 if failure.status == _UNPROCESSABLE else failure.status
     if not is_modern and isinstance(failure, InvalidRequest):
         status = 200
-    return Response(body, status, _headers(failure), media_type="application/json")
-
-
-def _headers(failure: HoloDeckError) -> dict[str, str]:
-    headers = dict(failure.headers) if isinstance(failure, RequestError) else {}
-    if failure.challenge is not None:
-        headers["WWW-Authenticate"] = failure.challenge
-    if failure.retry_after is not None:
-        headers["Retry-After"] = str(max(0, -int(-failure.retry_after // 1)))
-    return headers
+    return Response(body, status, headers_of(failure), media_type="application/json")
 
 
 async def initialize(request: Request, call: McpCall) -> Response:

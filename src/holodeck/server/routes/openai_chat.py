@@ -1,6 +1,6 @@
 """OpenAI's Chat Completions: `POST /v1/chat/completions` and the list of models. The wire is `holodeck.wires.openai_chat`."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 
@@ -10,8 +10,7 @@ from starlette.responses import Response
 
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
-from holodeck.core.encoder import Encoder, bare
-from holodeck.core.events import Event
+from holodeck.core.encoder import Encoder
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
 from holodeck.runs.client_history import first_of_use
@@ -132,14 +131,8 @@ async def _whole(request: Request, run: Run, reader: CompletionReader) -> Respon
     """The plain answer, from the same pieces as the stream."""
     server = server_of(request)
     await ending_of(server.runs, run, request.receive)
-    pieces = (piece for event in _events(server, run) for piece in reader.read(event))
+    pieces = (piece for event in server.shown_events(run) for piece in reader.read(event))
     return json_answer(completion(_head(run, server.agent.name), pieces))
-
-
-def _events(server: AgentServer, run: Run) -> Iterator[Event]:
-    """What this client may see of a run. Of one with more events than are kept, the oldest are missing."""
-    chain, kept = server.chain(), run.log.kept
-    return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
 
 
 def _head(run: Run, model: str) -> CompletionHead:

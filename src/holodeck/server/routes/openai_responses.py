@@ -4,7 +4,7 @@ A response is a run, `conversation` is the session of every other wire. `previou
 session's last run is continued, after an earlier one the conversation branches into a session of its own.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from hashlib import sha256
@@ -15,8 +15,8 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT, RUNS_READ, RUNS_STOP, SESSIONS_DELETE
 from holodeck.access.route_access import needs
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.encoder import Encoder, bare
-from holodeck.core.events import ENDINGS, Event, Interrupt, RunFinished
+from holodeck.core.encoder import Encoder
+from holodeck.core.events import ENDINGS, Interrupt, RunFinished
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, Message, PendingStep, ToolMessage
 from holodeck.core.owner import Owner
@@ -43,7 +43,7 @@ from holodeck.server.responses_schemas import (
 )
 from holodeck.server.routes import openai_models
 from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
-from holodeck.server.routes.request_input import json_body, repeat_key_of, server_of, whole_number
+from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, whole_number
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
@@ -51,7 +51,6 @@ from holodeck.server.stream import Cursor, EventStream
 from holodeck.server.sync_answer import ending_of
 from holodeck.server.wire import Wire
 from holodeck.tools.names import label_of
-from holodeck.wires import sse
 from holodeck.wires.openai_chat.error_form import previous_not_found
 from holodeck.wires.openai_responses.builder import ResponseBuilder, ResponseHead, ToolsSeen
 from holodeck.wires.openai_responses.echo import RequestEcho
@@ -223,7 +222,7 @@ async def listed(request: Request) -> Response:
         "last_id": page[-1]["id"] if page else None,
         "has_more": len(items) > limit,
     }
-    return _json(body)
+    return json_answer(body)
 
 
 @routes.get(
@@ -254,7 +253,7 @@ async def delete(request: Request) -> Response:
         await run.done()
     await server.runs.remove(run)
     decided("response_deleted", run.owner, run_id=run.run_id)
-    return _json({"id": PREFIX + run.run_id, "object": "response", "deleted": True})
+    return json_answer({"id": PREFIX + run.run_id, "object": "response", "deleted": True})
 
 
 async def _run_of(request: Request) -> Run:
@@ -296,19 +295,13 @@ def _follow(server: AgentServer, run: Run, builder: ResponseBuilder, *, after: i
 def _whole(server: AgentServer, run: Run, builder: ResponseBuilder, *, raises: bool = False) -> Response:
     """The response object as it is now. `raises`: the error of a run that failed answers the request."""
     for part in _parts_of(run):
-        for event in _events(server, part):
+        for event in server.shown_events(part):
             builder.read(event)
     if builder.status == "queued" and run.state is not RunState.QUEUED:
         builder.status = "in_progress"
     if raises and builder.error is not None:
         raise builder.error
-    return _json(builder.response())
-
-
-def _events(server: AgentServer, run: Run) -> Iterator[Event]:
-    """What this client may see of a run. Of one with more events than are kept, the oldest are missing."""
-    chain, kept = server.chain(), run.log.kept
-    return iter(kept) if chain is None else (bare(event) for _, event in chain(enumerate(kept)))
+    return json_answer(builder.response())
 
 
 def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list[Message]:
@@ -320,10 +313,6 @@ def _asked_of(server: AgentServer, run: Run, history: Sequence[Message]) -> list
         for message in shown
         if not isinstance(message, AssistantMessage) and not (isinstance(message, ToolMessage) and message.name in ours)
     ]
-
-
-def _json(body: dict[str, object]) -> Response:
-    return Response(sse.json_bytes(body), media_type="application/json")
 
 
 WIRE = Wire(

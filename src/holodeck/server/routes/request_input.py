@@ -3,16 +3,16 @@
 import re
 from collections.abc import Mapping
 
-import msgspec
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.owner import Owner
 from holodeck.core.text import clean
-from holodeck.errors import InvalidRequest, UnsupportedMediaType
+from holodeck.errors import InvalidRequest, SessionNotFound, UnsupportedMediaType
 from holodeck.runs.port import RunKey
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.identity import owner_of
 from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.log_context import current
 from holodeck.telemetry.logs import event_log
@@ -70,7 +70,7 @@ async def _whole_body(request: Request) -> bytes:
             return b"".join(pieces)
 
 
-def json_answer(body: msgspec.Struct, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+def json_answer(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     return Response(sse.json_bytes(body), status, headers, media_type="application/json")
 
 
@@ -82,6 +82,15 @@ def whole_number(request: Request, name: str, allowed: range) -> int | None:
     if not _NUMBER.fullmatch(given) or int(given) not in allowed:
         raise InvalidRequest(f"{name} has to be a whole number from {allowed[0]} to {allowed[-1]}.", field=name)
     return int(given)
+
+
+def session_of(request: Request) -> tuple[AgentServer, str, Owner]:
+    """The session that the path names, between the server that has it and its owner."""
+    return server_of(request), session_id(request.path_params["id"]), owner_of(request)
+
+
+def no_session(key: str) -> SessionNotFound:
+    return SessionNotFound(f"There is no session {key!r}, or its time has run out.")
 
 
 def session_id(text: str) -> str:

@@ -16,7 +16,7 @@ from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import Arrival, begin
-from holodeck.server.routes.request_input import repeat_key_of, server_of
+from holodeck.server.routes.request_input import json_answer, repeat_key_of, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow
@@ -24,7 +24,6 @@ from holodeck.server.sync_answer import answer_of, ending_of
 from holodeck.server.uploads import PostedChat, chat_of
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
-from holodeck.wires import sse
 from holodeck.wires.named_events import NamedEventEncoder
 from holodeck.wires.reply import failure_of
 from holodeck.wires.rest.request import run_request
@@ -49,7 +48,7 @@ async def chat(request: Request) -> Response:
     server, run = server_of(request), await _start(request)
     ending = await ending_of(server.runs, run, request.receive)
     headers = NEW_SESSION if run.is_new_session else None
-    return Response(sse.json_bytes(_answer(server, run, ending)), headers=headers, media_type="application/json")
+    return json_answer(_answer(server, run, ending), headers=headers)
 
 
 @routes.post(

@@ -14,7 +14,15 @@ from holodeck.server.intake import Arrival, begin
 from holodeck.server.quota import slot_of
 from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
-from holodeck.server.schemas import EVENT_STREAM, LAST_EVENT_ID, PROBLEMS, RunResponse, StopResponse, TicketResponse
+from holodeck.server.schemas import (
+    EVENT_STREAM,
+    LAST_EVENT_ID,
+    PROBLEMS,
+    RunResponse,
+    StopResponse,
+    TicketResponse,
+    parameter,
+)
 from holodeck.server.stream import follow
 from holodeck.server.wires import WIRES
 from holodeck.wires.sse import position_after
@@ -24,20 +32,15 @@ from holodeck.wires.sse import position_after
 routes = Routes("/runs", tag="Runs", responses=PROBLEMS)
 
 NUMBERS = range(-1, 10**15 + 1)
-AFTER = {
-    "name": "after",
-    "in": "query",
-    "description": "The last event that is known",
-    "schema": {"type": "integer", "minimum": NUMBERS[0], "maximum": NUMBERS[-1]},
-}
-
-
-TICKET = {
-    "name": "ticket",
-    "in": "query",
-    "description": "In place of a credential, for a browser's EventSource, which can send no header",
-    "schema": {"type": "string", "maxLength": 4096},
-}
+AFTER = parameter(
+    "after", "query", "The last event that is known", type="integer", minimum=NUMBERS[0], maximum=NUMBERS[-1]
+)
+TICKET = parameter(
+    "ticket",
+    "query",
+    "In place of a credential, for a browser's EventSource, which can send no header",
+    maxLength=4096,
+)
 
 
 @routes.get(

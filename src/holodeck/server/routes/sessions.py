@@ -16,12 +16,19 @@ from holodeck.core.ids import is_foreign_id
 from holodeck.core.messages import Message, PendingStep, Summary, UserMessage, text_of
 from holodeck.core.owner import Owner
 from holodeck.core.text import one_line
-from holodeck.errors import InvalidRequest, SessionBusy, SessionNotFound
+from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.middleware import Chain
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.quota import slot_of
-from holodeck.server.routes.request_input import json_answer, server_of, session_id, text_header, whole_number
+from holodeck.server.routes.request_input import (
+    json_answer,
+    no_session,
+    server_of,
+    session_of,
+    text_header,
+    whole_number,
+)
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import (
     LAST_EVENT_ID,
@@ -33,6 +40,7 @@ from holodeck.server.schemas import (
     SessionList,
     SessionResponse,
     SummaryResponse,
+    parameter,
 )
 from holodeck.server.session_feed import SessionFeed
 from holodeck.sessions.port import ServerSession
@@ -47,26 +55,17 @@ _NO_CURSOR = "after has to be the `next` of another page."
 # Ids are the client's own and may hold a slash, hence `:path`; the bare id comes last, since it matches all.
 routes = Routes("/sessions", tag="Sessions", responses=PROBLEMS)
 
-FROM = {
-    "name": "from",
-    "in": "query",
-    "description": "Only this message of the user, and what followed it",
-    "schema": {"type": "string", "maxLength": MAX_NAME},
-}
-
-
-LIMIT = {
-    "name": "limit",
-    "in": "query",
-    "description": f"How many, at most {MAX_LISTED}",
-    "schema": {"type": "integer", "minimum": 1, "maximum": MAX_LISTED, "default": LISTED},
-}
-AFTER = {
-    "name": "after",
-    "in": "query",
-    "description": "The `next` of the page before",
-    "schema": {"type": "string", "maxLength": MAX_NAME},
-}
+FROM = parameter("from", "query", "Only this message of the user, and what followed it", maxLength=MAX_NAME)
+LIMIT = parameter(
+    "limit",
+    "query",
+    f"How many, at most {MAX_LISTED}",
+    type="integer",
+    minimum=1,
+    maximum=MAX_LISTED,
+    default=LISTED,
+)
+AFTER = parameter("after", "query", "The `next` of the page before", maxLength=MAX_NAME)
 
 
 @routes.get(
@@ -132,9 +131,9 @@ def _session_at(cursor: str, owner: Owner) -> ServerSession:
 )
 async def events(request: Request) -> Response:
     """On whatever wire a run is started. The stream has no end of its own; a comment is sent in silence."""
-    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    server, key, owner = session_of(request)
     if not await server.stored_runs.active(key, owner=owner) and await server.store.get(key, owner=owner) is None:
-        raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
+        raise no_session(key)
     await slot_of(request).take(owner)
     after = event_of(text_header(request, "last-event-id") or "")
     return SessionFeed(server, (owner, key), after)
@@ -142,10 +141,10 @@ async def events(request: Request) -> Response:
 
 @routes.get("/{id:path}", "A conversation", access=needs(SESSIONS_READ), responses={200: SessionResponse})
 async def show(request: Request) -> Response:
-    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    server, key, owner = session_of(request)
     stored = await server.store.read(key, owner=owner)
     if stored is None:
-        raise SessionNotFound(f"There is no session {key!r}, or its time has run out.")
+        raise no_session(key)
     session, chain, summary = stored.session, server.chain() or Chain(), stored.summary
     response = SessionResponse(
         session_id=key,
@@ -166,7 +165,7 @@ async def show(request: Request) -> Response:
 )
 async def forget(request: Request) -> Response:
     """Stops what runs on it. It is no error if there is nothing to forget."""
-    server, key, owner = server_of(request), session_id(request.path_params["id"]), owner_of(request)
+    server, key, owner = session_of(request)
     since = request.query_params.get("from")
     if since is not None:
         if await server.stored_runs.active(key, owner=owner):

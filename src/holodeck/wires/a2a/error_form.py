@@ -7,7 +7,7 @@ from typing import Any
 
 from holodeck.core.text import clean, shorten
 from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound, UnsupportedMediaType
-from holodeck.wires.jsonrpc import INVALID_PARAMS, ErrorObject, RequestId, RpcError, error_object
+from holodeck.wires.jsonrpc import ErrorObject, RpcError, error_object
 from holodeck.wires.problem import MAX_DETAIL, problem
 
 DOMAIN, OWN_DOMAIN = "a2a-protocol.org", "holodeck.dev"
@@ -110,7 +110,3 @@ def http_error(error: HoloDeckError, instance: str | None) -> tuple[int, dict[st
     message = shorten(clean(error.message), MAX_DETAIL)
     body = {"code": status, "status": name, "message": message, "details": details_of(error, instance)}
     return status, {"error": body}
-
-
-def invalid(message: str, request_id: RequestId = None) -> RpcError:
-    return RpcError(INVALID_PARAMS, message, request_id=request_id)
