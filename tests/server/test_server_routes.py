@@ -7,11 +7,13 @@ from urllib.parse import quote
 import pytest
 from yarl import URL
 
+from holodeck.core.owner import Owner
 from holodeck.core.tools import ToolResult
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.resilience.breaker import CircuitBreakerConfig
 from holodeck.resilience.breakers import Dependency
 from holodeck.runs.run_settings import WhenBusy
+from holodeck.server import agent_server
 from holodeck.server.options import ServerSettings, StreamSettings
 from holodeck.server.wires import WIRES
 from holodeck.tools.port import ToolsetHealth
@@ -192,6 +194,28 @@ async def test_health_reports_the_truth(path):
             assert result["tool_servers"][0] == {
                 "name": "todo", "ready": False, "required": True, "detail": "exited with 1",
             }  # fmt: skip
+
+
+@pytest.mark.req("SRV-10")
+async def test_strangers_that_ask_for_the_health_do_not_make_the_store_count_each_time(monkeypatch):
+    counts = []
+    async with served() as s:
+        count = s.server.store.count
+
+        async def counted():
+            counts.append(1)
+            return await count()
+
+        monkeypatch.setattr(s.server.store, "count", counted)
+        monkeypatch.setattr(agent_server, "COUNT_SECONDS", 3600)
+        for _ in range(5):
+            async with s.get("/health") as answer:
+                assert (await answer.json())["active_sessions"] == 0
+        monkeypatch.setattr(agent_server, "COUNT_SECONDS", 0)
+        await s.server.store.create("new", owner=Owner("", "ada"))
+        async with s.get("/health") as answer:
+            assert (await answer.json())["active_sessions"] == 1
+    assert len(counts) == 2
 
 
 @pytest.mark.req("SRV-03", "SRV-10")

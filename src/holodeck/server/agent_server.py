@@ -1,5 +1,6 @@
 """One agent being served: its runs, its sessions, its limits, its state. Knows no route and no wire."""
 
+import asyncio
 import logging
 import math
 import os
@@ -50,6 +51,8 @@ _SECRET, _CODE = "secret", "page-code"
 
 log = logging.getLogger(__name__)
 
+COUNT_SECONDS = 1.0  # that a count of the sessions is good for
+
 
 async def shared_secret(values: ValueStore) -> bytes:
     """The secret of the store; the first process that asks makes it."""
@@ -88,6 +91,28 @@ def _advance(state: ServerState, to: ServerState) -> ServerState:
     return to
 
 
+class SessionCount:
+    """How many sessions there are. Strangers may ask for /health: the store counts once for all that ask within a second."""
+
+    def __init__(self, store: SessionStore) -> None:
+        self._store = store
+        self._counted: asyncio.Task[int | None] | None = None
+        self._counted_at = 0.0
+
+    async def __call__(self) -> int | None:
+        """None: the store cannot be reached."""
+        now = time.monotonic()
+        if self._counted is None or (self._counted.done() and now - self._counted_at >= COUNT_SECONDS):
+            self._counted, self._counted_at = asyncio.create_task(self._count(), name="count sessions"), now
+        return await asyncio.shield(self._counted)
+
+    async def _count(self) -> int | None:
+        try:
+            return await self._store.count()
+        except StoreUnavailable:
+            return None
+
+
 class AgentServer:
     def __init__(
         self,
@@ -110,7 +135,7 @@ class AgentServer:
         limits, spending = self.settings.limits, self.settings.spending
         counts = spending.has_keys or limits.counts_spending
         self.agent = replace(agent, model=MeteredModel(agent.model, spending.max_tokens)) if counts else agent
-        self.store, self._chain = store, chain
+        self.store, self._chain, self.session_count = store, chain, SessionCount(store)
         self.files = files or FileReader(self.settings.files)
         self.metrics = metrics or Metrics()
         self.metrics.offered_tools = lambda: (schema.name for schema in agent.tools.schemas())
@@ -272,13 +297,6 @@ class AgentServer:
 
     def tool_servers(self) -> Sequence[ToolsetHealth]:
         return self.agent.tools.health()
-
-    async def session_count(self) -> int | None:
-        """How many sessions there are; None if the store cannot be reached."""
-        try:
-            return await self.store.count()
-        except StoreUnavailable:
-            return None
 
     @property
     def can_serve(self) -> bool:

@@ -64,7 +64,11 @@ log = logging.getLogger(__name__)
 
 LOG_KEY = "HOLODECK_LOG_KEY"  # of the hash that names users, if `logs.user_ids` is hashed
 ALLOWED_HOSTS = "HOLODECK_ALLOWED_HOSTS"
-GC_THRESHOLDS = (5_000, 20, 50)  # Python's 700 makes the collector run several times within one request
+GC_THRESHOLDS = (
+    2_000,
+    5,
+    200,
+)  # streams stand still meanwhile: for 50 ms if a collection has 100,000 new objects to visit
 FLUSH_SECONDS = 2  # for clients to take the last events, after the runs have ended
 CANCEL_SECONDS = 1.0  # for tasks that are left at the end
 LAST_WORDS_SECONDS = 0.2  # for the log's last lines, after a second signal

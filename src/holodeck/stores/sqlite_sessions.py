@@ -255,13 +255,14 @@ class SqliteSessionStore:
         return len(gone), len(gone) >= BATCH
 
     async def count(self) -> int:
-        used, kept = self.now() - self._ttl, [key for key, users in self._in_use.items() if users]
+        used, kept = self.now() - self._ttl, set(+self._in_use)
 
         def job(connection: sqlite3.Connection) -> int:
             statement = "SELECT count(*) FROM sessions WHERE agent = ? AND used > ?"
             (alive,) = connection.execute(statement, (self.agent, used)).fetchone()
-            overdue = (self._row(connection, owner, name) for owner, name in kept)
-            return int(alive) + sum(row is not None and row.used <= used for row in overdue)
+            statement = "SELECT tenant, user, id FROM sessions WHERE used <= ? AND agent = ?"
+            overdue = connection.execute(statement, (used, self.agent))
+            return int(alive) + sum((Owner(tenant, user), name) in kept for tenant, user, name in overdue)
 
         return await self.file.read(job)
 
