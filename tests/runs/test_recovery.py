@@ -497,3 +497,21 @@ async def test_a_history_that_a_run_adopted_is_not_shown_as_its_own_words(restar
         grammar.check(events)
         assert [each.delta for each in events if isinstance(each, e.TextAdded)] == ["Ann"]
         assert again.result.text == "Ann"
+
+
+# what a client is answered
+
+
+@pytest.mark.req("D08")
+async def test_that_a_run_goes_on_without_its_client_is_stored_before_the_client_is_answered(restarted):
+    """An MCP client that takes tasks gets the id of a run that it did not start as one."""
+    async with restarted() as server:
+        run = await server.runs.start(RunRequest(session_id="s", messages=(QUESTION,)))
+        await server.runs.keep_going(run)
+        stored = await server.records.find(run.run_id, owner=ME)
+        assert (stored.request.detached, stored.ending) == (True, None)
+        await run.done()
+        ended = await server.records.find(run.run_id, owner=ME)
+        assert (ended.request.detached, type(ended.ending)) == (True, e.RunFinished)
+        await server.records.store_request(stored)  # the same, in the moment in which it ends
+        assert (await server.records.find(run.run_id, owner=ME)).ending == ended.ending

@@ -3,21 +3,26 @@
 import asyncio
 from types import SimpleNamespace
 
+import msgspec
 import pytest
 
+from holodeck.agent.definition import AgentDefinition
 from holodeck.core.events import RunFinished, TextAdded
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
 from holodeck.errors import LostClaim, SessionBusy, StoreUnavailable
+from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.log import RunLog
-from holodeck.runs.port import Pulse, RunExists
+from holodeck.runs.port import Pulse, RunExists, RunState
 from holodeck.runs.recovery import HOLE
-from holodeck.runs.remote_runs import RemoteRuns
+from holodeck.runs.remote_runs import RemoteRuns, run_of
 from holodeck.runs.replica import Replica
 from holodeck.runs.run_settings import RunSettings
 from holodeck.runs.runs import Runs
+from holodeck.runs.shared_entry import SharedEntry
+from holodeck.runs.stored_runs import StoredRuns
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
@@ -27,6 +32,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore, WorkersFile
+from tests.agent.parts import PlainTools
 from tests.stores.stored_sessions import begun, run, say, texts
 
 ENDING = RunFinished("r", "s")
@@ -339,6 +345,79 @@ async def test_a_run_that_begins_in_another_process_is_noticed(opened):
     watch.close()
 
 
+# runs that do not start, and endings that are not stored
+
+
+def runs_on(store):
+    agent = AgentDefinition(name="tester", model=ScriptedModel([says("hello")]), tools=PlainTools())
+    return Runs(agent, store, records=store.runs)
+
+
+@pytest.mark.req("D08")
+async def test_a_request_that_is_cancelled_while_its_run_is_stored_leaves_no_run(opened, monkeypatch):
+    store, stored, go_on = await opened(), asyncio.Event(), asyncio.Event()
+    runs, begin = runs_on(store), store.runs.begin
+
+    async def slow(record):
+        found = await begin(record)
+        stored.set()
+        await go_on.wait()
+        return found
+
+    asked = RunRequest(session_id="s", messages=(UserMessage(content="hi"),))
+    with monkeypatch.context() as patched:
+        patched.setattr(store.runs, "begin", slow)
+        request = asyncio.create_task(runs.start(asked))
+        await asyncio.wait_for(stored.wait(), 50)
+        request.cancel()
+        go_on.set()
+        await asyncio.wait({request}, timeout=50)
+    assert request.cancelled()
+    assert await store.runs.open_runs(owner=ME) == []
+    after = await runs.start(msgspec.structs.replace(asked, run_id=new_ulid()))
+    await asyncio.wait_for(after.done(), 50)
+    assert after.state is RunState.FINISHED, "it does not wait for the run that never started"
+
+
+async def test_a_refused_continuation_of_a_run_leaves_the_run_as_it_was(opened):
+    store = await opened()
+    earlier = run_of(run(), RunLog())
+    earlier.emit(ENDING)
+    await store.runs.begin(run())
+    await store.runs.end(run(), ENDING)
+    store.runs.release(run())
+
+    def refuse(_session_id, _ahead):
+        raise SessionBusy("busy")
+
+    with pytest.raises(SessionBusy):
+        await SharedEntry(store.runs, refuse).begin(run_of(run(), RunLog(), earlier=earlier), run())
+    assert (await store.runs.find("r", owner=ME)).ending == ENDING
+
+
+@pytest.mark.req("D08")
+async def test_a_run_whose_ending_could_not_be_stored_is_ended_later(opened):
+    """Else all further runs of its session would wait for it until the process ends."""
+    store = await opened()
+    runs = runs_on(store)
+    replica = Replica(runs, StoredRuns(runs, store, store.runs), store.runs, 200)
+    conversation = await begun(store, run())
+    await conversation.commit([UserMessage(content="hi")])
+    conversation.close()
+    await replica.beat()
+    await replica.beat()
+    assert [each.run_id for each in await store.runs.open_runs(owner=ME)] == ["r"], "it goes on"
+    store.runs.release(run())
+    await replica.beat()
+    await store.runs.begin(run("later"))
+    await replica.beat()
+    found = await store.runs.find("r", owner=ME)
+    assert (found.state, found.ending.code) == (RunState.INTERRUPTED, "interrupted")
+    await asyncio.wait_for(store.runs.turn(run("later")), 50)
+    await replica.beat()
+    assert [each.run_id for each in await store.runs.open_runs(owner=ME)] == ["later"]
+
+
 # a file that workers share
 
 
@@ -372,6 +451,37 @@ async def test_workers_take_up_what_a_server_that_was_alone_left_and_the_other_w
     await conversation.commit([UserMessage(content="hi")], ending=ENDING)
     again = await files(alone=True)
     assert [each.run_id for each in await again.runs.unfinished()] == ["r2"]
+
+
+@pytest.mark.req("SRV-11")
+@pytest.mark.parametrize("stored", ["nothing", "its record", "a message"])
+async def test_a_session_that_a_command_deletes_under_a_running_server_stays_deleted(files, stored):
+    server, command = await files(alone=True), await files(alone=True)
+    await say(server, "before")
+    if stored == "its record":
+        await server.runs.begin(run())
+    server.runs.register(run())
+    conversation = await server.open("s", owner=ME, run_id="r")
+    if stored == "a message":
+        await conversation.commit([UserMessage(content="hi")])
+    await command.delete("s", owner=ME)
+    await conversation.commit([UserMessage(content="late")])
+    await conversation.commit([AssistantMessage(content="too late")], ending=ENDING)
+    await server.runs.end(run(), ENDING)
+    assert await command.runs.find("r", owner=ME) is None
+    assert await texts(command) is None
+
+
+async def test_a_run_whose_first_commit_failed_is_stored_with_the_next(files, monkeypatch):
+    store = await files(alone=True)
+    store.runs.register(run())
+    conversation = await store.open("s", owner=ME, run_id="r", create=True)
+    with monkeypatch.context() as patched:
+        patched.setattr(store, "insert", lambda *_, **__: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            await conversation.commit([UserMessage(content="hi")])
+    await store.runs.end(run(), ENDING)
+    assert (await store.runs.find("r", owner=ME)).ending == ENDING
 
 
 async def test_the_parent_s_word_is_enough_for_a_worker_to_be_taken_over(path):

@@ -8,7 +8,7 @@ and the deltas, which do not wake observers.
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
-from holodeck.core.events import DELTAS, ENDINGS, Emit, Event, MessagesReplaced, ToolFinished
+from holodeck.core.events import DELTAS, ENDINGS, Emit, Ending, Event, MessagesReplaced, ToolFinished
 from holodeck.core.messages import Content, Message, TextPart
 from holodeck.errors import RequestError
 
@@ -44,6 +44,12 @@ class RunLog:
     def has_ending(self) -> bool:
         """Whether the run has ended, and the log was not cut before."""
         return self.ended and not self.is_cut
+
+    @property
+    def ending(self) -> Ending | None:
+        """The last event of a run that has ended, if the log was not cut before it."""
+        last = self._events[-1] if self.ended and self._events else None
+        return last if isinstance(last, Ending) else None
 
     @property
     def is_whole(self) -> bool:

@@ -41,6 +41,9 @@ class MemoryRunStore:
         self._store(record)
         return Begun()
 
+    async def store_request(self, record: RunRecord) -> None:
+        self.register(record)
+
     def release(self, record: RunRecord) -> None:
         """Keeps the ending that the run's log has; without one, nothing of the run was stored."""
         name = record.owner, record.run_id

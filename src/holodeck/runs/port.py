@@ -114,6 +114,12 @@ class RunStore(Protocol):
         RunExists if another request has started it.
         """
 
+    async def store_request(self, record: RunRecord) -> None:
+        """Stores the request of a run that is in progress, as it is now; durable when it returns.
+
+        A run that has ended meanwhile, or was deleted, stays as it is.
+        """
+
     def release(self, record: RunRecord) -> None:
         """Drops the note of a run that ended before anything of it was stored. Idempotent."""
 

@@ -42,6 +42,7 @@ from holodeck.runs.recovery import kept_of
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.runs.run_settings import RunSettings, WhenBusy
 from holodeck.runs.session_queue import QueueSlot, SessionQueue
+from holodeck.runs.shared_entry import SharedEntry
 from holodeck.sessions.port import Conversation, SessionStore
 from holodeck.sessions.transcript import Transcript
 
@@ -72,8 +73,8 @@ class Runs:
     ) -> None:
         self.agent = agent
         self.store, self.records = store, records
-        self._shared = records if isinstance(records, SharedRunStore) else None
         self.settings = settings or RunSettings()
+        self._shared = SharedEntry(records, self._refuse_behind) if isinstance(records, SharedRunStore) else None
         self._observe = observe
         self._runs: dict[OwnedId, Run] = {}
         self._live: set[Run] = set()
@@ -138,7 +139,7 @@ class Runs:
         self._register(run, key)
         run.slot = slot = self.queue.take(session)
         if self._shared is not None and run.record is not None:
-            await self._begin_among_all(run, run.record, self._shared)
+            await self._shared.begin(run, run.record)
         self.launch(run, self._execute(run, slot))
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
@@ -178,22 +179,6 @@ class Runs:
         )
         self.records.register(run.record)
         self.records.follow(run.record, run.log, run.first_number)
-
-    async def _begin_among_all(self, run: Run, record: RunRecord, shared: SharedRunStore) -> None:
-        """Enters a run among those of all processes that share the store."""
-        try:
-            begun = await shared.begin(record)
-            try:
-                self._refuse_behind(run.session_id, len(begun.ahead))
-            except SessionBusy:
-                await shared.withdraw(record)
-                raise
-        except BaseException:
-            shared.release(record)
-            if run.slot is not None:
-                run.slot.release()
-            raise
-        run.is_first, run.behind = begun.is_first, run.behind | begun.ahead
 
     def get(self, run_id: str, *, owner: Owner) -> Run:
         run = self._runs.get((owner, run_id))
@@ -259,8 +244,12 @@ class Runs:
             loop = asyncio.get_running_loop()
             run.grace = loop.call_later(self.settings.detach_grace, self.stop, run)
 
-    def keep_going(self, run: Run) -> None:
-        """From now on the run goes on without readers, to its end."""
+    async def keep_going(self, run: Run) -> None:
+        """From now on the run goes on without readers, to its end, also after a crash: that is stored when this returns."""
+        if self.records is not None and run.record is not None and not run.log.ended and not run.is_remote:
+            request = msgspec.structs.replace(run.record.request, detached=True)
+            run.record = msgspec.structs.replace(run.record, request=request)
+            await self.records.store_request(run.record)
         run.request = msgspec.structs.replace(run.request, detached=True)
 
     def stop(self, run: Run, why: HoloDeckError | None = None) -> bool:
@@ -290,6 +279,8 @@ class Runs:
             for task in stuck:  # something in it swallows its cancellation: readers get their ending all the same
                 run = remaining[task]
                 self._emit_ending(run, _ending_of(run, run.stopped_by))
+        if self._shared is not None:
+            await self._shared.close(STOP_SECONDS)
 
     def stop_all(self, why: HoloDeckError) -> None:
         for run in self.active:
@@ -303,8 +294,8 @@ class Runs:
         run = self._runs.get((request.owner, request.run_id))
         if run is None:
             return None
-        ending = run.log.since(max(0, len(run.log) - 1)) if run.log.ended else ()
-        asked = {each.id for event in ending if isinstance(event, RunFinished) for each in event.interrupts}
+        ending = run.log.ending
+        asked = {each.id for each in ending.interrupts} if isinstance(ending, RunFinished) else set[str]()
         answers = {each.interrupt_id for each in request.resume}
         if (run.owner, run.session_id) != session or not answers or not answers <= asked:
             raise InvalidRequest(f"Run id {request.run_id!r} is taken by another request.", field="runId")
@@ -352,7 +343,7 @@ class Runs:
         if self._shared is None or run.record is None:
             return False
         if not run.is_first:
-            await self._shared.turn(run.record)
+            await self._shared.records.turn(run.record)
         return True
 
     async def _opened(self, run: Run) -> tuple[Change, Conversation]:

@@ -185,8 +185,7 @@ class StoredRuns:
         """How a run ended, also if its log is gone."""
         found = self._runs.find(run_id, owner=owner)
         if found is not None:
-            last = found.log.since(max(0, len(found.log) - 1)) if found.log.ended else ()
-            return next((event for event in last if isinstance(event, Ending)), None)
+            return found.log.ending
         record = None if self._records is None else await self._records.find(run_id, owner=owner)
         return None if record is None else record.ending
 

@@ -19,7 +19,7 @@ from holodeck.errors import RunNotFound
 from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.run_chain import ending_of_log, last_of_chain, open_interrupts
+from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import task_not_found
@@ -62,7 +62,7 @@ async def task_of(
         found |= reader.artifacts
         status = reader.status
         history += [message_json(each, first.run_id, first.session_id) for each in stored.get(run.run_id, ())]
-        ending = ending_of_log(run)
+        ending = run.log.ending
         if run is not last and isinstance(ending, RunFinished) and "message" in status:
             history.append(status["message"])
     if last.state is RunState.CANCELLED and status["state"] != CANCELED:

@@ -18,7 +18,7 @@ from holodeck.access.principal import APPROVE, RUNS_READ, RUNS_STOP
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import Outcome, RunFinished
 from holodeck.core.request import Resume, RunRequest
-from holodeck.errors import InvalidRequest, RunNotFound
+from holodeck.errors import HoloDeckError, InvalidRequest, RunNotFound
 from holodeck.runs.kept_answers import keep_answers, kept_answers
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
@@ -28,12 +28,12 @@ from holodeck.server.identity import owner_of, require
 from holodeck.server.intake import Arrival, begin, with_files
 from holodeck.server.quota import slot_of
 from holodeck.server.routes.request_input import json_answer, repeat_key_of, server_of
-from holodeck.server.run_chain import ending_of_log, last_of_chain, open_interrupts
+from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor
 from holodeck.server.timed_stream import TimedStream, ends_within
 from holodeck.wires import sse
 from holodeck.wires.body import foreign_id, table
-from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, result_message
+from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, error_message, error_object, result_message
 from holodeck.wires.mcp import tasks
 from holodeck.wires.mcp.answer import INPUT_REQUIRED, AnswerReader, marked, still_working
 from holodeck.wires.mcp.approvals import form_answers
@@ -183,8 +183,8 @@ async def _answer(request: Request, call: McpCall, run: Run, *, owns: bool = Tru
             if stop is not None:
                 stop()
             raise
-        if not ended:
-            server.runs.keep_going(run)
+        if not ended:  # before the client gets its id: the run can be found by it after a crash
+            await server.runs.keep_going(run)
     if ended:
         return result_answer(call, _result_of(server, run, call))
     if caller.takes_tasks:
@@ -198,8 +198,11 @@ def _takes_stream(request: Request) -> bool:
 
 
 def _stream(server: AgentServer, call: McpCall, run: Run, stop: Callable[[], object] | None) -> Response:
-    def late() -> bytes:
-        server.runs.keep_going(run)
+    async def late() -> bytes:
+        try:
+            await server.runs.keep_going(run)
+        except HoloDeckError as error:
+            return sse.frame(error_message(call.id, error_object(error)))
         result = still_working(run.session_id, run.root, call.caller, server_info(server))
         return sse.frame(result_message(call.id, result))
 
@@ -237,7 +240,7 @@ async def get_task(request: Request, call: McpCall) -> Response:
 
 async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, Any]:
     """The members that a task has only when its run has ended."""
-    ending = ending_of_log(run)
+    ending = run.log.ending
     if isinstance(ending, RunFinished) and ending.outcome is Outcome.CANCELLED:
         return {"status": tasks.CANCELLED}
     result = _result_of(server, run, call)
@@ -260,7 +263,7 @@ async def update_task(request: Request, call: McpCall) -> Response:
         require(request, APPROVE)  # before a decision is kept: the request that completes them may be another client's
         decided = await keep_answers(server.runs, run, answers.decided, answers.dismissed)
         if len(decided) == len(interrupts):
-            server.runs.keep_going(await _resumed(request, run, decided, detached=True))
+            await server.runs.keep_going(await _resumed(request, run, decided, detached=True))
     return result_answer(call, marked({}, call.caller, server_info(server)))
 
 

@@ -1,6 +1,6 @@
 """A task as other protocols mean it: a run, and the runs that answered what it waited for. Its id is the first run's."""
 
-from holodeck.core.events import Ending, Interrupt, RunFailed, RunFinished
+from holodeck.core.events import Interrupt, RunFinished
 from holodeck.core.owner import Owner
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
@@ -25,13 +25,7 @@ def _follower(server: AgentServer, run: Run) -> Run:
     return run
 
 
-def ending_of_log(run: Run) -> Ending | None:
-    """The last event of a run that has ended."""
-    last = run.log.since(max(0, len(run.log) - 1)) if run.log.ended else ()
-    return last[0] if last and isinstance(last[0], RunFinished | RunFailed) else None
-
-
 def open_interrupts(run: Run) -> tuple[Interrupt, ...]:
     """What a run that has ended waits for."""
-    ending = ending_of_log(run)
+    ending = run.log.ending
     return ending.interrupts if isinstance(ending, RunFinished) else ()

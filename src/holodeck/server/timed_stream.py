@@ -1,7 +1,7 @@
 """A stream for clients that do not wait long: after a while it ends with a last frame, and the run goes on without it."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 
 from starlette.requests import ClientDisconnect
 from starlette.types import Receive
@@ -21,7 +21,7 @@ class TimedStream(EventStream):
         cursor: Cursor,
         *,
         seconds: float,
-        late: Callable[[], bytes],
+        late: Callable[[], Awaitable[bytes]],
         on_leave: Callable[[], object] | None = None,
     ) -> None:
         super().__init__(server.runs, (cursor,), server.settings.streams, content_type=cursor.encoder.content_type)
@@ -35,7 +35,7 @@ class TimedStream(EventStream):
         finally:
             timer.cancel()
         if self._expired:
-            await self._write(self._late(), final=True)
+            await self._write(await self._late(), final=True)
 
     def _expire(self) -> None:
         self._expired = True

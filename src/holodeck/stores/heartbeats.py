@@ -23,6 +23,7 @@ class _Counter:
 class OpenRun(NamedTuple):
     """A run of this process that has not ended, as its row has it."""
 
+    key: int
     run: OwnedId
     stop_wanted: bool
     followed: int  # raised by each note of another process that it has readers there
@@ -34,6 +35,8 @@ class Heartbeats:
         self._others: dict[str, _Counter] = {}
         self._followed: dict[OwnedId, int] = {}
         self._missing: set[OwnedId] = set()
+        self._unknown: set[int] = set()
+        self.strays: list[int] = []  # keys of open rows of this process that it does not know: it could not end them
 
     def see(self, others: Iterable[tuple[str, int]]) -> None:
         """Notes the counters of all other processes."""
@@ -56,9 +59,14 @@ class Heartbeats:
             if seen.looks >= LOOKS and now - seen.since >= seconds
         ]
 
-    def pulse(self, mine: Iterable[OpenRun], known: Collection[OwnedId]) -> Pulse:
-        """What is new of the open runs of this process. `known` are those that it had before and after they were read."""
+    def pulse(self, mine: Iterable[OpenRun], known: Collection[OwnedId], noted: Collection[OwnedId]) -> Pulse:
+        """What is new of the open runs of this process. `known` are those that it had before and after they were read.
+
+        `noted` are those that it had then or now, with those that it is about to begin.
+        """
         rows = {row.run: row for row in mine}
+        unknown = {row.key for run, row in rows.items() if run not in noted}
+        self.strays, self._unknown = [key for key in unknown if key in self._unknown], unknown  # twice, as below
         followed = [run for run, row in rows.items() if row.followed != self._followed.get(run, 0)]
         self._followed = {run: row.followed for run, row in rows.items()}
         missing = {run for run in known if run not in rows}

@@ -34,7 +34,8 @@ SELECT key, EXISTS (SELECT 1 FROM run) FROM holodeck.runs WHERE key = %(key)s AN
 """
 
 END = """
-UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s
+UPDATE holodeck.runs SET state = %(state_after)s, ending = %(ending)s, ended = %(ended)s, v = %(v)s, request = %(request)s,
+  root = %(root)s
 WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL
 """
 

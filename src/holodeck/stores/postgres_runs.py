@@ -197,17 +197,21 @@ class PostgresRunStore:
         self._heartbeats.see((replica, beats) for replica, beats, _ in found if replica != self.replica)
         known = dict(self._keys)
         mine = await self._database.rows(
-            "SELECT tenant, user_name, id, stop_wanted, followed,"
+            "SELECT key, tenant, user_name, id, stop_wanted, followed,"
             f" EXISTS (SELECT 1 FROM holodeck.runs other WHERE {SAME_SESSION} AND other.key > runs.key)"
             " FROM holodeck.runs WHERE replica = %(me)s AND ended IS NULL",
             {"me": self.replica},
             lane=Lane.BEAT,
         )
-        rows = [OpenRun((Owner(tenant, user), name), *rest) for tenant, user, name, *rest in mine]
-        return self._heartbeats.pulse(rows, known.keys() & self._keys.keys())
+        rows = [OpenRun(key, (Owner(tenant, user), name), *rest) for key, tenant, user, name, *rest in mine]
+        noted = {*known, *self._keys, *self._records}
+        return self._heartbeats.pulse(rows, known.keys() & self._keys.keys(), noted)
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
-        """Takes the runs of processes that are gone: those that left, and those whose counter stood still so long."""
+        """Takes the runs of processes that are gone: those that left, and those whose counter stood still so long.
+
+        A stray row of this process counts as one that was recovered before: its run has ended here and does not go on.
+        """
         still = self._heartbeats.still(seconds)
         if still:
             await self._database.rows(
@@ -220,16 +224,17 @@ class PostgresRunStore:
             # Of two that take over at once the second waits, and then checks only what is in the row itself: so it has to
             # say whose run it takes.
             "WITH abandoned AS MATERIALIZED (SELECT key AS its_key, replica AS its_replica FROM holodeck.runs"
-            "   WHERE agent = %(agent)s AND ended IS NULL AND replica <> %(me)s"
-            "   AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica)),"
-            " taken AS (UPDATE holodeck.runs SET replica = %(me)s FROM abandoned"
+            "   WHERE agent = %(agent)s AND ended IS NULL AND (key = ANY(%(strays)s) OR replica <> %(me)s"
+            "   AND NOT EXISTS (SELECT 1 FROM holodeck.replicas WHERE id = runs.replica))),"
+            " taken AS (UPDATE holodeck.runs SET replica = %(me)s,"
+            "   recovered = recovered + CASE WHEN its_replica = %(me)s THEN 1 ELSE 0 END FROM abandoned"
             "   WHERE key = its_key AND replica = its_replica AND ended IS NULL"
             f"  RETURNING key, agent, {_COLUMNS}),"
             " fenced AS (UPDATE holodeck.sessions s SET epoch = epoch + 1 FROM taken"
             "   WHERE s.agent = taken.agent AND s.tenant = taken.tenant AND s.user_name = taken.user_name"
             "   AND s.id = taken.session)"
             f" SELECT key, {_COLUMNS} FROM taken ORDER BY key",
-            {"me": self.replica, "agent": self._agent},
+            {"me": self.replica, "agent": self._agent, "strays": self._heartbeats.strays},
             lane=Lane.BEAT,
         )
         taken = [_record(row[1:]) for row in found]
@@ -265,6 +270,17 @@ class PostgresRunStore:
             self._keys[run], self._records[run], self._logs[run] = key, record, key
             self._changed.discard(run)
             return Begun(is_first=state == RunState.RUNNING, ahead=frozenset(ahead))
+
+    async def store_request(self, record: RunRecord) -> None:
+        run = record.owner, record.run_id
+        if run in self._records:
+            self._records[run] = record
+        await self._database.rows(
+            "UPDATE holodeck.runs SET request = %(request)s, v = %(v)s, root = %(root)s"
+            " WHERE key = %(key)s AND replica = %(me)s AND ended IS NULL",
+            {**self._values(record), "key": self._keys.get(run), "me": self.replica},
+            again=True,
+        )
 
     async def turn(self, record: RunRecord) -> None:
         seconds, watch = LOOK_SECONDS[0], self.watch_session(record.session_id, owner=record.owner)

@@ -7,9 +7,8 @@ session. That condition also makes it safe to repeat a commit whose connection w
 
 import asyncio
 import logging
-from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, Unpack
 
 import msgspec
 
@@ -17,7 +16,6 @@ from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.core.sizes import MB
 from holodeck.errors import (
     HoloDeckError,
     InvalidRequest,
@@ -36,7 +34,6 @@ from holodeck.stores.postgres_database import Connection, PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_values import PostgresValues
 from holodeck.stores.session_rows import (
-    CLEAN_SECONDS,
     COLUMNS,
     FIRST_STEP,
     TTL_SECONDS,
@@ -47,6 +44,7 @@ from holodeck.stores.session_rows import (
     microseconds_of,
     new_row,
 )
+from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
 from holodeck.stores.stored_conversation import StoredConversation
 
 log = logging.getLogger(__name__)
@@ -62,7 +60,7 @@ _OPEN_RUN = (
 )
 
 
-class PostgresSessionStore:
+class PostgresSessionStore(SqlSessionStore[PostgresRunStore, PostgresValues]):
     def __init__(
         self,
         database: PostgresDatabase,
@@ -70,22 +68,13 @@ class PostgresSessionStore:
         ttl_seconds: float = TTL_SECONDS,
         *,
         runs: PostgresRunStore | None = None,
-        max_per_user: int | None = None,
-        spares_anonymous: bool = False,
-        max_bytes: int = 4 * MB,
-        max_owner_bytes: int | None = None,
-        clock: Callable[[], float] | None = None,
+        **settings: Unpack[StoreSettings],
     ) -> None:
-        self.database, self.agent, self.max_bytes = database, agent, max_bytes
-        self.runs = runs
+        super().__init__(agent, ttl_seconds, runs=runs, **settings)
+        self.database = database
         self.values = PostgresValues(database, agent, self.now)
-        self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
-        self._spares_anonymous = spares_anonymous  # clients without a credential have one owner together
-        self._clock = clock
-        self._in_use: Counter[OwnedId] = Counter()  # in this process; the open runs of others are in the database
         self._unchecked: dict[Owner, int] = {}  # bytes that an owner has added since the total was looked up
         self._making_space: dict[Owner, asyncio.Task[None]] = {}
-        self._cleaner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.database.open()
@@ -99,7 +88,7 @@ class PostgresSessionStore:
         if self.runs is not None:
             self.runs.clock = self.now
             await self.runs.join()
-        self._cleaner = asyncio.create_task(self._clean_regularly(), name="session clean-up")
+        self._start_cleaning()
 
     async def close(self) -> None:
         if self._cleaner is not None:
@@ -109,11 +98,6 @@ class PostgresSessionStore:
         if self.runs is not None:
             await self.runs.leave()
         await self.database.close()
-
-    def now(self) -> float:
-        if self._clock is None:
-            raise RuntimeError("the store is not started")
-        return self._clock()
 
     async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
         session_id, now = session_id or new_ulid(), self.now()
@@ -138,7 +122,7 @@ class PostgresSessionStore:
         if row is None:
             return None
         try:
-            return _stored(owner, session_id, row, await self.messages_of(row))
+            return stored_session(owner, session_id, row, await self.messages_of(row))
         except SessionBroken as error:
             await self._set_aside(owner, session_id, error)
             raise
@@ -147,7 +131,7 @@ class PostgresSessionStore:
         self, session_id: str, *, owner: Owner, run_id: str = "", last: int | None = None, create: bool = False
     ) -> Conversation:
         now = self.now()
-        self._in_use[owner, session_id] += 1
+        self.take(owner, session_id)
         try:
             row = await self._find(owner, session_id, now, own_use=1)
             if row is None and not create:
@@ -202,13 +186,13 @@ class PostgresSessionStore:
             self.runs is not None and await self.runs.runs_elsewhere(owner, session_id)
         ):
             raise SessionBusy(f"Session {session_id!r} has a run in progress; stop it first.")
-        content = cut_before(_stored(owner, session_id, row, await self.messages_of(row)), before)
+        content = cut_before(stored_session(owner, session_id, row, await self.messages_of(row)), before)
         await self.database.transaction(lambda connection: fill(connection, row, content, now))
 
     async def fork(self, session_id: str, at: str | None = None, *, owner: Owner) -> str:
         now, new_id = self.now(), new_ulid()
         row = await self._existing(owner, session_id, now)
-        stored = _stored(owner, session_id, row, await self.messages_of(row))
+        stored = stored_session(owner, session_id, row, await self.messages_of(row))
         content = stored if at is None else cut_before(stored, at)
         await self._store_new(owner, new_id, content, now, now)
         return new_id
@@ -219,15 +203,6 @@ class PostgresSessionStore:
             raise InvalidRequest(f"There is a session {session.session_id!r} already.", field="session_id")
         times = session.created_at.timestamp(), session.last_activity.timestamp()
         await self._store_new(session.owner, session.session_id, stored, *times)
-
-    async def sessions_of(
-        self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
-    ) -> Sequence[ServerSession]:
-        return await self._listed(owner, limit, after)
-
-    async def all_sessions(self, limit: int = 1000) -> Sequence[ServerSession]:
-        """Of every owner, the one used last first: for the operator."""
-        return await self._listed(None, limit)
 
     async def cleanup_expired(self) -> int:
         return await in_batches(self._remove_batch)
@@ -258,11 +233,6 @@ class PostgresSessionStore:
         return 0 if found is None else int(found[0])
 
     # for conversations
-
-    def give_back(self, owner: Owner, session_id: str) -> None:
-        self._in_use[owner, session_id] -= 1
-        if not self._in_use[owner, session_id]:
-            del self._in_use[owner, session_id]
 
     async def messages_of(self, row: SessionRow) -> list[Message]:
         steps = await self.database.rows(
@@ -422,17 +392,6 @@ class PostgresSessionStore:
         if marked:
             log.warning("session %r cannot be read and is set aside: %s", session_id, cause)
 
-    async def _clean_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
-            try:
-                await self.cleanup_expired()
-                await self.values.remove_expired()
-                if self.runs is not None:
-                    await self.runs.remove_old()
-            except Exception:  # a database that is away now may not be so in a minute
-                log.exception("old sessions could not be removed")
-
 
 _USED_HERE = (
     "(s.tenant, s.user_name, s.id) IN"
@@ -484,7 +443,7 @@ class _PostgresConversation(StoredConversation):
             now=now,
         )
         if cut is not None:
-            whole = _stored(self._owner, self._session_id, row, await store.messages_of(row))
+            whole = stored_session(self._owner, self._session_id, row, await store.messages_of(row))
             return await store.database.transaction(
                 lambda connection: commit.after_cut(connection, cut_before(whole, cut))
             )
@@ -516,13 +475,3 @@ class _PostgresConversation(StoredConversation):
             again=True,
         )
         return None if found is None else SessionRow(*found)
-
-
-def _stored(owner: Owner, session_id: str, row: SessionRow, messages: Sequence[Message]) -> StoredSession:
-    return StoredSession(
-        session=described(owner, session_id, row),
-        messages=tuple(messages),
-        pending=records.pending_of(row.pending, row.v),
-        state=records.state_of(row.state, row.v),
-        summary=records.summary_of(row.summary, row.v),
-    )

@@ -3,14 +3,16 @@
 What a crash cuts off a copy is at most the last quarter of a second of tokens; messages are stored by the conversation.
 """
 
+import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import UTC, datetime
 from functools import partial
+from typing import Any
 
 from holodeck.core.events import Ending, Event
-from holodeck.core.owner import Owner
+from holodeck.core.owner import OwnedId, Owner
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Begun, RunRecord, RunState, state_after
 from holodeck.runs.recovery import kept_after_end
@@ -36,7 +38,9 @@ class SqliteRunStore:
         """`kept_seconds`: how long a record is kept after its run's end; as long as sessions are, so that all are found."""
         self._file, self._agent = file, agent
         self._replay_window, self._kept_seconds = replay_window, kept_seconds
-        self._registered: dict[tuple[Owner, str], RunRecord] = {}
+        self._registered: dict[OwnedId, RunRecord] = {}
+        self._inserted: dict[OwnedId, RunRecord] = {}  # by a transaction that is not known to be on the disk yet
+        self._stored: set[OwnedId] = set()  # runs in progress: one of them that has no row was deleted
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 
@@ -53,26 +57,57 @@ class SqliteRunStore:
 
     async def begin(self, record: RunRecord) -> Begun:
         self.register(record)
-        now = self.clock()
-        await self._file.write(
-            lambda connection: self.store_with_commit(connection, record.owner, record.run_id, None, now)
-        )
+        await self._store(record, None)
         return Begun()
+
+    async def store_request(self, record: RunRecord) -> None:
+        run, now = (record.owner, record.run_id), self.clock()
+        if run in self._registered:
+            self._registered[run] = record
+
+        def job(connection: sqlite3.Connection) -> None:
+            if run not in self._stored:
+                self._insert(connection, record, now, reopens=False)
+            else:
+                self._update_request(connection, record)
+
+        future = self._file.write(job)
+        self.note_commit(run, future)
+        await future
+
+    async def _store(self, record: RunRecord, ending: Ending | None) -> None:
+        run, now = (record.owner, record.run_id), self.clock()
+        future = self._file.write(lambda connection: self.store_with_commit(connection, *run, ending, now))
+        self.note_commit(run, future)
+        await future
+
+    def note_commit(self, run: OwnedId, future: "asyncio.Future[Any]") -> None:
+        """Learns from a transaction that calls `store_with_commit` whether it has stored the run."""
+        future.add_done_callback(partial(self._committed, run))
+
+    def _committed(self, run: OwnedId, done: "asyncio.Future[Any]") -> None:
+        record = self._inserted.pop(run, None)
+        if record is None or done.cancelled() or done.exception() is not None or run not in self._registered:
+            return
+        self._stored.add(run)
+        if self._registered[run] is record:
+            del self._registered[run]
 
     def release(self, record: RunRecord) -> None:
         self._registered.pop((record.owner, record.run_id), None)
+        self._stored.discard((record.owner, record.run_id))
 
     async def take_up(self, record: RunRecord) -> None:
+        self._stored.add((record.owner, record.run_id))
         statement = "UPDATE runs SET recovered = recovered + 1 WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
         name = self._name(record.owner, record.run_id)
         await self._file.write(lambda connection: connection.execute(statement, name).rowcount)
 
     async def end(self, record: RunRecord, ending: Ending) -> None:
-        self._registered.setdefault((record.owner, record.run_id), record)
-        now = self.clock()
-        await self._file.write(
-            lambda connection: self.store_with_commit(connection, record.owner, record.run_id, ending, now)
-        )
+        run = record.owner, record.run_id
+        if run not in self._stored:
+            self._registered.setdefault(run, record)
+        await self._store(record, ending)
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         where = "tenant = ? AND user = ? AND id = ?"
@@ -140,8 +175,13 @@ class SqliteRunStore:
 
         False if another process has deleted the run with its session: then its conversation stores nothing more.
         """
-        record = self._registered.get((owner, run_id))
-        if record is not None:
+        record, is_stored = self._registered.get((owner, run_id)), (owner, run_id) in self._stored
+        if is_stored and self._key(connection, owner, run_id) is None:
+            return False
+        if record is not None and is_stored:
+            self._update_request(connection, record)
+            self._inserted[owner, run_id] = record
+        elif record is not None:
             self._insert(connection, record, now)
         if ending is not None:
             self._registered.pop((owner, run_id), None)
@@ -163,20 +203,39 @@ class SqliteRunStore:
                     self._shorten_request(connection, key, request)
         return True
 
+    def drop_unstored(self, owner: Owner, run_id: str) -> None:
+        """The session of a run was deleted before anything of the run was stored: nothing of it will be."""
+        if (owner, run_id) not in self._stored:
+            self._registered.pop((owner, run_id), None)
+            self._stored.add((owner, run_id))
+
     def _shorten_request(self, connection: sqlite3.Connection, key: int, request: bytes) -> None:
         """Drops what only a run in progress needs. Else each run would store its messages a second time, uncounted."""
         body = records.encode(kept_after_end(records.request_of(request, records.VERSION)))
         connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
 
-    def _insert(self, connection: sqlite3.Connection, record: RunRecord, now: float) -> None:
-        """A part that continues a run under its own id takes the place of the part before."""
+    def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> None:
+        connection.execute(
+            "UPDATE runs SET request = ?, root = ?, v = ?"
+            " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL",
+            (
+                records.encode(record.request),
+                record.root or None,
+                records.VERSION,
+                *self._name(record.owner, record.run_id),
+            ),
+        )
+
+    def _insert(self, connection: sqlite3.Connection, record: RunRecord, now: float, *, reopens: bool = True) -> None:
+        """A part that continues a run under its own id takes the place of the part before, which it `reopens`."""
         name = self._name(record.owner, record.run_id)
         request = records.encode(record.request)
         connection.execute(
             "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, v, request,"
             " root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
-            " root = excluded.root, v = excluded.v, replica = NULL, ended = NULL, ending = NULL",
+            " root = excluded.root, v = excluded.v, replica = NULL, ended = NULL, ending = NULL"
+            + ("" if reopens else " WHERE ended IS NULL"),
             (
                 *name,
                 record.session_id,
@@ -190,7 +249,7 @@ class SqliteRunStore:
                 record.root or None,
             ),
         )
-        self._registered.pop((record.owner, record.run_id), None)
+        self._inserted[record.owner, record.run_id] = record
 
     def _name(self, owner: Owner, run_id: str) -> tuple[str, str, str, str]:
         return self._agent, owner.tenant, owner.user, run_id

@@ -8,10 +8,10 @@ import asyncio
 import logging
 import sqlite3
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
 import msgspec
 
@@ -19,14 +19,12 @@ from holodeck.core.events import Ending
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import Message
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.core.sizes import MB
 from holodeck.errors import InvalidRequest, LostClaim, RateLimited, SessionBroken, SessionBusy, SessionNotFound
 from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.session_rows import (
-    CLEAN_SECONDS,
     COLUMNS,
     FIRST_STEP,
     TTL_SECONDS,
@@ -38,6 +36,7 @@ from holodeck.stores.session_rows import (
     new_row,
     steps_of,
 )
+from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
 from holodeck.stores.sqlite_file import Job, SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_values import SqliteValues
@@ -51,7 +50,7 @@ _TITLE = FIRST_STEP.format(steps="steps", sessions="sessions")
 T = TypeVar("T")
 
 
-class SqliteSessionStore:
+class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     def __init__(
         self,
         file: SqliteFile,
@@ -59,22 +58,13 @@ class SqliteSessionStore:
         ttl_seconds: float = TTL_SECONDS,
         *,
         runs: SqliteRunStore | None = None,
-        max_per_user: int | None = None,
-        spares_anonymous: bool = False,
-        max_bytes: int = 4 * MB,
-        max_owner_bytes: int | None = None,
-        clock: Callable[[], float] | None = None,
+        **settings: Unpack[StoreSettings],
     ) -> None:
-        self.file, self.agent, self.max_bytes = file, agent, max_bytes
-        self.runs = runs
+        super().__init__(agent, ttl_seconds, runs=runs, **settings)
+        self.file = file
         self.values = SqliteValues(file, agent, self.now)
-        self._ttl, self._max_per_user, self._max_owner_bytes = ttl_seconds, max_per_user, max_owner_bytes
-        self._spares_anonymous = spares_anonymous  # clients without a credential have one owner together
-        self._clock = clock
-        self._in_use: Counter[OwnedId] = Counter()
         self._changing: Counter[OwnedId] = Counter()  # jobs that are queued for each session
         self._stored: Counter[Owner] = Counter()  # bytes
-        self._cleaner: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self.file.open()
@@ -85,7 +75,7 @@ class SqliteSessionStore:
         if self.runs is not None:
             self.runs.clock = self.now
             await self.runs.join()
-        self._cleaner = asyncio.create_task(self._clean_regularly(), name="session clean-up")
+        self._start_cleaning()
 
     async def close(self) -> None:
         if self._cleaner is not None:
@@ -95,11 +85,6 @@ class SqliteSessionStore:
             if self.runs is not None:
                 await self.runs.leave()
         await self.file.close()
-
-    def now(self) -> float:
-        if self._clock is None:
-            raise RuntimeError("the store is not started")
-        return self._clock()
 
     async def create(self, session_id: str | None = None, *, owner: Owner) -> ServerSession:
         session_id, now = session_id or new_ulid(), self.now()
@@ -236,15 +221,6 @@ class SqliteSessionStore:
 
         self._stored[session.owner] += await asyncio.shield(self.change((session.owner, session.session_id), job))
 
-    async def sessions_of(
-        self, *, owner: Owner, limit: int = 100, after: ServerSession | None = None
-    ) -> Sequence[ServerSession]:
-        return await self._listed(owner, limit, after)
-
-    async def all_sessions(self, limit: int = 1000) -> Sequence[ServerSession]:
-        """Of every owner, the one used last first: for the operator."""
-        return await self._listed(None, limit)
-
     async def cleanup_expired(self) -> int:
         return await in_batches(self._remove_batch)
 
@@ -288,14 +264,6 @@ class SqliteSessionStore:
         self._changing[session] -= 1
         if not self._changing[session]:
             del self._changing[session]
-
-    def take(self, owner: Owner, session_id: str) -> None:
-        self._in_use[owner, session_id] += 1
-
-    def give_back(self, owner: Owner, session_id: str) -> None:
-        self._in_use[owner, session_id] -= 1
-        if not self._in_use[owner, session_id]:
-            del self._in_use[owner, session_id]
 
     def insert(
         self,
@@ -460,19 +428,11 @@ class SqliteSessionStore:
                 log.warning("session %r cannot be read and is set aside: %s", session_id, cause)
             raise
 
-    async def _clean_regularly(self) -> None:
-        while True:
-            await asyncio.sleep(min(self._ttl, CLEAN_SECONDS))
-            try:
-                await self.cleanup_expired()
-                await self.values.remove_expired()
-                if self.runs is not None:
-                    await self.runs.remove_old()
-                    if self.runs.is_shared:  # others store, too
-                        _, stored = await self.file.read(self._at_start)
-                        self._stored = Counter(stored)
-            except Exception:  # a disk that is full now may not be so in a minute
-                log.exception("old sessions could not be removed")
+    async def clean(self) -> None:
+        await super().clean()
+        if self.runs is not None and self.runs.is_shared:  # others store, too
+            _, stored = await self.file.read(self._at_start)
+            self._stored = Counter(stored)
 
 
 class _SqliteConversation(StoredConversation):
@@ -495,6 +455,8 @@ class _SqliteConversation(StoredConversation):
 
         def job(connection: sqlite3.Connection) -> SessionRow | None:
             if store.runs is not None and self._run_id:
+                if row.key is not None and not _is_there(connection, row.key):
+                    store.runs.drop_unstored(self._owner, self._run_id)
                 is_there = store.runs.store_with_commit(connection, self._owner, self._run_id, ending, now)
                 if not is_there:
                     return None
@@ -510,7 +472,14 @@ class _SqliteConversation(StoredConversation):
                 current = shortened
             return _add(connection, current, steps, parts, now, claim=not claimed)
 
-        return store.change((self._owner, self._session_id), job)
+        future = store.change((self._owner, self._session_id), job)
+        if store.runs is not None:
+            store.runs.note_commit((self._owner, self._run_id), future)
+        return future
+
+
+def _is_there(connection: sqlite3.Connection, key: int) -> bool:
+    return connection.execute("SELECT 1 FROM sessions WHERE key = ?", (key,)).fetchone() is not None
 
 
 def _add(
@@ -532,7 +501,7 @@ def _add(
         (grown.epoch, now, *counts, records.VERSION, *parts.values(), row.key, row.epoch),
     )
     if cursor.rowcount == 0:
-        if connection.execute("SELECT 1 FROM sessions WHERE key = ?", (row.key,)).fetchone():
+        if row.key is not None and _is_there(connection, row.key):
             raise LostClaim("Another process works on this conversation; this run may not store any more of it.")
         return None
     _add_steps(connection, row.key, row.steps, steps)
@@ -584,10 +553,4 @@ def _messages_of(connection: sqlite3.Connection, row: SessionRow) -> list[Messag
 
 
 def _stored(connection: sqlite3.Connection, owner: Owner, session_id: str, row: SessionRow) -> StoredSession:
-    return StoredSession(
-        session=described(owner, session_id, row),
-        messages=tuple(_messages_of(connection, row)),
-        pending=records.pending_of(row.pending, row.v),
-        state=records.state_of(row.state, row.v),
-        summary=records.summary_of(row.summary, row.v),
-    )
+    return stored_session(owner, session_id, row, _messages_of(connection, row))

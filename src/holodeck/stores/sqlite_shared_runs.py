@@ -95,7 +95,8 @@ class SharedSqliteRunStore(SqliteRunStore):
             return Pulse(is_alive=False)
         counters, mine = found
         self._heartbeats.see((replica, beats) for replica, beats in counters if replica != self.replica)
-        return self._heartbeats.pulse(mine, known.keys() & self._keys.keys())
+        noted = {*known, *self._keys, *self._registered}
+        return self._heartbeats.pulse(mine, known.keys() & self._keys.keys(), noted)
 
     def _beat(self, connection: sqlite3.Connection) -> tuple[list[tuple[str, int]], list[OpenRun]] | None:
         if not connection.execute("UPDATE replicas SET beats = beats + 1 WHERE id = ?", (self.replica,)).rowcount:
@@ -103,28 +104,36 @@ class SharedSqliteRunStore(SqliteRunStore):
         connection.execute("DELETE FROM wishes WHERE replica = ? AND key <= ?", (self.replica, self._last_wish))
         counters = connection.execute("SELECT id, beats FROM replicas WHERE agent = ?", (self._agent,)).fetchall()
         mine = connection.execute(
-            "SELECT tenant, user, id, stop_wanted, followed,"
+            "SELECT key, tenant, user, id, stop_wanted, followed,"
             f" EXISTS (SELECT 1 FROM runs other WHERE {_SAME_SESSION} AND other.key > runs.key)"
             " FROM runs WHERE agent = ? AND replica = ? AND ended IS NULL",
             (self._agent, self.replica),
         )
         rows = [
-            OpenRun((Owner(tenant, user), name), bool(stop), followed, bool(awaited))
-            for tenant, user, name, stop, followed, awaited in mine
+            OpenRun(key, (Owner(tenant, user), name), bool(stop), followed, bool(awaited))
+            for key, tenant, user, name, stop, followed, awaited in mine
         ]
         return counters, rows
 
     async def take_over(self, seconds: float) -> Sequence[RunRecord]:
-        found = await self._file.write(partial(self._take_over, still=self._heartbeats.still(seconds)))
+        still, strays = self._heartbeats.still(seconds), self._heartbeats.strays
+        found = await self._file.write(partial(self._take_over, still=still, strays=strays))
         for key, record in found:
             run = record.owner, record.run_id
             self._keys[run], self._registered[run] = key, record
         return [record for _, record in found]
 
     def _take_over(
-        self, connection: sqlite3.Connection, still: Sequence[tuple[str, int]]
+        self, connection: sqlite3.Connection, still: Sequence[tuple[str, int]], strays: Sequence[int]
     ) -> list[tuple[int, RunRecord]]:
-        """The runs are fenced in the same transaction: nothing that their process still does counts."""
+        """The runs are fenced in the same transaction: nothing that their process still does counts.
+
+        A stray row of this process counts as one that was recovered before: its run has ended here and does not go on.
+        """
+        connection.executemany(
+            "UPDATE runs SET recovered = recovered + 1, replica = NULL WHERE key = ? AND replica = ? AND ended IS NULL",
+            [(key, self.replica) for key in strays],
+        )
         connection.executemany("DELETE FROM replicas WHERE id = ? AND beats = ?", still)
         connection.execute("DELETE FROM wishes WHERE replica NOT IN (SELECT id FROM replicas)")
         left = f"agent = ? AND ended IS NULL AND (replica IS NULL OR {_ABANDONED})"
@@ -203,6 +212,14 @@ class SharedSqliteRunStore(SqliteRunStore):
             raise RunExists(f"Run {record.run_id!r} is in progress.")
         self._keys[record.owner, record.run_id] = put[0]
         return Begun(is_first=not ahead, ahead=ahead)
+
+    async def store_request(self, record: RunRecord) -> None:
+        run = record.owner, record.run_id
+        if run in self._registered:
+            self._registered[run] = record
+        values = records.VERSION, records.encode(record.request), record.root or None, self._keys.get(run), self.replica
+        statement = f"UPDATE runs SET v = ?, request = ?, root = ? WHERE {_MINE}"
+        await self._file.write(lambda connection: connection.execute(statement, values).rowcount)
 
     async def turn(self, record: RunRecord) -> None:
         mine = self._keys.get((record.owner, record.run_id)), self.replica
@@ -355,6 +372,9 @@ class SharedSqliteRunStore(SqliteRunStore):
         if connection.execute("SELECT 1 FROM runs WHERE key = ?", mine[:1]).fetchone() is None:
             return False
         raise LostClaim(_LOST)
+
+    def drop_unstored(self, owner: Owner, run_id: str) -> None:
+        """Every run is stored when it comes."""
 
     def stop_elsewhere(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
         self._wish(connection, STOP, f"{_SESSION} AND ended IS NULL", self._name(owner, session_id))

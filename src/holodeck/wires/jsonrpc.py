@@ -89,5 +89,9 @@ def error_object(error: HoloDeckError, instance: str | None = None) -> ErrorObje
     return ErrorObject(code=code, message=message, data=problem(error, instance))
 
 
+def error_message(request_id: RequestId, error: ErrorObject) -> dict[str, Any]:
+    return {"jsonrpc": "2.0", "id": request_id, "error": error}
+
+
 def error_body(request_id: RequestId, error: ErrorObject) -> bytes:
-    return sse.json_bytes({"jsonrpc": "2.0", "id": request_id, "error": error})
+    return sse.json_bytes(error_message(request_id, error))
