@@ -36,3 +36,8 @@ def test_every_finding_has_a_row() -> None:
 def test_every_attack_has_a_row_with_its_test() -> None:
     found = re.findall(r"^\| (A\d+) \|.*\| `tests/[^|]+` \|$", PAGE, re.MULTILINE)
     assert found == [f"A{number:02}" for number in range(1, 75)]
+
+
+def test_every_promise_of_the_wires_has_a_row_with_its_test() -> None:
+    found = re.findall(r"^\| (W\d+) \|.*\| `tests/[^|]+` \|$", PAGE, re.MULTILINE)
+    assert found == [f"W{number:02}" for number in range(1, 48)]

@@ -23,6 +23,7 @@ EACH = pytest.mark.parametrize("wire", WIRES.values(), ids=WIRES)
 def test_the_command_line_offers_each():
     (protocol,) = [option for option in command.params if option.name == "protocols"]
     assert list(protocol.type.choices) == [*WIRES, "all"]
+    assert protocol.default == ("ag-ui", "rest", "openai", "responses")
 
 
 @EACH
