@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 from holodeck.core.secrets import MASK
 from holodeck.telemetry import logs
 from holodeck.telemetry.log_context import RequestContext, enter
-from holodeck.telemetry.logs import MAX_LINE, MAX_WAITING, LineFormat, LineWriter, hashed_with, noted
+from holodeck.telemetry.logs import MAX_LINE, MAX_WAITING, LineFormat, LineWriter, hashed_with, note
 from tests.examples import examples
 
 MEMBERS = ["timestamp", "level", "request_id", "event", "duration_ms", "details", "user_id", "conversation_id"]
 
 
 def line(_redact=(), event="x", **members) -> dict:
-    raw = LineFormat(_redact)(noted("info", event, members))
+    raw = note(LineFormat(_redact), "info", event, **members)
     assert raw.endswith(b"\n")
     assert raw.count(b"\n") == 1
     assert len(raw) <= MAX_LINE + 1
@@ -125,7 +125,7 @@ def test_known_secrets_are_masked_in_every_form():
     mask = LineFormat(SECRETS)
     for secret in SECRETS:
         for form in (secret, quote(secret, safe=""), base64.b64encode(secret.encode()).decode(), f"x{secret}y"):
-            raw = mask(noted("info", form, {"details": {"deep": [{"a": form}], form: 1}})).decode()
+            raw = note(mask, "info", form, details={"deep": [{"a": form}], form: 1}).decode()
             assert json.dumps(secret)[1:-1] not in raw
             assert quote(secret, safe="") not in raw
             assert base64.b64encode(secret.encode()).decode().rstrip("=") not in raw
@@ -306,7 +306,7 @@ def test_users_can_be_named_by_a_hash():
     shown = LineFormat(name_user=hashed_with(b"key"))
 
     def user_line(who, **details):
-        made = noted("info", "x", {"details": details}) | {"user_id": who}
+        made = note(dict, "info", "x", details=details, user_id=who)
         return json.loads(shown(made))
 
     ann = user_line("ann@example.com", user="ann@example.com", owner="bob", count=3)
@@ -317,6 +317,6 @@ def test_users_can_be_named_by_a_hash():
     assert "ann@" not in json.dumps(ann)
     assert user_line(None)["user_id"] is None
     assert (
-        json.loads(LineFormat(name_user=hashed_with(b"other"))(noted("info", "x", {}) | {"user_id": "bob"}))["user_id"]
+        json.loads(note(LineFormat(name_user=hashed_with(b"other")), "info", "x", user_id="bob"))["user_id"]
         != user_line("bob")["user_id"]
     )

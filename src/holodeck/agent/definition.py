@@ -49,8 +49,11 @@ class TextInstructions:
     clock: Callable[[str], datetime] = now_in
 
     def render(self, *, user_id: str, timezone: str) -> str:
-        now = self.clock(timezone)
-        filled = self.text.replace("{now}", now.isoformat(timespec="minutes"))
+        if "{" not in self.text:
+            return self.text
+        filled = self.text
+        if "{now}" in filled:
+            filled = filled.replace("{now}", self.clock(timezone).isoformat(timespec="minutes"))
         filled = filled.replace("{timezone}", timezone)
         return filled.replace("{user_id}", user_id)
 

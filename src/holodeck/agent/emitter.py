@@ -87,14 +87,10 @@ class RunEmitter:
         self.emit(e.StepStarted(number, prompt_length))
 
     def step_finished(self, usage: TokenUsage | None, model: str | None = None) -> None:
-        self._close_parts()
+        self.reply_ended()
         if self._step is not None:
             self.emit(e.StepFinished(self._step, usage, sum(map(len, self._deltas)), model))
             self._step = None
-
-    def reply_ended(self) -> None:
-        """Closes the open parts: the model has finished its reply in this step."""
-        self._close_parts()
 
     def text_so_far(self) -> str:
         """The text of this step so far. The loop keeps it when the model fails."""
@@ -117,8 +113,10 @@ class RunEmitter:
 
     def call_started(self, call_id: str, name: str) -> None:
         self.silent = False
-        self._close_reasoning()
-        self._close_text()
+        if self._reasoning_id is not None:
+            self._close_reasoning(self._reasoning_id)
+        if self._text_open:
+            self._close_text()
         own_id = self._unused(call_id)
         self._open_calls[own_id] = []
         self._names[own_id] = name
@@ -171,24 +169,26 @@ class RunEmitter:
         return own_id
 
     def _open_text(self) -> None:
-        self._close_reasoning()
+        if self._reasoning_id is not None:
+            self._close_reasoning(self._reasoning_id)
         self.silent = False
         self._text_open = True
         self.emit(e.TextStarted(self.message_id))
 
     def _close_text(self) -> None:
-        if self._text_open:
-            self._text_open = False
-            self.emit(e.TextEnded(self.message_id))
+        self._text_open = False
+        self.emit(e.TextEnded(self.message_id))
 
-    def _close_reasoning(self) -> None:
+    def _close_reasoning(self, reasoning_id: str) -> None:
+        self._reasoning_id = None
+        self.emit(e.ReasoningEnded(reasoning_id))
+
+    def reply_ended(self) -> None:
+        """Closes the open parts: the model has finished its reply in this step, or the step ends."""
         if self._reasoning_id is not None:
-            self.emit(e.ReasoningEnded(self._reasoning_id))
-            self._reasoning_id = None
-
-    def _close_parts(self) -> None:
-        self._close_reasoning()
-        self._close_text()
+            self._close_reasoning(self._reasoning_id)
+        if self._text_open:
+            self._close_text()
         for call_id, pieces in self._open_calls.items():
             name = self._names[call_id]
             self.emit(e.ToolCallEnded(call_id, name, "".join(pieces)))

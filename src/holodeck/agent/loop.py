@@ -164,7 +164,8 @@ class _Run:
         if steps_before is not None:
             self.emitter.started = True
         elif self.context.conversation.pending is None:
-            decide(None, self.context.resume, ())  # refuses a resume of nothing
+            if self.context.resume:
+                decide(None, self.context.resume, ())  # refuses a resume of nothing
             if new := self._new_messages():
                 self._store_meanwhile(new)
             self._emit_beginning()
@@ -173,7 +174,8 @@ class _Run:
             await self._settle()
             if new := self._new_messages():
                 await self._commit(new)
-        await self._emit_history(if_client_lacks_some=True)
+        if self.context.client_ids is not None:
+            await self._emit_history(self.context.client_ids, if_client_lacks_some=True)
         for number in range(1 + (steps_before or 0), self.agent.loop.max_iterations + 1):
             self.iterations = number
             await self.compaction.before_step()
@@ -326,7 +328,8 @@ class _Run:
     # the model's prompt and listener
 
     def _prompt(self) -> Prompt:
-        offered = self.tools.offered()
+        withdrawn = self.agent.catalogue.withdrawn()
+        offered = self.tools.offered(withdrawn)
         server_tools = [entry.schema for entry in offered.values()]
         client_tools = [schema for schema in self.context.client_tools if schema.name not in offered]
         return prompt_for(
@@ -334,6 +337,7 @@ class _Run:
             self.context,
             [*server_tools, *client_tools],
             self.state,
+            withdrawn=withdrawn,
             added=self.repair,
             most_tokens=self.most_tokens,
             answers_now=self.answers_now or 1 < self.iterations == self.agent.loop.max_iterations,
@@ -385,29 +389,22 @@ class _Run:
     def _emit_beginning(self) -> None:
         self.emitter.run_started(parent_run_id=self.context.parent_run_id, model=self.agent.model.name)
         self._warn_of_withdrawn_tools()
-        self._emit_files()
-        self._emit_state()
-
-    def _emit_files(self) -> None:
         if self.context.files:
             self._show(CustomSent(FILES, msgspec.to_builtins(list(self.context.files))))
         if self.context.history_note:
             self._show(CustomSent(HISTORY, dict(self.context.history_note)))
         for unused in self.context.warnings:
             self._warn(PART_NOT_USED, unused)
+        if self.state is not None:
+            self._emit_state(self.state)
 
-    def _emit_state(self) -> None:
-        if self.state is None:
-            return
-        self.state.emit_snapshot()
+    def _emit_state(self, state: StateToolset) -> None:
+        state.emit_snapshot()
         if self.agent.state is not None and self.agent.state.predictions:
             self._show(announcement(self.agent.state.predictions))
 
-    async def _emit_history(self, *, if_client_lacks_some: bool) -> None:
+    async def _emit_history(self, theirs: frozenset[str], *, if_client_lacks_some: bool) -> None:
         """Shows the client our history, unless that would take messages from it that we do not have."""
-        theirs = self.context.client_ids
-        if theirs is None:
-            return
         history = tuple(await self.context.conversation.history())
         ours = {message.id for message in history}
         if theirs <= ours and not (if_client_lacks_some and ours == theirs):
@@ -452,8 +449,8 @@ class _Run:
             self._judge_empty(reply)
         ending = self._finished(finish_reason=reply.finish_reason, output=self.output)
         await self._commit(_worth_keeping(batch), ending=ending)
-        if self.tools.executions:
-            await self._emit_history(if_client_lacks_some=False)
+        if self.tools.executions and self.context.client_ids is not None:
+            await self._emit_history(self.context.client_ids, if_client_lacks_some=False)
         self.emitter.run_ended(ending)
         return self._response("completed", finish_reason="length" if reply.finish_reason == "length" else "completed")
 

@@ -6,7 +6,7 @@ conversation at its limit does not pay for a summary in every turn. The stored h
 write a summary, the run continues: it drops the turns, as `trim` does, and emits a warning.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import msgspec
@@ -30,7 +30,7 @@ from holodeck.core.messages import (
 from holodeck.core.text import clean, shorten
 from holodeck.core.tools import ToolSchema
 from holodeck.errors import ModelError
-from holodeck.models.port import ModelReply, Prompt
+from holodeck.models.port import ContextWindow, ModelReply, Prompt
 from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.shared_state import StateToolset
@@ -65,14 +65,18 @@ def prompt_for(
     tools: Sequence[ToolSchema],
     state: StateToolset | None,
     *,
+    withdrawn: Collection[str] = (),
     added: Sequence[Message] = (),
     most_tokens: int | None = None,
     answers_now: bool = False,
 ) -> Prompt:
-    """`added` are shown after the conversation and are no part of it, `most_tokens` bounds what is shown of it."""
+    """`added` are shown after the conversation and are no part of it, `most_tokens` bounds what is shown of it.
+
+    `withdrawn` are tools that cannot be called at the moment.
+    """
     options = context.options
     return Prompt(
-        system=_system(agent, context, state),
+        system=_system(agent, context, withdrawn, state),
         messages=(*shown(agent, context.conversation, most_tokens), *added),
         tools=tools,
         output=agent.output.schema if agent.output is not None else None,
@@ -91,7 +95,8 @@ def shown(agent: AgentDefinition, conversation: Conversation, most_tokens: int |
         rest = rest[:-1]  # a crash cut it; the model answers anew
     if most_tokens is not None:
         max_tokens = most_tokens if max_tokens is None else min(most_tokens, max_tokens)
-    return [*recalled(summary), *latest(_without_refused(rest), agent.max_messages, max_tokens)]
+    rest = latest(_without_refused(rest), agent.max_messages, max_tokens)
+    return rest if summary is None else [*recalled(summary), *rest]
 
 
 def tokens_of_half(messages: Sequence[Message]) -> int | None:
@@ -102,7 +107,7 @@ def tokens_of_half(messages: Sequence[Message]) -> int | None:
 
 def _without_refused(messages: Sequence[Message]) -> Sequence[Message]:
     """Leaves out turns that the provider refused: shown again, they would have every later request refused as well."""
-    if not any(map(_is_refusal, messages)):
+    if not [each for each in messages if isinstance(each, AssistantMessage) and each.cut in REFUSED]:
         return messages
     kept: list[Message] = []
     turn: list[Message] = []
@@ -161,12 +166,13 @@ def initial_state(settings: StateSettings, context: AgentContext) -> Any:
     return settings.initial if kept is None else kept
 
 
-def _system(agent: AgentDefinition, context: AgentContext, state: StateToolset | None) -> str:
+def _system(
+    agent: AgentDefinition, context: AgentContext, withdrawn: Collection[str], state: StateToolset | None
+) -> str:
     sections = [agent.instructions.render(user_id=context.user_id, timezone=context.timezone)]
     if context.notes:
         notes = "\n".join(f"- {description}: {value}" for description, value in context.notes)
         sections.append(f"What the application says about the situation:\n{notes}")
-    withdrawn = agent.catalogue.withdrawn()
     if withdrawn:
         sections.append(f"The tools {', '.join(withdrawn)} are not available at the moment.")
     if state is not None:
@@ -242,7 +248,8 @@ class Compaction:
         self._given_up = not agent.summarize
 
     async def before_step(self) -> None:
-        await self._learn_window()
+        if self._agent.window is not None and self._agent.history_tokens is None:
+            await self._learn(self._agent.window)
         if self._given_up:
             return
         summary, rest, max_tokens = unsummarized(self._agent, self._conversation)
@@ -256,13 +263,10 @@ class Compaction:
             message = f"The model is not shown {left_out} older messages, and no summary of them: {why_not}"
             self._emitter.warning(NOT_SUMMARIZED, message)
 
-    async def _learn_window(self) -> None:
+    async def _learn(self, window: ContextWindow) -> None:
         """Asks the endpoint how much its model can read before a conversation is long enough to matter."""
-        agent = self._agent
-        if agent.window is None or agent.history_tokens is not None:
-            return
         if tokens_in(self._conversation.messages) > WORTH_ASKING:
-            await agent.window.learn()
+            await window.learn()
 
     async def _fold(self, old: Sequence[Message], before: Summary | None) -> str | None:
         """None if there is a summary of them now, else why not."""

@@ -154,9 +154,9 @@ class ToolRunner:
         self._reader = {READ_RESULT.name: entry_of(self.kept, READ_RESULT)}
         self._state = {} if self.state is None else {UPDATE_STATE.name: entry_of(self.state, UPDATE_STATE)}
 
-    def offered(self) -> Mapping[str, ToolEntry]:
-        """The tools that the model may call now."""
-        return self._with_own(self.catalogue.offered())
+    def offered(self, withdrawn: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
+        """The tools that the model may call now: all but these, with the run's own."""
+        return self._with_own(self.catalogue.offered(withdrawn))
 
     async def run(self, batch: Batch, client_tools: Sequence[ToolSchema]) -> None:
         """Carries out the calls that need no one else; the batch keeps those that wait for a person or the client."""
@@ -207,7 +207,7 @@ class ToolRunner:
         if entry is None:
             if on_client is not None:
                 return read_arguments(call.arguments, on_client)
-            return BadArguments(unknown_tool(call.name, self.offered()).text)
+            return BadArguments(unknown_tool(call.name, self.offered(self.catalogue.withdrawn())).text)
         if entry.withdrawn:
             return entry.unavailable()
         return read_arguments(call.arguments, entry.schema, entry.bound)

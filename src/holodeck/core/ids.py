@@ -12,17 +12,37 @@ _RANDOM_BITS = 80
 _UUID_FIXED = 0xF << 76 | 0b11 << 62  # the bits of version and variant
 _UUID_VERSION_7 = 0x7 << 76 | 0b10 << 62
 MAX_FOREIGN_ID = 128
+_CHUNK, _CHUNKS = _RANDOM_BITS // 8, 256
+
+# Random bytes from the system, many at a time: `os.urandom` releases the interpreter lock, and in a busy process the thread
+# that made an id waits for the store's and the log's thread each time. No chunk is used twice, also not after a fork.
+_chunks: list[bytes] = []
+os.register_at_fork(after_in_child=_chunks.clear)
+
+
+def _draw() -> bytes:
+    """Fills the list; returns one chunk more."""
+    drawn = os.urandom(_CHUNK * (_CHUNKS + 1))
+    _chunks.extend([drawn[start : start + _CHUNK] for start in range(_CHUNK, len(drawn), _CHUNK)])
+    return drawn[:_CHUNK]
+
+
+def _random() -> bytes:
+    try:
+        return _chunks.pop()
+    except IndexError:  # another thread may have taken the last one
+        return _draw()
 
 
 def new_ulid() -> str:
     """26 characters that sort by time of creation, 80 bits of them random."""
-    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BITS // 8), "big")
+    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(_random(), "big")
     return "".join([_PAIRS[(value >> shift) & 1023] for shift in range(120, -1, -10)])
 
 
 def new_message_id() -> str:
     """A UUID of version 7 (RFC 9562): sorts by time of creation. Some AG-UI clients read ids of messages as UUIDs only."""
-    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(os.urandom(_RANDOM_BITS // 8), "big")
+    value = (time.time_ns() // 1_000_000) << _RANDOM_BITS | int.from_bytes(_random(), "big")
     value = value & ~_UUID_FIXED | _UUID_VERSION_7
     digits = f"{value:032x}"
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
@@ -38,7 +58,7 @@ def new_call_id() -> str:
 
 
 def new_request_id() -> str:
-    return f"req_{os.urandom(6).hex()}"
+    return f"req_{_random()[:6].hex()}"
 
 
 def is_request_id(text: str) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from holodeck.core.messages import Content, Message, TextPart, ToolCall
+from holodeck.core.messages import Content, Message, Part, TextPart, ToolCall
 from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
 from holodeck.core.usage import TokenUsage
@@ -32,15 +32,12 @@ class Prompt(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def length(self) -> int:
         """Characters of the system prompt and of the messages' texts, for log lines."""
-        return len(self.system) + sum([_characters(message.content) for message in self.messages])
+        texts = [each.content if isinstance(each.content, str) else _text(each.content) for each in self.messages]
+        return len(self.system) + sum(map(len, texts))
 
 
-def _characters(content: Content) -> int:
-    return (
-        len(content)
-        if isinstance(content, str)
-        else sum(len(each.text) for each in content if isinstance(each, TextPart))
-    )
+def _text(parts: Sequence[Part]) -> str:
+    return "".join([each.text for each in parts if isinstance(each, TextPart)])
 
 
 class ModelReply(msgspec.Struct, frozen=True, kw_only=True):

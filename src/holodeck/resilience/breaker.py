@@ -182,8 +182,9 @@ class Admission:
 
     def succeeded(self) -> None:
         """The service answered, with success or with an error of its own."""
-        if breaker := self._taken():
-            breaker._succeeded()  # noqa: SLF001  the other half of the same machine
+        breaker, self._breaker = self._breaker, None
+        if breaker is not None and breaker._era == self._era:  # noqa: SLF001  the other half of the same machine
+            breaker._succeeded()  # noqa: SLF001  as above
 
     def failed(self, error: str) -> None:
         if breaker := self._taken():

@@ -2,11 +2,12 @@
 
 An append is a plain call that never waits: a slow reader gets more events per wake-up, a dead one costs nothing. The log
 is bounded: it evicts its oldest events, which then cannot be replayed. It interprets no event; it only knows the endings,
-and the deltas, which do not wake observers.
+and the deltas, which are not shown to observers.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from typing import cast
 
 from holodeck.core.events import DELTAS, ENDINGS, Emit, Ending, Event, MessagesReplaced, ToolFinished
 from holodeck.core.messages import Content, Message, TextPart
@@ -25,16 +26,30 @@ class ReplayGone(RequestError):
 class RunLog:
     """Events of one run, numbered from 0. The last one is the run's ending."""
 
-    __slots__ = ("_dropped", "_events", "_limit", "_waiting", "ended", "is_cut", "notice")
+    __slots__ = (
+        "_dropped",
+        "_events",
+        "_limit",
+        "_waiting",
+        "call_at_next",
+        "ended",
+        "is_cut",
+        "observers",
+        "on_ending",
+    )
 
     def __init__(self, limit: int = MAX_EVENTS) -> None:
         self.ended = False
         self.is_cut = False  # without an ending
-        self.notice: Emit | None = None  # called with everything but deltas
+        self.observers: Sequence[Emit] = ()  # called with everything but deltas
+        self.on_ending: Callable[[Ending], None] | None = None
         self._events: list[Event] = []
         self._dropped = 0
         self._limit = limit
         self._waiting: list[Callable[[], object]] = []
+        # Calls once, with the next event, in the midst of whatever the run does: not the time for anything long. It is
+        # the list's own method: readers ask for each token.
+        self.call_at_next = self._waiting.append
 
     def __len__(self) -> int:
         """How many events were written, those that fell out included."""
@@ -79,16 +94,21 @@ class RunLog:
         if len(self._events) > self._limit:
             self._shorten()
         if self._waiting:
-            waiting, self._waiting = self._waiting, []
+            waiting = self._waiting.copy()
+            self._waiting.clear()
             for call in waiting:
                 call()
-        if is_rare and self.notice is not None:
-            self.notice(event)
+        if is_rare:
+            if self.ended and self.on_ending is not None:
+                self.on_ending(cast("Ending", event))
+            for observe in self.observers:
+                observe(event)
 
     def cut(self) -> None:
         """No event follows, not even an ending: the process that wrote the log is gone."""
         self.ended = self.is_cut = True
-        waiting, self._waiting = self._waiting, []
+        waiting = self._waiting.copy()
+        self._waiting.clear()
         for call in waiting:
             call()
 
@@ -98,10 +118,6 @@ class RunLog:
             raise ReplayGone(f"Only events from {self._dropped} on are kept.")
         start = number - self._dropped
         return self._events[start : None if limit is None else start + limit]
-
-    def call_at_next(self, call: Callable[[], object]) -> None:
-        """Calls once, with the next event, in the midst of whatever the run does: not the time for anything long."""
-        self._waiting.append(call)
 
     def do_not_call(self, call: Callable[[], object]) -> None:
         """For who does not wait any more: until the next event, it would be kept."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import TypeAlias
@@ -10,7 +10,7 @@ from typing import TypeAlias
 import msgspec
 
 from holodeck.core.encoder import Encoder
-from holodeck.core.events import Emit, Event, RunFailed, RunFinished
+from holodeck.core.events import Emit, Ending
 from holodeck.core.messages import now
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
@@ -45,7 +45,6 @@ class Run:
     task: "asyncio.Task[None] | None" = None
     grace: asyncio.TimerHandle | None = None
     size: int = 0  # of log and request in bytes, about; known when it has ended
-    observers: Sequence[Emit] = ()  # called with everything but deltas
     open_encoder: OpenEncoder | None = None  # how the wire that started it encodes it
     fingerprint: bytes = b""  # of the request, if it has an idempotency key
     deadline: asyncio.TimerHandle | None = None
@@ -65,7 +64,7 @@ class Run:
 
     def __post_init__(self) -> None:
         self.root = self.root or self.run_id
-        self.log.notice = self._note
+        self.log.on_ending = self._note_ending
         self.emit = self.log.append
 
     def release(self) -> None:
@@ -73,17 +72,14 @@ class Run:
 
         A task holds the context of the request that started it.
         """
-        self.observers, self.log.notice, self.conversation, self.slot = (), None, None, None
+        self.log.observers, self.log.on_ending, self.conversation, self.slot = (), None, None, None
         if not self.is_remote:
             self.task = None
         self.request = msgspec.structs.replace(self.request, client_tools=(), context=(), resume=())
 
-    def _note(self, event: Event) -> None:
-        if isinstance(event, RunFinished | RunFailed):
-            self.state = state_after(event)
-            self.finished_at, self.ended = now(), time.monotonic()
-        for observe in self.observers:
-            observe(event)
+    def _note_ending(self, event: Ending) -> None:
+        self.state = state_after(event)
+        self.finished_at, self.ended = now(), time.monotonic()
 
     @property
     def parts(self) -> "list[Run]":

@@ -153,7 +153,7 @@ class Runs:
         return run
 
     def launch(self, run: Run, work: Coroutine[Any, Any, None]) -> None:
-        run.observers = self._observe(run) if self._observe else ()
+        run.log.observers = self._observe(run) if self._observe else ()
         self._runs[run.owner, run.run_id] = run
         self._live.add(run)
         if run.wanted is not None and not run.wanted.is_set():

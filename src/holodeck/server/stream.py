@@ -53,10 +53,6 @@ class Cursor:
         if self.place > 0 and (self.chain is not None or self.encoder.needs_all_events):
             self._encode(0, self.run.log.since(0, self.place))
 
-    @property
-    def has_pending(self) -> bool:
-        return self.place < len(self.run.log)
-
     def take(self) -> bytes:
         """The new events, encoded; empty if a chain hides them all. Raises ReplayGone."""
         place, events = self.place, self.run.log.since(self.place, MAX_BATCH)
@@ -140,10 +136,12 @@ class EventStream(Response):
     async def _follow(self, cursor: Cursor, *, last: bool) -> None:
         run_log = cursor.run.log
         try:
-            while not self._left and (cursor.has_pending or not run_log.ended):
-                if cursor.has_pending:
+            while not self._left:
+                if cursor.place < len(run_log):
                     body = cursor.take()
-                    await self._write(body, final=last and run_log.has_ending and not cursor.has_pending)
+                    await self._write(body, final=last and run_log.has_ending and not cursor.has_more)
+                elif run_log.ended:
+                    return
                 else:
                     await self._needed(cursor)
                     if self._silent:

@@ -139,7 +139,10 @@ class SqliteFile:
 
     def _serve(self, connection: sqlite3.Connection) -> None:
         while True:
-            batch = self._next_batch()
+            batch = [self._queue.get()]
+            with contextlib.suppress(queue.Empty):
+                while batch[-1] is not None and len(batch) < MAX_BATCH:
+                    batch.append(self._queue.get_nowait())
             together: list[_Task] = []
             for task in batch:
                 if task is not None and not task.alone:
@@ -161,13 +164,6 @@ class SqliteFile:
             if not is_synced:
                 connection.execute("PRAGMA synchronous=FULL")
             self._deliver(tasks)
-
-    def _next_batch(self) -> list[_Task | None]:
-        batch = [self._queue.get()]
-        with contextlib.suppress(queue.Empty):
-            while batch[-1] is not None and len(batch) < MAX_BATCH:
-                batch.append(self._queue.get_nowait())
-        return batch
 
     def _refuse_rest(self, error: BaseException) -> None:
         with contextlib.suppress(queue.Empty):

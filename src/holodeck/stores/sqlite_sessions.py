@@ -504,7 +504,8 @@ def _add(
         if row.key is not None and _is_there(connection, row.key):
             raise LostClaim("Another process works on this conversation; this run may not store any more of it.")
         return None
-    _add_steps(connection, row.key, row.steps, steps)
+    if steps:
+        _add_steps(connection, row.key, row.steps, steps)
     return grown
 
 

@@ -40,9 +40,9 @@ class StoredConversation(HeldParts, ABC):
         self._cut: str | None = None  # the message before which the next commit cuts the history
         self._size = row.size  # with the history cut
         self._writing: asyncio.Future[SessionRow | None] | None = None
-        self.pending = records.pending_of(row.pending, row.v)
-        self.state = records.state_of(row.state, row.v)
-        self.summary = records.summary_of(row.summary, row.v)
+        self.pending = None if row.pending is None else records.pending_of(row.pending, row.v)
+        self.state = None if row.state is None else records.state_of(row.state, row.v)
+        self.summary = None if row.summary is None else records.summary_of(row.summary, row.v)
 
     @abstractmethod
     async def _older(self) -> list[Message]:
@@ -99,8 +99,9 @@ class StoredConversation(HeldParts, ABC):
         summary: Summary | Keep | None,
     ) -> tuple[list[Step], dict[str, bytes | None]]:
         """What is written: steps, and those parts of the session that change. SessionFull if it does not fit."""
-        steps = steps_of(messages)
-        check_room(messages, size_of_steps(steps), self._size, self._keeper.max_bytes)
+        steps = steps_of(messages) if messages else []
+        if steps and self._size + (added := size_of_steps(steps)) > self._keeper.max_bytes:
+            check_room(messages, added, self._size, self._keeper.max_bytes)
         if self._row.v < records.VERSION:  # all parts of a row have one version
             pending = self.pending if pending is KEEP else pending
             state = self.state if state is KEEP else state

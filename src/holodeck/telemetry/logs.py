@@ -17,6 +17,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable
+from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import msgspec
@@ -40,6 +41,7 @@ _encode_fast = msgspec.json.Encoder(enc_hook=str).encode  # quicker, but not alw
 _NOT_FAST = (TypeError, ValueError, RecursionError)  # keys that are no strings, halves of surrogate pairs, no end
 
 Line: TypeAlias = dict[str, Any]
+"""The eight members of a line, not written out yet; its timestamp is in nanoseconds."""
 
 
 class LineWriter(Generic[T]):
@@ -129,27 +131,37 @@ class LineWriter(Generic[T]):
         return [*map(self._write_out, waiting), *lines]
 
 
-"""The eight members of a line, not written out yet; its timestamp is in nanoseconds."""
+_CURRENT: Any = object()  # of the request that is being served
 
 
-def noted(level: str, event: str, members: dict[str, Any]) -> Line:
-    """A line with what is known only now: the time, and the request that is being served."""
-    context, take = current(), members.pop
-    line = {
+def note(
+    put: Callable[[Line], T],
+    level: str,
+    event: str,
+    /,
+    *,
+    details: dict[str, Any] | None = None,
+    duration_ms: float | None = None,
+    request_id: str | None = _CURRENT,
+    user_id: str | None = _CURRENT,
+    conversation_id: str | None = _CURRENT,
+    **more: Any,
+) -> T:
+    """Puts a line with what is known only now: the time, and the request that is being served. `more` are details."""
+    context = current()
+    line: Line = {
         "timestamp": time.time_ns(),
         "level": level,
-        "request_id": take("request_id", context.request_id),
+        "request_id": context.request_id if request_id is _CURRENT else request_id,
         "event": event,
-        "duration_ms": take("duration_ms", None),
-        "details": take("details", None) or {},
-        "user_id": take("user_id", context.user_id),
-        "conversation_id": take("conversation_id", context.conversation_id),
+        "duration_ms": duration_ms,
+        "details": ({**details, **more} if more else details) if details else more,
+        "user_id": context.user_id if user_id is _CURRENT else user_id,
+        "conversation_id": context.conversation_id if conversation_id is _CURRENT else conversation_id,
     }
-    if members:  # what has no member of its own is a detail
-        line["details"] = {**line["details"], **members}
     if context.credential_id is not None:
         line["details"] = {"tenant": context.tenant, "credential_id": context.credential_id, **line["details"]}
-    return line
+    return put(line)
 
 
 _USERS = ("user", "owner", "user_id")  # members of details that name a user
@@ -200,7 +212,7 @@ class LineFormat:
         return _ascii(members)
 
     def dropped(self, count: int) -> bytes:
-        return self(noted("warning", "log_lines_dropped", {"details": {"count": count}}))
+        return note(self, "warning", "log_lines_dropped", details={"count": count})
 
     def _shortened(self, line: dict[str, Any], length: int) -> str:
         """Cut after the secrets are out, so that no half of one is left."""
@@ -285,23 +297,17 @@ class EventLog:
         self.connect(_drop)
 
     def connect(self, put: Callable[[Line | bytes], None], *, debug: bool = False) -> None:
-        self._put, self._debugs = put, debug
-
-    def debug(self, event: str, **members: Any) -> None:
-        if self._debugs:
-            self._put(noted("debug", event, members))
-
-    def info(self, event: str, **members: Any) -> None:
-        self._put(noted("info", event, members))
-
-    def warning(self, event: str, **members: Any) -> None:
-        self._put(noted("warning", event, members))
-
-    def error(self, event: str, **members: Any) -> None:
-        self._put(noted("error", event, members))
+        self.debug: Callable[..., None] = partial(note, put, "debug") if debug else _ignore
+        self.info: Callable[..., None] = partial(note, put, "info")
+        self.warning: Callable[..., None] = partial(note, put, "warning")
+        self.error: Callable[..., None] = partial(note, put, "error")
 
     def exception(self, event: str, **members: Any) -> None:
-        self._put(noted("error", event, {"traceback": traceback.format_exc(), **members}))
+        self.error(event, **{"traceback": traceback.format_exc(), **members})
+
+
+def _ignore(_event: str, **_members: Any) -> None:
+    """Takes lines that are not written."""
 
 
 def _drop(_line: Line | bytes) -> None:
@@ -331,7 +337,7 @@ class StandardBridge(logging.Handler):
             event, details = message, {"logger": record.name, **given}
         if record.exc_info:
             details["traceback"] = "".join(traceback.format_exception(*record.exc_info))
-        self._put(noted(record.levelname.lower(), event, {"details": details}))
+        note(self._put, record.levelname.lower(), event, details=details)
 
 
 def _message(record: logging.LogRecord) -> str:

@@ -321,9 +321,10 @@ class Catalogue:
 
     # the table
 
-    def offered(self) -> Mapping[str, ToolEntry]:
-        """The tools that may be called now, by the name that the model sees."""
-        withdrawn = self.withdrawn()
+    def offered(self, withdrawn: Mapping[str, ToolEntry] | None = None) -> Mapping[str, ToolEntry]:
+        """The tools that may be called now, by the name that the model sees. `withdrawn` is what that method returned."""
+        if withdrawn is None:
+            withdrawn = self.withdrawn()
         if not withdrawn:
             return self._rows
         return {name: entry for name, entry in self._rows.items() if name not in withdrawn}

@@ -23,7 +23,7 @@ from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.protobuf import SHAPES, varint, write_body, write_event
 from holodeck.wires.agui.translate import MAX_FRAME_BYTES, TRANSLATIONS, left_out, translate
 
-_encode_text = msgspec.json.Encoder().encode
+_encode = msgspec.json.Encoder().encode
 _fields = msgspec.structs.astuple
 _EMPTY_DELTA_END = len(b'""}')
 
@@ -55,7 +55,7 @@ class SseEncoder(sse.FrameEncoder):
             key, delta = _fields(event)
             head = heads.get(key) or self._head(heads, event, key)
             try:
-                out.append(b"%b%d%b%b}\n\n" % (self._id, n, head, _encode_text(delta)))
+                out.append(b"%b%d%b%b}\n\n" % (self._id, n, head, _encode(delta)))
             except UnicodeEncodeError:  # half a surrogate pair: the slow way mends it
                 out.append(self._whole(event, n))
         return b"".join(out)
@@ -69,7 +69,10 @@ class SseEncoder(sse.FrameEncoder):
     def _whole(self, event: Event, n: int | None) -> bytes:
         frames: list[bytes] = []
         for wire in TRANSLATIONS[type(event)](event, self._profile):
-            frame = b"data: %b\n\n" % sse.json_bytes(wire)
+            try:
+                frame = b"data: %b\n\n" % _encode(wire)
+            except Exception:  # noqa: BLE001  a value that cannot be written as it is: `json_bytes` replaces it
+                frame = sse.frame(wire)
             frames.append(frame if len(frame) <= MAX_FRAME_BYTES else sse.frame(left_out(wire)))
         if n is not None:
             frames[-1] = b"%b%d\n%b" % (self._id, n, frames[-1])
