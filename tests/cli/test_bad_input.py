@@ -79,6 +79,10 @@ FILE_MISTAKES = {
         START + "tools: [{name: f, type: mcp, command: x, bind: {user: '{usr}'}}]\n",
         "agent.yaml:3:9: tools[0]: bind.user: there is no value {usr}",
     ),
+    "bind without quotes": (
+        START + "tools: [{name: f, type: mcp, command: x, bind: {user: {user_id}}}]\n",
+        'agent.yaml:3:9: tools[0]: bind.user: without quotes YAML reads a block; write "{user_id}"',
+    ),
 }
 
 

@@ -25,9 +25,12 @@ BAD = {
         "name: a\n  model: 1\n",
         ":2:8: a ':' is out of place; put the value in quotes, or check the indentation",
     ),
-    "open bracket": ("name: a\ntools: [a, b\n", ":3:1: a list in [ ] is not closed here"),
-    "open brace": ("name: a\nmodel: {provider: demo\nloop: {}\n", ":3:5: a block in { } is not closed here"),
-    "open quote": ('name: "a\n', ":2:1: a quote is not closed"),
+    "open bracket": ("name: a\ntools: [a, b\n", ":3:1: a list in [ ] is not closed; it opens in line 2"),
+    "open brace": (
+        "name: a\nmodel: {provider: demo\nloop: {}\n",
+        ":3:5: a block in { } is not closed; it opens in line 2",
+    ),
+    "open quote": ('name: "a\n', ":2:1: a quote is not closed; it opens in line 1"),
     "percent": ("name: %a\n", ":1:7: this character cannot start a value; put the value in quotes"),
     "unknown alias": ("name: *a\n", ":1:7: *a has no anchor &a that ends before it"),
     "alias of itself": ("name: a\ntools: &t [*t]\n", ":2:12: *t has no anchor &t that ends before it"),
@@ -92,11 +95,39 @@ BAD = {
     ),
     "key of the state": (START + "state: {predct: []}\n", ":3:9: state.predct: unknown key; did you mean predict?"),
     # values
-    "missing name": ("model: {provider: demo}\n", ":1:1: name: is required"),
-    "missing model": ("name: a\n", ":1:1: model: is required"),
-    "missing provider": ("name: a\nmodel: {name: x}\n", ":2:1: model.provider: is required"),
+    "missing name": ("model: {provider: demo}\n", ":1:1: name: is required, e.g. name: my-agent"),
+    "missing model": ("name: a\n", ":1:1: model: is required, e.g. model: {provider: demo}"),
+    "missing provider": ("name: a\nmodel: {name: x}\n", ":2:1: model.provider: is required, e.g. provider: openai"),
+    "a model by its name": (
+        "name: a\nmodel: gpt-5\n",
+        ":2:8: model: has to be a block of keys, not 'gpt-5'; write model: {provider: …, name: gpt-5}",
+    ),
+    "a model by provider and name": (
+        "name: a\nmodel: claude/opus\n",
+        ":2:8: model: has to be a block of keys, not 'claude/opus'; write model: {provider: anthropic, name: opus}",
+    ),
+    "a model by its provider": (
+        "name: a\nmodel: demo\n",
+        ":2:8: model: has to be a block of keys, not 'demo'; write model: {provider: demo}",
+    ),
+    "a provider by another name": (
+        "name: a\nmodel: {provider: google, name: x}\n",
+        ":2:19: model.provider: 'google' is not one of openai, anthropic, gemini, azure_openai, ollama, openai_compatible, bedrock, vertex, demo; did you mean gemini?",
+    ),
+    "a provider behind OpenAI's API": (
+        "name: a\nmodel: {provider: Mistral, name: x}\n",
+        ":2:19: model.provider: 'Mistral' is no provider here; write provider: openai_compatible and its address as endpoint",
+    ),
+    "an option of serve": (
+        START + "server: {port: 8080}\n",
+        ":3:10: server.port: unknown key; it is an option: holodeck serve --port, or HOLODECK_PORT",
+    ),
+    "tab after a dash": (START + "tools:\n  -\tname: x\n", ":4:4: a tab indents this line; YAML wants spaces"),
+    "no-break space": (
+        "name: a\nmodel:\n\u00a0 provider: demo\n",
+        ":3:1: a no-break space (U+00A0, often copied from a web page) is in this line; replace it by a plain one",
+    ),
     "empty block": ("name: a\nmodel:\n", ":2:7: model: has to be a block of keys, not empty"),
-    "block expected": ("name: a\nmodel: demo\n", ":2:8: model: has to be a block of keys, not 'demo'"),
     "list expected": (
         START + "tools: {a: b}\n",
         ":3:8: tools: has to be a list (lines that start with -), not a block",
@@ -244,7 +275,7 @@ BAD = {
         START + "loop: {iteration_timeout: 0}\n",
         ":3:27: loop.iteration_timeout: has to be more than 0, not 0",
     ),
-    "name is a number": ("name: 12\nmodel: {provider: demo}\n", ":1:7: name: has to be text; put it in quotes, not 12"),
+    "name is a number": ("name: 12\nmodel: {provider: demo}\n", ":1:7: name: has to be text, not 12; put it in quotes"),
     "name with a slash": (
         "name: a/b\nmodel: {provider: demo}\n",
         ":1:7: name: may hold letters, digits, spaces and . _ - and starts with a letter or digit, e.g. todo-assistant",

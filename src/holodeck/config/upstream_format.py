@@ -36,6 +36,23 @@ SLIPS = {  # what other formats call it
     "system_prompt": "instructions",
     "toolsets": "tools",
 }
+OTHER_PROVIDERS = {  # what other programs call them
+    **dict.fromkeys(("claude",), "anthropic"),
+    **dict.fromkeys(("google", "google_genai", "googleai", "google-gla"), "gemini"),
+    **dict.fromkeys(("vertexai", "vertex_ai", "google-vertex", "gcp"), "vertex"),
+    **dict.fromkeys(("aws", "amazon"), "bedrock"),
+    **dict.fromkeys(("azure", "azure-openai", "azureopenai"), "azure_openai"),
+    **dict.fromkeys(("gpt", "chatgpt", "openai-chat", "openai-responses"), "openai"),
+    "local": "ollama",
+}
+GATEWAYS = frozenset(  # endpoints with the API of OpenAI
+    {"mistral", "groq", "deepseek", "openrouter", "litellm", "together", "fireworks", "xai", "grok", "cohere", "nvidia"}
+    | {"vllm", "lmstudio", "lm_studio", "lm-studio", "llamacpp", "llama.cpp", "llama_cpp", "huggingface", "perplexity"}
+)
+OPTIONS_OF_SERVE = {  # keys that people look for under `server`: they differ from machine to machine
+    name: name.replace("_", "-")
+    for name in ("port", "host", "protocol", "log_level", "log_format", "root_path", "workers")
+}
 FOREIGN_TOOLS = frozenset({"vectorstore", "hierarchical_document", "prompt", "plugin", "skill", "hosted"})
 FOREIGN_KEYS: Mapping[str, Mapping[str, str]] = {  # block → key → what to do instead
     "model": {"auth_provider": ""},

@@ -11,8 +11,9 @@ from pydantic import BaseModel, Tag, ValidationError
 from pydantic_core import ErrorDetails
 
 from holodeck.config.environment import Keys, YamlDocument, dotted
+from holodeck.config.model_schema import Provider
 from holodeck.config.schema import AgentFile
-from holodeck.config.upstream_format import SLIPS, nearest
+from holodeck.config.upstream_format import GATEWAYS, OPTIONS_OF_SERVE, OTHER_PROVIDERS, SLIPS, nearest
 from holodeck.config.yaml_source import located
 from holodeck.core.text import one_line
 
@@ -21,7 +22,7 @@ SECRET_PLACES = frozenset({"api_key", "auth_token", "headers", "env", "extra", "
 
 _BARE = {
     "missing": "is required",
-    "string_type": "has to be text; put it in quotes",
+    "string_type": "has to be text",
     "int_type": "has to be a whole number",
     "int_parsing": "has to be a whole number",
     "int_from_float": "has to be a whole number",
@@ -46,6 +47,11 @@ _BOUNDED: Mapping[str, Callable[[Mapping[str, Any]], str]] = {
     "string_too_long": lambda ctx: f"is too long (at most {ctx['max_length']} characters)",
     "too_long": lambda ctx: f"has too many entries (at most {ctx['max_length']})",
     "value_error": lambda ctx: str(ctx["error"]),
+}
+_EXAMPLES = {
+    "name": ", e.g. name: my-agent",
+    "model": ", e.g. model: {provider: demo}",
+    "model.provider": ", e.g. provider: openai",
 }
 _PATTERNS = {
     "the agent's name": (
@@ -105,9 +111,32 @@ def _wording(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
     if kind == "string_pattern_mismatch":
         key = "the agent's name" if keys == ("name",) else str(keys[-1])
         return _PATTERNS.get(key, "has a character that is not allowed here")
-    text = _BARE.get(kind) or (_BOUNDED[kind](context) if kind in _BOUNDED else details["msg"])
+    return _plain_wording(details, keys, document)
+
+
+def _plain_wording(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
+    kind = details["type"]
+    text = _BARE.get(kind) or (_BOUNDED[kind](details.get("ctx", {})) if kind in _BOUNDED else details["msg"])
     shown = _shown(details, keys, document)
-    return f"{text}, not {shown}" if shown and text.startswith("has to be") else text
+    if kind == "missing":
+        text += _EXAMPLES.get(dotted(keys), "")
+    elif shown and text.startswith("has to be"):
+        text += f", not {shown}"
+    if kind == "string_type" and isinstance(details["input"], int | float):
+        text += "; put it in quotes"
+    return text + _short_model(keys, details["input"])
+
+
+def _short_model(keys: Keys, value: object) -> str:
+    """Other tools take a model's name alone; ours says whose it is."""
+    if keys != ("model",) or not isinstance(value, str) or not value:
+        return ""
+    provider, slash, name = value.partition("/")
+    if value in get_args(Provider):
+        provider, slash, name = value, "/", ""
+    known = OTHER_PROVIDERS.get(provider, provider) if slash else "…"
+    named = "" if provider == "demo" else f", name: {one_line(name or '…' if slash else value, 40)}"
+    return f"; write model: {{provider: {known}{named}}}"
 
 
 def _shown(details: ErrorDetails, keys: Keys, document: YamlDocument) -> str:
@@ -125,12 +154,20 @@ def _options(text: str) -> list[str]:
 
 def _not_one_of(value: str, options: Iterable[str]) -> str:
     options = [option for option in options if option != "own"]  # the member of a union that has no type
-    close = nearest(value.strip("'"), options, cutoff=0.6)  # few and short: `mpc` for mcp
+    word = value.strip("'")
+    if "openai_compatible" in options and word.lower() in GATEWAYS:
+        return f"{value} is no provider here; write provider: openai_compatible and its address as endpoint"
+    meant = OTHER_PROVIDERS.get(word.lower())
+    close = meant if meant in options else nearest(word, options, cutoff=0.6)  # few and short: `mpc` for mcp
     return f"{value} is not one of {', '.join(options)}" + (f"; did you mean {close}?" if close else "")
 
 
 def _unknown_key(loc: tuple[str | int, ...]) -> str:
     close = _meant(loc)
+    if loc[:-1] == ("server",) and (option := OPTIONS_OF_SERVE.get(str(loc[-1]))):
+        return (
+            f"unknown key; it is an option: holodeck serve --{option}, or HOLODECK_{option.upper().replace('-', '_')}"
+        )
     return (
         f"unknown key; did you mean {close}?"
         if close

@@ -33,13 +33,15 @@ _PLAIN_WORDS = {  # what libyaml says → what a person can act on
     "could not find expected ':'": "this line is no 'key: value'; is a ':' missing?",
     "did not find expected key": "the indentation does not fit the lines above",
     "did not find expected '-' indicator": "the indentation does not fit the list above",
-    "did not find expected ',' or ']'": "a list in [ ] is not closed here",
-    "did not find expected ',' or '}'": "a block in { } is not closed here",
+    "did not find expected ',' or ']'": "a list in [ ] is not closed",
+    "did not find expected ',' or '}'": "a block in { } is not closed",
     "found unexpected end of stream": "a quote is not closed",
     "found undefined alias": "this alias has no anchor before it",
     "found character that cannot start any token": "this character cannot start a value; put the value in quotes",
     "block sequence entries are not allowed in this context": "a list item is out of place; start it on its own line",
 }
+_NO_BREAK = "a no-break space (U+00A0, often copied from a web page) is in this line"
+_NOT_CLOSED = ("a list in [ ]", "a block in { }", "a quote")
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -125,10 +127,13 @@ def _explained(error: yaml.MarkedYAMLError, text: str, file: str) -> ConfigError
     mark = Mark(where.line + 1, where.column + 1) if where else None
     lines = text.splitlines()
     line = lines[where.line] if where and where.line < len(lines) else ""
-    if "\t" in line[: len(line) - len(line.lstrip())]:
+    if "\t" in line[: len(line) - len(line.lstrip())] or (where and line[where.column : where.column + 1] == "\t"):
         return located(file, mark, "a tab indents this line; YAML wants spaces")
     problem = error.problem or "this is not YAML"
-    return located(file, mark, _PLAIN_WORDS.get(problem, problem))
+    text = _PLAIN_WORDS.get(problem, problem)
+    if text.startswith(_NOT_CLOSED) and (opened := error.context_mark) and where and opened.line < where.line:
+        text += f"; it opens in line {opened.line + 1}"
+    return located(file, mark, text)
 
 
 def _mark(event: Any) -> Mark:
@@ -214,6 +219,8 @@ class _Reader:
         if isinstance(event, events.ScalarEvent):
             value = self.resolved(event)
             if isinstance(value, str):
+                if "\u00a0" in value:
+                    raise located(self.file, _mark(event), f"{_NO_BREAK}; replace it by a plain one")
                 return value
             raise located(self.file, _mark(event), f"the key {event.value or 'null'} is not text; put it in quotes")
         raise located(self.file, _mark(event), "a key has to be text; was a list or block meant to be quoted?")

@@ -77,6 +77,9 @@ def check_templates(bind: Mapping[str, Any]) -> None:
     """Raises ConfigError for a placeholder that does not exist."""
     known = ToolContext(user_id="").values()
     for argument, template in bind.items():
+        if isinstance(template, dict) and len(template) == 1 and [*template.values()] == [None]:
+            name = next(iter(template))
+            raise ConfigError(f'bind.{argument}: without quotes YAML reads a block; write "{{{name}}}"')
         for name in _PLACEHOLDER.findall(template) if isinstance(template, str) else ():
             if name not in known:
                 there_are = ", ".join(f"{{{each}}}" for each in known)

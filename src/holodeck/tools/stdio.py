@@ -325,8 +325,16 @@ async def _launched(settings: McpSettings, link: "StdioLink") -> ServerProcess:
     try:
         await launch(process, command, settings.args, env=settings.env, cwd=settings.cwd)
     except OSError as error:
-        raise CannotConnect(error.strerror or str(error), "Install it, or give its full path as `command`.") from error
+        raise CannotConnect(error.strerror or str(error), _advice(command)) from error
     return process
+
+
+def _advice(command: str) -> str:
+    """What to do about a command that is not there. Many files of other programs have its arguments in the same text."""
+    program, *arguments = command.split()
+    if arguments and os.sep not in program:
+        return f"Arguments are a list of their own: `command: {program}` and `args: [{', '.join(arguments)}]`."
+    return "Install it, or give its full path as `command`."
 
 
 class StdioLink(Link):

@@ -28,6 +28,10 @@ def messages(caplog, event: str) -> list[dict]:
     ("changes", "words"),
     [
         ({"command": "no-such-command-here"}, "the command 'no-such-command-here' was not found. Install it"),
+        (
+            {"command": "npx -y it"},
+            "'npx -y it' was not found. Arguments are a list of their own: `command: npx` and `args: [-y, it]`.",
+        ),
         ({"command": "./missing"}, "there is no './missing'"),
         ({"command": __file__}, "is not executable"),
         ({"cwd": Path("/no/such/folder")}, "its working folder 'folder' does not exist"),
