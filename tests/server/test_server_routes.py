@@ -331,6 +331,17 @@ async def test_a_head_is_answered_as_a_get_without_its_body():
             assert (refused.status, refused.headers["Allow"]) == (405, "POST")
         async with s.client.put(s.url + "/health") as refused:
             assert (refused.status, refused.headers["Allow"]) == (405, "GET, HEAD")
+            assert (await refused.json())["detail"] == "PUT is not allowed at /health; use GET, HEAD."
+        for path, detail in {
+            "/helth": "There is nothing at /helth. Did you mean /health?",
+            "/nothing/like/it": "There is nothing at /nothing/like/it.",
+        }.items():
+            async with s.get(path) as missing:
+                assert (missing.status, (await missing.json())["detail"]) == (404, detail)
+        headers = {"Content-Type": "application/json"}
+        async with s.client.post(s.url + "/awp", data=b"{'threadId': 1}", headers=headers) as refused:
+            detail = "The body is not valid JSON: object keys must be strings (byte 1)"
+            assert (refused.status, (await refused.json())["detail"]) == (400, detail)
 
 
 async def test_a_slash_at_the_end_of_an_address_changes_nothing():

@@ -148,6 +148,8 @@ class Application:
             if (found := Router(wire.operations).match(scope).operation) is not None:
                 error = NotFound(f"{match.error.message} Start the server with --protocol {wire.name} to serve it.")
                 return match._replace(error=error, answer_error=found.answer_error)
+        if near := self._router.near(asked):
+            match = match._replace(error=NotFound(f"{match.error.message} Did you mean {near}?"))
         beside = [routes for routes in self._routes if routes.prefix and asked.startswith(f"{routes.prefix}/")]
         nearest = max(beside, key=lambda routes: len(routes.prefix), default=None)
         return match if nearest is None else match._replace(answer_error=nearest.answer_error)

@@ -7,6 +7,7 @@ request and returns a response; the application turns its errors into problems.
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import unquote
 
@@ -28,6 +29,7 @@ _PARAMETER = re.compile(r"{(\w+)(:path)?}")
 _ESCAPED_SLASH = re.compile("%2F", re.IGNORECASE)
 _SLASH = "\ud800"  # for one within a segment, until the segments are found; no path can hold it: it is no Unicode
 _MAX_SHOWN = 200
+_MAX_COMPARED = 64
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -157,11 +159,18 @@ class Router:
             return Match(None, parameters, NotFound(f"There is nothing at {shown}."))
         operation = operations.get("GET" if method == "HEAD" else method)  # the server drops a HEAD's body (RFC 9110)
         if operation is None:
-            error = MethodNotAllowed(f"{one_line(method)} is not allowed at {one_line(scope['path'], _MAX_SHOWN)}.")
-            error.headers = {"Allow": _allowed(operations)}
+            allowed = _allowed(operations)
+            shown = one_line(scope["path"], _MAX_SHOWN)
+            error = MethodNotAllowed(f"{one_line(method)} is not allowed at {shown}; use {allowed}.")
+            error.headers = {"Allow": allowed}
             there = next(iter(operations.values()))
             return Match(None, parameters, error, there.answer_error)
         return Match(operation, parameters)
+
+    def near(self, path: str) -> str | None:
+        """The address that a short wrong one is a slip of. Long ones are not compared: clients choose them."""
+        found = get_close_matches(path, self._fixed, n=1, cutoff=0.8) if len(path) <= _MAX_COMPARED else []
+        return found[0] if found else None
 
     def _at(self, path: str) -> dict[str, Operation]:
         return self._fixed.setdefault(path, {})

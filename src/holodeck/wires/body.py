@@ -119,7 +119,12 @@ def _parse_halves(body: bytes, reason: Exception) -> Any:
     JSON, and json.loads reads it; `clean` mends it later.
     """
     if not _SURROGATE_ESCAPE.search(body):
-        raise InvalidRequest("The body is not valid JSON", status=400) from reason
+        where = (
+            f": {reason}" if isinstance(reason, msgspec.DecodeError) and not isinstance(reason, UnicodeError) else ""
+        )
+        raise InvalidRequest(
+            f"The body is not valid JSON{where.replace('JSON is malformed: ', '')}", status=400
+        ) from reason
     if len(body) > MAX_MENDED_BODY:
         raise PayloadTooLarge(
             f"The body holds half a surrogate pair; such a body may have {MAX_MENDED_BODY:,} bytes, besides its files"
