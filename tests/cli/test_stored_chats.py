@@ -1,5 +1,7 @@
 """`holodeck chat --resume` of a conversation that the server has stored: it goes on there."""
 
+from types import SimpleNamespace
+
 import pytest
 
 from holodeck.cli.conversation.archive import Archive, ChatFileError
@@ -9,6 +11,7 @@ from holodeck.config.build_stores import build_sqlite
 from holodeck.config.load import load_config
 from holodeck.core.messages import AssistantMessage, PendingStep, ToolCall, UserMessage
 from holodeck.core.owner import ANONYMOUS, ANONYMOUS_OWNER, DEFAULT_TENANT, Owner
+from holodeck.errors import StartError
 from holodeck.sessions.transcript import Transcript
 from tests.cli.process import holodeck
 
@@ -105,3 +108,21 @@ async def test_an_id_that_nothing_has_is_one_sentence(store, tmp_path):
     done = holodeck("chat", "--resume", "01K9ZQ4W3V8N2R5T7Y9A1C3E5G", folder=tmp_path)
     assert done.code == 2
     assert "there is no saved chat" in done.err
+
+
+def test_a_session_whose_store_cannot_be_used_is_not_begun_anew(tmp_path):
+    (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
+    (tmp_path / ".holodeck").mkdir()
+    (tmp_path / ".holodeck" / "sessions.db").write_text("no database\n" * 100)
+    done = holodeck("chat", "--session", "s", "hello", folder=tmp_path)
+    assert (done.code, done.out, done.err.count("\n")) == (2, "", 1), done
+    assert "sessions.db cannot be used: file is not a database" in done.err
+
+
+async def test_a_full_disk_is_named(tmp_path, monkeypatch):
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    (tmp_path / ".holodeck" / "sessions.db").mkdir(parents=True)
+    monkeypatch.setattr("shutil.disk_usage", lambda _path: SimpleNamespace(free=4096))
+    store = build_sqlite(load_config(tmp_path)).sessions
+    with pytest.raises(StartError, match="cannot be used: the disk is full"):
+        await store.start()

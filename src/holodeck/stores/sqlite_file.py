@@ -15,6 +15,7 @@ import fcntl
 import logging
 import os
 import queue
+import shutil
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator
@@ -32,6 +33,7 @@ Job: TypeAlias = Callable[[sqlite3.Connection], T]
 
 MAX_BATCH = 256  # jobs in one transaction
 BUSY_SECONDS = 5.0  # for another process (a chat, a backup) to end its transaction
+_LEAST_ROOM = 64 * 1024  # bytes
 _OLDEST = (3, 37, 0)  # STRICT tables
 
 
@@ -129,7 +131,8 @@ class SqliteFile:
             opening.error = error
             self._deliver([opening])
         except (sqlite3.Error, OSError) as error:
-            opening.error = StartError(f"{self.path} cannot be used: {words_of(error)}")
+            why = "the disk is full" if _is_full(self.path) else words_of(error)
+            opening.error = StartError(f"{self.path} cannot be used: {why}")
             self._deliver([opening])
             self._refuse_rest(error)
         except BaseException as error:  # a bug: fail the waiting callers instead of leaving them blocked
@@ -324,6 +327,14 @@ def _failure(error: BaseException) -> HoloDeckError:
 
 def words_of(error: BaseException) -> str:
     return (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
+
+
+def _is_full(path: Path) -> bool:
+    """SQLite reports a disk without room for its index of the log as an I/O error."""
+    try:
+        return shutil.disk_usage(path.parent).free < _LEAST_ROOM
+    except OSError:
+        return False
 
 
 def _settle(tasks: list[_Task]) -> None:

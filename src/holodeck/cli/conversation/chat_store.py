@@ -98,8 +98,13 @@ class ChatStore:
         return session
 
     async def begun(self, session_id: str) -> ChatSession:
-        """The conversation with exactly this id, or a new one under it."""
+        """The conversation with exactly this id, or a new one under it.
+
+        Raises StartError if the store cannot be used: an answer without the conversation would be another one.
+        """
         session = ChatSession(agent_name=self._config.agent.name, session_id=session_id)
+        if self.keeps:
+            await self._opened_file()
         await self.refresh(session)
         return session
 
