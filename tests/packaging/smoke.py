@@ -4,6 +4,7 @@ Two environments: one without extras, whose packages are counted, and one with `
 first is run from an empty folder. Nothing of the repository is on their path.
 """
 
+import ast
 import hashlib
 import json
 import os
@@ -14,6 +15,8 @@ import tempfile
 import urllib.request
 import venv
 from pathlib import Path
+
+from tests.docs.snippets import PAGES, snippets
 
 ROOT = Path(__file__).parents[2]
 DIST = ROOT / "dist"
@@ -38,6 +41,7 @@ def main() -> None:
         home.mkdir()
         _try_commands(environment, home)
         _try_server(environment, home)
+        _check_types(environment, folder / "examples")
     _report(f"{DIST.name}/: {', '.join(sorted(file.name for file in DIST.iterdir()))}")
 
 
@@ -95,6 +99,27 @@ def _try_server(commands: Path, home: Path) -> None:
         _, _ = server.communicate(timeout=SECONDS)
     _require(server.returncode == 0, f"the server ended with {server.returncode}")
     _report("holodeck serve --demo: health, playground, OpenAPI, ends with 0")
+
+
+def _check_types(commands: Path, folder: Path) -> None:
+    """The programs of the documentation pass mypy --strict, as a user of the wheel runs it; those for other libraries are left out."""
+    folder.mkdir()
+    known = {*sys.stdlib_module_names, "holodeck", "pydantic", "starlette", "mcp"}
+    for page in PAGES:
+        for each in snippets(page):
+            if each.language == "python" and _imports(each.text) <= known:
+                (folder / f"{page.stem.replace('-', '_')}_{each.line}.py").write_text(each.text)
+    files = sorted(file.name for file in folder.iterdir())
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--python-executable", str(commands / "python"), *files]
+    _run(mypy, folder)
+    _report(f"mypy --strict: {len(files)} programs of the documentation")
+
+
+def _imports(program: str) -> set[str]:
+    nodes = list(ast.walk(ast.parse(program)))
+    names = [alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in nodes if isinstance(node, ast.ImportFrom)]
+    return {name.partition(".")[0] for name in names}
 
 
 def _shows(command: list[str], folder: Path, pattern: str) -> None:
