@@ -68,6 +68,7 @@ async def test_an_edit_takes_effect_and_a_mistake_does_not_end_the_server(tmp_pa
         file.write_text(AGENT.format(name="second"))
         await _until(url, "second")
         children = psutil.Process(process.pid).children()
+        assert children[0].environ()["HOLODECK_BANNER"] == "false", "the banner is for the first start"
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), PATIENCE) == 0
         gone, alive = psutil.wait_procs(children, timeout=PATIENCE)

@@ -4,9 +4,11 @@ import os
 import re
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from holodeck.cli.serve import command as serve
 from tests.server.test_server_process import holodeck
 
 LATER = {
@@ -31,3 +33,17 @@ async def test_the_demo_server_is_ready_without_what_it_needs_later(tmp_path):
     loaded = set(re.findall(r"^import time: .*\|\s+(\S+)$", server.banner.decode(), re.MULTILINE))
     assert {"uvicorn", "holodeck.tools.mcp_server", "holodeck.models.demo.model"} <= loaded
     assert not [name for name in loaded if any(f"{name}.".startswith(f"{later}.") for later in LATER)]
+
+
+@pytest.mark.parametrize(
+    ("terminal", "given", "style"), [(True, [], "text"), (False, [], "json"), (True, ["json"], "json")]
+)
+def test_log_lines_are_text_on_a_terminal_and_json_elsewhere(tmp_path, monkeypatch, *, terminal, given, style):
+    (tmp_path / "agent.yaml").write_text("name: a\nmodel: {provider: demo}\n")
+    monkeypatch.setattr("sys.stdout", SimpleNamespace(isatty=lambda: terminal))
+    started = []
+    monkeypatch.setattr("holodeck.server.main.serve", started.append)
+    monkeypatch.setattr("gc.disable", lambda: None)
+    words = [str(tmp_path), *(["--log-format", *given] if given else [])]
+    serve.main(words, standalone_mode=False)
+    assert [options.log_format for options in started] == [style]

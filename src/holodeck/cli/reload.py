@@ -57,7 +57,7 @@ class _Supervisor:
             if self._is_valid():
                 _say(f"{', '.join(changed[:3])} changed; starting again")
                 self._stop()
-                self._start()
+                self._start(again=True)
         return self._child.wait() if self._child is not None else 0
 
     def _is_valid(self) -> bool:
@@ -68,9 +68,12 @@ class _Supervisor:
             return False
         return True
 
-    def _start(self) -> None:
+    def _start(self, *, again: bool = False) -> None:
+        """The banner and the browser are for the first start only."""
         if self._ended_by is None:
-            self._child = subprocess.Popen(self._command, process_group=0)  # noqa: S603  our own command; Ctrl+C reaches only us
+            command = [word for word in self._command if not (again and word == "--open")]
+            environment = {**os.environ, "HOLODECK_BANNER": "false"} if again else None
+            self._child = subprocess.Popen(command, process_group=0, env=environment)  # noqa: S603  our own command; Ctrl+C reaches only us
 
     def _stop(self) -> None:
         """Ends the server before the next one starts; if it needs longer than a moment, at once."""

@@ -39,6 +39,10 @@ def _origins(_context: click.Context, _option: click.Parameter, value: str) -> t
     return tuple(origin.strip() for origin in value.split(",") if origin.strip())
 
 
+def _log_format(_context: click.Context, _option: click.Parameter, value: str | None) -> str:
+    return value or ("text" if sys.stdout.isatty() else "json")
+
+
 @click.command("serve")
 @agent_arguments
 @_setting("--port", type=click.IntRange(0, 65535), default=8000, help="Port to listen on; 0 takes a free one.")
@@ -80,8 +84,9 @@ def _origins(_context: click.Context, _option: click.Parameter, value: str) -> t
 @_setting(
     "--log-format",
     type=click.Choice(get_args(LogFormat)),
-    default="json",
-    help="JSON lines for machines, text lines for development.",
+    default=None,
+    callback=_log_format,
+    help="JSON lines for machines, text lines for people; default: text on a terminal, else json.",
 )
 @click.option("--debug", is_flag=True, help="Log requests and answers in full; show tracebacks.")
 @_setting(
