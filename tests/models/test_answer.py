@@ -5,9 +5,12 @@ import math
 
 import pytest
 
+from holodeck.core.messages import AssistantMessage, MediaPart
 from holodeck.errors import ContentFiltered, ModelProtocolError, ModelTruncated
 from holodeck.models.answer import Answer
+from holodeck.models.chat_format import to_chat
 from holodeck.models.chunks import InBandError, Malformed, merged, usage_of
+from holodeck.models.port import Prompt
 from holodeck.models.response_body import AnswerStream
 from tests.models.endpoint import DONE, chunk, frame, text_frames
 from tests.models.recording_listener import RecordingListener
@@ -139,6 +142,40 @@ def test_a_gateway_may_say_what_it_charged(reported, cost):
     usage = usage_of({"prompt_tokens": 1, "completion_tokens": 2, "cost": reported})
     assert usage is not None
     assert usage.cost == cost
+
+
+def test_xai_says_in_ticks_what_it_charged():
+    usage = usage_of({"prompt_tokens": 1, "completion_tokens": 2, "cost_in_usd_ticks": 5_421_500})
+    assert usage is not None
+    assert usage.cost == pytest.approx(0.00054215)
+
+
+@pytest.mark.parametrize(
+    "reported",
+    [
+        {"prompt_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 3}},
+        {"input_tokens_details": {"cached_tokens": 8, "cache_write_tokens": 3}},
+        {"cached_tokens": 8},
+        {"prompt_cache_hit_tokens": 8, "prompt_cache_miss_tokens": 2},
+        {"num_cached_tokens": 8},
+    ],
+)
+def test_cached_tokens_have_many_names(reported):
+    usage = usage_of({"prompt_tokens": 10, "completion_tokens": 2, **reported})
+    assert usage is not None
+    assert usage.cached_tokens == 8
+    assert usage.cache_write_tokens == (3 if "cache_write_tokens" in str(reported) else None)
+
+
+def test_an_image_in_a_delta_is_shown_and_goes_back():
+    image = {"type": "image_url", "image_url": {"url": "data:image/webp;base64,aGk="}, "index": 0}
+    reply, listener = answer(chunks(chunk({"content": "", "images": [image]}), chunk({}, finish="stop"), DONE))
+    ((_, _, content, _),) = [piece for piece in listener.recorded if piece[0] == "answered"]
+    assert content == (MediaPart(mime_type="image/webp", data="aGk="),)
+    assert [call.name for call in listener.ended] == ["image_generation"]
+    assert (reply.tool_calls, listener.warnings) == ((), [])
+    kept = AssistantMessage(content=reply.text, extra=reply.extra)
+    assert to_chat(Prompt(messages=[kept])) == [{"role": "assistant", "content": "", "images": [image]}]
 
 
 @pytest.mark.req("A22")

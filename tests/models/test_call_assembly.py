@@ -40,6 +40,14 @@ CASES = {
         [[d(id="a", name="f", args="{}")], [d(id="b", name="f", args="{}")]],
         [("a", "f", "{}"), ("b", "f", "{}")],
     ),
+    "moonshot: several calls in one list, with ids only at first": (
+        [
+            [d(id="a", name="f", args=""), d(id="b", name="g", args="")],
+            [d(args='{"x"'), d(args="{}")],
+            [d(args=":1}"), d(args="")],
+        ],
+        [("a", "f", '{"x":1}'), ("b", "g", "{}")],
+    ),
     "gateway: index 0 for every call, whole": (
         [[d(0, "a", "f", "{}")], [d(0, "b", "f", '{"x":2}')]],
         [("a", "f", "{}"), ("b", "f", '{"x":2}')],
@@ -132,7 +140,7 @@ def assemble(deltas, **options):
     assembly = CallAssembly(listener, **options)
     for entries in deltas:
         for position, entry in enumerate(entries):
-            assembly.add(entry, position)
+            assembly.add(entry, position, len(entries))
     return assembly.finish(cut=False), listener
 
 

@@ -273,3 +273,26 @@ async def test_check_of_a_port_where_no_one_listens():
     async with asking(f"http://127.0.0.1:{unused_port()}/v1") as model:
         with pytest.raises(ModelUnreachable):
             await model.check()
+
+
+@pytest.mark.parametrize(
+    ("asked", "reported", "named"),
+    [
+        ("openrouter/auto", "anthropic/claude-sonnet-5", "openai_compatible/anthropic/claude-sonnet-5"),
+        ("model-router", "gpt-5-nano-2025-08-07", "openai_compatible/gpt-5-nano-2025-08-07"),
+        ("gpt-4o", "gpt-4o-mini", "openai_compatible/gpt-4o-mini"),
+        ("gpt-4o", "gpt-4o-2024-08-06", ""),
+        ("mistral-small-latest", "mistral-small-2506", ""),
+        ("llama3.2", "llama3.2:latest", ""),
+        ("llama3.2:1b", "llama3.2:3b", "openai_compatible/llama3.2:3b"),
+        ("xai/grok-4", "spacexai/grok-4", ""),
+        ("qwen", "/models/qwen.gguf", ""),
+        ("m", "", ""),
+    ],
+)
+async def test_a_reply_names_the_model_that_answered_if_it_is_another_one(asked, reported, named):
+    body = stream(
+        frame(chunk({"content": "Hi"}, model=reported)), frame(chunk({}, finish="stop", model=reported)), DONE
+    )
+    reply, *_ = await succeeds(body, model=asked, provider="openai_compatible")
+    assert reply.model == named

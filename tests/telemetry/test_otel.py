@@ -3,6 +3,7 @@
 import json
 
 import pytest
+from opentelemetry.semconv._incubating.attributes.gen_ai_attributes import GenAiProviderNameValues
 
 from holodeck.config.load import load_config
 from holodeck.core import events as e
@@ -12,6 +13,7 @@ from holodeck.core.usage import TokenUsage
 from holodeck.server.main import Traces, build_server
 from holodeck.server.options import ServerSettings
 from holodeck.telemetry import otlp
+from holodeck.telemetry.otel import PROVIDER_NAMES
 from tests.cli.process import holodeck
 from tests.telemetry.collector import collecting
 
@@ -48,6 +50,13 @@ def export(collector, events, **environment: str) -> None:
     assert exporting.close() == 0
 
 
+def test_the_conventions_know_every_name_of_a_provider_that_differs_from_ours():
+    known = {value.value for value in GenAiProviderNameValues}
+    assert set(PROVIDER_NAMES.values()) <= known
+    assert {"openai", "anthropic"} <= known  # these are the same
+    assert not PROVIDER_NAMES.keys() & known
+
+
 @pytest.mark.req("CHT-11")
 def test_a_run_is_a_tree_of_spans(collector):
     export(collector, EVENTS)
@@ -60,7 +69,7 @@ def test_a_run_is_a_tree_of_spans(collector):
         "gen_ai.operation.name": "invoke_agent",
         "gen_ai.agent.name": "helper",
         "gen_ai.conversation.id": "s",
-        "gen_ai.provider.name": "gemini",
+        "gen_ai.provider.name": "gcp.gemini",
         "gen_ai.request.model": "flash-2",
         "gen_ai.usage.input_tokens": 12,
         "gen_ai.usage.output_tokens": 5,

@@ -7,10 +7,13 @@ without a socket. It knows nothing of bytes (`body` does), HTTP, retries or time
 from collections.abc import Callable
 from typing import Any
 
+from holodeck.core.ids import new_call_id
+from holodeck.core.messages import ToolCall
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ContentFiltered, ModelTruncated
 from holodeck.models.assembly import CallAssembly
+from holodeck.models.chat_format import media_at
 from holodeck.models.chunks import (
     DECODE_ERRORS,
     PLAIN_MEMBERS,
@@ -23,6 +26,7 @@ from holodeck.models.chunks import (
     decode_leniently,
     decode_plain,
     merged,
+    model_named,
     present,
     usage_of,
 )
@@ -48,6 +52,7 @@ FINISH_REASONS = {
     "sensitive": "content_filter",  # Z.ai
     "refusal": "content_filter",
 }
+IMAGE_TOOL = "image_generation"
 BROKEN_OFF = frozenset(
     {"error", "network_error", "insufficient_system_resource"}  # OpenRouter, Z.ai, DeepSeek
     | {
@@ -73,8 +78,9 @@ class Answer:
         self._text = Pieces(listener.text)
         self._reasoning = Pieces(listener.reasoning)
         self._calls = CallAssembly(listener, taken_ids)
-        self._call_deltas = 0
+        self._call_deltas = self._images = 0
         self._usage: TokenUsage | None = None
+        self._model = ""  # as the endpoint names the model that answers
         self._extra: dict[str, Any] = {}
         self._reasoning_member: str | None = None
         self._refused = False
@@ -87,12 +93,12 @@ class Answer:
     @property
     def started(self) -> bool:
         """Whether the listener has received a piece of the answer."""
-        return bool(self._text or self._reasoning or self._calls.started)
+        return bool(self._text or self._reasoning or self._calls.started or self._images)
 
     @property
     def progress(self) -> int:
         """Grows with every delta that carries content; comments and roles do not count."""
-        return len(self._text.deltas) + len(self._reasoning.deltas) + self._call_deltas
+        return len(self._text.deltas) + len(self._reasoning.deltas) + self._call_deltas + self._images
 
     def take(self, name: bytes, data: bytes) -> None:
         """One event. Raises Malformed or InBandError."""
@@ -142,7 +148,7 @@ class Answer:
         if calls and self._reasoning_member == "reasoning_content":
             # DeepSeek and Kimi answer 400 when the thinking before a tool call does not come back.
             self._extra["reasoning_content"] = str(self._reasoning)
-        if not (calls or self._text or self._calls):
+        if not (calls or self._text or self._calls or self._images):
             self._warn("empty-reply", "The model answered with nothing.")
         return ModelReply(
             text=str(self._text),
@@ -150,6 +156,7 @@ class Answer:
             tool_calls=calls,
             finish_reason=reason,
             usage=self._usage,
+            model=self._model,
             extra=self._extra,
         )
 
@@ -173,6 +180,8 @@ class Answer:
     def _take_chunk(self, chunk: Chunk) -> None:
         if chunk.error is not None and present(chunk.error):
             raise InBandError(chunk.error)
+        if not self._model:
+            self._model = model_named(chunk.model)
         choices = chunk.choices
         if choices:
             choice: Choice | None = choices[0]
@@ -235,6 +244,7 @@ class Answer:
             self._take_content(delta["refusal"], self._text.add)
         self._take_calls(delta)
         if not (delta.keys() <= _KNOWN or thought):
+            self._take_images(delta.get("images"))
             self._keep(delta)
 
     def _untagged(self, content: str, *, thought: bool) -> str:
@@ -255,7 +265,20 @@ class Answer:
             for position, member in enumerate(calls):
                 if isinstance(member, dict):
                     self._call_deltas += 1
-                    self._calls.add(member, position)
+                    self._calls.add(member, position, len(calls))
+
+    def _take_images(self, images: Any) -> None:
+        """Images that the model made (OpenRouter): shown like the result of a tool. They go back with the message."""
+        for image in images if isinstance(images, list) else ():
+            found = image.get("image_url") if isinstance(image, dict) else None
+            url = found.get("url") if isinstance(found, dict) else found
+            if isinstance(url, str) and url:
+                call = ToolCall(id=new_call_id(), name=IMAGE_TOOL, arguments="{}")
+                self._images += 1
+                self._listener.call_started(call.id, call.name)
+                self._listener.call_arguments(call.id, call.arguments)
+                self._listener.call_ended(call)
+                self._listener.call_answered(call.id, (media_at(url, "image/png"),))
 
     def _take_content(self, content: Any, say: Callable[[str], None]) -> None:
         """Text, or a list of parts with the thinking among them."""

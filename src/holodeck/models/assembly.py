@@ -5,7 +5,8 @@ gateways in front of it send index 0 for every call, Ollama sends no id. The rul
 
 1. An id that is known continues its call, unless a name comes with another index: that is a second call.
 2. An id that is new is a new call. Two ids are never merged, whatever their index.
-3. Without an id, the index finds the latest call that has it; without either, the latest call is meant.
+3. Without an id, the index finds the latest call that has it; without either, the latest call is meant, or, in a list
+   with several entries, the call that had the same place in the list before (Moonshot).
 4. A name that comes when the call found by rule 3 has its arguments, and either is another name or finds the arguments
    complete, begins a new call.
 
@@ -68,6 +69,7 @@ class CallAssembly:
         self._calls: list[_Call] = []
         self._by_index: dict[int, _Call] = {}
         self._by_id: dict[str, _Call] = {}
+        self._by_position: dict[int, _Call] = {}  # in the last list with several entries
 
     def __bool__(self) -> bool:
         return bool(self._calls)
@@ -76,13 +78,19 @@ class CallAssembly:
     def started(self) -> bool:
         return any(call.started for call in self._calls)
 
-    def add(self, member: dict[str, Any], position: int = 0) -> None:
-        """One entry of `delta.tool_calls`; `position` is its place in that list."""
+    def add(self, member: dict[str, Any], position: int = 0, entries: int = 1) -> None:
+        """One entry of `delta.tool_calls`; `position` is its place in that list, which has so many `entries`."""
         function = member.get("function")
         if not isinstance(function, dict):
             function = member  # seen in the wild: name and arguments beside the id
         name = _text(function.get("name"))
-        call = self._find(_index(member.get("index")), _text(member.get("id")), name, position)
+        index, given_id = _index(member.get("index")), _text(member.get("id"))
+        is_bare = index is None and given_id is None and name is None
+        call = self._by_position.get(position) if entries > 1 and is_bare else None
+        if call is None:
+            call = self._find(index, given_id, name, position)
+        if entries > 1:
+            self._by_position[position] = call
         if name:
             call.add_name(name)
         if extra := extra_members(member):

@@ -109,7 +109,9 @@ def system_of(chats: Iterable[Mapping[str, Any]]) -> str:
 
 def _is_empty(message: Message) -> bool:
     """Whether an assistant message is empty; several providers reject a history that contains one."""
-    return isinstance(message, AssistantMessage) and not message.content and not message.tool_calls
+    if not isinstance(message, AssistantMessage) or message.content or message.tool_calls:
+        return False
+    return not present(message.extra.get("images"))
 
 
 def _content_to_chat(content: Content) -> str | list[Chat]:
@@ -190,16 +192,17 @@ def _part_from_chat(part: Mapping[str, Any], place: int) -> Part:
     if kind == "image_url":
         url = value.get("url") if isinstance(value, Mapping) else value
         if isinstance(url, str):
-            return _media(url, "image/*")
+            return media_at(url, "image/*")
     if kind == "input_audio" and isinstance(value, Mapping):
         mime_type = "audio/mpeg" if value.get("format") == "mp3" else "audio/wav"
         return MediaPart(mime_type=mime_type, data=str(value.get("data", "")))
     if kind == "file" and isinstance(value, Mapping) and isinstance(value.get("file_data"), str):
-        return _media(value["file_data"], "application/octet-stream", value.get("filename"))
+        return media_at(value["file_data"], "application/octet-stream", value.get("filename"))
     raise InvalidRequest(f"messages[{place}].content has a part of type {kind!r} that is not known", field="content")
 
 
-def _media(url: str, mime_type: str, filename: Any = None) -> MediaPart:
+def media_at(url: str, mime_type: str, filename: Any = None) -> MediaPart:
+    """The file in a `data:` URL, or a reference to one; `mime_type` where the URL does not give it."""
     name = filename if isinstance(filename, str) else None
     head, comma, data = url.partition(",")
     if comma and head.startswith("data:") and head.endswith(";base64"):

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import msgspec
 
-from holodeck.core.text import clean
+from holodeck.core.text import clean, one_line
 from holodeck.core.usage import TokenUsage
 
 
@@ -25,6 +25,7 @@ class Choice(msgspec.Struct, gc=False):  # JSON has no cycles: the collector nee
 
 class Chunk(msgspec.Struct, gc=False):
     choices: list[Choice] | None = None
+    model: Any = None  # as the endpoint names the model that answers
     usage: Any = None
     error: Any = None
     x_groq: Any = None  # Groq's usage is in it
@@ -127,6 +128,7 @@ def _chunk(value: dict[str, Any]) -> Chunk:
             raise InBandError(error)
     return Chunk(
         choices=None if choices is None else [_choice(choice) for choice in choices if isinstance(choice, dict)],
+        model=value.get("model"),
         usage=value.get("usage"),
         error=value.get("error"),
         x_groq=value.get("x_groq"),
@@ -166,6 +168,9 @@ def cleaned(value: Any) -> Any:
     return value
 
 
+_CACHED = ("cached_tokens", "prompt_cache_hit_tokens", "num_cached_tokens")  # Moonshot, DeepSeek, Mistral
+_TICKS = 10_000_000_000.0  # xAI's, of a dollar
+_LONGEST_NAME = 120
 _ENDLESS = 1e300  # numbers from here on are infinite, or too large for a float
 _GROWING = frozenset({"text", "summary", "data"})  # members of OpenRouter's reasoning_details that arrive in pieces
 
@@ -202,6 +207,11 @@ def _is_same_entry(last: dict[str, Any], new: dict[str, Any]) -> bool:
     return "index" in new and last.get("index") == new["index"] and last.get("type") == new.get("type")
 
 
+def model_named(value: Any) -> str:
+    """The name of the model that answers, as the endpoint gives it; empty if it gives none."""
+    return one_line(value, _LONGEST_NAME) if isinstance(value, str) else ""
+
+
 def usage_of(value: Any) -> TokenUsage | None:
     """The usage that the endpoint reported; None if it is missing or makes no sense."""
     if not isinstance(value, dict):
@@ -213,12 +223,15 @@ def usage_of(value: Any) -> TokenUsage | None:
         completion = total - prompt  # Gemini leaves out what is zero, or was all thinking
     if prompt is None or completion is None:
         return None
+    of_prompt = _details(value, "prompt", "input")
+    cached = _count(of_prompt, "cached_tokens")
     return TokenUsage(
         prompt_tokens=prompt,
         completion_tokens=completion,
         reasoning_tokens=_count(_details(value, "completion", "output"), "reasoning_tokens"),
-        cached_tokens=_count(_details(value, "prompt", "input"), "cached_tokens"),
-        cost=_cost(value.get("cost")),
+        cached_tokens=_count(value, *_CACHED) if cached is None else cached,
+        cache_write_tokens=_count(of_prompt, "cache_write_tokens") or None,
+        cost=_cost(value),
     )
 
 
@@ -227,10 +240,13 @@ def _details(usage: dict[str, Any], *names: str) -> Any:
     return next((found for name in names if (found := usage.get(f"{name}_tokens_details"))), None)
 
 
-def _cost(value: Any) -> float | None:
-    """OpenRouter says what it charged."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return float(value) if is_number and 0 <= value < _ENDLESS else None
+def _cost(usage: dict[str, Any]) -> float | None:
+    """What the endpoint charged, where it reports that: OpenRouter in dollars, xAI in parts of one."""
+    for member, unit in (("cost", 1.0), ("cost_in_usd_ticks", _TICKS)):
+        value = usage.get(member)
+        if isinstance(value, int | float) and not isinstance(value, bool) and 0 <= value < _ENDLESS:
+            return float(value) / unit
+    return None
 
 
 def _count(value: Any, *names: str) -> int | None:

@@ -12,3 +12,6 @@ class RequestSigner(Protocol):
 
     async def headers(self, url: str, body: bytes | None) -> Mapping[str, str]:
         """The headers to add; a request without a body is a GET. Raises a ModelError if there are no credentials."""
+
+    def refused(self, headers: Mapping[str, str], status: int, text: str) -> bool:
+        """Takes note that the endpoint refused such headers. Returns whether the next ones are made of other credentials."""

@@ -15,6 +15,8 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, ClassVar
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from msgspec.structs import replace
+
 from holodeck.core.messages import AssistantMessage
 from holodeck.core.secrets import Redactor
 from holodeck.errors import (
@@ -56,6 +58,8 @@ _LOOKED_AT = 16_384  # bytes
 _LOST = (HttpError, OSError)  # TimeoutError is an OSError
 _REQUEST_IDS = ("x-request-id", "request-id", "apim-request-id", "x-amzn-requestid")
 _SECRET_NAME = re.compile(r"token$|key$|secret|password|authorization", re.IGNORECASE)
+_TAG = re.compile(r"(?::latest|:free|\.gguf)$")
+_VERSION = re.compile(r"(?:[-@](?:latest|default|preview|\d{8}|\d{4}-\d{2}-\d{2}|\d{2}-\d{2}|\d{3,4}))+$")
 _REQUEST_ID = re.compile(r"[\w.:/-]{1,100}")
 
 Sleep = Callable[[float], Awaitable[None]]
@@ -205,9 +209,12 @@ class StreamedModel(ABC):
         return failure
 
     async def _request(self, url: str, body: bytes | None = None) -> Exchange:
-        """A request with the headers that prove who asks, where they differ from request to request."""
-        headers = NO_HEADERS if self._signer is None else await self._signer.headers(url, body)
+        headers = await self._proof(url, body)
         return self._http.get(url, headers) if body is None else self._http.post(url, body, headers)
+
+    async def _proof(self, url: str, body: bytes | None) -> Mapping[str, str]:
+        """The headers that prove who asks, where they differ from request to request."""
+        return NO_HEADERS if self._signer is None else await self._signer.headers(url, body)
 
     async def _probe(self, url: str, body: bytes | None = None, *, limit: int = _MAX_REFUSAL) -> EndpointRefusal:
         try:
@@ -235,7 +242,8 @@ class StreamedModel(ABC):
         stream.endpoint_option = self._settings.endpoint_option
         try:
             await self._exchange_in_time(prompt, stream, remaining)
-            return stream.end() if prompt.output is None else with_answer_as_text(stream.end())
+            reply = self._with_model(stream.end())
+            return reply if prompt.output is None else with_answer_as_text(reply)
         except (ModelError, InBandError, Malformed, *_LOST) as error:
             started = stream.answer.started
             failure = error if isinstance(error, ModelError) else self._diagnose(error, started=started)
@@ -243,6 +251,13 @@ class StreamedModel(ABC):
             if stream.request_id and stream.request_id not in failure.message:
                 failure.args = (f"{failure.message} (request id {stream.request_id})",)
             raise failure from (None if failure is error else error)
+
+    def _with_model(self, reply: ModelReply) -> ModelReply:
+        """The reply with the name of the model that answered, if it is not the one that was asked: routers, fallbacks."""
+        if not reply.model:
+            return reply
+        is_asked = unversioned(reply.model) == unversioned(self._settings.model)
+        return replace(reply, model="" if is_asked else f"{self._settings.provider}/{reply.model}")
 
     def _diagnose(self, error: Exception, *, started: bool) -> ModelError:
         if isinstance(error, InBandError):
@@ -267,16 +282,20 @@ class StreamedModel(ABC):
 
     async def _exchange(self, prompt: Prompt, stream: AnswerStream, silence: IdleTimeout) -> None:
         """Asks, and asks again without what the endpoint refuses; then reads the answer."""
-        lessons, mode = self._lessons, self._output_mode
+        lessons, mode, proofs = self._lessons, self._output_mode, 1
         while True:
-            body = self._body(shown_by(mode, prompt), lessons)
-            async with await self._request(self._url_for(lessons), body) as response:
+            url, body = self._url_for(lessons), self._body(shown_by(mode, prompt), lessons)
+            proof = await self._proof(url, body)
+            async with self._http.post(url, body, proof) as response:
                 stream.request_id = _request_id(response.headers)
                 if response.status in _SUCCESS:
                     self._keep(lessons, mode)
                     stream.content_type = response.content_type
                     return await self._read(response, stream, silence)
                 refusal = await _read_refusal(response)
+            if proofs and self._signer is not None and self._signer.refused(proof, refusal.status, refusal.text):
+                proofs -= 1
+                continue
             asked_for_output = prompt.output is not None and refusal.status in _COMPLAINTS
             other_mode = after_refusal(mode, refusal.text) if asked_for_output else None
             learned = lessons if other_mode is not None else self._after(refusal, prompt, lessons)
@@ -303,6 +322,12 @@ class StreamedModel(ABC):
         """Its beginning without secrets. Far less than all is looked at, but any secret that begins in it is whole."""
         beginning = ascii(data[:_LOOKED_AT].decode(errors="replace"))
         return self._diagnosis.redact(beginning)[:_LONGEST_LOGGED]
+
+
+def unversioned(model: str) -> str:
+    """A model's name without what endpoints add to it: its publisher, the date of its version, the tag of a tier."""
+    name = model.lower().rstrip("/").rpartition("/")[2]
+    return _VERSION.sub("", _TAG.sub("", name)) or name
 
 
 def call_ids(prompt: Prompt) -> set[str]:

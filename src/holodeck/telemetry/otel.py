@@ -22,6 +22,12 @@ from holodeck.core.messages import text_of
 from holodeck.core.usage import TokenUsage
 
 SCOPE = "holodeck"
+PROVIDER_NAMES = {  # ours → those of OpenTelemetry's conventions, where they differ
+    "azure_openai": "azure.ai.openai",
+    "bedrock": "aws.bedrock",
+    "gemini": "gcp.gemini",
+    "vertex": "gcp.vertex_ai",
+}
 MAX_CONTENT = 16_000  # characters of one attribute
 
 Attributes: TypeAlias = dict[str, Any]
@@ -184,7 +190,8 @@ def _model_attributes(model: str) -> Attributes:
     provider, slash, name = model.partition("/")
     if not model:
         return {}
-    return {"gen_ai.provider.name": provider, "gen_ai.request.model": name if slash else model}
+    known = PROVIDER_NAMES.get(provider, provider)
+    return {"gen_ai.provider.name": known, "gen_ai.request.model": name if slash else model}
 
 
 def _answered_by(model: str | None) -> Attributes:
@@ -194,4 +201,11 @@ def _answered_by(model: str | None) -> Attributes:
 def _usage_attributes(usage: TokenUsage | None) -> Attributes:
     if usage is None:
         return {}
-    return {"gen_ai.usage.input_tokens": usage.prompt_tokens, "gen_ai.usage.output_tokens": usage.completion_tokens}
+    counts = {
+        "gen_ai.usage.input_tokens": usage.prompt_tokens,
+        "gen_ai.usage.output_tokens": usage.completion_tokens,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached_tokens,
+        "gen_ai.usage.cache_creation.input_tokens": usage.cache_write_tokens,
+        "gen_ai.usage.reasoning.output_tokens": usage.reasoning_tokens,
+    }
+    return {name: count for name, count in counts.items() if count is not None}

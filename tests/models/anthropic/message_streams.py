@@ -18,6 +18,7 @@ SIGNATURE = "EqQBCgIYAhIM+signed/thoughts=="
 class Shape(ExpectedReply):
     events: list[dict[str, Any] | bytes]
     kept: list[dict[str, Any]] | None = None  # content blocks that go back
+    model: str | None = None  # that answered, where the shape is about it
     named: bool = True  # events have `event:` lines
     end: str = "\n"
     sdk: bool = True
@@ -333,6 +334,51 @@ SHAPES = {
         text="Hi.",
         usage=used(12, 7),
         kept=[{"type": "compaction", "content": "Summary.", "encrypted_content": "RW5j"}, {"type": "text", "text": "Hi."}],
+    ),
+    "a compaction, after which the input is small": Shape(
+        [
+            start(input_tokens=60_000, cache_read_input_tokens=50_000, cache_creation_input_tokens=0),
+            block(0, "compaction", content=None), PING, delta(0, "compaction_delta", content="So far: ducks."), stop(0), *text_block(1, "Hi."),
+            *end(input_tokens=600, cache_read_input_tokens=0, cache_creation_input_tokens=0),
+        ],
+        text="Hi.", usage=used(600, 7, cached_tokens=0, cache_write_tokens=0), sdk=False,
+        kept=[{"type": "compaction", "content": "So far: ducks."}, {"type": "text", "text": "Hi."}],
+    ),
+    "another model goes on": Shape(
+        [
+            start(), *thought(0, "Hm."), block(1, "fallback", **{"from": {"model": "claude-test"}, "to": {"model": "claude-other"}}), stop(1), *text_block(2, "Hi."),
+            *end(input_tokens=14),
+        ],
+        text="Hi.", reasoning="Hm.", usage=used(14, 7), model="claude-other",
+        kept=[
+            {"type": "thinking", "thinking": "Hm.", "signature": SIGNATURE},
+            {"type": "fallback", "from": {"model": "claude-test"}, "to": {"model": "claude-other"}}, {"type": "text", "text": "Hi."},
+        ],
+    ),
+    "usage inside the delta": Shape(
+        [start(), *text_block(0, "Hi."), {"type": "message_delta", "delta": {"stop_reason": "end_turn", "usage": {"output_tokens": 7}}}, {"type": "message_stop"}],
+        text="Hi.", usage=used(12, 7), sdk=False,
+    ),
+    "blocks that begin with nothing": Shape(
+        [
+            {"type": "message_start", "message": {"usage": {"input_tokens": 12}}}, block(0, "thinking"), delta(0, "thinking_delta", thinking="Hm."), stop(0),
+            block(1, "text"), delta(1, "text_delta", text="Hi."), stop(1), *end(),
+        ],
+        text="Hi.", reasoning="Hm.", usage=used(12, 7), sdk=False, model="",
+        kept=[{"type": "thinking", "thinking": "Hm."}, {"type": "text", "text": "Hi."}],
+    ),
+    "an advisor whose advice is hidden": Shape(
+        [
+            start(), block(0, "server_tool_use", id="srvtoolu_1", name="advisor", input={}), stop(0),
+            block(1, "advisor_tool_result", tool_use_id="srvtoolu_1", content={"type": "advisor_redacted_result", "encrypted_content": "RW5j", "stop_reason": "end_turn"}), stop(1),
+            *text_block(2, "Hi."), *end(),
+        ],
+        text="Hi.", usage=used(12, 7), shown=[("advisor", "{}", '{"stop_reason": "end_turn"}')],
+        kept=[
+            {"type": "server_tool_use", "id": "srvtoolu_1", "name": "advisor", "input": {}},
+            {"type": "advisor_tool_result", "tool_use_id": "srvtoolu_1", "content": {"type": "advisor_redacted_result", "encrypted_content": "RW5j", "stop_reason": "end_turn"}},
+            {"type": "text", "text": "Hi."},
+        ],
     ),
     "one JSON body": Shape(
         [json.dumps({"id": "m", "type": "message", "role": "assistant", "content": [SIGNED, {"type": "text", "text": "Hi."}, {"type": "tool_use", "id": "toolu_1", "name": "look", "input": {"a": 1}}], "stop_reason": "tool_use", "usage": {"input_tokens": 12, "output_tokens": 7}}).encode()],

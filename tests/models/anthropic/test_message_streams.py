@@ -33,6 +33,7 @@ def read(body: bytes, *cuts: int) -> tuple[ModelReply, RecordingListener]:
 def test_what_a_stream_means(shape: Shape):
     reply, listener = read(shape.body)
     shape.check(reply, listener)
+    assert shape.model in (None, reply.model)
     assert reply.extra.get(KEPT, {}).get("content") == shape.kept
     ours = [call for call in listener.ended if call.id in {each.id for each in reply.tool_calls}]
     assert [call.arguments for call in ours] == [arguments for _, _, arguments in shape.calls]

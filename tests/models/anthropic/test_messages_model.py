@@ -260,6 +260,35 @@ async def test_a_refused_signature_that_stays_refused_is_an_error():
     assert len(endpoint.requests) == 2
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "messages.1.content.0: Input tag 'fallback' found using 'type' does not match any of the expected tags: 'text'",
+        "Tool reference 'look' not found in available tools",
+        "source tool `srvtoolu_1` not found for tool use block `toolu_1`",
+        "messages.1: `web_search` tool use with id `srvtoolu_1` was found without a `web_search_tool_result` block",
+        "container: container_1 not found",
+    ],
+)
+async def test_blocks_that_the_endpoint_no_longer_takes_go_back_as_text(words, caplog):
+    found, _ = await answers(shaped("web search with citations"))
+    reply = AssistantMessage(content=found.text, extra=found.extra)
+    prompt = Prompt(messages=(*PROMPT.messages, reply, UserMessage(content="And?")))
+    async with ModelEndpoint(refusal(words), OK) as endpoint, asking(endpoint) as model:
+        await model.reply(prompt, RecordingListener())
+        await model.reply(prompt, RecordingListener())
+    contents = [request.json["messages"][1]["content"] for request in endpoint.requests]
+    text = [{"type": "text", "text": found.text}]
+    assert [each["type"] for each in contents[0]] != ["text"]
+    assert contents[1:] == [text, text]
+    assert "refused blocks of earlier replies" in caplog.text
+
+
+async def test_the_model_that_went_on_is_named():
+    reply, _ = await answers(shaped("another model goes on"))
+    assert reply.model == "anthropic/claude-other"
+
+
 async def test_a_turn_whose_thinking_is_missing_goes_on_without_thinking():
     words = "messages.1.content.0.type: Expected `thinking` or `redacted_thinking`, but found `tool_use`."
     reply, _ = await answers(shaped("one call"))

@@ -186,6 +186,20 @@ CUSTOM = {
     "name": "sql",
     "input": "SELECT 1",
 }
+LISTED = [
+    {"stdout": "a.txt\n", "stderr": "", "outcome": {"type": "exit", "exit_code": 0}},
+    {"stdout": "", "stderr": "no x\n", "outcome": {"type": "exit", "exit_code": 2}},
+]
+SEARCH_OF_TOOLS = {
+    "id": "tsc_1", "type": "tool_search_call", "status": "completed", "call_id": None, "execution": "server",
+    "arguments": {"paths": ["look"]},
+}  # fmt: skip
+FOUND_TOOLS = {
+    "id": "tso_1", "type": "tool_search_output", "status": "completed", "call_id": None, "execution": "server",
+    "tools": [{"type": "function", "name": "look", "parameters": {"type": "object"}, "strict": True}],
+}  # fmt: skip
+PROGRAM = {"id": "cm_1", "type": "program", "call_id": "call_7", "code": "text(2+2)", "fingerprint": "gA"}
+RAN_PROGRAM = {"id": "co_1", "type": "program_output", "call_id": "call_7", "result": "4", "status": "completed"}
 THOUGHT = {"id": "rs_9", "type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": "Hm, 42."}]}
 
 SHAPES = {
@@ -446,11 +460,41 @@ SHAPES = {
     ),
     "a shell that the provider runs": Shape(
         [
-            *item_events(0, {"id": "sh_1", "type": "shell_call", "status": "completed", "action": {"commands": ["ls"]}}),
-            ev("output_item.done", output_index=1, item={"id": "sho_1", "type": "shell_call_output", "output": []}),
+            *item_events(0, {"id": "sh_1", "type": "shell_call", "call_id": "call_1", "status": "completed", "action": {"commands": ["ls", "ls x"]}}),
+            ev("output_item.added", output_index=1, item={"id": "sho_1", "type": "shell_call_output", "call_id": "call_1", "output": []}),
+            ev("output_item.done", output_index=1, item={"id": "sho_1", "type": "shell_call_output", "call_id": "call_1", "output": LISTED}),
             *text_events(2, "Hi"), completed(),
         ],
-        text="Hi", shown=[("shell", '{"commands": ["ls"]}', "completed")], items=["shell_call", "shell_call_output", "message"], oracle=False,
+        text="Hi", shown=[("shell", '{"commands": ["ls", "ls x"]}', "a.txt\nno x\n[exit 2]")], items=["shell_call", "shell_call_output", "message"], oracle=False,
+    ),
+    "openai: a search for tools": Shape(
+        [*OPENING, *item_events(0, SEARCH_OF_TOOLS), *item_events(1, FOUND_TOOLS), *text_events(2, "Hi"), completed(SEARCH_OF_TOOLS, FOUND_TOOLS, message("Hi"))],
+        text="Hi", shown=[("tool_search", '{"paths": ["look"]}', "look")], items=["tool_search_call", "tool_search_output", "message"],
+    ),
+    "openai: a search for tools that is ours": Shape(
+        [*OPENING, *item_events(0, {**SEARCH_OF_TOOLS, "execution": "client"}), completed({**SEARCH_OF_TOOLS, "execution": "client"})],
+        shown=[("tool_search", '{"paths": ["look"]}', "The provider did not report a result.")], items=["tool_search_call"],
+        warnings=["provider-tool", "empty-reply"],
+    ),
+    "openai: a program of the model": Shape(
+        [*OPENING, *item_events(0, PROGRAM), *item_events(1, RAN_PROGRAM), *text_events(2, "4"), completed(PROGRAM, RAN_PROGRAM, message("4"))],
+        text="4", shown=[("program", '{"code": "text(2+2)"}', "4")], items=["program", "program_output", "message"],
+    ),
+    "xai: tools of its own as custom tools": Shape(
+        [
+            *OPENING, *item_events(0, {**CUSTOM, "name": "x_keyword_search", "input": '{"query": "ducks"}'}), *text_events(1, "Hi"),
+            completed({**CUSTOM, "name": "x_keyword_search", "input": '{"query": "ducks"}'}, message("Hi")),
+        ],
+        text="Hi", shown=[("x_keyword_search", '{"query": "ducks"}', "The provider did not report a result.")], oracle=False,
+    ),
+    "vllm: the part of a thought is called text": Shape(
+        [
+            *OPENING, ev("output_item.added", output_index=0, item={"id": "msg_0", "type": "reasoning", "summary": [], "content": None}),
+            ev("reasoning_text.delta", item_id="msg_0", output_index=0, content_index=0, delta="Hm"),
+            ev("content_part.done", item_id="msg_0", output_index=0, content_index=0, part={"type": "output_text", "text": "Hm", "annotations": []}),
+            *text_events(1, "Hi"), completed(),
+        ],
+        text="Hi", reasoning="Hm", items=["reasoning", "message"], oracle=False,
     ),
     "nothing at all": Shape([*OPENING, completed()], warnings=["empty-reply"]),
     "two parts in one message": Shape(

@@ -10,7 +10,7 @@ from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.errors import ContentFiltered, ModelProtocolError
 from holodeck.models.chunks import InBandError
 from holodeck.models.openai_responses.input_items import to_input
-from holodeck.models.openai_responses.output_items import CALLS, KEPT
+from holodeck.models.openai_responses.output_items import KEPT
 from tests.models.openai_responses.response_streams import (
     OPENING,
     Shape,
@@ -82,13 +82,15 @@ def test_an_item_is_shown_if_it_is_a_call_and_goes_back(kind):
     added, done = (ev(f"output_item.{word}", output_index=0, item=item) for word in ("added", "done"))
     reply, listener = read(Shape([*OPENING, added, done, *text_events(1, "Hi"), completed(item, message("Hi"))]).body)
     assert reply.text == "Hi"
-    assert [each.name for each in reply.tool_calls] == (["tool"] if kind in CALLS else [])
-    is_theirs = kind not in CALLS and (kind.endswith("_call") or kind == "mcp_list_tools")
+    is_ours = kind == "function_call"  # the provider ran a custom tool that it goes on after
+    assert [each.name for each in reply.tool_calls] == (["tool"] if is_ours else [])
+    is_theirs = not is_ours and (kind.endswith("_call") or kind in ("mcp_list_tools", "program"))
     assert len(listener.answered) == is_theirs
     kept = AssistantMessage(content=reply.text, tool_calls=reply.tool_calls, extra=reply.extra)
     sent = to_input([UserMessage(content="Hi"), kept])
     has_own_role = kind == "additional_tools"  # of the developer: never from a session, which may be edited
-    assert (kind in [each.get("type") for each in sent]) is not has_own_role
+    is_kept = not has_own_role and kind != "custom_tool_call"
+    assert (kind in [each.get("type") for each in sent]) is is_kept
 
 
 def test_a_call_keeps_who_made_it():

@@ -234,6 +234,31 @@ async def test_a_refused_account_says_so(tmp_path):
             await client.check()
 
 
+async def test_a_token_that_was_revoked_is_renewed_once(tmp_path):
+    revoked = status(401, {"error": {"code": 401, "status": "UNAUTHENTICATED", "message": "invalid credentials"}})
+    google = Google(revoked, OK)
+    async with asking(google, tmp_path) as client:
+        reply = await reply_of(client)
+    assert reply.text == "Hello world"
+    assert [request.headers["authorization"] for request in google.asked_for] == ["Bearer ya29.1", "Bearer ya29.2"]
+
+
+async def test_a_second_token_that_is_refused_is_an_error(tmp_path):
+    google = Google(status(401, {"error": {"code": 401, "message": "invalid credentials"}}))
+    async with asking(google, tmp_path) as client:
+        with pytest.raises(ModelAuthFailed):
+            await reply_of(client)
+    assert len(google.asked_for) == len(google.tokens) == 2
+
+
+async def test_requests_that_had_the_same_revoked_token_share_the_next_one(tmp_path):
+    revoked = status(401, {"error": {"code": 401, "message": "invalid credentials"}})
+    google = Google(revoked, revoked, OK)
+    async with asking(google, tmp_path) as client:
+        await asyncio.gather(reply_of(client), reply_of(client))
+    assert len(google.tokens) == 2
+
+
 async def test_a_token_server_that_is_down_is_unreachable(tmp_path):
     file = tmp_path / "account.json"
     file.write_text(json.dumps(service_account(f"http://127.0.0.1:{unused_port()}/token")))

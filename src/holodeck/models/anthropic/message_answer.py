@@ -27,7 +27,7 @@ from holodeck.models.anthropic.content_blocks import (
 )
 from holodeck.models.anthropic.message_events import ThinkingDelta, Value, decode_delta, decode_events
 from holodeck.models.assembly import is_object
-from holodeck.models.chunks import DECODE_ERRORS, cleaned
+from holodeck.models.chunks import DECODE_ERRORS, cleaned, model_named
 from holodeck.models.port import Listener, ModelReply
 
 FINISH_REASONS = {
@@ -40,7 +40,8 @@ FINISH_REASONS = {
 PAUSES = frozenset({"pause_turn", "compaction"})  # the provider goes on when it gets its own message back
 NO_RESULT = "The provider has not reported a result."
 
-_COUNTS = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens", "output_tokens")
+_INPUT = ("input_tokens", "cache_creation_input_tokens", "cache_read_input_tokens")
+_OUTPUT = ("output_tokens",)
 
 
 class MessageAnswer:
@@ -66,6 +67,7 @@ class MessageAnswer:
         self._open_calls = {call_id: call_id for call_id in paused_calls}  # the provider's: its id → the listener's
         self._stop_details: Value = {}
         self._usage: dict[str, int] = {}
+        self._model = ""  # as the endpoint names the model that answers
         self._container: Value | None = None
         self._warned: set[str] = set()
 
@@ -114,6 +116,7 @@ class MessageAnswer:
             tool_calls=calls,
             finish_reason=reason,
             usage=self._token_usage(),
+            model=self._model,
             extra={KEPT: extra} if extra else {},
         )
 
@@ -159,8 +162,9 @@ class MessageAnswer:
             case "content_block_stop":
                 self._stop_block(self._at(event.get("index")))
             case "message_delta":
-                self._take_stop(_object(event.get("delta")))
-                self._count(event.get("usage"))
+                delta = _object(event.get("delta"))
+                self._take_stop(delta)
+                self._count(event.get("usage") or delta.get("usage"))
             case "message_stop":
                 self.done = True
             case "ping" if self._is_working():
@@ -168,6 +172,7 @@ class MessageAnswer:
 
     def _take_message(self, message: Value) -> None:
         self._count(message.get("usage"))
+        self._model = model_named(message.get("model")) or self._model
         content = message.get("content")
         if isinstance(content, str) and content:
             content = [{"type": "text", "text": content}]
@@ -200,6 +205,8 @@ class MessageAnswer:
             block.pieces.add(initial)
         if is_provider_result(value):
             self._answer_call(value)
+        if block.kind == "fallback":  # the provider goes on with another model
+            self._model = model_named(_object(value.get("to")).get("model")) or self._model
         return block
 
     def _new_block(self, value: Value) -> ContentBlock:
@@ -324,13 +331,19 @@ class MessageAnswer:
     # counting
 
     def _count(self, usage: Any) -> None:
-        """Counts are totals so far: a later one replaces an earlier one, unless a gateway leaves it at zero."""
+        """Counts are totals so far: later ones replace earlier ones, unless a gateway leaves all of a side at zero.
+
+        They may shrink: after a compaction, the input is the summary.
+        """
         usage = _object(usage)
         details = _object(usage.get("output_tokens_details"))
-        counts = {name: usage.get(name) for name in _COUNTS} | {"thinking_tokens": details.get("thinking_tokens")}
-        for name, count in counts.items():
-            if type(count) is int and count >= self._usage.get(name, 0):
-                self._usage[name] = count
+        for names in (_INPUT, _OUTPUT):
+            counts = {name: count for name in names if type(count := usage.get(name)) is int and count >= 0}
+            if any(counts.values()) or not any(name in self._usage for name in names):
+                self._usage |= counts
+        thought = details.get("thinking_tokens")
+        if type(thought) is int and thought >= 0:
+            self._usage["thinking_tokens"] = thought
 
     def _token_usage(self) -> TokenUsage | None:
         counts = self._usage

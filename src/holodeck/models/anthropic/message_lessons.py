@@ -40,6 +40,12 @@ _SIGNATURE = re.compile(
     r"signature|(?:redacted_)?thinking`? blocks|messages\.\d+\.content\.\d+.{0,40}thinking|reasoning_?content",
     re.IGNORECASE,
 )
+_BLOCKS = re.compile(
+    r"input tag '\w+' found using 'type'|tool reference .{0,120}not found|source tool .{0,120}not found"
+    r"|\b(?:server_tool_use|mcp_tool_use|\w+_tool_result)\b"
+    r"|container\b.{0,120}(?:not found|expired|invalid|does not exist)|encrypted_(?:content|index)",
+    re.IGNORECASE | re.DOTALL,
+)
 _BESIDE_PROMPT = re.compile(r"context|prompt|input", re.IGNORECASE)
 _WANTS_THINKING = re.compile(r"Expected `?thinking|must start with a thinking block", re.IGNORECASE)
 
@@ -60,6 +66,11 @@ def lesson(status: int, text: str, known: Lessons) -> Lessons | None:
 def refuses_thinking(status: int, text: str) -> bool:
     """Whether the endpoint does not accept thinking of an earlier reply: another model signed it."""
     return status in _COMPLAINTS and bool(_SIGNATURE.search(text)) and not wants_thinking(status, text)
+
+
+def refuses_blocks(status: int, text: str) -> bool:
+    """Whether the endpoint does not accept other blocks of an earlier reply, as those of a tool that it no longer has."""
+    return status in _COMPLAINTS | {404} and bool(_BLOCKS.search(text))
 
 
 def wants_thinking(status: int, text: str) -> bool:

@@ -50,21 +50,22 @@ def body_of(
     lessons: Lessons = NOTHING,
     *,
     unsigned: Container[str] = (),
+    plain: Container[str] = (),
     thinks: bool = True,
 ) -> Value:
-    """The request. `unsigned` are ids of messages whose thinking the endpoint refused."""
+    """The request. `unsigned` and `plain` are ids of messages whose thinking, or whose blocks, the endpoint refused."""
     most = max_tokens(settings, lessons, prompt.max_output_tokens)
     body: Value = {
         "model": settings.model,
         "max_tokens": most,
-        "messages": messages_of(prompt.messages, unsigned),
+        "messages": messages_of(prompt.messages, unsigned, plain),
         "stream": True,
     }
     if prompt.system.strip():
         body["system"] = [{"type": "text", "text": prompt.system}]
     if tools := _tools(prompt.tools, settings.provider_tools):
         body["tools"] = tools
-    if container := _container(prompt.messages):
+    if container := _container(prompt.messages, plain):
         body["container"] = container
     if settings.cache != "off" and "cache" not in lessons.without:
         _set_breakpoints(body, settings.cache)
@@ -99,12 +100,12 @@ def max_tokens(settings: EndpointSettings, lessons: Lessons = NOTHING, asked: in
 # messages
 
 
-def messages_of(messages: Iterable[Message], unsigned: Container[str] = ()) -> list[Value]:
+def messages_of(messages: Iterable[Message], unsigned: Container[str] = (), plain: Container[str] = ()) -> list[Value]:
     """Messages that alternate between user and assistant: the results of a step's calls are one user message."""
     result: list[Value] = []
     for message in messages:
         role = "assistant" if isinstance(message, AssistantMessage) else "user"
-        blocks = _blocks(message, unsigned)
+        blocks = _blocks(message, unsigned, plain)
         if not blocks:
             continue  # the API refuses empty messages
         if result and result[-1]["role"] == role:
@@ -114,7 +115,7 @@ def messages_of(messages: Iterable[Message], unsigned: Container[str] = ()) -> l
     return result
 
 
-def _blocks(message: Message, unsigned: Container[str]) -> list[Value]:
+def _blocks(message: Message, unsigned: Container[str], plain: Container[str]) -> list[Value]:
     if isinstance(message, UserMessage):
         return _content(message.content)
     if isinstance(message, ToolMessage):
@@ -124,7 +125,7 @@ def _blocks(message: Message, unsigned: Container[str]) -> list[Value]:
         if message.failed:
             result["is_error"] = True
         return [result]
-    kept = kept_blocks(message)
+    kept = [] if message.id in plain else kept_blocks(message)
     if not kept:
         text = [{"type": "text", "text": message.content}] if message.content.strip() else []
         return text + [_call(call) for call in message.tool_calls]
@@ -216,10 +217,12 @@ def _decoded(data: str) -> str:
         return ""
 
 
-def _container(messages: Sequence[Message]) -> str | None:
+def _container(messages: Sequence[Message], plain: Container[str]) -> str | None:
     """The container in which the provider ran code for this conversation, while it lives."""
     for message in reversed(messages):
-        kept = message.extra.get(KEPT) if isinstance(message, AssistantMessage) else None
+        if not isinstance(message, AssistantMessage) or message.id in plain:
+            continue
+        kept = message.extra.get(KEPT)
         container = kept.get("container") if isinstance(kept, dict) else None
         if isinstance(container, dict) and isinstance(container.get("id"), str):
             return container["id"] if _lives(container.get("expires_at")) else None

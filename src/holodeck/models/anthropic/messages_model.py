@@ -15,7 +15,7 @@ from holodeck.errors import ModelError
 from holodeck.models.anthropic import message_lessons, message_request
 from holodeck.models.anthropic.content_blocks import CALL, KEPT, open_provider_calls
 from holodeck.models.anthropic.message_answer import PAUSES, MessageAnswer
-from holodeck.models.anthropic.refused_thinking import RefusedThinking
+from holodeck.models.anthropic.refused_thinking import RefusedBlocks, RefusedThinking
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.lessons import Lessons
 from holodeck.models.port import Listener, ModelReply, Prompt
@@ -44,6 +44,7 @@ class AnthropicModel(StreamedModel):
             **others,
         )
         self._refused_thinking = RefusedThinking(self.name)
+        self._refused_blocks = RefusedBlocks(self.name)
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         """Goes on after a pause, as often as the provider pauses its turn."""
@@ -68,6 +69,7 @@ class AnthropicModel(StreamedModel):
             prompt,
             lessons,
             unsigned=self._refused_thinking.unsigned,
+            plain=self._refused_blocks.plain,
             thinks=self._refused_thinking.thinks(prompt),
         )
 
@@ -82,7 +84,7 @@ class AnthropicModel(StreamedModel):
         return AnswerStream(answer, limit=MAX_EVENT, hint=provider_named(self._settings.provider).hint)
 
     def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
-        if self._refused_thinking.learn(refusal, prompt):
+        if self._refused_thinking.learn(refusal, prompt) or self._refused_blocks.learn(refusal, prompt):
             return lessons
         return message_lessons.lesson(refusal.status, refusal.text, lessons)
 

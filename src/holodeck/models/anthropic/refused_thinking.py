@@ -1,4 +1,4 @@
-"""Thinking of earlier replies that an endpoint did not accept, and that is not sent to it again.
+"""Thinking and other blocks of earlier replies that an endpoint did not accept, and that are not sent to it again.
 
 Thoughts are signed. A history that another model wrote, or an edited session, has signatures which the
 endpoint rejects: the messages go back without their thinking, and the conversation goes on.
@@ -9,7 +9,7 @@ from collections.abc import Container, Sequence
 
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.models.anthropic.content_blocks import THINKING, kept_blocks
-from holodeck.models.anthropic.message_lessons import refuses_thinking, wants_thinking
+from holodeck.models.anthropic.message_lessons import refuses_blocks, refuses_thinking, wants_thinking
 from holodeck.models.diagnosis import EndpointRefusal
 from holodeck.models.port import Prompt
 
@@ -48,6 +48,32 @@ class RefusedThinking:
             "%s refused the thinking of earlier replies (another model may have signed it); it is dropped", self._name
         )
         _remember(self._unsigned, signed)
+        return True
+
+
+class RefusedBlocks:
+    """Replies whose blocks one endpoint refused: they go back as text and calls, and the conversation goes on.
+
+    The blocks of a provider's tools hold only while the file has the tool, or its beta header.
+    """
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._plain: dict[str, None] = {}
+
+    @property
+    def plain(self) -> Container[str]:
+        """Ids of the messages that go back as text and calls."""
+        return self._plain
+
+    def learn(self, refusal: EndpointRefusal, prompt: Prompt) -> bool:
+        """Whether the request can be repeated without blocks that the endpoint refused."""
+        kept = [each.id for each in prompt.messages if isinstance(each, AssistantMessage) and kept_blocks(each)]
+        refused = [message_id for message_id in kept if message_id not in self._plain]
+        if not (refused and refuses_blocks(refusal.status, refusal.text)):
+            return False
+        log.warning("%s refused blocks of earlier replies; they are sent as text", self._name)
+        _remember(self._plain, refused)
         return True
 
 

@@ -6,6 +6,7 @@ threads in which names of hosts are looked up.
 """
 
 import asyncio
+import re
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from urllib.parse import urlsplit
@@ -28,6 +29,8 @@ _NONE = (
     "There are no AWS credentials. Set AWS_BEARER_TOKEN_BEDROCK, or AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, "
     "or model.profile to a profile of ~/.aws"
 )
+_FORBIDDEN = frozenset({401, 403})
+_EXPIRED = re.compile(r"expired|unrecognizedclient|security token .{0,40}invalid", re.IGNORECASE)
 _HEADERS = ("Authorization", "X-Amz-Date", "X-Amz-Security-Token")
 
 
@@ -49,6 +52,9 @@ class AwsSigner:
         self._signed = signed or {}
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="aws credentials")
         self._credentials: Credentials | None = None
+        key, secret = (self._variables.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
+        token = self._variables.get("AWS_SESSION_TOKEN") or None
+        self._given = Credentials(key, secret, token) if key and secret and not profile else None
 
     async def headers(self, url: str, body: bytes | None) -> Mapping[str, str]:
         credentials = await asyncio.get_running_loop().run_in_executor(self._thread, self._current)
@@ -58,6 +64,13 @@ class AwsSigner:
         )
         SigV4Auth(credentials, SERVICE, self._region).add_auth(request)
         return {name: request.headers[name] for name in _HEADERS if name in request.headers}
+
+    def refused(self, headers: Mapping[str, str], status: int, text: str) -> bool:  # noqa: ARG002  the words say all
+        """Credentials that expired are looked up again: `aws sso login` may have written others since."""
+        if status not in _FORBIDDEN or not _EXPIRED.search(text) or self._given is not None:
+            return False
+        self._credentials = None
+        return True
 
     def _current(self) -> ReadOnlyCredentials:
         """The credentials as they are now; botocore renews those that expire."""
@@ -69,9 +82,8 @@ class AwsSigner:
             raise _failure(error) from error
 
     def _found(self) -> Credentials:
-        key, secret = (self._variables.get(name) for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"))
-        if key and secret and not self._profile:
-            return Credentials(key, secret, self._variables.get("AWS_SESSION_TOKEN") or None)
+        if self._given is not None:
+            return self._given
         found = Session(profile=self._profile or self._variables.get("AWS_PROFILE") or None).get_credentials()
         if found is None:
             raise ModelAuthFailed(f"{_NONE}.")

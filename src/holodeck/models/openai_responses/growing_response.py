@@ -16,7 +16,7 @@ from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
 from holodeck.errors import ContentFiltered, ModelTruncated
 from holodeck.models.assembly import CallAssembly
-from holodeck.models.chunks import DECODE_ERRORS, InBandError, Malformed, cleaned, present, usage_of
+from holodeck.models.chunks import DECODE_ERRORS, InBandError, Malformed, cleaned, model_named, present, usage_of
 from holodeck.models.openai_responses import output_items
 from holodeck.models.openai_responses.event_decoding import (
     TERMINAL,
@@ -26,7 +26,7 @@ from holodeck.models.openai_responses.event_decoding import (
     decode_text,
 )
 from holodeck.models.openai_responses.item_lookup import ItemLookup, OutputItem
-from holodeck.models.openai_responses.output_items import CALLS, FOR_CLIENTS, Item
+from holodeck.models.openai_responses.output_items import CALLS, FOR_CLIENTS, REPORTED_APART, Item
 from holodeck.models.pieces import Pieces
 from holodeck.models.port import Listener, ModelReply
 
@@ -34,6 +34,7 @@ LARGEST_EVENT = 64_000_000  # an event may hold images, and the last one holds t
 PINGS = frozenset({b"ping", b"keepalive", b"keep-alive", b"heartbeat"})
 _PARTS = frozenset({"content_part", "reasoning_part", "reasoning_summary_part"})
 _LENGTH = frozenset({"max_output_tokens", "max_tokens", "length"})
+_NO_RESULT = "The provider did not report a result."
 _THOUGHTS = {
     "reasoning_summary_text": "summary",
     "reasoning_summary": "summary",
@@ -60,6 +61,7 @@ class GrowingResponse:
         self._refused = False
         self._showed_tool = False
         self._usage: TokenUsage | None = None
+        self._model = ""  # as the endpoint names the model that answers
 
     @property
     def started(self) -> bool:
@@ -90,7 +92,12 @@ class GrowingResponse:
         self._close_shown()
         if reason == "content_filter" or self._refused:
             raise ContentFiltered("The model's provider refused to answer this (content filter).")
-        calls = self._calls.finish(cut=reason == "length")
+        carried_out = self._carried_out()
+        made = self._calls.finish(cut=reason == "length")
+        calls = tuple(call for call in made if call.id not in carried_out)
+        for call in made:
+            if call.id in carried_out:
+                self._listener.call_answered(call.id, _NO_RESULT)
         if calls and reason == "stop":
             reason = "tool_calls"
         text = "".join(map(str, self._texts))
@@ -102,8 +109,22 @@ class GrowingResponse:
             tool_calls=calls,
             finish_reason=reason,
             usage=self._usage,
-            extra=output_items.kept([self._whole(item) for item in self._items]),
+            model=self._model,
+            extra=output_items.kept([self._whole(item) for item in self._items if item.call_id not in carried_out]),
         )
+
+    def _carried_out(self) -> set[str]:
+        """Ids of the custom tools' calls that the provider carried out itself: its answer goes on after them.
+
+        xAI's searches on X come like this. After a call that is for us, nothing but other calls follows.
+        """
+        ids: set[str] = set()
+        goes_on = False
+        for item in reversed(list(self._items)):
+            if item.kind == "custom_tool_call" and goes_on:
+                ids.add(item.call_id)
+            goes_on = goes_on or item.kind not in CALLS
+        return ids - {""}
 
     # events
 
@@ -167,6 +188,8 @@ class GrowingResponse:
     def _take_part(self, event: ResponseEvent, part: Item) -> None:
         """A content part that is whole; of reasoning, `part` is a thought."""
         kind = part.get("type")
+        if kind == "output_text" and self._items.is_reasoning(event):
+            kind = "reasoning_text"  # vLLM
         if kind == "output_text":
             _complete(self._text(self._items.of(event, "message"), "output_text", event), part.get("text"))
         elif kind == "refusal":
@@ -196,8 +219,8 @@ class GrowingResponse:
         status = response.get("status")
         if status not in ("completed", "incomplete", "failed", "cancelled"):
             status = TERMINAL[event.type]
-        usage = response.get("usage")
-        self._usage = usage_of(usage) or self._usage
+        self._usage = usage_of(response.get("usage")) or self._usage
+        self._model = model_named(response.get("model"))
         if status in ("failed", "cancelled"):
             error = response.get("error") or event.error
             raise InBandError(error if present(error) else {"message": f"the response was {status}"})
@@ -230,7 +253,9 @@ class GrowingResponse:
         elif item.kind == "reasoning" and done:
             self._know_thoughts(item, member)
         elif output_items.is_shown(member):
-            self._show(item, done=done and not item.done)
+            self._show(item, done=done)
+        elif item.kind in REPORTED_APART and done:
+            self._take_result(item)
         elif item.kind == "mcp_approval_request" and done and not item.done:
             self._warn_of_approval(member)
         item.done = item.done or done
@@ -343,8 +368,17 @@ class GrowingResponse:
             item.shown = str(known.get("id") or new_call_id())
             self._showed_tool = True
             self._listener.call_started(item.shown, clean(output_items.shown_name(known)))
-        if done:
+        if done and item.kind not in REPORTED_APART.values() and not item.answered:
             self._finish_shown(item, *output_items.shown_result(known))
+
+    def _take_result(self, result: OutputItem) -> None:
+        """The result of a tool that the provider ran, in an item of its own."""
+        of_call = result.known.get("call_id")
+        for item in self._items:
+            is_its = item.kind == REPORTED_APART[result.kind] and of_call in (None, item.known.get("call_id"))
+            if is_its and item.shown and not item.answered:
+                self._finish_shown(item, *output_items.shown_result(result.known))
+                return
 
     def _finish_shown(self, item: OutputItem, result: Content, failed: bool) -> None:  # noqa: FBT001  as shown_result gives it
         arguments = clean(output_items.shown_arguments(item.known))
@@ -353,18 +387,19 @@ class GrowingResponse:
             ToolCall(id=item.shown, name=output_items.shown_name(item.known), arguments=arguments)
         )
         self._listener.call_answered(item.shown, result, failed=failed)
-        item.done = True
+        item.answered = True
 
     def _close_shown(self) -> None:
         kinds = {item.kind for item in self._items}
-        for kind in sorted(FOR_CLIENTS & kinds):
+        asked = {item.kind for item in self._items if item.known.get("execution") == "client"}
+        for kind in sorted((FOR_CLIENTS & kinds) | asked):
             if f"{kind}_output" not in kinds:
                 self._listener.warning(
                     "provider-tool", f"The model asks for {kind}, which HoloDeck does not carry out."
                 )
         for item in self._items:
-            if item.shown and not item.done:
-                self._finish_shown(item, "The provider did not report a result.", failed=False)
+            if item.shown and not item.answered:
+                self._finish_shown(item, _NO_RESULT, failed=False)
 
     def _warn_of_approval(self, member: Item) -> None:
         name = clean(str(member.get("name", "a tool")))

@@ -18,6 +18,7 @@ class OutputItem:
 
     __slots__ = (
         "annotations",
+        "answered",
         "call_id",
         "done",
         "ids",
@@ -41,6 +42,7 @@ class OutputItem:
         self.name = self.call_id = ""  # of a call that is for us
         self.shown = ""  # the id under which the listener knows a tool that the provider runs
         self.done = False
+        self.answered = False  # the listener has the result of the tool that is shown
 
 
 class ItemLookup:
@@ -68,6 +70,13 @@ class ItemLookup:
             found.ids.add(given_id)
             self.by_id.setdefault(given_id, found)
         return found
+
+    def is_reasoning(self, event: ResponseEvent) -> bool:
+        """Whether the event belongs to an item that is known to be reasoning, whatever the event says."""
+        item = self.by_id.get(event.item_id) if isinstance(event.item_id, str) else None
+        if item is None and type(event.output_index) is int:
+            item = self._by_index.get(event.output_index)
+        return item is not None and item.kind == "reasoning"
 
     def _found(self, given_id: str, index: int | None, kind: str) -> OutputItem | None:
         there = self._by_index.get(index) if index is not None else None

@@ -16,6 +16,11 @@ Item = dict[str, Any]
 
 CALLS = frozenset({"function_call", "custom_tool_call"})  # for us to carry out
 FOR_CLIENTS = frozenset({"computer_call", "local_shell_call", "shell_call", "apply_patch_call"})
+REPORTED_APART = {  # items that are the results of a provider's tool → the items of its calls
+    "shell_call_output": "shell_call",
+    "tool_search_output": "tool_search_call",
+    "program_output": "program",
+}
 _OF_CALLS = frozenset({"caller", "namespace"})  # members of a call that the provider wants back
 _TEXT = frozenset({None, "output_text", "text"})
 _OUTPUT_ONLY = frozenset({"logprobs"})
@@ -36,7 +41,7 @@ def kind_of(item: Item) -> str:
 def is_shown(item: Item) -> bool:
     """Whether the item is a tool that the provider ran itself."""
     kind = str(item.get("type", ""))
-    return kind not in CALLS and (kind.endswith("_call") or kind == "mcp_list_tools")
+    return kind not in CALLS and (kind.endswith("_call") or kind in ("mcp_list_tools", "program"))
 
 
 def shown_name(item: Item) -> str:
@@ -50,8 +55,11 @@ def shown_name(item: Item) -> str:
 
 def shown_arguments(item: Item) -> str:
     """What the tool was asked to do, as JSON text."""
-    if isinstance(item.get("arguments"), str):
-        return str(item["arguments"])
+    arguments = item.get("arguments")
+    if isinstance(arguments, str):
+        return arguments
+    if isinstance(arguments, dict):
+        return json.dumps(cleaned(arguments), ensure_ascii=False)
     asked = {
         name: item[name]
         for name in ("action", "queries", "code", "revised_prompt", "server_label")
@@ -78,6 +86,10 @@ def _result_text(item: Item) -> str:  # noqa: PLR0911  a table of what each kind
         return message if isinstance(message, str) else json.dumps(error, ensure_ascii=False, default=str)
     if isinstance(item.get("output"), str):
         return str(item["output"])
+    if isinstance(item.get("output"), list):
+        return "\n".join(_command_text(each) for each in item["output"] if isinstance(each, dict)) or "completed"
+    if item.get("type") == "program_output" and isinstance(item.get("result"), str):
+        return str(item["result"])
     if isinstance(item.get("tools"), list):
         names = (tool.get("name") for tool in item["tools"] if isinstance(tool, dict))
         return ", ".join(str(name) for name in names)
@@ -99,6 +111,15 @@ def _image_type(item: Item) -> str:
 def _output_text(output: Item) -> str:
     logs = output.get("logs")
     return logs if isinstance(logs, str) else f"[{output.get('type', 'output')}]"
+
+
+def _command_text(output: Item) -> str:
+    """What one command of a shell wrote, and how it ended if that was not well."""
+    outcome = output.get("outcome")
+    outcome = outcome if isinstance(outcome, dict) else {}
+    ending = f"[{outcome.get('type')} {outcome.get('exit_code', '')}]".replace(" ]", "]")
+    parts = [output.get("stdout"), output.get("stderr"), ending if outcome.get("exit_code") != 0 else None]
+    return "\n".join(part.rstrip("\n") for part in parts if isinstance(part, str) and part)
 
 
 def kept(items: Sequence[Item]) -> dict[str, Any]:

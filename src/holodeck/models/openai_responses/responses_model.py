@@ -28,7 +28,7 @@ _OTHER_API = re.compile(
 )
 _REFUSED_ITEMS = re.compile(
     r"encrypted|\brs_\w+|\bitem\b.{0,80}(not found|without its required|not persisted)|of type '?reasoning|input\[\d+\]"
-    r"|invalid.{0,40}signature",
+    r"|invalid.{0,40}signature|duplicate item|no tool (call|output) found",
     re.IGNORECASE | re.DOTALL,
 )
 _MOST_REMEMBERED = 10_000

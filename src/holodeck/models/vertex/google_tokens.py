@@ -23,6 +23,7 @@ from holodeck.errors import ModelAuthFailed, ModelError, ModelUnreachable
 
 SECONDS = 20.0  # for one request to the token server; google-auth's own limit is two minutes
 SCOPE = "https://www.googleapis.com/auth/cloud-platform"
+_UNAUTHORIZED = 401
 _SET_FILE = (
     "Set GOOGLE_APPLICATION_CREDENTIALS to the JSON file of a service account, "
     "or run gcloud auth application-default login."
@@ -47,6 +48,14 @@ class GoogleTokens:
         if project := getattr(credentials, "quota_project_id", None):
             headers["X-Goog-User-Project"] = str(project)
         return headers
+
+    def refused(self, headers: Mapping[str, str], status: int, text: str) -> bool:  # noqa: ARG002  the status says all
+        """A token may be revoked before it expires: another one is asked for, once for all requests that had it."""
+        if status != _UNAUTHORIZED or self._credentials is None:
+            return False
+        if headers.get("Authorization") == f"Bearer {self._credentials.token}":
+            self._credentials.token = None  # google-auth renews what has no token
+        return True
 
     def _renewed(self) -> Credentials:
         """Valid credentials. Requests that come at the same time wait for one renewal."""
