@@ -5,7 +5,6 @@ brings libraries that other agents do not need (HTTP and TLS, the MCP SDK).
 """
 # ruff: noqa: PLC0415  imports inside functions are this module's purpose, see above
 
-import hashlib
 import logging
 import re
 from collections.abc import Callable, Sequence
@@ -97,7 +96,7 @@ def _version(config: LoadedConfig) -> str:
     """Changes with the agent file and the file of its instructions; empty for an agent without a file."""
     given = config.agent.instructions
     more = _read_instructions(config, given.file) if isinstance(given, InstructionsFile) else ""
-    return config.digest and hashlib.sha256(f"{config.digest} {more}".encode()).hexdigest()[:16]
+    return config.digest and sha256(f"{config.digest} {more}".encode()).hexdigest()[:16]
 
 
 def _logged(on_change: OnChange | None) -> OnChange:

@@ -5,7 +5,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, TypedDict
 
 from holodeck.config.load import LoadedConfig
 from holodeck.config.serving import WorkerSeat
@@ -29,6 +29,13 @@ MAX_PER_USER = 10_000  # sessions, unless the file says otherwise: a key may sta
 FOLDER = ".holodeck"
 FILE = f"{FOLDER}/sessions.db"
 PATH_VARIABLE = "HOLODECK_SESSIONS_PATH"  # for images in which the agent's folder cannot be written
+
+
+class _Limits(TypedDict):
+    max_per_user: int
+    spares_anonymous: bool
+    max_bytes: int
+    max_owner_bytes: int
 
 
 @dataclass(frozen=True)
@@ -121,15 +128,18 @@ def build_memory(
 ) -> SessionStore:
     from holodeck.sessions.memory import TTL_SECONDS, MemorySessionStore
 
+    ttl = ttl_seconds or config.agent.sessions.ttl_seconds or TTL_SECONDS
+    return MemorySessionStore(ttl, on_drop=on_drop, **_limits_of(config))
+
+
+def _limits_of(config: LoadedConfig) -> _Limits:
     sessions = config.agent.sessions
-    return MemorySessionStore(
-        ttl_seconds or sessions.ttl_seconds or TTL_SECONDS,
-        max_per_user=sessions.max_per_user or MAX_PER_USER,
-        spares_anonymous=sessions.max_per_user is None,
-        max_bytes=round(sessions.max_mb * MB),
-        max_owner_bytes=round(sessions.stored_mb * MB),
-        on_drop=on_drop,
-    )
+    return {
+        "max_per_user": sessions.max_per_user or MAX_PER_USER,
+        "spares_anonymous": sessions.max_per_user is None,
+        "max_bytes": round(sessions.max_mb * MB),
+        "max_owner_bytes": round(sessions.stored_mb * MB),
+    }
 
 
 def sessions_path(config: LoadedConfig) -> Path:
@@ -185,17 +195,7 @@ def _ttl_of(config: LoadedConfig) -> float:
 def _sqlite_sessions(config: LoadedConfig, file: "SqliteFile", runs: "SqliteRunStore") -> "SqliteSessionStore":
     from holodeck.stores.sqlite_sessions import SqliteSessionStore
 
-    sessions = config.agent.sessions
-    return SqliteSessionStore(
-        file,
-        config.agent.name,
-        _ttl_of(config),
-        runs=runs,
-        max_per_user=sessions.max_per_user or MAX_PER_USER,
-        spares_anonymous=sessions.max_per_user is None,
-        max_bytes=round(sessions.max_mb * MB),
-        max_owner_bytes=round(sessions.stored_mb * MB),
-    )
+    return SqliteSessionStore(file, config.agent.name, _ttl_of(config), runs=runs, **_limits_of(config))
 
 
 def build_postgres(config: LoadedConfig, worker: WorkerSeat | None = None) -> Stores:
@@ -231,17 +231,7 @@ def _postgres_sessions(
     database = database or _database_of(config)
     from holodeck.stores.postgres_sessions import PostgresSessionStore
 
-    sessions = config.agent.sessions
-    return PostgresSessionStore(
-        database,
-        config.agent.name,
-        _ttl_of(config),
-        runs=runs,
-        max_per_user=sessions.max_per_user or MAX_PER_USER,
-        spares_anonymous=sessions.max_per_user is None,
-        max_bytes=round(sessions.max_mb * MB),
-        max_owner_bytes=round(sessions.stored_mb * MB),
-    )
+    return PostgresSessionStore(database, config.agent.name, _ttl_of(config), runs=runs, **_limits_of(config))
 
 
 def _database_of(config: LoadedConfig) -> "PostgresDatabase":

@@ -67,10 +67,7 @@ def load_config(
     folder = file.resolve().parent
     environment = read_environment(folder) if environment is None else environment
     document = expand(root, shown, environment)
-    try:
-        agent = AgentFile.model_validate(document.data)
-    except ValidationError as error:
-        raise ConfigError(explain(error, document)) from None  # pydantic's own text may repeat a secret
+    agent = _validated(document)
     return LoadedConfig(
         agent=agent,
         folder=folder,
@@ -122,11 +119,14 @@ def config_of(settings: Mapping[str, object], *, environment: Mapping[str, str] 
     folder = Path.cwd()
     environment = read_environment(folder) if environment is None else environment
     document = expand(root, "", environment)
+    return LoadedConfig(agent=_validated(document), folder=folder, environment=environment, document=document)
+
+
+def _validated(document: YamlDocument) -> AgentFile:
     try:
-        agent = AgentFile.model_validate(document.data)
+        return AgentFile.model_validate(document.data)
     except ValidationError as error:
-        raise ConfigError(explain(error, document)) from None
-    return LoadedConfig(agent=agent, folder=folder, environment=environment, document=document)
+        raise ConfigError(explain(error, document)) from None  # pydantic's own text may repeat a secret
 
 
 def _read(file: Path, or_else: str) -> bytes:
