@@ -30,6 +30,7 @@ from benchmarks import (
     stores,
     tokens,
     uploads,
+    versions,
     walk,
     wires,
 )
@@ -59,6 +60,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
         "1,000 connections that pipeline 8,000 requests each: memory, and how late /health is",
     ),
     "walk": (walk.run, "calls inside holodeck that one request makes, and the files they are in"),
+    "versions": (versions.run, "a request and a token beside an earlier version; only when asked for"),
     "instructions": (
         instructions.run,
         "the same work counted by valgrind, whatever else the machine does; only when asked for",
@@ -66,7 +68,7 @@ BENCHMARKS: dict[str, tuple[Callable[[Options], list[Row]], str]] = {
     "peers": (peers.run, "the same load on pydantic-ai, openai-agents and agno; only when asked for"),
     "rest": (rest.run, "CPU per REST request beside FastAPI with pydantic-ai and openai-agents; only when asked for"),
 }
-ON_REQUEST = ("instructions", "peers", "rest")  # they take minutes
+ON_REQUEST = ("versions", "instructions", "peers", "rest")  # they take minutes
 DEFAULT = [name for name in BENCHMARKS if name not in ON_REQUEST]
 RESULTS = Path(__file__).parent / "results"
 BUSY = 0.5  # load average above which figures are noisy
