@@ -239,6 +239,44 @@ async def test_input_items() -> None:
         assert (page.has_more, [item.content[0].text for item in rest.data]) == (True, ["b"])  # type: ignore[attr-defined, union-attr]
 
 
+async def test_a_conversation_is_made_read_and_forgotten() -> None:
+    turns = calls(("echo", '{"text": "hi"}')), says("done"), calls(("paint", "{}")), calls(("ask", "{}"))
+    tools = PlainTools(frozenset({"ask"}), echo=echo, ask=echo)
+    async with client_of(*turns, tools=tools) as (client, s):
+        made = await client.conversations.create(metadata={"topic": "demo"})
+        assert (await client.conversations.retrieve(made.id)).metadata == {"topic": "demo"}
+        first = await ask(client, conversation=made.id)
+        painting = await ask(client, "Paint", conversation=made.id, tools=[PAINT])
+        result: Any = {"type": "function_call_output", "call_id": painting.output[0].call_id, "output": "painted"}
+        asking = await ask(client, [result], conversation=made.id)
+        listed = [item async for item in client.conversations.items.list(made.id, order="asc", limit=2)]
+        assert [(item.type, getattr(item, "role", None)) for item in listed] == [
+            ("message", "user"),
+            ("mcp_call", None),
+            ("message", "assistant"),
+            ("message", "user"),
+            ("function_call", None),
+            ("function_call_output", None),
+            ("mcp_approval_request", None),
+        ]
+        answered = {item.id: item for item in listed}
+        for item in (*first.output, *painting.output, *asking.output):
+            assert answered[item.id].type == item.type
+        one: Any = await client.conversations.items.retrieve(listed[1].id, conversation_id=made.id)
+        assert (one.name, one.output, one.status) == ("echo", first.output[0].output, "completed")
+        assert (await client.conversations.update(made.id, metadata={"topic": "other"})).metadata == {"topic": "other"}
+        with pytest.raises(openai.BadRequestError) as wrong:
+            await client.conversations.create(items=HELLO)
+        assert (wrong.value.param, wrong.value.code) == ("items", "unsupported_parameter")
+        with pytest.raises(openai.APIStatusError, match="POST is not allowed"):
+            await client.conversations.items.create(made.id, items=HELLO)
+        assert (await client.conversations.delete(made.id)).deleted
+        for gone in (client.conversations.retrieve(made.id), client.conversations.delete(made.id)):
+            with pytest.raises(openai.NotFoundError, match="There is no session"):
+                await gone
+        assert await s.server.store.read(made.id, owner=ANONYMOUS_OWNER) is None
+
+
 async def test_nothing_is_kept_with_store_false() -> None:
     async with client_of(says("one")) as (client, s):
         history = [

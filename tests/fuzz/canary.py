@@ -3,8 +3,9 @@
 import sys
 
 from holodeck.cli.main import main
-from holodeck.server.routes import sessions
-from holodeck.server.routes.request_input import session_id as _right
+from holodeck.server.routes import request_input
+
+_right = request_input.session_id
 
 
 def _wrong(text: str) -> str:
@@ -13,5 +14,5 @@ def _wrong(text: str) -> str:
 
 
 if __name__ == "__main__":
-    setattr(sessions, "session_id", _wrong)  # noqa: B010  the name that the routes have imported
+    setattr(request_input, "session_id", _wrong)  # noqa: B010  the name that `session_of` looks up
     sys.exit(main())

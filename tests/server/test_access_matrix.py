@@ -55,6 +55,7 @@ PARAMETERS = {
     "model": "tester",
     "task_id": RUN,
     "config_id": "c",
+    "item_id": "i",
 }
 
 
@@ -73,7 +74,12 @@ GUARDED = {name: each for name, each in OPERATIONS.items() if each.access.kind i
 NEW_A2A = {"A2A-Version": "1.0"}
 _CONFIG = "tasks/{task_id}/pushNotificationConfigs/{config_id}"
 NO_CONFIG = {f"GET /a2a/{_CONFIG}", f"GET /a2a/v1/{_CONFIG}"}  # the owner has none either
-SHARED = {*NO_CONFIG, "GET /v1/models/{model}"}  # has a parameter, but the same answer for everyone who may chat
+NO_ITEM = "GET /v1/conversations/{id}/items/{item_id}"  # nor an item of this id
+SHARED = {
+    *NO_CONFIG,
+    NO_ITEM,
+    "GET /v1/models/{model}",
+}  # has a parameter, but the same answer for everyone who may chat
 
 
 async def request(s, operation, headers, method=None):
@@ -208,7 +214,7 @@ async def test_only_the_owner_gets_at_what_is_there(tmp_path, client):
                 found[name] = (
                     404 if follows and status == 204 else status
                 )  # 204: nothing to follow, on the AI SDK's wire
-                shows = "sessions" in name or name.endswith(("/messages", "/input_items", "/tasks/{task_id}"))
+                shows = "sessions" in name or name.endswith(("/messages", "/input_items", "/items", "/tasks/{task_id}"))
                 assert (canary.encode() in body) is (client == "the owner" and shows), name
         assert set(found.values()) == ({200} if client == "the owner" else {404}), found
         for operation in GUARDED.values():

@@ -66,9 +66,15 @@ async def test_a_history_that_the_server_did_not_write_begins_a_session_of_its_o
 
 
 async def test_a_hint_counts_if_the_messages_match() -> None:
-    async with served(says("one"), says("a title"), says("two"), settings=OPENAI) as s:
+    async with served(says("a query"), says("one"), says("a title"), says("two"), settings=OPENAI) as s:
         headers = {HINT: "chat-1"}
-        assert await ask(s, "1", headers=headers) == ("one", "chat-1")
+        assert await ask(s, "Make a query of: 1", headers=headers) == ("a query", None), (
+            "it comes before the chat begins"
+        )
+        body = {"messages": [{"role": "user", "content": "1"}], "stream": True}
+        async with s.post(body, "/v1/chat/completions", **headers) as answer:
+            assert b"one" in await answer.read()
+            assert answer.headers["X-Session-Id"] == "chat-1"
         assert await ask(s, "Make a title of: 1, one", headers=headers) == ("a title", None)
         assert await ask(s, "1", "one", "2", headers=headers) == ("two", "chat-1")
         assert await texts(s, "chat-1") == ["1", "one", "2", "two"]

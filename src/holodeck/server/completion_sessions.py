@@ -65,11 +65,16 @@ class AnsweredConversations:
         return [each.name for each in found[: -MAX_ANSWERS - 1 : -1]]
 
 
-async def hinted(server: AgentServer, owner: Owner, session_id: str, sent: Sequence[Message]) -> CompletionSession:
-    """The session that a chat page names in all its requests, those for titles and tags included: it counts if it fits."""
+async def hinted(
+    server: AgentServer, owner: Owner, session_id: str, sent: Sequence[Message], *, streams: bool
+) -> CompletionSession:
+    """The session that a chat page names in all its requests, those for titles and searches included: it counts if it fits.
+
+    Only a stream begins one: pages stream what a person reads, and ask for the rest whole, some of it before the first answer.
+    """
     stored = await server.store.read(session_id, owner=owner)
     if stored is None or not stored.messages:
-        return CompletionSession(session_id=session_id, is_kept=True)
+        return CompletionSession(session_id=session_id, is_kept=True) if streams else THROW_AWAY
     if visible(sent[: first_of_use(sent)]) == visible(stored.messages):
         return CompletionSession(session_id=session_id, is_kept=True, only_new=True)
     return THROW_AWAY

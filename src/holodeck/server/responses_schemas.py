@@ -41,6 +41,11 @@ RESPONSE_BODY = json_request(
     {"input": "What is due tomorrow?"},
 )
 RESPONSE = json_response("The response, or its events where `stream` is true", streams=True)
+CONVERSATION_BODY = json_request(
+    {"type": "object", "properties": {"metadata": {"type": ["object", "null"]}, "items": {"maxItems": 0}}},
+    {"metadata": {"topic": "todos"}},
+)
+CONVERSATION = json_response("The conversation")
 INPUT_ITEMS = json_response("A page of items")
 DELETED = json_response("It is deleted")
 READ_PARAMETERS = (

@@ -113,7 +113,7 @@ async def _session_of(request: Request, chat: ChatCompletionRequest) -> Completi
     if named is not None:
         return CompletionSession(session_id=named, is_kept=True)
     if hint := text_header(request, HINT_HEADER):
-        return await hinted(server, owner, foreign_id(hint, HINT_HEADER), chat.messages)
+        return await hinted(server, owner, foreign_id(hint, HINT_HEADER), chat.messages, streams=chat.stream)
     if not chat.store:
         return THROW_AWAY
     return await recognised(server, owner, AnsweredConversations(server.store.values), chat.messages)

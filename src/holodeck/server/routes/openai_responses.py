@@ -41,7 +41,8 @@ from holodeck.server.responses_schemas import (
     RESPONSE,
     RESPONSE_BODY,
 )
-from holodeck.server.routes import openai_models
+from holodeck.server.routes import openai_conversations, openai_models
+from holodeck.server.routes.openai_conversations import item_page
 from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
 from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, whole_number
 from holodeck.server.routes.sessions import shown_messages
@@ -60,7 +61,6 @@ from holodeck.wires.openai_responses.stream import ResponseEncoder
 
 NAME = "responses"
 NUMBERS = range(10**15)
-LISTED, MAX_LISTED = 20, 100
 
 # Ids of runs are clients' own on other wires and may hold a slash, hence `:path`; the bare id comes last.
 routes = Routes("/v1/responses", tag="OpenAI Responses", responses=PROBLEMS, answer_error=answer_error)
@@ -205,24 +205,9 @@ async def cancel(request: Request) -> Response:
 )
 async def listed(request: Request) -> Response:
     server, run = server_of(request), await _run_of(request)
-    limit = whole_number(request, "limit", range(1, MAX_LISTED + 1)) or LISTED
-    order, after = request.query_params.get("order", "desc"), request.query_params.get("after")
-    if order not in ("asc", "desc"):
-        raise InvalidRequest("order has to be asc or desc.", field="order")
-    items = input_items(_asked_of(server, run, await server.history(run.session_id, owner=run.owner)))
-    items = items if order == "asc" else items[::-1]
-    if after is not None:
-        place = next((place for place, item in enumerate(items) if item["id"] == after), len(items))
-        items = items[place + 1 :]
-    page = items[:limit]
-    body = {
-        "object": "list",
-        "data": page,
-        "first_id": page[0]["id"] if page else None,
-        "last_id": page[-1]["id"] if page else None,
-        "has_more": len(items) > limit,
-    }
-    return json_answer(body)
+    return item_page(
+        request, input_items(_asked_of(server, run, await server.history(run.session_id, owner=run.owner)))
+    )
 
 
 @routes.get(
@@ -320,6 +305,6 @@ WIRE = Wire(
     title="OpenAI's Responses: whole, streamed, in the background; approvals; read again by id",
     endpoints=(("OpenAI Responses", "/v1/responses"),),
     example='{"input":"Hello"}',
-    routes=(routes, openai_models.routes),
+    routes=(routes, openai_conversations.routes, openai_models.routes),
     open_encoder=OpenResponse(),
 )

@@ -59,7 +59,7 @@ def echoed(raw: dict[str, Any], tools: Sequence[ToolSchema]) -> RequestEcho:
         given["tool_choice"] = {"type": "function", "name": choice.get("name")}
     elif choice is not None:
         given["tool_choice"] = choice
-    echo = RequestEcho(tools=tuple(map(_tool, tools)), metadata=_metadata(raw.get("metadata")), **given)
+    echo = RequestEcho(tools=tuple(map(_tool, tools)), metadata=metadata_of(raw.get("metadata")), **given)
     return msgspec.structs.replace(echo, text=_text(raw.get("text")), reasoning=_reasoning(raw.get("reasoning")))
 
 
@@ -73,7 +73,8 @@ def _tool(tool: ToolSchema) -> dict[str, Any]:
     }
 
 
-def _metadata(value: Any) -> dict[str, Any]:
+def metadata_of(value: Any) -> dict[str, Any]:
+    """Pairs that a client attaches to a response or a conversation."""
     if value is None:
         return {}
     pairs = table(value, "metadata")

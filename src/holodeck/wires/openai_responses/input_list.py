@@ -1,14 +1,78 @@
-"""What a run was asked, as input items."""
+"""Stored messages as items: what a run was asked, and a whole conversation."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from holodeck.core.messages import Content, MediaPart, Message, Part, TextPart, ToolMessage, UserMessage, text_of
+from holodeck.core.messages import (
+    AssistantMessage,
+    Content,
+    MediaPart,
+    Message,
+    Part,
+    TextPart,
+    ToolCall,
+    ToolMessage,
+    UserMessage,
+    text_of,
+)
 
 
 def input_items(messages: Iterable[Message]) -> list[dict[str, Any]]:
     """The user's messages and the results of the client's tools, oldest first."""
     return [item for message in messages if (item := _item(message)) is not None]
+
+
+def conversation_items(
+    messages: Sequence[Message], *, labels: Mapping[str, str], questions: Mapping[str, str]
+) -> list[dict[str, Any]]:
+    """A conversation as the responses that made it have it, oldest first.
+
+    `labels` has the agent's own tools with the names of their servers; other tools are the client's. `questions` has the
+    interrupts that wait, by the ids of their calls.
+    """
+    results = {message.call_id: message for message in messages if isinstance(message, ToolMessage)}
+    found: list[dict[str, Any]] = []
+    for message in messages:
+        if isinstance(message, AssistantMessage):
+            found += _answered(message)
+            found += [
+                _called(call, labels.get(call.name), results.get(call.id), questions.get(call.id))
+                for call in message.tool_calls
+            ]
+        elif not isinstance(message, ToolMessage) or message.name not in labels:
+            found += input_items([message])
+    return found
+
+
+def _answered(message: AssistantMessage) -> Iterator[dict[str, Any]]:
+    if message.reasoning:
+        summary = [{"type": "summary_text", "text": message.reasoning}]
+        yield {"id": f"rs_{message.id}", "type": "reasoning", "summary": summary, "status": "completed"}
+    if message.content:
+        part = {"type": "output_text", "text": message.content, "annotations": [], "logprobs": []}
+        about = {"type": "message", "role": "assistant", "status": "completed"}
+        yield {"id": f"msg_{message.id}", **about, "content": [part]}
+
+
+def _called(call: ToolCall, label: str | None, result: ToolMessage | None, question: str | None) -> dict[str, Any]:
+    about = {"name": call.name, "arguments": call.arguments}
+    if label is None:
+        return {"id": f"fc_{call.id}", "type": "function_call", "call_id": call.id, **about, "status": "completed"}
+    if question is not None and result is None:
+        return {"id": question, "type": "mcp_approval_request", **about, "server_label": label}
+    text = None if result is None else text_of(result.content)
+    failed = result is not None and result.failed
+    error = {"type": "mcp_tool_execution_error", "content": [{"type": "text", "text": text}]}
+    return {
+        "id": f"mcp_{call.id}",
+        "type": "mcp_call",
+        **about,
+        "server_label": label,
+        "status": "failed" if failed else "in_progress" if result is None else "completed",
+        "output": None if failed else text,
+        "error": error if failed else None,
+        "approval_request_id": None,
+    }
 
 
 def _item(message: Message) -> dict[str, Any] | None:
