@@ -31,3 +31,12 @@ time_t time(time_t *out) {
     if (out) *out = now.tv_sec;
     return now.tv_sec;
 }
+
+int gettimeofday(struct timeval *restrict now, void *restrict zone) {
+    struct timespec exact;
+    (void)zone;
+    clock_gettime(CLOCK_REALTIME, &exact);
+    now->tv_sec = exact.tv_sec;
+    now->tv_usec = exact.tv_nsec / 1000;
+    return 0;
+}

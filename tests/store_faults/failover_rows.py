@@ -9,34 +9,43 @@ from tests.store_faults.numbered_model import Script
 from tests.store_faults.replica_rows import only
 from tests.store_faults.rig import PATIENCE, Load, Rig, Witness
 
-STREAMS = 8
-GAP_SECONDS = 0.1
+STREAMS, FULL_STREAMS = 8, 200
+GAP_SECONDS = 0.1  # between two tokens of a stream at the server that has the run
 RESUME_SECONDS = 5.0
+SILENT_SECONDS = 2.0  # of a primary that is cut off before it is killed
 
 
 async def valkey_fails_over(rig: Rig) -> None:
-    """S16: the primary is killed while runs are read at both servers."""
+    """S16: the primary is killed, or silent and then killed, while runs are read at both servers; a third reads the copies."""
     for number in range(rig.rounds):
         trio_open = valkey_trio()
         trio = await asyncio.to_thread(trio_open.__enter__)
         try:
             rig.valkey_url = trio.url
-            async with rig.serving(2) as (one, other):
-                scripts = [rig.script(say=400, ms=20) for _ in range(STREAMS)]
+            async with rig.serving(3) as (one, other, third):
+                scripts = [rig.script(say=400, ms=20) for _ in range(FULL_STREAMS if rig.full else STREAMS)]
                 local = [rig.witness(script, thread=f"t{number}-{script.run}") for script in scripts]
                 remote = [rig.witness(each.script, thread=each.thread) for each in local]
                 reading = [asyncio.create_task(each.post(one)) for each in local]
                 await asyncio.gather(*(each.until_tokens(2) for each in local))
                 reading += [asyncio.create_task(each.see_through(only(other))) for each in remote]
                 await asyncio.gather(*(each.until_tokens(2) for each in remote))
-                rig.figures.notes["failover"] = f"{await asyncio.to_thread(trio.fail_over):.1f} s"
+                silent = SILENT_SECONDS * (number % 2)
+                seconds = await asyncio.to_thread(trio.fail_over, silent)
+                rig.figures.notes["silent, then killed" if silent else "killed"] = f"{seconds:.1f} s"
                 await asyncio.gather(*(each.until_tokens(380) for each in local))
                 late = [rig.witness(each.script, thread=each.thread) for each in local]
-                reading += [asyncio.create_task(each.see_through(only(other))) for each in late]
+                reading += [asyncio.create_task(each.see_through(only(third))) for each in late]
                 await asyncio.gather(*reading)
                 for each in (*local, *remote, *late):
                     rig.require(each.text == each.script.answer, f"a reader got {len(each.text)} characters")
-                rig.figures.notes["longest gap of a local stream"] = f"{max(map(_longest_gap, local)):.2f} s"
+                for its_own, copied in zip(local, late, strict=True):
+                    rig.require(copied.events == its_own.events, "the copy of a log differs from the log")
+                gap = max(map(_longest_gap, local))
+                rig.figures.notes["longest gap of a local stream"] = f"{gap:.2f} s"
+                rig.require(
+                    gap <= GAP_SECONDS * rig.slack, f"a stream at the run's own server stood still for {gap:.2f} s"
+                )
                 for each in remote:
                     rig.in_time(_longest_gap(each), RESUME_SECONDS, "the pause of a reader elsewhere")
                 await rig.settle(one)

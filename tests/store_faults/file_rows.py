@@ -37,8 +37,7 @@ async def disk_fills_up(rig: Rig) -> None:
     async with rig.serving(start=False) as (node,):
         disk = rig.folder / ".holodeck"
         disk.mkdir()
-        mounted = ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "none", str(disk)]
-        if (await asyncio.to_thread(subprocess.run, mounted, check=False)).returncode:
+        if not await _mounts("-t", "tmpfs", "-o", f"size={DISK}", "none", str(disk)):
             rig.figures.notes["not played"] = "no right to mount a disk of its own"
             return
         try:
@@ -66,6 +65,11 @@ async def disk_fills_up(rig: Rig) -> None:
         finally:
             await node.kill()
             await asyncio.to_thread(subprocess.run, ["umount", "-l", str(disk)], check=False)
+
+
+async def _mounts(*words: str) -> bool:
+    """Whether the mount succeeded; it needs the rights of root."""
+    return (await asyncio.to_thread(subprocess.run, ["mount", *words], check=False)).returncode == 0
 
 
 def _fill(path: Path) -> None:
@@ -191,7 +195,55 @@ async def file_in_use(rig: Rig) -> None:
         file.mkdir()
         refused(rig, await starts(rig), "sessions.db", "cannot")
         rig.require(file.is_dir() and bool(content), "a folder in place of the file was removed")
+        file.rmdir()
+        await _on_a_bad_disk(rig, file, content)
         rig.figures.rounds += 1
+
+
+async def _on_a_bad_disk(rig: Rig, file: Path, content: bytes) -> None:
+    """What SQLite needs beside the file cannot be made; then the file is on a disk that is read-only, then full."""
+    index = Path(f"{file}-shm")
+    _put(file, content)
+    _put(index / "in the way", b"")
+    refused(rig, await starts(rig), "sessions.db")
+    _unchanged(rig, file, content, "a file whose index cannot be made")
+    _remove(index)
+    if not await _mounts("-t", "tmpfs", "-o", f"size={DISK}", "none", str(file.parent)):
+        rig.figures.notes["not played"] = "no right to mount a disk of its own"
+        return
+    try:
+        _put(file, content)
+        rig.require(await _mounts("-o", "remount,ro", str(file.parent)), "the disk cannot be made read-only")
+        refused(rig, await starts(rig), "sessions.db")
+        _unchanged(rig, file, content, "a file on a read-only disk")
+        rig.require(await _mounts("-o", "remount,rw", str(file.parent)), "the disk stays read-only")
+        _without_wal(file)
+        stranger = file.parent / "stranger"
+        _fill(stranger)
+        refused(rig, await starts(rig), "sessions.db")
+        _unchanged(rig, file, content, "a file on a full disk")
+        _remove(stranger)
+        await rig.nodes[0].start()
+        rig.require((await rig.nodes[0].get("/ready"))["status"] == "healthy", "with space again it does not start")
+        await rig.nodes[0].kill()
+    finally:
+        await asyncio.to_thread(subprocess.run, ["umount", "-l", str(file.parent)], check=False)
+
+
+def _put(file: Path, content: bytes) -> None:
+    file.parent.mkdir(exist_ok=True)
+    file.write_bytes(content)
+
+
+def _remove(path: Path) -> None:
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def _unchanged(rig: Rig, file: Path, content: bytes, what: str) -> None:
+    rig.require(file.read_bytes() == content, f"{what} was changed")
 
 
 def _without_wal(file: Path) -> None:

@@ -1,26 +1,15 @@
-"""Many requests, clocks that jump, restarts and foreign users over several servers: S20, S24, S25, S28, S29."""
+"""Many requests and foreign users over several servers: S20, S28, S29."""
 
 import asyncio
-import os
 import re
-import shutil
-import signal
-import subprocess
-import sys
 import time
-from pathlib import Path
 from typing import Any
 
 import aiohttp
 from redis import Redis
 
-from tests.faults.process_faults import CLOCK
-from tests.store_faults.numbered_model import Script
-from tests.store_faults.replica_rows import CONTINUE, begun_at
-from tests.store_faults.rig import PATIENCE, TAKE_OVER, Load, Node, Rig
+from tests.store_faults.rig import PATIENCE, Rig
 
-WAIT_SECONDS = 2.0  # for a free connection of the pool
-JUMPS = (3600, -3600, 86_400, -86_400)
 AUTH = """\
 from holodeck.access.principal import Principal
 
@@ -34,7 +23,7 @@ ODD = "{}*:a\\r\\n"
 
 async def many_at_once(rig: Rig) -> None:
     """S20: more runs than connections. Each is answered, or refused with 503 before its first byte."""
-    count = 150 if rig.rounds == 1 else 1000
+    count = 1000 if rig.full else 150
     async with rig.serving(server={"runs": {"max_concurrent": 5000}}) as (node,):
         clients = [rig.witness(rig.script(say=3), thread=f"t{number}") for number in range(count)]
         begun = time.monotonic()
@@ -57,94 +46,9 @@ async def many_at_once(rig: Rig) -> None:
         await rig.settle(node)
 
 
-class ClockedNode(Node):
-    """A server whose wall clock is moved by what a file says. It has to be executed: a fork keeps the old clock."""
-
-    async def start(self) -> None:
-        words = ("-m", "holodeck", "serve", "--protocol", "all", "--port", str(self.port))
-        environment = {**os.environ, **self.variables}
-        self.executed = await asyncio.create_subprocess_exec(
-            sys.executable, *words, cwd=self.folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE
-        )
-        assert self.executed.stderr is not None
-        async with asyncio.timeout(PATIENCE):
-            while b"Ctrl+C" not in (line := await self.executed.stderr.readline()):
-                assert line, "the server with the moved clock does not start"
-
-    @property
-    def runs(self) -> bool:
-        return hasattr(self, "executed") and self.executed.returncode is None
-
-    async def kill(self) -> None:
-        if self.runs:
-            self.executed.kill()
-            await self.executed.wait()
-
-
-async def clocks_jump(rig: Rig) -> None:
-    """S24: the clock of one server, then of both, jumps in mid-run."""
-    compiler = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
-    rig.require(compiler, "there is no C compiler for the clock")
-    async with rig.serving(2, start=False) as nodes:
-        library = rig.folder / "clock.so"
-        build = [str(compiler), "-shared", "-fPIC", "-O1", "-o", str(library), str(CLOCK), "-ldl"]
-        await asyncio.to_thread(subprocess.run, build, check=True)
-        for number, node in enumerate(nodes):
-            node.__class__ = ClockedNode
-            (rig.folder / f"offset{number}").write_text("0")
-            node.variables |= {"LD_PRELOAD": str(library), "FAULTS_CLOCK": str(rig.folder / f"offset{number}")}
-            await node.start()
-        before = await rig.rows("SELECT id FROM holodeck.replicas ORDER BY id")
-        for number, jump in enumerate(JUMPS[: max(2, rig.rounds)]):
-            client, reading = await begun_at(rig, nodes[0], rig.script(say=200, ms=20), thread=f"t{number}")
-            for each in range(1 + number % 2):
-                _set(rig.folder / f"offset{each}", jump)
-            await asyncio.wait_for(reading, PATIENCE)
-            rig.require(client.types[-1] == "RUN_FINISHED", f"a jump of {jump} s: {client.events[-1]}")
-            rig.figures.rounds += 1
-        await asyncio.sleep(2 * TAKE_OVER)
-        after = await rig.rows("SELECT id FROM holodeck.replicas ORDER BY id")
-        rig.require(before == after, "a server was taken for dead")
-        taken = await rig.rows("SELECT count(*) FROM holodeck.runs WHERE recovered > 0")
-        rig.require(taken == [(0,)], f"{taken[0][0]} runs were taken over")
-        await rig.settle(nodes[1])
-
-
-def _set(path: Path, seconds: int) -> None:
-    new = path.with_suffix(".new")
-    new.write_text(str(seconds))
-    new.replace(path)
-
-
-async def rolling_restart(rig: Rig) -> None:
-    """S25: three servers are stopped with SIGTERM and started again, one after the other, under load."""
-
-    def script() -> Script:
-        return rig.script(say=rig.random.randint(1, 20), act=rig.random.choice((0, 1)), ms=5)
-
-    settings: dict[str, Any] = {**CONTINUE, "shutdown_timeout": 10}
-    async with rig.serving(3, server=settings) as nodes, Load(rig, 4, script) as load:
-        for _ in range(rig.rounds):
-            for node in nodes:
-                await load.more(2)
-                begun = time.monotonic()
-                await node.end(signal.SIGTERM)
-                await node.start()
-                rig.figures.seconds.append(time.monotonic() - begun)
-                rig.figures.rounds += 1
-        await load.end()
-        failed = [each for each in load.clients if each.types[-1:] != ["RUN_FINISHED"]]
-        rig.require(not failed, f"{len(failed)} requests failed: {[each.events[-1:] for each in failed[:3]]}")
-        asked = rig.model.asked
-        most = max((sum(name == run for name in asked), run) for run in set(asked))
-        rig.figures.notes["requests"] = len(load.clients)
-        rig.require(most[0] <= 2, f"run {most[1]} asked the model {most[0]} times")
-        await rig.settle(nodes[0])
-
-
 async def limits_of_all(rig: Rig) -> None:
     """S28: three servers count together; one is killed meanwhile."""
-    limit = 30 if rig.rounds == 1 else 100
+    limit = 100 if rig.full else 30
     limits = {"limits": {"store": "${VALKEY_URL}", "requests_per_minute": limit}}
     async with rig.serving(3, server=limits) as nodes:
 
@@ -159,7 +63,7 @@ async def limits_of_all(rig: Rig) -> None:
 
         first = await asyncio.gather(*(ask(number) for number in range(limit // 2)))
         await nodes[0].kill()
-        then = await asyncio.gather(*(ask(number) for number in range(limit, 4 * limit)))
+        then = await asyncio.gather(*(ask(number) for number in range(limit, 10 * limit)))
         statuses = [*first, *then]
         accepted, refused = statuses.count(200), statuses.count(429)
         rig.figures.notes |= {"limit": limit, "accepted": accepted, "refused": refused}

@@ -11,6 +11,7 @@ from tests.store_faults.rig import PATIENCE, TAKE_OVER, Rig
 
 OWN_END_SECONDS = 0.8 * TAKE_OVER + 1  # by which a server that lost the database has ended its runs
 GOES_ON_SECONDS = 5.0
+SLOW_SECONDS = 5.0  # for a statement, there and back
 
 
 async def cut_off_from_the_database(rig: Rig) -> None:
@@ -49,7 +50,8 @@ async def valkey_in_need(rig: Rig) -> None:
     async with rig.serving(3) as (one, other, third):
         with Redis(unix_socket_path=str(rig.valkey_socket)) as valkey:
             for what in ("gone", "emptied", "full", "evicting"):
-                client, reading = await begun_at(rig, one, rig.script(**LONG), thread=what)
+                away = {"say": 3200, "ms": 20} if rig.full and what == "gone" else LONG  # a minute, or three seconds
+                client, reading = await begun_at(rig, one, rig.script(**away), thread=what)
                 follower = rig.witness(client.script, thread=what)
                 following = asyncio.create_task(follower.see_through(only(other)))
                 await follower.until_tokens(1)
@@ -65,7 +67,7 @@ async def valkey_in_need(rig: Rig) -> None:
                 coming = asyncio.create_task(late.see_through(only(third)))
                 ready = (await one.get("/ready"))["status"]
                 rig.require(ready == "healthy", f"{what}: the server is {ready}")
-                await asyncio.wait_for(reading, PATIENCE)
+                await asyncio.wait_for(reading, 3 * PATIENCE)
                 rig.require(client.text == client.script.answer, f"{what}: its own reader got {client.text!r}")
                 if what == "emptied":
                     rig.require(late.text, "emptied: a reader that came late had to wait for the end of the run")
@@ -97,7 +99,7 @@ async def valkey_in_need(rig: Rig) -> None:
 async def database_in_need(rig: Rig) -> None:
     """S19: PostgreSQL is silent for a while, too long, or slow, in mid-run."""
     async with rig.serving(1, cluster={"take_over_seconds": 30}) as (node,):
-        for what, seconds in (("short", 4.0), ("slow", 2.0), ("long", 0.0)):
+        for what, seconds in (("short", 5.0), ("slow", SLOW_SECONDS / 2), ("long", 0.0)):
             client, reading = await begun_at(rig, node, rig.script(say=60, ms=20), thread=what)
             if what == "slow":
                 node.database.delay = seconds

@@ -5,15 +5,18 @@ import signal
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from statistics import median
 
 from redis import Redis
 
+from benchmarks.processes import cpu_seconds
 from tests.store_faults.evidence_checker import ENDED
 from tests.store_faults.numbered_model import Script
 from tests.store_faults.rig import PATIENCE, TAKE_OVER, Load, Node, Rig, Witness
 
 ELSEWHERE_SECONDS = 2 * TAKE_OVER  # the limit for a take-over: the design has 15 s for a lease of 10 s
 FIRST_BYTE_SECONDS = 0.05
+FOLLOWED_SHARE = 0.1  # of its CPU, that followers elsewhere may cost the server that has the run
 STOP_SECONDS = {"valkey": 0.1, "beat": 3.0, "dead": ELSEWHERE_SECONDS}
 END, CONTINUE = {"runs": {"on_crash": "end"}}, {"runs": {"on_crash": "continue"}}
 LONG = {"say": 150, "ms": 20}
@@ -201,6 +204,7 @@ async def _started(rig: Rig, node: Node) -> str:
 
 async def read_here_and_there(rig: Rig) -> None:
     """S11: a client in a burst is cut at every seventh event and reads on at the next server."""
+    waits: list[float] = []
     async with rig.serving(3) as nodes:
         for number in range(rig.rounds):
             client = rig.witness(rig.script(say=120, ms=1), thread=f"t{number}")
@@ -217,10 +221,15 @@ async def read_here_and_there(rig: Rig) -> None:
                 place, seen, moment = place + 1, len(client.events), time.monotonic()
                 reading = asyncio.create_task(client.resume(nodes[place % 3]))
                 await _news(client, reading)
+                if len(client.answered) > place:
+                    waits.append(client.answered[place] - moment)
                 if len(client.events) > seen:
                     rig.figures.seconds.append(client.times[seen] - moment)
             rig.require(client.text == client.script.answer, f"the client read {client.text!r}")
             rig.figures.rounds += 1
+        first = median(waits)
+        rig.figures.notes["first byte at the next server"] = f"{first * 1000:.0f} ms"
+        rig.require(first <= FIRST_BYTE_SECONDS * rig.slack, f"the first byte came after {first * 1000:.0f} ms")
         await rig.settle(nodes[0])
 
 
@@ -255,23 +264,35 @@ async def killed_while_resuming(rig: Rig) -> None:
 
 async def many_followers(rig: Rig) -> None:
     """S13: many clients read one run at another server; one stands still. The server reads the log once for all."""
-    count = 20 if rig.rounds == 1 else 200
+    count = 200 if rig.full else 20
     async with rig.serving(2) as (one, other):
-        client, reading = await begun_at(rig, one, rig.script(say=100, ms=20), thread="t")
-        followers = [Witness(client.script, thread="t") for _ in range(count)]
-        following = [asyncio.create_task(each.resume(other)) for each in followers]
-        _, writer = await asyncio.open_connection("127.0.0.1", other.port)
-        writer.write(f"GET /runs/{client.run_id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())  # never read
-        await asyncio.gather(*(each.until_tokens(1) for each in followers))
-        with Redis(unix_socket_path=str(rig.valkey_socket)) as valkey:
-            listening = sum(each["cmd"] in ("xread", "xread|block") for each in valkey.client_list())
-        rig.require(listening <= 2, f"two servers have {listening} connections that wait for events")
-        await asyncio.gather(reading, *following)
-        writer.transport.abort()
-        for each in followers:
-            rig.require(each.text == client.script.answer, f"a follower read {each.text!r}")
-        rig.figures.notes["followers"] = count
-        rig.figures.rounds += 1
+        shares: list[float] = []
+        for number in range(rig.rounds):
+            alone, reading = await begun_at(rig, one, rig.script(say=100, ms=20), thread=f"alone{number}")
+            cpu = cpu_seconds(one.process.pid, alone=True)
+            await reading
+            without = cpu_seconds(one.process.pid, alone=True) - cpu
+            client, reading = await begun_at(rig, one, rig.script(say=100, ms=20), thread=f"t{number}")
+            followers = [Witness(client.script, thread=client.thread) for _ in range(count)]
+            following = [asyncio.create_task(each.resume(other)) for each in followers]
+            _, writer = await asyncio.open_connection("127.0.0.1", other.port)
+            writer.write(f"GET /runs/{client.run_id}/events HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())  # never read
+            cpu = cpu_seconds(one.process.pid, alone=True)
+            await asyncio.gather(*(each.until_tokens(1) for each in followers))
+            with Redis(unix_socket_path=str(rig.valkey_socket)) as valkey:
+                listening = sum(each["cmd"] in ("xread", "xread|block") for each in valkey.client_list())
+            rig.require(listening <= 2, f"two servers have {listening} connections that wait for events")
+            await reading
+            shares.append((cpu_seconds(one.process.pid, alone=True) - cpu) / without)
+            await asyncio.gather(*following)
+            writer.transport.abort()
+            for each in followers:
+                rig.require(each.text == client.script.answer, f"a follower read {each.text!r}")
+            rig.require(alone.has_ended, "the run without followers has no ending")
+            rig.figures.rounds += 1
+        rig.figures.notes |= {"followers": count, "CPU of the owner": f"{median(shares):.2f} x"}
+        limit = 1 + FOLLOWED_SHARE * rig.slack
+        rig.require(median(shares) <= limit, f"followers cost the owner {median(shares):.2f} times its CPU")
         await rig.settle(one)
 
 
@@ -330,11 +351,17 @@ async def stopped_from_elsewhere(rig: Rig) -> None:
 
 
 async def deleted_elsewhere(rig: Rig) -> None:
-    """S15: the session is deleted at the other server while its run goes on."""
+    """S15: the session is deleted at the other server while its run goes on; its time to live is over in that moment."""
     async with rig.serving(2) as (one, other):
         for number in range(rig.rounds):
             thread = f"t{number}"
             client, reading = await begun_at(rig, one, rig.script(**LONG), thread=thread)
+            await rig.change("UPDATE holodeck.sessions SET used = 0 WHERE id = ?", (thread,))
+            for node in (one, other):
+                found = (await node.get(f"/sessions/{thread}"))["status"]
+                rig.require(found == 200, f"a session with an open run has expired: {found}")
+            if number % 2 == 1:
+                await rig.change("UPDATE holodeck.sessions SET used = 0 WHERE id = ?", (thread,))
             moment = time.monotonic()
             rig.require(await other.delete(f"/sessions/{thread}") == 204, "the deletion was refused")
             await asyncio.wait_for(reading, PATIENCE)
@@ -350,3 +377,18 @@ async def deleted_elsewhere(rig: Rig) -> None:
             rig.witnesses.remove(client)
             rig.figures.rounds += 1
         await rig.settle(other)
+        await _expires(rig, one, other)
+
+
+async def _expires(rig: Rig, one: Node, other: Node) -> None:
+    """A session whose time ends while its run goes on is there until the run has ended, and then as long as any other."""
+    client, reading = await begun_at(rig, one, rig.script(**LONG), thread="expires")
+    await rig.change("UPDATE holodeck.sessions SET used = 0 WHERE id = ?", ("expires",))
+    await asyncio.wait_for(reading, PATIENCE)
+    rig.require(client.types[-1] == "RUN_FINISHED", f"the run of an old session ended with {client.events[-1]}")
+    rig.require(len(await other.messages("expires")) == 2, "the run of an old session has stored nothing")
+    await rig.settle(other)
+    await rig.change("UPDATE holodeck.sessions SET used = 0 WHERE id = ?", ("expires",))
+    for node in (one, other):
+        found = (await node.get("/sessions/expires"))["status"]
+        rig.require(found == 404, f"a session that has expired answers {found}")

@@ -4,10 +4,13 @@ Everything has one random generator, so a row with the same seed asks the same q
 """
 
 import asyncio
+import os
 import random
 import shutil
 import signal
 import sqlite3
+import subprocess
+import sys
 import tempfile
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -137,6 +140,37 @@ class Node(Server):
         return self.valkey_link
 
 
+class ExecutedNode(Node):
+    """A server that is executed rather than forked: a fork keeps the old clock, and the code that this process has."""
+
+    async def start(self) -> None:
+        words = ("-m", "holodeck", "serve", "--protocol", "all", "--port", str(self.port))
+        self.executed = await asyncio.create_subprocess_exec(
+            sys.executable,
+            *words,
+            cwd=self.folder,
+            env={**os.environ, **self.variables},
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        assert self.executed.stderr is not None
+        async with asyncio.timeout(PATIENCE):
+            while b"Ctrl+C" not in (line := await self.executed.stderr.readline()):
+                assert line, "the server does not start"
+
+    @property
+    def runs(self) -> bool:
+        return hasattr(self, "executed") and self.executed.returncode is None
+
+    async def end(self, number: int = signal.SIGKILL) -> None:
+        self.executed.send_signal(number)
+        await asyncio.wait_for(self.executed.communicate(), PATIENCE)
+
+    async def kill(self) -> None:
+        if self.runs:
+            await self.end()
+
+
 class Witness(Client):
     """A client that asks, reads on wherever it can after each interruption, and writes everything down."""
 
@@ -144,6 +178,11 @@ class Witness(Client):
         super().__init__(str(script), run=script.run, thread=thread, **more)
         self.script, self.thread = script, thread
         self.statuses: list[int] = []
+        self.answered: list[float] = []  # when the head of each answer came, by the monotonic clock
+
+    async def _read(self, answer: aiohttp.ClientResponse, until: str = "") -> None:
+        self.answered.append(time.monotonic())
+        await super()._read(answer, until)
 
     @property
     def is_acknowledged(self) -> bool:
@@ -177,8 +216,19 @@ class Witness(Client):
 class Rig:
     """What one row has at hand."""
 
-    def __init__(self, backends: Backends, folder: Path, store: str, *, seed: int, rounds: int, slack: float) -> None:
+    def __init__(
+        self,
+        backends: Backends,
+        folder: Path,
+        store: str,
+        *,
+        seed: int,
+        rounds: int,
+        slack: float,
+        full: bool = False,
+    ) -> None:
         self.backends, self.folder, self.store, self.rounds, self.slack = backends, folder, store, rounds, slack
+        self.full = full  # with the numbers of the design: of clients, streams, seconds
         self.random = random.Random(f"{store} {seed}")
         self.figures = Figures()
         self.model = NumberedModel()
@@ -214,6 +264,10 @@ class Rig:
     def acts(self) -> list[str]:
         file = self.folder / "acts"
         return file.read_text().split() if file.exists() else []
+
+    def forget_acts(self) -> None:
+        """For a row that leaves sessions behind."""
+        (self.folder / "acts").unlink(missing_ok=True)
 
     async def acted(self, times: int) -> None:
         async with asyncio.timeout(PATIENCE):
@@ -344,8 +398,17 @@ class Rig:
 class Load:
     """Several conversations at once, each of one question after the other, until it is stopped."""
 
-    def __init__(self, rig: Rig, threads: int, script: Callable[[], Script], *, name: str = "t") -> None:
+    def __init__(
+        self,
+        rig: Rig,
+        threads: int,
+        script: Callable[[], Script],
+        *,
+        name: str = "t",
+        choose: Callable[[], Server] | None = None,
+    ) -> None:
         self._rig, self._threads, self._script, self._name = rig, threads, script, name
+        self._choose = choose or rig.any_node
         self._stopping = False
         self._talking: list[asyncio.Task[None]] = []
         self.clients: list[Witness] = []
@@ -368,7 +431,7 @@ class Load:
         while not self._stopping:
             client = self._rig.witness(self._script(), thread=thread)
             self.clients.append(client)
-            await client.see_through(self._rig.any_node)
+            await client.see_through(self._choose)
             await asyncio.sleep(0.01)
 
     def acknowledged(self) -> int:
@@ -390,4 +453,4 @@ def _merge(into: dict[str, Any], changes: dict[str, Any]) -> None:
             into[key] = value
 
 
-__all__ = ["ENDED", "Backends", "Broken", "Figures", "Load", "Node", "Rig", "Witness"]
+__all__ = ["ENDED", "Backends", "Broken", "ExecutedNode", "Figures", "Load", "Node", "Rig", "Witness"]

@@ -1,0 +1,183 @@
+"""Servers are replaced under load, one after the other and for hours: S25, S30."""
+
+import asyncio
+import json
+import shutil
+import signal
+import statistics
+import subprocess
+import tarfile
+import time
+from collections.abc import Sequence
+from io import BytesIO
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import psutil
+from redis import Redis
+
+from tests.cluster.replicas import Server
+from tests.cluster.round_robin import round_robin
+from tests.faults.mutate import ROOT
+from tests.store_faults.numbered_model import Script
+from tests.store_faults.replica_rows import CONTINUE, begun_at
+from tests.store_faults.rig import ExecutedNode, Load, Node, Rig
+
+DRAIN_SECONDS = 2
+SCHEMA = "src/holodeck/stores/postgres_schema.py"
+LONGER_THAN_THE_DRAIN = {"say": 250, "ms": 20}
+MINUTE, SHORT_MINUTE = 60.0, 10.0
+STREAMS, SHORT_STREAMS = 200, 20
+JUDGED_AFTER = 30  # rounds; before that growth of memory is start-up
+GROWTH_MIB_PER_HOUR = 1.0
+
+
+class Door:
+    """What a client knows of servers behind a balancer: one address."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+
+
+def previous_version(folder: Path) -> Path | None:
+    """The sources before the last change of the database's schema; None without the history of the project."""
+    if shutil.which("git") is None or not (ROOT / ".git").exists():
+        return None
+
+    def git(*words: str) -> bytes:
+        return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True).stdout
+
+    try:
+        last = git("log", "-1", "--format=%H", "--", SCHEMA).decode().strip()
+        archive = git("archive", f"{last}^", "src")
+    except subprocess.CalledProcessError:
+        return None
+    with tarfile.open(fileobj=BytesIO(archive)) as files:
+        files.extractall(folder, filter="data")
+    return folder / "src"
+
+
+async def rolling_restart(rig: Rig) -> None:
+    """S25: three servers of the version before are replaced by this one under load, then restarted again and again."""
+
+    def script() -> Script:
+        return rig.script(say=rig.random.randint(1, 20), act=rig.random.choice((0, 1)), ms=5)
+
+    settings: dict[str, Any] = {**CONTINUE, "shutdown_timeout": DRAIN_SECONDS}
+    async with rig.serving(3, start=False, server=settings) as nodes:
+        old = await asyncio.to_thread(previous_version, rig.folder / "previous")
+        rig.figures.notes["from"] = "the version before" if old else "this version: there is no history of the project"
+        for node in nodes:
+            node.__class__ = ExecutedNode
+            await _start(node, old)
+        async with round_robin([node.port for node in nodes]) as proxy:
+            door: Any = Door(proxy.url)
+            async with Load(rig, 4, script, choose=lambda: door) as load:
+                for _ in range(rig.rounds):
+                    for node in nodes:
+                        await load.more(2)
+                        await _replaced(rig, node, door)
+                await load.end()
+        failed = [each for each in load.clients if each.types[-1:] != ["RUN_FINISHED"]]
+        rig.require(not failed, f"{len(failed)} requests failed: {[each.events[-1:] for each in failed[:3]]}")
+        asked = rig.model.asked
+        most = max((sum(name == run for name in asked), run) for run in set(asked))
+        rig.figures.notes["requests"] = len(load.clients)
+        rig.require(most[0] <= 2, f"run {most[1]} asked the model {most[0]} times")
+        await rig.settle(nodes[0])
+
+
+async def _start(node: Node, sources: Path | None) -> None:
+    node.variables.pop("PYTHONPATH", None)
+    if sources is not None:
+        node.variables["PYTHONPATH"] = str(sources)
+    await node.start()
+
+
+async def _replaced(rig: Rig, node: Node, door: Server) -> None:
+    """One server ends and one of this version takes its port. A stream that is longer than the drain can go on elsewhere."""
+    client, reading = await begun_at(rig, node, rig.script(**LONGER_THAN_THE_DRAIN), thread=f"long{rig.figures.rounds}")
+    begun = time.monotonic()
+    await node.end(signal.SIGTERM)
+    await _start(node, None)
+    rig.figures.seconds.append(time.monotonic() - begun)
+    await reading
+    await client.see_through(lambda: door)
+    code = client.events[-1].get("code")
+    rig.require(code == "shutting-down", f"a stream longer than the drain ended with {client.events[-1]}")
+    texts = await _continued(client.run_id, door)
+    rig.require(texts == client.script.answer, f"a stream that is continued elsewhere has {texts[-40:]!r}")
+    rig.figures.rounds += 1
+
+
+async def _continued(run_id: str, door: Server) -> str:
+    """The text of a run that goes on from where another was cut, by whichever server the balancer names."""
+    async with (
+        aiohttp.ClientSession() as session,
+        session.post(f"{door.url}/runs/{run_id}/continue", json={}, headers={"Accept": "text/event-stream"}) as answer,
+    ):
+        frames = [line[6:] async for line in answer.content if line.startswith(b"data: ")]
+    events = [json.loads(frame) for frame in frames]
+    return "".join(event["delta"] for event in events if event["type"] == "TEXT_MESSAGE_CONTENT")
+
+
+async def soak(rig: Rig) -> None:
+    """S30: four servers under load, one is killed every minute. The first is spared: its memory is what is measured."""
+    threads, seconds = (STREAMS, MINUTE) if rig.full else (SHORT_STREAMS, SHORT_MINUTE)
+    memory: list[float] = []
+    logs: list[float] = []
+
+    def script() -> Script:
+        return rig.script(say=rig.random.randint(5, 60), act=rig.random.choice((0, 0, 0, 1)), ms=20)
+
+    async with rig.serving(4, server={**CONTINUE, "runs": {**CONTINUE["runs"], "replay_window": 20}}) as nodes:
+        for number in range(rig.rounds):
+            victim = rig.random.choice(nodes[1:])
+            async with Load(rig, threads, script, name=f"m{number}-") as load:
+                begun = time.monotonic()
+                await load.more(threads)
+                await victim.kill()
+                killed = time.monotonic()
+                await victim.start()
+                while time.monotonic() - begun < seconds:
+                    await load.more(1)
+                await load.end()
+            probe = max((each.first_after(killed) or 0 for each in load.clients if _was_taken_over(each)), default=0.0)
+            if probe:
+                rig.figures.seconds.append(probe)
+            await rig.settle(nodes[0])
+            rig.forget_acts()
+            memory.append(psutil.Process(nodes[0].process.pid).memory_info().rss / 2**20)
+            with Redis(unix_socket_path=str(rig.valkey_socket)) as valkey:
+                logs.append(valkey.info("memory")["used_memory"] / 2**20)
+            rig.figures.rounds += 1
+        await _nothing_is_left(rig)
+    per_hour = 3600 / seconds
+    rig.figures.notes |= {
+        "RSS": f"{memory[0]:.1f} to {memory[-1]:.1f} MiB, {_slope(memory) * per_hour:+.1f} MiB/h",
+        "Valkey": f"{max(logs[: len(logs) // 2 + 1]):.1f} then {max(logs[len(logs) // 2 :]):.1f} MiB",
+    }
+    if rig.rounds >= JUDGED_AFTER:
+        growth = _slope(memory[JUDGED_AFTER // 2 :]) * per_hour
+        rig.require(growth <= GROWTH_MIB_PER_HOUR * rig.slack, f"a server grows by {growth:.1f} MiB an hour")
+        first, second = max(logs[: len(logs) // 2]), max(logs[len(logs) // 2 :])
+        rig.require(second <= 1.25 * first, f"Valkey had {first:.1f} MiB, then {second:.1f} MiB")
+
+
+def _was_taken_over(client: Any) -> bool:
+    return any(number >= 1_000_000_000 for number in client.ids)
+
+
+def _slope(values: Sequence[float]) -> float:
+    """What the values grow by from one to the next, by least squares."""
+    if len(values) < 2:
+        return 0.0
+    return statistics.linear_regression(range(len(values)), values).slope
+
+
+async def _nothing_is_left(rig: Rig) -> None:
+    """I12: rows of runs that are open belong to a server that lives."""
+    alive = {name for (name,) in await rig.rows("SELECT id FROM holodeck.replicas")}
+    owners = {name for (name,) in await rig.rows("SELECT DISTINCT replica FROM holodeck.runs WHERE ended IS NULL")}
+    rig.require(owners <= alive, f"open runs belong to servers that are gone: {owners - alive}")
