@@ -22,11 +22,11 @@ from holodeck.errors import InvalidRequest, ModelRejected
 from holodeck.models.port import Listener, ModelReply, Prompt
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.server import wires
+from holodeck.server.intake import server_of
 from holodeck.server.mcp_calls import TOOLS, Tool, ask, call_tool, result_answer, server_info, update_task
 from holodeck.server.options import ServerSettings
 from holodeck.server.routes import mcp as mcp_route
 from holodeck.server.routes.mcp import LEGACY_METHODS, MODERN_METHODS, McpEndpoint, list_tools, routes_of
-from holodeck.server.routes.request_input import server_of
 from holodeck.wires import sse
 from holodeck.wires.jsonrpc import INVALID_PARAMS, RpcError, notification, result_message
 from holodeck.wires.mcp.answer import marked

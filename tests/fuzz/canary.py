@@ -3,9 +3,9 @@
 import sys
 
 from holodeck.cli.main import main
-from holodeck.server.routes import request_input
+from holodeck.server import intake
 
-_right = request_input.session_id
+_right = intake.session_id
 
 
 def _wrong(text: str) -> str:
@@ -14,5 +14,5 @@ def _wrong(text: str) -> str:
 
 
 if __name__ == "__main__":
-    setattr(request_input, "session_id", _wrong)  # noqa: B010  the name that `session_of` looks up
+    setattr(intake, "session_id", _wrong)  # noqa: B010  the name that `session_of` looks up
     sys.exit(main())

@@ -205,7 +205,7 @@ FAULTS = (
         "C09b",
         "Two requests on one session at once → reject (409) default for REST; lock with fencing token, TTL + renew",
         "reliability 3",
-        due=8,  # turns are kept in one process (runs/session_queue.py), and every wire queues unless the agent file says otherwise
+        due=8,  # turns are kept in one process (runs/run.py), and every wire queues unless the agent file says otherwise
     ),
     Requirement(
         "C10",

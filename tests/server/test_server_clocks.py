@@ -15,7 +15,11 @@ from tests.server.serving import served
 
 SOURCE = Path(holodeck.__file__).parent
 SHOWN_ONLY = {"sessions/memory.py", "telemetry/process.py"}  # when it was, for people; nothing is measured by it
-STORES = {"stores/postgres_runs.py", "stores/sqlite_runs.py", "stores/session_rows.py"}  # the clock never goes back
+STORES = {
+    "stores/postgres_runs.py",
+    "stores/sqlite_runs.py",
+    "stores/stored_conversation.py",
+}  # the clock never goes back
 CREDENTIALS = {  # their times are stated by other machines, or to them
     "access/jwks.py", "access/key_ring.py", "access/page_session.py", "access/tickets.py", "access/tokens.py",
     "server/push_sender.py", "tools/mcp_oauth.py",

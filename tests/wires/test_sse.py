@@ -11,9 +11,8 @@ from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, MediaPart, TextPart, ToolCall, ToolMessage, UserMessage
 from holodeck.core.text import scalar
 from holodeck.wires import sse
-from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder
+from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder, translate
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.agui.translate import translate
 from tests.wires.agui.protobuf_reader import read_stream
 from tests.wires.sse_parsers import agui_client, whatwg
 

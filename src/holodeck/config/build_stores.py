@@ -187,7 +187,7 @@ def _sqlite_runs(config: LoadedConfig, file: "SqliteFile") -> "SqliteRunStore":
 
 
 def _ttl_of(config: LoadedConfig) -> float:
-    from holodeck.stores.session_rows import TTL_SECONDS
+    from holodeck.stores.stored_conversation import TTL_SECONDS
 
     return config.agent.sessions.ttl_seconds or TTL_SECONDS
 

@@ -1,27 +1,97 @@
-"""One run of the agent: data about it, its log, and the task that writes it. `Runs` starts and ends them."""
+"""One run of the agent: data about it, its log, and the task that writes it. `Runs` starts and ends them.
+
+Also what the runs of a session share: the queue in which they take turns, one at a time and in the order in which they came
+(SRV-16), and the readers of `GET /sessions/{id}/events`, who want to know when one starts.
+"""
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import TypeAlias
+from typing import Generic, TypeAlias, TypeVar
 
 import msgspec
 
 from holodeck.core.encoder import Encoder
 from holodeck.core.events import Emit, Ending
 from holodeck.core.messages import now
-from holodeck.core.owner import Owner
+from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.request import RunRequest
 from holodeck.errors import HoloDeckError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, RunResult, RunState, state_after
-from holodeck.runs.session_queue import QueueSlot
 from holodeck.sessions.port import Conversation
 
 OpenEncoder: TypeAlias = Callable[["Run", str | None], Encoder]
 """Makes the encoder of one reader from a run and an Accept header. It must not hold the run, which holds it."""
+
+T = TypeVar("T")
+
+
+class SessionQueue:
+    """Queues of runs by session. A session without a run takes no memory."""
+
+    def __init__(self) -> None:
+        self._queues: dict[OwnedId, list[asyncio.Future[None]]] = {}  # short ones: even an empty deque is larger
+
+    def busy(self, key: OwnedId) -> bool:
+        return key in self._queues
+
+    def waiting(self, key: OwnedId) -> int:
+        """How many runs are in the queue, the running one included."""
+        return len(self._queues.get(key, ()))
+
+    def take(self, key: OwnedId) -> "QueueSlot":
+        """A slot in the queue, in the order of the calls."""
+        queue = self._queues.setdefault(key, [])
+        ticket: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        if not queue:
+            ticket.set_result(None)
+        queue.append(ticket)
+        return QueueSlot(self, key, ticket)
+
+    def release(self, key: OwnedId, ticket: "asyncio.Future[None]") -> None:
+        """Idempotent."""
+        queue = self._queues.get(key)
+        if queue is None or ticket not in queue:
+            return
+        was_first = queue[0] is ticket
+        queue.remove(ticket)
+        if not queue:
+            del self._queues[key]
+        elif was_first and not queue[0].done():
+            queue[0].set_result(None)
+
+
+class QueueSlot:
+    """A slot in one queue. Entering waits for its turn; leaving lets the next one enter, also after an error."""
+
+    __slots__ = ("_key", "_queue", "_ticket")
+
+    def __init__(self, queue: SessionQueue, key: OwnedId, ticket: "asyncio.Future[None]") -> None:
+        self._queue, self._key, self._ticket = queue, key, ticket
+
+    @property
+    def is_free(self) -> bool:
+        """Whether it is this slot's turn."""
+        return self._ticket.done()
+
+    async def __aenter__(self) -> None:
+        try:
+            if not self._ticket.done():
+                await asyncio.shield(self._ticket)  # the ticket itself must survive a cancelled wait
+        except BaseException:
+            self.release()
+            raise
+
+    async def __aexit__(self, *_: object) -> None:
+        self.release()
+
+    def release(self) -> None:
+        """Releases a slot that will not be used."""
+        self._queue.release(self._key, self._ticket)
 
 
 @dataclass(kw_only=True, eq=False, slots=True, weakref_slot=True)
@@ -108,3 +178,39 @@ class Run:
         """Waits for the run's end; a waiter that is cancelled does not take the run with it."""
         if self.task is not None:
             await asyncio.wait({self.task})
+
+
+class SessionFeeds(Generic[T]):
+    """Callbacks by session. Each is called with every run that starts, and with None when no more follow."""
+
+    def __init__(self) -> None:
+        self._calls: dict[OwnedId, list[Callable[[T | None], None]]] = {}
+        self._closed = False
+
+    @contextmanager
+    def subscribed(self, session: OwnedId, call: Callable[[T | None], None]) -> Iterator[None]:
+        self._calls.setdefault(session, []).append(call)
+        if self._closed:
+            call(None)
+        try:
+            yield
+        finally:
+            calls = self._calls[session]
+            calls.remove(call)
+            if not calls:
+                del self._calls[session]
+
+    def started(self, session: OwnedId, run: T) -> None:
+        for call in self._calls.get(session, ()):
+            call(run)
+
+    def end(self, session: OwnedId) -> None:
+        """The session was deleted."""
+        for call in self._calls.get(session, ()):
+            call(None)
+
+    def close(self) -> None:
+        """No run starts any more."""
+        self._closed = True
+        for session in self._calls:
+            self.end(session)

@@ -35,13 +35,11 @@ from holodeck.errors import (
 )
 from holodeck.runs.branches import check_head
 from holodeck.runs.client_history import Change, ClientHistory, answers_step, change_of, context_of, first_of_use
-from holodeck.runs.feeds import SessionFeeds
 from holodeck.runs.log import RunLog, size_of_messages
 from holodeck.runs.port import RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
 from holodeck.runs.recovery import kept_of
-from holodeck.runs.run import OpenEncoder, Run
+from holodeck.runs.run import OpenEncoder, QueueSlot, Run, SessionFeeds, SessionQueue
 from holodeck.runs.run_settings import RunSettings, WhenBusy
-from holodeck.runs.session_queue import QueueSlot, SessionQueue
 from holodeck.runs.shared_entry import SharedEntry
 from holodeck.sessions.port import Conversation, SessionStore
 from holodeck.sessions.transcript import Transcript

@@ -32,10 +32,9 @@ from holodeck.server.a2a_tasks import (
 )
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of, require
-from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.intake import Arrival, begin, repeat_key_of, server_of, with_files
 from holodeck.server.push_sender import push_sender
 from holodeck.server.quota import slot_of
-from holodeck.server.routes.request_input import repeat_key_of, server_of
 from holodeck.server.run_chain import open_interrupts
 from holodeck.server.sync_answer import ending_of
 from holodeck.wires import sse

@@ -13,9 +13,8 @@ from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.intake import Arrival, begin, server_of, with_files
 from holodeck.server.reading_stream import ReadingStream, ScanProgress, started_or_reading
-from holodeck.server.routes.request_input import server_of
 from holodeck.server.stream import EventStream, follow
 from holodeck.wires.agui.capabilities import capabilities
 from holodeck.wires.agui.client_events import CLIENT_HEADER, TERMINAL

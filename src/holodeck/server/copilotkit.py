@@ -32,8 +32,8 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.agui_run import capabilities_of, start
 from holodeck.server.identity import owner_of, require
+from holodeck.server.intake import json_body, server_of, session_id
 from holodeck.server.quota import slot_of
-from holodeck.server.routes.request_input import json_body, server_of, session_id
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import (
     AGENT_INPUT_BODY,
@@ -47,9 +47,8 @@ from holodeck.server.schemas import (
 from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.agui.decode import AguiInput, decode
-from holodeck.wires.agui.encode import SseEncoder
+from holodeck.wires.agui.encode import MAX_FRAME_BYTES, SseEncoder, translate
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.agui.translate import MAX_FRAME_BYTES, translate
 from holodeck.wires.body import MAX_NAME, parse
 
 routes = Routes("/copilotkit", tag="CopilotKit", responses=PROBLEMS)

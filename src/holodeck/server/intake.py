@@ -1,23 +1,117 @@
-"""How a request becomes a run. Every wire enters here, by one function that reads top to bottom."""
+"""What an endpoint does with its request: reads its body and its server, begins a run, answers in JSON.
 
-from collections.abc import Awaitable, Callable
+Every wire begins a run here, by one function that reads top to bottom.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import Response
 
+from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id
 from holodeck.core.owner import Owner
 from holodeck.core.request import RunRequest
-from holodeck.errors import RunNotFound
+from holodeck.core.text import clean
+from holodeck.errors import InvalidRequest, RunNotFound, SessionNotFound, UnsupportedMediaType
 from holodeck.files.reader import Progress
 from holodeck.runs.client_history import first_of_use
 from holodeck.runs.port import RunExists, RunKey
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.identity import api_key_of, check_approval, note_approval
+from holodeck.server.identity import api_key_of, check_approval, note_approval, owner_of
 from holodeck.server.quota import slot_of
+from holodeck.server.schemas import REPEAT_HEADER
 from holodeck.telemetry.log_context import current
+from holodeck.telemetry.logs import event_log
+from holodeck.wires import sse
+from holodeck.wires.body import foreign_id
+
+_MAX_LOGGED = 12_000
+_NUMBER = re.compile(r"-?[0-9]{1,18}")
+
+
+def server_of(request: Request) -> AgentServer:
+    server: AgentServer = request.app.state.server
+    return server
+
+
+def repeat_key_of(request: Request, wire: str, owner: Owner) -> RunKey | None:
+    """What the client calls this request, so that posting it twice asks once. The value is opaque, quotes included."""
+    given = request.headers.getlist(REPEAT_HEADER)
+    return RunKey(wire, owner, foreign_id(", ".join(given), REPEAT_HEADER), REPEAT_HEADER) if given else None
+
+
+def text_header(request: Request, name: str) -> str | None:
+    """A header that may hold any text: browsers write it in UTF-8, others as HTTP has it, in Latin-1."""
+    given = request.headers.get(name)
+    try:
+        return None if given is None else given.encode("latin-1").decode()
+    except UnicodeDecodeError:
+        return given
+
+
+def media_type_of(request: Request) -> str:
+    return request.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+async def json_body(request: Request) -> bytes:
+    """The body of a request that says it is JSON: a form or a plain text could come from any page (T07)."""
+    media_type = media_type_of(request)
+    if media_type != "application/json" and not media_type.endswith("+json"):
+        raise UnsupportedMediaType("The body has to be JSON: Content-Type: application/json.")
+    body = await _whole_body(request)
+    if server_of(request).settings.debug:
+        event_log.debug("request_received", details={"body": body[:_MAX_LOGGED].decode("utf-8", "replace")})
+    return body
+
+
+async def _whole_body(request: Request) -> bytes:
+    """As `request.body()`, without its generators."""
+    pieces: list[bytes] = []
+    while True:
+        message = await request.receive()
+        if message["type"] == "http.disconnect":
+            raise ClientDisconnect
+        pieces.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(pieces)
+
+
+def json_answer(body: object, *, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
+    return Response(sse.json_bytes(body), status, headers, media_type="application/json")
+
+
+def whole_number(request: Request, name: str, allowed: range) -> int | None:
+    """A number in the query, if there is one."""
+    given = request.query_params.get(name)
+    if given is None:
+        return None
+    if not _NUMBER.fullmatch(given) or int(given) not in allowed:
+        raise InvalidRequest(f"{name} has to be a whole number from {allowed[0]} to {allowed[-1]}.", field=name)
+    return int(given)
+
+
+def session_of(request: Request) -> tuple[AgentServer, str, Owner]:
+    """The session that the path names, between the server that has it and its owner."""
+    return server_of(request), session_id(request.path_params["id"]), owner_of(request)
+
+
+def no_session(key: str) -> SessionNotFound:
+    return SessionNotFound(f"There is no session {key!r}, or its time has run out.")
+
+
+def session_id(text: str) -> str:
+    """An id in a path: ours are ULIDs, clients bring their own."""
+    if not is_foreign_id(text) or clean(text) != text:
+        raise InvalidRequest(
+            f"A session id has 1 to {MAX_FOREIGN_ID} printable characters.", status=400, field="session_id"
+        )
+    current().conversation_id = text
+    return text
 
 
 @dataclass(frozen=True, kw_only=True)

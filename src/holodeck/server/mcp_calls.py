@@ -25,9 +25,8 @@ from holodeck.runs.run import Run
 from holodeck.runs.runs import DETACHED_SECONDS
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import owner_of, require
-from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of, with_files
 from holodeck.server.quota import slot_of
-from holodeck.server.routes.request_input import json_answer, repeat_key_of, server_of
 from holodeck.server.run_chain import last_of_chain, open_interrupts
 from holodeck.server.stream import Cursor
 from holodeck.server.timed_stream import TimedStream, ends_within

@@ -19,7 +19,7 @@ from starlette.requests import Request
 from holodeck.errors import InvalidRequest, PayloadTooLarge, StorageFull, UnsupportedMediaType
 from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload, decode_base64, display_name
-from holodeck.server.routes.request_input import json_body, media_type_of, server_of
+from holodeck.server.intake import json_body, media_type_of, server_of
 from holodeck.wires import sse
 from holodeck.wires.rest.request import ChatRequest, FileContent, chat_request, decode
 

@@ -16,7 +16,7 @@ from holodeck.sessions.transcript import summary_after_cut
 from holodeck.stores import records
 from holodeck.stores.postgres_database import Connection
 from holodeck.stores.postgres_runs import RunClause
-from holodeck.stores.session_rows import SessionRow, Step, size_of_steps, steps_of
+from holodeck.stores.stored_conversation import SessionRow, Step, size_of_steps, steps_of
 
 LOST = "Another process works on this conversation; this run may not store any more of it."
 

@@ -33,19 +33,19 @@ from holodeck.stores.postgres_commit import LOST, Commit, fill
 from holodeck.stores.postgres_database import Connection, PostgresDatabase
 from holodeck.stores.postgres_runs import PostgresRunStore
 from holodeck.stores.postgres_values import PostgresValues
-from holodeck.stores.session_rows import (
+from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
+from holodeck.stores.stored_conversation import (
     COLUMNS,
     FIRST_STEP,
     TTL_SECONDS,
     SessionRow,
     Step,
     StoreClock,
+    StoredConversation,
     described,
     microseconds_of,
     new_row,
 )
-from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
-from holodeck.stores.stored_conversation import StoredConversation
 
 log = logging.getLogger(__name__)
 

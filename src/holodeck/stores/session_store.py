@@ -12,7 +12,7 @@ from holodeck.core.owner import OwnedId, Owner
 from holodeck.core.sizes import MB
 from holodeck.sessions.port import ServerSession, StoredSession
 from holodeck.stores import records
-from holodeck.stores.session_rows import CLEAN_SECONDS, TTL_SECONDS, SessionRow, described
+from holodeck.stores.stored_conversation import CLEAN_SECONDS, TTL_SECONDS, SessionRow, described
 
 log = logging.getLogger(__name__)
 

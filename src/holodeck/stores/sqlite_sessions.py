@@ -24,23 +24,23 @@ from holodeck.sessions.port import Conversation, ServerSession, StoredSession
 from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_messages
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.session_rows import (
+from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
+from holodeck.stores.sqlite_file import Job, SqliteFile
+from holodeck.stores.sqlite_runs import SqliteRunStore
+from holodeck.stores.sqlite_values import SqliteValues
+from holodeck.stores.stored_conversation import (
     COLUMNS,
     FIRST_STEP,
     TTL_SECONDS,
     SessionRow,
     Step,
     StoreClock,
+    StoredConversation,
     described,
     microseconds_of,
     new_row,
     steps_of,
 )
-from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
-from holodeck.stores.sqlite_file import Job, SqliteFile
-from holodeck.stores.sqlite_runs import SqliteRunStore
-from holodeck.stores.sqlite_values import SqliteValues
-from holodeck.stores.stored_conversation import StoredConversation
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,9 @@ from holodeck.core import events as e
 from holodeck.core.encoder import WithMetadata
 from holodeck.core.grammar import TABLE, check
 from holodeck.core.messages import AssistantMessage, MediaPart, UserMessage
-from holodeck.wires.agui.encode import ProtoEncoder, SseEncoder
+from holodeck.wires.agui.encode import WARNING, ProtoEncoder, SseEncoder, translate
 from holodeck.wires.agui.profile import Profile
 from holodeck.wires.agui.protobuf import write_event
-from holodeck.wires.agui.translate import WARNING, translate
 from tests.examples import examples
 from tests.wires.agui.client_rules import Refused, verify
 from tests.wires.agui.protobuf_reader import read_event, read_stream

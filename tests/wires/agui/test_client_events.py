@@ -11,8 +11,8 @@ from holodeck.cli.paint import Paint
 from holodeck.cli.plain_display import PlainDisplay
 from holodeck.core import events as e
 from holodeck.wires.agui.client_events import ClientEvents
+from holodeck.wires.agui.encode import translate
 from holodeck.wires.agui.profile import Profile
-from holodeck.wires.agui.translate import translate
 from tests.wires import event_sequences
 from tests.wires.event_sequences import NAMED, RUN, SESSION
 

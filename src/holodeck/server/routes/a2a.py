@@ -38,9 +38,9 @@ from holodeck.server.a2a_schemas import (
     TASK,
     VERSION,
 )
+from holodeck.server.intake import json_body, server_of
 from holodeck.server.problems import headers_of, known
 from holodeck.server.push_sender import push_sender
-from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current

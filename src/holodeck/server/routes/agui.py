@@ -7,7 +7,7 @@ from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.server import copilotkit
 from holodeck.server.agui_run import NAME, capabilities_of, open_encoder, start
-from holodeck.server.routes.request_input import json_body, server_of
+from holodeck.server.intake import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import AGENT_INPUT_BODY, ANYTHING, EVENT_STREAM, PROBLEMS
 from holodeck.server.wire import Wire

@@ -18,16 +18,18 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.ai_sdk_schemas import UI_BODY, UI_MESSAGES
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, with_files
-from holodeck.server.quota import slot_of
-from holodeck.server.routes.request_input import (
+from holodeck.server.intake import (
+    Arrival,
+    begin,
     json_answer,
     json_body,
     no_session,
     repeat_key_of,
     server_of,
     session_of,
+    with_files,
 )
+from holodeck.server.quota import slot_of
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY, SSE_STREAM, StopResponse

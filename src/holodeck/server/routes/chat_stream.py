@@ -13,8 +13,7 @@ from holodeck.core.request import RunRequest
 from holodeck.runs.run import Run
 from holodeck.server.chat_schemas import CHAT_STREAM_BODY, CHAT_STREAM_EVENTS
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin
-from holodeck.server.routes.request_input import json_body, repeat_key_of, server_of
+from holodeck.server.intake import Arrival, begin, json_body, repeat_key_of, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow

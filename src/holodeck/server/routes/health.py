@@ -9,7 +9,7 @@ from holodeck.access.route_access import needs, signed_in
 from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.identity import PRINCIPAL
-from holodeck.server.routes.request_input import json_answer, server_of
+from holodeck.server.intake import json_answer, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import REFUSALS, AgentHealthResponse, HealthResponse, Moment, ToolServerHealth
 

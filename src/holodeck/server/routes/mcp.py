@@ -12,6 +12,7 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.errors import InvalidRequest
+from holodeck.server.intake import json_body, server_of
 from holodeck.server.mcp_calls import (
     NAME,
     WITHOUT_HEADERS,
@@ -25,7 +26,6 @@ from holodeck.server.mcp_calls import (
 )
 from holodeck.server.mcp_schemas import MCP_ANSWER, MCP_BODY, MCP_PARAMETERS
 from holodeck.server.problems import headers_of, known
-from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current

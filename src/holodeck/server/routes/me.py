@@ -8,9 +8,9 @@ from holodeck.access.principal import SCOPES
 from holodeck.access.route_access import PUBLIC, SIGNED_IN
 from holodeck.errors import NotFound
 from holodeck.server.identity import owner_of, principal_of
+from holodeck.server.intake import json_answer, server_of
 from holodeck.server.options import RESOURCE_METADATA
 from holodeck.server.quota import spender_of
-from holodeck.server.routes.request_input import json_answer, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import ANYTHING, PROBLEMS
 

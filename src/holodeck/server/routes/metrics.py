@@ -10,7 +10,7 @@ from holodeck.access.principal import METRICS
 from holodeck.access.route_access import needs
 from holodeck.resilience.breaker import Phase
 from holodeck.server.agent_server import AgentServer
-from holodeck.server.routes.request_input import server_of
+from holodeck.server.intake import server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import REFUSALS
 from holodeck.telemetry.exposition import CONTENT_TYPE, Figure, Gauge, Labels, Series, page

@@ -25,7 +25,16 @@ from holodeck.server.completion_sessions import (
     recognised,
 )
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.intake import (
+    Arrival,
+    begin,
+    json_answer,
+    json_body,
+    repeat_key_of,
+    server_of,
+    text_header,
+    with_files,
+)
 from holodeck.server.openai_schemas import (
     COMPLETION,
     COMPLETION_BODY,
@@ -36,7 +45,6 @@ from holodeck.server.openai_schemas import (
 )
 from holodeck.server.routes import openai_models
 from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
-from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, text_header
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow

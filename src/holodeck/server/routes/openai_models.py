@@ -11,9 +11,9 @@ from holodeck.access.route_access import needs
 from holodeck.core.request import RunOptions
 from holodeck.errors import InvalidRequest
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.intake import json_answer, server_of
 from holodeck.server.openai_schemas import MODEL, MODELS
 from holodeck.server.problems import known, problem_response
-from holodeck.server.routes.request_input import json_answer, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS
 from holodeck.wires.openai_chat.error_form import chat_problem, model_not_found, retry_headers

@@ -31,7 +31,16 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin, with_files
+from holodeck.server.intake import (
+    Arrival,
+    begin,
+    json_answer,
+    json_body,
+    repeat_key_of,
+    server_of,
+    whole_number,
+    with_files,
+)
 from holodeck.server.quota import slot_of
 from holodeck.server.responses_schemas import (
     DELETED,
@@ -44,7 +53,6 @@ from holodeck.server.responses_schemas import (
 from holodeck.server.routes import openai_conversations, openai_models
 from holodeck.server.routes.openai_conversations import item_page
 from holodeck.server.routes.openai_models import OWN_PREFIX, answer_error, check_model, own_tools
-from holodeck.server.routes.request_input import json_answer, json_body, repeat_key_of, server_of, whole_number
 from holodeck.server.routes.sessions import shown_messages
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY

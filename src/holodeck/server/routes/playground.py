@@ -19,8 +19,8 @@ from holodeck.errors import NotFound, Unauthorized
 from holodeck.server.audit import decided
 from holodeck.server.connection import is_loopback
 from holodeck.server.identity import PRINCIPAL, head_of
+from holodeck.server.intake import json_body, server_of
 from holodeck.server.routes.pages import STRICT, TYPES
-from holodeck.server.routes.request_input import json_body, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.wires import wires_of
 from holodeck.wires.body import parse, text

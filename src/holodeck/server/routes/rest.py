@@ -15,8 +15,7 @@ from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.chat_schemas import CHAT_BODY, CHAT_EVENTS, CHAT_RESPONSE
 from holodeck.server.identity import owner_of
-from holodeck.server.intake import Arrival, begin
-from holodeck.server.routes.request_input import json_answer, repeat_key_of, server_of
+from holodeck.server.intake import Arrival, begin, json_answer, repeat_key_of, server_of
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import PROBLEMS, REPEAT_KEY
 from holodeck.server.stream import follow

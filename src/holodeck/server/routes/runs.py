@@ -10,9 +10,8 @@ from holodeck.errors import InvalidRequest, SessionBusy
 from holodeck.runs.run import OpenEncoder, Run
 from holodeck.server.agui_run import open_encoder as open_agui_encoder
 from holodeck.server.identity import owner_of, principal_of
-from holodeck.server.intake import Arrival, begin
+from holodeck.server.intake import Arrival, begin, json_answer, server_of, text_header, whole_number
 from holodeck.server.quota import slot_of
-from holodeck.server.routes.request_input import json_answer, server_of, text_header, whole_number
 from holodeck.server.routing import Routes
 from holodeck.server.schemas import (
     EVENT_STREAM,

@@ -1,4 +1,4 @@
-"""AG-UI events → core events: what a client of a server reads. The other direction is `translate`.
+"""AG-UI events → core events: what a client of a server reads. The other direction is `encode`.
 
 Pure. It gives a display what it needs of a run; what only a page with state of its own can use (snapshots, patches) is passed over.
 Nothing from the wire is trusted: a member of the wrong type counts as absent.
@@ -15,8 +15,8 @@ from holodeck.core import events as e
 from holodeck.core.messages import Content
 from holodeck.core.text import clean
 from holodeck.core.usage import TokenUsage
+from holodeck.wires.agui.encode import WARNING
 from holodeck.wires.agui.profile import read_part
-from holodeck.wires.agui.translate import WARNING
 
 CLIENT_HEADER, TERMINAL = "X-HoloDeck-Client", "terminal"
 """With this header the terminal's runs count as those of a wire of its own: it keeps no history. A page that does, and does

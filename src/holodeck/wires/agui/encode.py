@@ -1,4 +1,9 @@
-"""Encodes AG-UI events: as server-sent events, or as length-prefixed protobuf for clients that name it (SRV-06).
+"""Encodes core events as AG-UI: as server-sent events, or as length-prefixed protobuf for clients that name it (SRV-06).
+
+An event first becomes one JSON object in the shape of the wire, or two that belong together: camelCase keys, and no member
+at all for what is not known, since a null in an optional field ends a client's run. The grammar of the core allows a
+reasoning and a text of one message to share its id. AG-UI does not: the client keeps reasoning as a message of its own. So
+reasoning gets ids derived from the message's.
 
 A frame of server-sent events is one JSON object on one `data:` line. Its `id` line is `<run>:<n>`, where n is the event's
 position in the run's log. When one event becomes two frames, only the second has an id, so that a client which reconnects
@@ -11,17 +16,28 @@ curl and every HTTP library send `*/*`, and binary is useless on a terminal, so 
 unlike in the TypeScript encoder. Clients before 1.0 cannot read ten of the protobuf events and never get them.
 """
 
-from collections.abc import Iterable
-from typing import Any, ClassVar
+from collections.abc import Callable, Iterable
+from typing import Any, ClassVar, TypeAlias, TypeVar
 
 import msgspec
 
-from holodeck.core.encoder import Encoder
+from holodeck.core import events as e
+from holodeck.core.encoder import Encoder, WithMetadata
 from holodeck.core.events import DELTAS, Event
+from holodeck.core.messages import AssistantMessage, Message, ToolCall, ToolMessage, text_of
+from holodeck.core.request import APPROVAL_SCHEMA
+from holodeck.core.usage import TokenUsage
+from holodeck.errors import PayloadTooLarge
 from holodeck.wires import sse
-from holodeck.wires.agui.profile import Profile
+from holodeck.wires.agui.profile import PROTOCOL_VERSION, Profile, write_content, write_result
 from holodeck.wires.agui.protobuf import SHAPES, varint, write_body, write_event
-from holodeck.wires.agui.translate import MAX_FRAME_BYTES, TRANSLATIONS, left_out, translate
+from holodeck.wires.reply import token_counts
+
+Wire: TypeAlias = dict[str, Any]
+WARNING = "holodeck.warning"
+MAX_FRAME_BYTES = 9_000_000  # the client ends a run at a frame of 10 MB
+
+_PATCH_MEMBERS = ("op", "path", "from", "value")
 
 _encode = msgspec.json.Encoder().encode
 _fields = msgspec.structs.astuple
@@ -31,6 +47,272 @@ PROTOBUF = "application/vnd.ag-ui.event+proto"  # exactly: the client compares t
 
 _decode = msgspec.json.Decoder().decode
 _MAX_KEPT = 64  # bytes of a delta: tokens are short, and few sizes need no bound
+
+
+def reasoning_id(message_id: str) -> str:
+    return f"{message_id}-reasoning"
+
+
+def translate(event: e.Event, profile: Profile) -> tuple[Wire, ...]:
+    """The AG-UI events for this event, in order."""
+    return TRANSLATIONS[type(event)](event, profile)
+
+
+def left_out(wire: Wire) -> Wire:
+    """The event that replaces one that is too large for clients."""
+    message = f"{wire['type']} was left out: it is too large to send"
+    return {"type": "CUSTOM", "name": WARNING, "value": {"code": PayloadTooLarge.code, "message": message}}
+
+
+_Mapper = Callable[[Any, Profile], tuple[Wire, ...]]
+TRANSLATIONS: dict[type[e.Event], _Mapper] = {}
+_F = TypeVar("_F", bound=_Mapper)
+
+
+def _maps(kind: type[e.Event]) -> Callable[[_F], _F]:
+    def register(mapper: _F) -> _F:
+        TRANSLATIONS[kind] = mapper
+        return mapper
+
+    return register
+
+
+@_maps(WithMetadata)
+def _annotated(event: WithMetadata, profile: Profile) -> tuple[Wire, ...]:
+    written = translate(event.event, profile)
+    return tuple({**wire, "metadata": {**wire.get("metadata", {}), **event.metadata}} for wire in written)
+
+
+@_maps(e.RunStarted)
+def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
+    """The version goes to older clients too: a producer has to say it, and they pass over what they do not know."""
+    wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
+    parent = {"parentRunId": event.parent_run_id} if event.parent_run_id else {}
+    model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
+    return (wire | parent | {"protocolVersion": PROTOCOL_VERSION} | model,)
+
+
+@_maps(e.StepStarted)
+def _step_started(event: e.StepStarted, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "STEP_STARTED", "stepName": f"step-{event.number}"},)
+
+
+@_maps(e.StepFinished)
+def _step_finished(event: e.StepFinished, profile: Profile) -> tuple[Wire, ...]:
+    model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
+    return ({"type": "STEP_FINISHED", "stepName": f"step-{event.number}"} | model,)
+
+
+@_maps(e.ReasoningStarted)
+def _reasoning_started(event: e.ReasoningStarted, _: Profile) -> tuple[Wire, ...]:
+    message_id = reasoning_id(event.message_id)
+    return (
+        {"type": "REASONING_START", "messageId": _span(message_id)},
+        {"type": "REASONING_MESSAGE_START", "messageId": message_id, "role": "reasoning"},
+    )
+
+
+@_maps(e.ReasoningAdded)
+def _reasoning_added(event: e.ReasoningAdded, _: Profile) -> tuple[Wire, ...]:
+    message_id = reasoning_id(event.message_id)
+    return ({"type": "REASONING_MESSAGE_CONTENT", "messageId": message_id, "delta": event.delta},)
+
+
+@_maps(e.ReasoningEnded)
+def _reasoning_ended(event: e.ReasoningEnded, _: Profile) -> tuple[Wire, ...]:
+    message_id = reasoning_id(event.message_id)
+    return (
+        {"type": "REASONING_MESSAGE_END", "messageId": message_id},
+        {"type": "REASONING_END", "messageId": _span(message_id)},
+    )
+
+
+def _span(message_id: str) -> str:
+    return f"{message_id}-span"
+
+
+@_maps(e.TextStarted)
+def _text_started(event: e.TextStarted, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TEXT_MESSAGE_START", "messageId": event.message_id, "role": "assistant"},)
+
+
+@_maps(e.TextAdded)
+def _text_added(event: e.TextAdded, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TEXT_MESSAGE_CONTENT", "messageId": event.message_id, "delta": event.delta},)
+
+
+@_maps(e.TextEnded)
+def _text_ended(event: e.TextEnded, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TEXT_MESSAGE_END", "messageId": event.message_id},)
+
+
+@_maps(e.ToolCallStarted)
+def _call_started(event: e.ToolCallStarted, _: Profile) -> tuple[Wire, ...]:
+    wire = {"type": "TOOL_CALL_START", "toolCallId": event.call_id, "toolCallName": event.name}
+    return (wire | {"parentMessageId": event.message_id},)
+
+
+@_maps(e.ToolArgumentsAdded)
+def _arguments_added(event: e.ToolArgumentsAdded, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TOOL_CALL_ARGS", "toolCallId": event.call_id, "delta": event.delta},)
+
+
+@_maps(e.ToolCallEnded)
+def _call_ended(event: e.ToolCallEnded, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "TOOL_CALL_END", "toolCallId": event.call_id},)
+
+
+@_maps(e.ToolFinished)
+def _tool_finished(event: e.ToolFinished, profile: Profile) -> tuple[Wire, ...]:
+    wire: Wire = {
+        "type": "TOOL_CALL_RESULT",
+        "messageId": event.message_id,
+        "toolCallId": event.call_id,
+        "content": write_result(event.content, profile),
+        "role": "tool",
+    }
+    return (wire | {"metadata": {"failed": True}} if event.failed else wire,)
+
+
+@_maps(e.StateReplaced)
+def _state_replaced(event: e.StateReplaced, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "STATE_SNAPSHOT", "snapshot": event.state},)
+
+
+@_maps(e.StatePatched)
+def _state_patched(event: e.StatePatched, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "STATE_DELTA", "delta": _operations(event.patch)},)
+
+
+@_maps(e.ActivityShown)
+def _activity_shown(event: e.ActivityShown, _: Profile) -> tuple[Wire, ...]:
+    wire = {"type": "ACTIVITY_SNAPSHOT", "messageId": event.message_id, "activityType": event.kind}
+    return (wire | {"content": event.content, "replace": True},)
+
+
+@_maps(e.ActivityPatched)
+def _activity_patched(event: e.ActivityPatched, _: Profile) -> tuple[Wire, ...]:
+    wire = {"type": "ACTIVITY_DELTA", "messageId": event.message_id, "activityType": event.kind}
+    return (wire | {"patch": _operations(event.patch)},)
+
+
+def _operations(patch: list[dict[str, Any]]) -> list[Wire]:
+    """Only the members of RFC 6902: protobuf has no room for others, and both wires shall mean the same."""
+    return [{key: operation[key] for key in _PATCH_MEMBERS if key in operation} for operation in patch]
+
+
+@_maps(e.CustomSent)
+def _custom_sent(event: e.CustomSent, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "CUSTOM", "name": event.name, "value": event.value},)
+
+
+@_maps(e.WarningRaised)
+def _warning_raised(event: e.WarningRaised, _: Profile) -> tuple[Wire, ...]:
+    return ({"type": "CUSTOM", "name": WARNING, "value": {"code": event.code, "message": event.message}},)
+
+
+@_maps(e.RawReceived)
+def _raw_received(event: e.RawReceived, _: Profile) -> tuple[Wire, ...]:
+    source = {} if event.source is None else {"source": event.source}
+    return ({"type": "RAW", "event": event.event} | source,)
+
+
+@_maps(e.MessagesReplaced)
+def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wire, ...]:
+    """Two snapshots if the history ends with the user's message; else one.
+
+    A client appends the messages that it lacks behind those it has, here behind the user's newest message. The first
+    snapshot ends before that message, so that the client drops it; the second has everything, in order.
+    """
+    written = [_message(message, profile) for message in event.messages]
+    before = len(written)
+    while before and written[before - 1]["role"] == "user":
+        before -= 1
+    whole = {"type": "MESSAGES_SNAPSHOT", "messages": written}
+    return (whole,) if before in (0, len(written)) else ({**whole, "messages": written[:before]}, whole)
+
+
+@_maps(e.HistoryCompacted)
+def _history_compacted(event: e.HistoryCompacted, _: Profile) -> tuple[Wire, ...]:
+    value = {"messages": event.messages, "summarized": event.summarized}
+    return ({"type": "CUSTOM", "name": e.HISTORY, "value": value},)
+
+
+def _message(message: Message, profile: Profile) -> Wire:
+    if isinstance(message, AssistantMessage):
+        return _assistant(message)
+    if isinstance(message, ToolMessage):
+        wire = {"id": message.id, "role": "tool", "toolCallId": message.call_id}
+        failure = {"error": text_of(message.content)} if message.failed else {}
+        return wire | {"content": write_result(message.content, profile)} | failure
+    return {"id": message.id, "role": "user", "content": write_content(message.content, profile)}
+
+
+def _assistant(message: AssistantMessage) -> Wire:
+    """Reasoning is left out: a client keeps what it has of it as long as a snapshot shows none."""
+    wire: Wire = {"id": message.id, "role": "assistant"}
+    if message.content or not message.tool_calls:
+        wire["content"] = message.content
+    if message.tool_calls:
+        wire["toolCalls"] = [_call(call) for call in message.tool_calls]
+    return wire
+
+
+def _call(call: ToolCall) -> Wire:
+    return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.arguments}}
+
+
+@_maps(e.RunFinished)
+def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[Wire, ...]:
+    result: Wire = {
+        "status": event.outcome.value,
+        "finishReason": event.finish_reason,
+        "iterations": event.iterations,
+    } | ({"warning": event.warning} if event.warning else {})
+    if event.output is not None:
+        result["output"] = event.output
+    wire = {"type": "RUN_FINISHED", "threadId": event.session_id, "runId": event.run_id, "result": result}
+    outcome = _outcome(event, profile)
+    return (wire | ({"outcome": outcome} if outcome else {}) | _usage(event.usage),)
+
+
+def _outcome(event: e.RunFinished, profile: Profile) -> Wire | None:
+    """A client before 1.0 sees a stopped run as a plain end: stopping is no error, and `cancelled` would be one to it."""
+    if event.outcome is e.Outcome.INTERRUPTED and event.interrupts:
+        return {"type": "interrupt", "interrupts": [_interrupt(each) for each in event.interrupts]}
+    if profile is Profile.LEGACY:
+        return None
+    if event.outcome is e.Outcome.CANCELLED:
+        return {"type": "cancelled"}
+    pending = {"pendingToolCallIds": list(event.pending_calls)} if event.pending_calls else {}
+    return {"type": "success"} | pending
+
+
+def _interrupt(interrupt: e.Interrupt) -> Wire:
+    expiry = {} if interrupt.expires_at is None else {"expiresAt": interrupt.expires_at.isoformat()}
+    return {
+        "id": interrupt.id,
+        "reason": "tool_call",
+        "message": interrupt.message,
+        "toolCallId": interrupt.call_id,
+        "responseSchema": APPROVAL_SCHEMA,
+        "metadata": {"tool": interrupt.tool, "arguments": interrupt.arguments},
+    } | expiry
+
+
+@_maps(e.RunFailed)
+def _run_failed(event: e.RunFailed, _: Profile) -> tuple[Wire, ...]:
+    metadata: Wire = {"retryable": event.retryable}
+    if event.reason is not None:
+        metadata["reason"] = event.reason
+    if event.retry_after is not None:
+        metadata["retryAfter"] = event.retry_after
+    wire = {"type": "RUN_ERROR", "message": event.message, "code": event.code, "metadata": metadata}
+    return (wire | _usage(event.usage),)
+
+
+def _usage(usage: TokenUsage | None) -> Wire:
+    return {} if usage is None else {"usage": [token_counts(usage)]}
 
 
 class SseEncoder(sse.FrameEncoder):
