@@ -15,6 +15,8 @@ from holodeck.core.secrets import MASK, Redactor
         ("sk-abcdefghijklmnopqrstuvwx", "***"),
         ("key AIzaSyA1234567890abcdefghijklmnop end", "key *** end"),
         ("of the page hdp_WyJhYmMiLDEyMzRd.q1-_abcdefghijklmnop end", "of the page *** end"),
+        ("xhdk_7Q2M9KXD_abcdefghijklmnopqrstuvwxyz0123456789", "x***"),
+        (f"/sessions/{base64.b64encode(b'hdk_7Q2M9KXD_' + b'a' * 49).decode()}", "/sessions/***"),
         ("Authorization: Bearer abc.def.ghi", "Authorization: Bearer ***"),
         ('{"api_key": "abc123", "a": 1}', '{"api_key": "***", "a": 1}'),
         ("password=hunter2&x=1", "password=***&x=1"),

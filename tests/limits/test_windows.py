@@ -247,6 +247,7 @@ async def test_leases_are_limited_and_come_back(leases, request):
     held = [await leases.acquire([mine, wide]) for _ in range(2)]
     assert all(isinstance(each, Lease) for each in held)
     assert await leases.acquire([mine, wide]) == mine
+    assert [await leases.held(each) for each in (mine, wide)] == [2, 2]
     leases.release(held[0])
     for task in list(getattr(leases, "_tasks", ())):
         await task

@@ -95,7 +95,10 @@ async def test_an_admin_sees_the_users_of_its_tenant_and_that_is_logged(tmp_path
         async with s.get(f"/sessions/{SESSION}", **admin) as answer:
             assert answer.status == 404
         lines = [record.details for record in caplog.records if record.message == "admin_access"]
-        assert [(line["user"], line["owner"]) for line in lines] == [("root", "ann"), ("root", f"key:{key_id}")]
+        assert [(line["user"], line["owner"], line["object"]) for line in lines] == [
+            ("root", "ann", SESSION),
+            ("root", f"key:{key_id}", SESSION),
+        ]
 
 
 async def test_act_as_names_the_user_in_its_own_tenant(tmp_path):
@@ -336,6 +339,9 @@ async def test_a_thousand_wrong_keys_are_a_few_lines(tmp_path, caplog):
             async with s.get("/me", Authorization="Bearer hdk_wrong") as answer:
                 statuses.append(answer.status)
         assert statuses == [401] * 30 + [429] * 70
+        async with s.get("/me", Authorization="Bearer hdk_wrong") as answer:
+            assert (await answer.json(content_type=None))["reason"] == "address-failures"
+            assert int(answer.headers["Retry-After"]) > 0
         async with s.get("/me", **good) as answer:
             assert answer.status == 200
         lines = [record for record in caplog.records if record.message == "auth_refused"]

@@ -491,6 +491,53 @@ async def test_a_named_host_with_a_private_address_is_not_called() -> None:
     assert hook.calls == []
 
 
+DISGUISED = (
+    "127.0.0.1", "localhost", "2130706433", "0x7f000001", "0177.0.0.1", "127.1", "0.0.0.0", "0", "[::1]", "[::]",
+    "[::ffff:127.0.0.1]", "[::ffff:7f00:1]", "[::127.0.0.1]", "[64:ff9b::7f00:1]", "[2002:7f00:1::]", "LOCALHOST.",
+)  # fmt: skip
+
+
+@pytest.mark.req("T14")
+async def test_no_form_of_a_private_address_is_called_where_any_host_is_allowed() -> None:
+    hook = Webhook(failures=0)
+    async with listening(hook) as port:
+        push = PushSettings(allow_hosts=("*",), attempts=1)
+        async with served(
+            *(says("Hello") for _ in DISGUISED), settings=ServerSettings(protocols=("a2a",), push=push)
+        ) as s:
+            for host in DISGUISED:
+                options = {"taskPushNotificationConfig": {"url": f"http://{host}:{port}/hook"}}
+                answer = await rpc(s, "SendMessage", {"message": message(), "configuration": options})
+                assert ("result" in answer) or answer["error"]["code"] == -32602, host
+            await asyncio.wait_for(asyncio.gather(*followers()), 60)
+    assert hook.calls == []
+
+
+@pytest.mark.req("T14")
+async def test_a_redirect_is_not_followed_and_a_token_cannot_begin_a_header() -> None:
+    elsewhere = Webhook(failures=0)
+
+    class Redirects(Webhook):
+        async def take(self, request: web.Request) -> web.Response:
+            await super().take(request)
+            return web.Response(status=307, headers={"Location": f"http://127.0.0.1:{port}/hook"})
+
+    hook = Redirects(failures=0)
+    async with listening(elsewhere) as port, listening(hook) as here:
+        push = PushSettings(allow_hosts=("*",), permit=lambda _: True, attempts=1)
+        async with served(says("Hello"), settings=ServerSettings(protocols=("a2a",), push=push)) as s:
+            config = {"url": f"http://127.0.0.1:{here}/hook"}
+            for token in ("a\r\nX-Evil: 1", "a\nb", "\u20ac"):
+                bad = {
+                    "message": message(),
+                    "configuration": {"taskPushNotificationConfig": {**config, "token": token}},
+                }
+                assert (await rpc(s, "SendMessage", bad))["error"]["code"] == -32602
+            await rpc(s, "SendMessage", {"message": message(), "configuration": {"taskPushNotificationConfig": config}})
+            await asyncio.wait_for(asyncio.gather(*followers()), 60)
+    assert (len(hook.calls), elsewhere.calls) == (3, [])
+
+
 @pytest.mark.req("SRV-21")
 async def test_what_a_middleware_hides_is_not_sent() -> None:
     hook = Webhook(failures=0)

@@ -127,7 +127,7 @@ async def test_tokens_of_a_real_issuer(tmp_path):
         issuer.serve(jwks())
         environment = {"HOLODECK_API_KEY": KEY, "XDG_CACHE_HOME": str(tmp_path / "cache")}
         async with (
-            holodeck(tmp_path, agent=with_jwt(issuer), **environment) as server,
+            holodeck(tmp_path, "--protocol", "all", agent=with_jwt(issuer), **environment) as server,
             aiohttp.ClientSession() as client,
         ):
             await server.until_ready()
@@ -143,6 +143,9 @@ async def test_tokens_of_a_real_issuer(tmp_path):
                 document = await answer.json()
             assert document["resource"] == "https://agent.example.com"
             assert document["authorization_servers"] == [issuer.url]
+            asked = server.url + "/.well-known/oauth-protected-resource/mcp"
+            async with client.get(asked, headers={"Host": "localhost:1"}) as answer:
+                assert (await answer.json())["resource"] == "https://agent.example.com/mcp"
 
 
 async def test_an_issuer_that_is_away_is_503_and_keys_still_work(tmp_path):

@@ -280,8 +280,9 @@ async def test_runs_at_a_time(holders):
 
 async def test_what_is_left_is_reported_in_headers_and_by_me(holders):
     headers = holders.headers(user="ann")
-    use = settings(user={"requests_per_minute": 10}, tenant={"requests_per_minute": 100})
-    async with served(says("hi"), settings=use, access=holders.authenticator()) as s:
+    user = {"requests_per_minute": 10, "runs": 3, "streams": 4}
+    use, gate = settings(user=user, tenant={"requests_per_minute": 100}), Gate()
+    async with served(says("hi"), says("a b", pause=gate), settings=use, access=holders.authenticator()) as s:
         _, _, answered = await status(s, headers)
         assert answered["RateLimit-Policy"] == '"user-requests";q=10;w=60'
         assert answered["RateLimit"].startswith('"user-requests";r=9;t=')
@@ -290,6 +291,13 @@ async def test_what_is_left_is_reported_in_headers_and_by_me(holders):
             assert "RateLimit" not in answer.headers
         assert (result["user-requests"]["left"], result["tenant-requests"]["left"]) == (9, 99)
         assert 0 < result["user-requests"]["reset_seconds"] <= 61
+        running = await s.post(ask(thread="t2"), **headers)
+        await read_to(running, "TEXT_MESSAGE_CONTENT")
+        async with s.get("/me", **headers) as answer:
+            result = {each["name"]: each for each in (await answer.json())["limits"]}
+        assert (result["user-runs"]["left"], result["user-streams"]["left"]) == (2, 3)
+        gate.open.set()
+        await running.read()
 
 
 async def test_a_refusal_is_counted_by_the_name_of_its_limit(holders):

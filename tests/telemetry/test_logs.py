@@ -197,6 +197,17 @@ def test_an_event_keeps_its_level_its_details_and_its_traceback(pipe):
     assert lines[5]["details"]["a"] == [1]  # as it was when it was logged
 
 
+def test_what_prints_unmasked_lines_for_debugging_ends_with_the_configured_output(pipe):
+    """`holodeck --debug` prints every record as it is, for commands that have no log of their own."""
+    printed = logging.StreamHandler()
+    logging.getLogger().addHandler(printed)
+    try:
+        logs.configure(fd=pipe[1], debug=True).close()
+        assert printed not in logging.getLogger().handlers
+    finally:
+        logging.getLogger().removeHandler(printed)
+
+
 def test_a_log_that_is_not_configured_drops_its_events(pipe):
     logs.configure(fd=pipe[1]).close()
     logs.event_log.info("model_called")

@@ -19,8 +19,9 @@ _LOOKS_SECRET = re.compile(
     | \bAIza[0-9A-Za-z_-]{20,}                   # Google
     | \bgh[pousr]_[A-Za-z0-9]{20,}               # GitHub
     | \bxox[abprs]-[A-Za-z0-9-]{10,}             # Slack
-    | \bhdk_[0-9A-Z]{8}_[0-9A-Za-z]{20,}          # HoloDeck's own API keys
-    | \bhdp_[0-9A-Za-z_.=-]{20,}                  # the playground's own tokens
+    | hdk_[0-9A-Z]{8}_[0-9A-Za-z]{20,}            # HoloDeck's own API keys
+    | aGRrX[0-9A-Za-z+/_-]{40,}={0,2}            # the same in base64
+    | hdp_[0-9A-Za-z_.=-]{20,}                    # the playground's own tokens
     | \bAKIA[0-9A-Z]{16}\b                       # AWS
     | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*    # JSON web tokens
     """,
@@ -40,7 +41,9 @@ _BEARER = re.compile(r"\b(bearer\s+)[^\s\"'\\,;]{6,}", re.IGNORECASE)
 
 # Every pattern above needs one of these: words are found much faster than patterns. They are as long as they can be, since a
 # false alarm costs ten times the search: "token" alone is in every line that counts tokens.
-_SHAPES = ("sk-", "pk-", "rk-", "AIza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xox", "hdk_", "hdp_", "AKIA", "eyJ")
+_SHAPES = (
+    "sk-", "pk-", "rk-", "AIza", "ghp_", "gho_", "ghu_", "ghs_", "ghr_", "xox", "hdk_", "aGRrX", "hdp_", "AKIA", "eyJ",
+)  # fmt: skip
 _NAMES = (  # in lower case
     "apikey", "api_key", "api-key", "accesstoken", "access_token", "access-token", "authtoken", "auth_token", "auth-token",
     "secret", "passw", "authoriz", "cookie", "bearer",

@@ -37,6 +37,11 @@ end
 return 0
 """
 
+HELD = """
+local time = redis.call('TIME')
+return redis.call('ZCOUNT', KEYS[1], '(' .. (time[1] * 1000 + math.floor(time[2] / 1000)), '+inf')
+"""
+
 
 class Share(msgspec.Struct, frozen=True):
     """At most `limit` at a time for one subject."""
@@ -58,6 +63,9 @@ class LeaseStore(Protocol):
         """A lease on all shares, or the share that is used up."""
 
     def release(self, lease: Lease) -> None: ...
+
+    async def held(self, share: Share) -> int:
+        """How much of a share is in use."""
 
     async def close(self) -> None: ...
 
@@ -82,6 +90,9 @@ class MemoryLeases:
             self._held[key] -= 1
             if self._held[key] <= 0:
                 del self._held[key]
+
+    async def held(self, share: Share) -> int:
+        return self._held.get((share.name, share.subject), 0)
 
     async def close(self) -> None:
         pass
@@ -118,6 +129,10 @@ class ValkeyLeases:
         task = asyncio.get_running_loop().create_task(self._give_back(lease))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def held(self, share: Share) -> int:
+        number = await self._store.run_script(HELD, [_key(share)], [])
+        return await self._local.held(share) if number is None else int(number)
 
     async def close(self) -> None:
         if self._renewing is not None:

@@ -64,8 +64,9 @@ def decided(event: str, owner: Owner, **details: object) -> None:
     log.info(event, extra={"details": {"owner": owner.user, **details}})
 
 
-def admin_access(principal: Principal, owner: Owner, route: str) -> None:
-    details = {**_about(principal), "owner": owner.user, "route": route}
+def admin_access(principal: Principal, owner: Owner, route: str, named: str | None) -> None:
+    """`named` is the id in the path: of a session, a run, a task."""
+    details = {**_about(principal), "owner": owner.user, "route": route, "object": named}
     log.warning("admin_access", extra={"details": details})
 
 

@@ -79,7 +79,7 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
         raise InvalidRequest("user_id has to be 1 to 255 printable characters, and no reserved name.", field="user_id")
     owner = Owner(principal.tenant, name)
     if as_admin:
-        admin_access(principal, owner, str(getattr(request.scope.get("route"), "path", "")))
+        admin_access(principal, owner, _route(request.scope), ", ".join(request.path_params.values()) or None)
     return owner
 
 
@@ -248,7 +248,9 @@ def _error_of(failure: Failure) -> HoloDeckError:
         case "forbidden":
             return Forbidden(failure.message)
         case "limited":
-            return RateLimited(failure.message)
+            limited = RateLimited(failure.message)
+            limited.reason = "address-failures"
+            return limited
         case "unavailable":
             return AuthUnavailable(failure.message)
     return Unauthorized(failure.message)

@@ -161,7 +161,7 @@ class Quotas:
         """Counts a request and reserves its first step; RateLimited if a limit is reached."""
         await self._check_stored(spender)
         limits = list(self._limits_of(spender))
-        shares = [Share(f"{kind}-runs", subject, each.runs) for kind, subject, each in limits if each.runs]
+        shares = _shares(limits, "runs")
         requests = [Use(window, 1) for window in _windows(limits, "requests")]
         spending = self._reservations(limits, self._spending.max_tokens)
         if not shares and not requests and not spending:
@@ -192,11 +192,7 @@ class Quotas:
         """Counts an answer in progress, until its lease is released; RateLimited if a limit is reached."""
         if not self._limits.counts_streams:
             return None
-        shares = [
-            Share(f"{kind}-streams", subject, each.streams)
-            for kind, subject, each in self._limits_of(spender)
-            if each.streams
-        ]
+        shares = _shares(list(self._limits_of(spender)), "streams")
         return await self._leased(shares) if shares else None
 
     async def _check_stored(self, spender: Spender) -> None:
@@ -231,9 +227,14 @@ class Quotas:
             stored = await self._storage.level(spender.owner.tenant)
         try:
             levels = await self._store.levels(windows) if windows else []
+            levels = [*levels, *[await self._level_of(share) for what in _AT_A_TIME for share in _shares(limits, what)]]
         except StoreDown:
             levels = []
         return [*levels, *([] if stored is None else [stored])]
+
+    async def _level_of(self, share: Share) -> Level:
+        window = Window(share.name, share.subject, share.limit, 0.0)
+        return Level(window, max(0, share.limit - await self._leases.held(share)), 0.0)
 
     def spending_windows(self, spender: Spender, tokens: int) -> list[Use]:
         return self._reservations(list(self._limits_of(spender)), tokens)
@@ -312,6 +313,12 @@ class Quotas:
         error = RateLimited(f"This {whose} has {share.limit:,} {shown}, which is its limit.")
         error.reason, error.retry_after = share.name, wait
         return error
+
+
+def _shares(limits: Sequence[tuple[str, str, SubjectLimits]], what: str) -> list[Share]:
+    """Those of runs or streams."""
+    found = ((kind, subject, each.runs if what == "runs" else each.streams) for kind, subject, each in limits)
+    return [Share(f"{kind}-{what}", subject, limit) for kind, subject, limit in found if limit]
 
 
 def _windows(limits: Sequence[tuple[str, str, SubjectLimits]], what: str) -> list[Window]:

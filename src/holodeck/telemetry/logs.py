@@ -379,6 +379,9 @@ def configure(
     event_log.connect(_from_level(writer.put, lowest), debug=lowest <= logging.DEBUG)
     bridge = StandardBridge(lambda line: writer.put(line_format(line)))
     root = logging.getLogger()
+    for handler in tuple(root.handlers):
+        if type(handler) is logging.StreamHandler:  # of `holodeck --debug`: it masks no secrets and hashes no users
+            root.removeHandler(handler)
     root.addHandler(bridge)
     root.setLevel(max(logging.WARNING, lowest))
     logging.getLogger("holodeck").setLevel(lowest)

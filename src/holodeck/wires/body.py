@@ -75,9 +75,12 @@ def _without_long_strings(body: bytes, long_strings: list[str]) -> bytes:
     pieces: list[bytes] = []
     start, here = 0, LONG_STRING
     while here < len(body):  # a string of more than twice LONG_STRING is met wherever it begins
-        begin, end = body.rfind(b'"', start, here), body.find(b'"', here)
-        if min(begin, end) < 0 or end - begin <= LONG_STRING or any(body.find(mark, begin, end) >= 0 for mark in _ENDS):
-            here = max(here, end) + LONG_STRING
+        end = body.find(b'"', here)
+        if end < 0:  # to look on would scan the rest again for every step
+            break
+        begin = body.rfind(b'"', start, here)
+        if begin < 0 or end - begin <= LONG_STRING or any(body.find(mark, begin, end) >= 0 for mark in _ENDS):
+            here = end + LONG_STRING
             continue
         if end - begin > MAX_LONG_STRING:
             raise PayloadTooLarge(f"A text or file in the body is larger than {MAX_LONG_STRING:,} bytes")

@@ -10,7 +10,7 @@ from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 
 from holodeck.access.principal import CHAT
-from holodeck.access.route_access import needs
+from holodeck.access.route_access import PUBLIC, needs
 from holodeck.errors import InvalidRequest
 from holodeck.server.intake import json_body, server_of
 from holodeck.server.mcp_calls import (
@@ -25,8 +25,11 @@ from holodeck.server.mcp_calls import (
     update_task,
 )
 from holodeck.server.mcp_schemas import MCP_ANSWER, MCP_BODY, MCP_PARAMETERS
+from holodeck.server.options import RESOURCE_METADATA
 from holodeck.server.problems import headers_of, known
+from holodeck.server.routes.me import resource_metadata
 from holodeck.server.routing import Routes
+from holodeck.server.schemas import ANYTHING, PROBLEMS
 from holodeck.server.wire import Wire
 from holodeck.telemetry.log_context import current
 from holodeck.wires import jsonrpc
@@ -145,6 +148,15 @@ def routes_of(endpoint: McpEndpoint) -> Routes:
     return routes
 
 
+documents = Routes(tag="MCP", responses=PROBLEMS)
+
+
+@documents.get(f"{RESOURCE_METADATA}/mcp", "Whose tokens are accepted at /mcp", access=PUBLIC, responses=ANYTHING)
+async def protected_resource(request: Request) -> Response:
+    """Where MCP clients look first (RFC 9728, 3.1)."""
+    return resource_metadata(request, "/mcp")
+
+
 def _instructions(agent: str, description: str) -> str:
     about = f" {description.rstrip('. ')}." if description else ""
     return (
@@ -157,6 +169,6 @@ WIRE = Wire(
     title="the agent as an MCP server, for Claude, Cursor, VS Code and other agents",
     endpoints=(("MCP", "/mcp"),),
     example='{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"ask","arguments":{"message":"Hello"}}}',
-    routes=(routes_of(McpEndpoint()),),
+    routes=(routes_of(McpEndpoint()), documents),
     open_encoder=open_encoder,
 )

@@ -20,7 +20,8 @@ routes = Routes(tag="Access", responses=PROBLEMS)
 class LimitLevel(msgspec.Struct, frozen=True, kw_only=True):
     """How much is left of one limit, and the seconds until all of it is. Money is in millionths.
 
-    `tenant-stored` is in bytes, and no time frees it: `window_seconds` is 0.
+    Where no time frees it, `window_seconds` is 0: of what is stored (`tenant-stored`, in bytes) and of what is in progress
+    (`user-runs`, `user-streams` and the like).
     """
 
     name: str
@@ -70,13 +71,18 @@ async def me(request: Request) -> Response:
 
 @routes.get(RESOURCE_METADATA, "Whose tokens are accepted (RFC 9728)", access=PUBLIC, responses=ANYTHING)
 async def protected_resource(request: Request) -> Response:
+    return resource_metadata(request)
+
+
+def resource_metadata(request: Request, path: str = "") -> Response:
+    """RFC 9728's document about the server, or about the part of it at `path`."""
     server = server_of(request)
     public_url = server.settings.access.public_url
     if public_url is None or not server.access.issuers:
         raise NotFound("There is no metadata: it needs server.public_url and mode jwt.")
     return JSONResponse(
         {
-            "resource": public_url.rstrip("/"),
+            "resource": public_url.rstrip("/") + path,
             "authorization_servers": server.access.issuers,
             "scopes_supported": sorted(SCOPES),
             "bearer_methods_supported": ["header"],

@@ -23,7 +23,7 @@ from holodeck.server.intake import json_body, server_of
 from holodeck.server.routes.pages import STRICT, TYPES
 from holodeck.server.routing import Routes
 from holodeck.server.wires import wires_of
-from holodeck.wires.body import parse, text
+from holodeck.wires.body import parse, short_text
 
 routes = Routes(before_ready=True)
 
@@ -37,6 +37,7 @@ HEADERS = {
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
     "X-DNS-Prefetch-Control": "off",  # a host name in an answer must not even be looked up
 }
+MAX_CODE = 1000  # characters; ours have about 150
 FOREVER = "public, max-age=31536000, immutable"
 _TYPES = {**TYPES, "svg": "image/svg+xml"}
 _LINKS = {"playground": "/", "docs": "/docs", "openapi": "/openapi.json", "health": "/health"}
@@ -84,7 +85,7 @@ async def asset(request: Request) -> Response:
 @routes.post(f"/{FOLDER}session", access=PUBLIC)
 async def sign_in(request: Request) -> Response:
     """Exchanges the code in the address that `serve --open` opened for a token of the page's own."""
-    code = text(parse(await json_body(request)).get("code"), "code")
+    code = short_text(parse(await json_body(request)).get("code"), "code", MAX_CODE)
     if not _is_from_this_machine(request):
         raise Unauthorized("A sign-in code is for a browser on the server's own machine. Sign in with a key or token.")
     token = await server_of(request).access.page.exchange(code)

@@ -196,17 +196,17 @@ def push_config(given: dict[str, Any], new_id: str = "") -> PushConfig:
         id=foreign_id(config_id, "id") if config_id else new_id,
         url=short_text(given.get("url"), "url", 2000),
         version=OLD_VERSION if given.get(PUSH_VERSION) == OLD_VERSION else VERSION,
-        token=short_text(token, "token", 1000) if token else None,
+        token=_header_text(token, "token", 1000),
         scheme=_header_text(login.get("scheme"), "authentication.scheme"),
         credentials=_header_text(login.get("credentials"), "authentication.credentials"),
     )
 
 
-def _header_text(value: Any, path: str) -> str | None:
+def _header_text(value: Any, path: str, limit: int = 8000) -> str | None:
     """Text that may stand in a header: what has a line break could begin another."""
     if value in (None, ""):
         return None
-    given = short_text(value, path, 8000)
+    given = short_text(value, path, limit)
     if not given.isascii() or not given.isprintable():
         raise InvalidRequest(f"{path} has to be printable ASCII", field=path)
     return given
