@@ -41,3 +41,12 @@ def test_every_attack_has_a_row_with_its_test() -> None:
 def test_every_promise_of_the_wires_has_a_row_with_its_test() -> None:
     found = re.findall(r"^\| (W\d+) \|.*\| `tests/[^|]+` \|$", PAGE, re.MULTILINE)
     assert found == [f"W{number:02}" for number in range(1, 48)]
+
+
+def test_every_sentence_about_models_has_a_row_with_its_test() -> None:
+    found = re.findall(r"^\| M(\d+)\.(\d+) \|.*\| `tests/[^|]+` \|$", PAGE, re.MULTILINE)
+    sections = {int(section) for section, _ in found}
+    assert sections == set(range(1, 13))
+    for section in sections:
+        numbers = [int(number) for each, number in found if int(each) == section]
+        assert numbers == list(range(1, len(numbers) + 1))

@@ -5,6 +5,9 @@ import json
 
 import pytest
 
+from holodeck.agent.definition import AgentContext, AgentDefinition
+from holodeck.agent.loop import run
+from holodeck.core import events as e
 from holodeck.core.messages import AssistantMessage, ToolCall, ToolMessage, UserMessage
 from holodeck.core.output import OutputSchema
 from holodeck.core.tools import ToolSchema
@@ -12,6 +15,10 @@ from holodeck.errors import ModelAuthFailed, ModelProtocolError, ModelRejected, 
 from holodeck.models import payload
 from holodeck.models.port import Prompt
 from holodeck.models.settings import Deadlines, EndpointSettings, Reasoning
+from holodeck.sessions.transcript import Transcript
+from holodeck.telemetry.exposition import page
+from holodeck.telemetry.metrics import Metrics
+from holodeck.tools.functions import FunctionToolset
 from tests.models.asking import HI, KEY, OK, PROMPT, SHORT, asking, fails, succeeds, unused_port
 from tests.models.endpoint import (
     DONE,
@@ -296,3 +303,23 @@ async def test_a_reply_names_the_model_that_answered_if_it_is_another_one(asked,
     )
     reply, *_ = await succeeds(body, model=asked, provider="openai_compatible")
     assert reply.model == named
+
+
+async def test_a_routed_run_names_the_model_in_events_and_metrics():
+    usage = {"prompt_tokens": 3, "completion_tokens": 2, "cost": 0.25}
+    body = stream(frame(chunk({"content": "Hi"}, model="a/b")), frame(chunk(finish="stop", usage=usage)), DONE)
+    events: list[e.Event] = []
+    async with (
+        ModelEndpoint(body) as endpoint,
+        asking(endpoint.url, model="openrouter/auto") as model,
+        AgentDefinition(name="a", model=model, tools=FunctionToolset([])) as agent,
+    ):
+        await run(agent, AgentContext(conversation=Transcript(), input=[UserMessage(content="Hi")]), events.append)
+    (step,) = [event for event in events if isinstance(event, e.StepFinished)]
+    (ending,) = [event for event in events if isinstance(event, e.RunFinished)]
+    assert step.model == ending.model == "openai_compatible/a/b"
+    metrics = Metrics()
+    count = metrics.run(events)
+    for event in events:
+        count(event)
+    assert b'holodeck_cost_total{model="openai_compatible/a/b"} 0.25' in page(metrics.figures())

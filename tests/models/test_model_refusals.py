@@ -109,6 +109,20 @@ REFUSALS = {
     "overflow gemini": (400, {"error": {"message": "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576)."}}, ContextOverflow, "too long"),
     "overflow anthropic": (400, {"error": {"message": "prompt is too long: 210000 tokens > 200000 maximum"}}, ContextOverflow, "too long"),
     "overflow llama.cpp": (400, {"error": {"message": "the request exceeds the available context size"}}, ContextOverflow, "too long"),
+    "overflow mistral": (400, {"object": "error", "message": "Prompt contains 40000 tokens, too large for model with 32768 maximum context length"}, ContextOverflow, "too long"),
+    "overflow xai": (400, {"code": "invalid argument", "error": "This model's maximum prompt length is 131072 but the request contains 140000 tokens."}, ContextOverflow, "too long"),
+    "overflow lm studio": (400, {"error": "Trying to keep the first 5000 tokens. However, the model is loaded with context length of only 4096 tokens"}, ContextOverflow, "too long"),
+    "overflow tgi": (422, {"error": "Input validation error: `inputs` tokens + `max_new_tokens` must be <= 8193. Given: 9000 `inputs` tokens"}, ContextOverflow, "too long"),
+    "overflow moonshot": (400, {"error": {"message": "exceeded model token limit: 8192 (requested: 9000)"}}, ContextOverflow, "too long"),
+    "overflow z.ai": (400, {"error": {"code": "1261", "message": "Prompt exceeds max length"}}, ContextOverflow, "too long"),
+    "overflow qwen": (400, {"error": {"message": "InternalError.Algo.InvalidParameter: Range of input length should be [1, 129024]"}}, ContextOverflow, "too long"),
+    "more than a minute's tokens, groq": (413, {"error": {"message": "Request too large for model `llama` on tokens per minute (TPM): Limit 6000, Requested 7000"}}, ContextOverflow, "too long"),
+    "more than a minute's tokens, openai": (429, {"error": {"message": "Request too large for gpt-4o on tokens per min (TPM): Limit 30000, Requested 35364."}}, ContextOverflow, "too long"),
+    "credit anthropic": (400, {"error": {"message": "Your credit balance is too low to access the Anthropic API."}}, ModelRejected, "no credit"),
+    "credit xai": (403, {"code": "no permission", "error": "Your team has either used all available credits or reached its monthly spending limit."}, ModelRejected, "no credit"),
+    "disabled organization": (400, {"error": {"message": "This organization has been disabled."}}, ModelAuthFailed, "OPENAI_API_KEY"),
+    "anthropic filter": (400, {"error": {"message": "Output blocked by content filtering policy"}}, ContentFiltered, "content filter"),
+    "a request id in the body": (400, {"error": {"message": "bad"}, "request_id": "req_011"}, ModelRejected, "(request id req_011)"),
     "azure filter": (400, {"error": {"code": "content_filter", "message": "The response was filtered"}}, ContentFiltered, "content filter"),
     "redirect": (307, b"", ModelRejected, "redirects"),
     "501": (501, b"", ModelRejected, "501"),
@@ -123,6 +137,12 @@ async def test_refusals_are_not_tried_again_and_say_what_to_do(case):
     assert words in str(failure)
     assert len(endpoint.requests) == 1
     assert model.pauses == []
+
+
+async def test_a_call_that_the_model_wrote_wrongly_is_tried_again():
+    broken = {"error": {"message": "Failed to call a function.", "code": "tool_use_failed", "failed_generation": "<f>"}}
+    reply, _, endpoint, model = await succeeds(status(400, broken), OK)
+    assert (reply.text, len(endpoint.requests), model.pauses) == ("Hello world", 2, [0.5])
 
 
 @pytest.mark.req("A20")

@@ -42,26 +42,34 @@ _NOT_IMPLEMENTED = 501
 _OVERFLOW = re.compile(
     r"context_length_exceeded|context.{0,20}(length|window|size|limit)|prompt is too long|too many (input )?tokens"
     r"|input.{0,40}(token count|is too long).{0,60}|exceeds? the (maximum|max|available).{0,40}(token|context)"
-    r"|reduce the length of|maximum.{0,20}prompt.{0,10}length|input tokens?.{0,20}exceed|tokens exceeds? max",
+    r"|reduce the length of|maximum.{0,20}prompt.{0,10}length|input tokens?.{0,20}exceed|tokens exceeds? max"
+    r"|exceeded model token limit|prompt exceeds max length|range of input length should|inputs\W{0,3} tokens.{0,40}must be",
     re.IGNORECASE,
 )
+_TOO_LARGE = re.compile(r"request.too.large|exceeds the maximum size", re.IGNORECASE)  # waiting does not help
+_BROKEN_CALL = re.compile(r"tool_use_failed")  # Groq: the model wrote a call that is no JSON
 _FILTER = re.compile(
-    r"content_filter|content management policy|data_inspection_failed|safety system|invalid_prompt|usage policy"
+    r"content.?filter|content management policy|data_inspection_failed|safety system|invalid_prompt|usage policy"
     r"|content_policy|policy_violation|bio_policy|cyber_policy",
     re.IGNORECASE,
 )
 _BAD_KEY = re.compile(
     r"(invalid|incorrect|missing|no|expired).{0,12}api.?key|api.?key.{0,20}(not valid|invalid|expired|not found)"
-    r"|invalid_api_key|authentication_error|permission_denied|unauthenticated",
+    r"|invalid_api_key|authentication_error|permission_denied|unauthenticated|organization has been disabled",
     re.IGNORECASE,
 )
-_NO_CREDIT = re.compile(r"insufficient_quota|insufficient.{0,10}(balance|credit)|billing_hard_limit", re.IGNORECASE)
+_NO_CREDIT = re.compile(
+    r"insufficient_quota|insufficient.{0,10}(balance|credit)|billing_hard_limit|credit balance is too low"
+    r"|used all available credits|spending limit",
+    re.IGNORECASE,
+)
 _BUSY = re.compile(
     r"rate.?limit|too many requests|overloaded|resource_exhausted|unavailable|capacity|temporarily", re.IGNORECASE
 )
 _CALLERS_MISTAKE = re.compile(
     r"invalid_request|bad_request|invalid_argument|model_not_found|not_found|_image|image_|unsupported", re.IGNORECASE
 )
+_ID_IN_BODY = re.compile(r'"request_?id"\s*:\s*"([\w.:/-]{1,100})"', re.IGNORECASE)
 _RETRY_DELAY = re.compile(r'"retryDelay"\s*:\s*"([\d.]{1,10})s"')  # google.rpc.RetryInfo
 
 
@@ -90,6 +98,12 @@ class EndpointRefusal(msgspec.Struct, frozen=True, kw_only=True):
     @property
     def text(self) -> str:
         return self.body.decode(errors="replace")
+
+    @property
+    def request_id(self) -> str:
+        """The id that the body gives the request; empty if it gives none."""
+        found = _ID_IN_BODY.search(self.text)
+        return found[1] if found else ""
 
 
 class Diagnosis:
@@ -136,7 +150,8 @@ class Diagnosis:
                 f"{quote}",
                 retry_after=refusal.retry_after if refusal.retry_after is not None else _retry_delay(text),
             )
-        if status in _PASSING or (status in _SERVER_ERRORS and status != _NOT_IMPLEMENTED):
+        is_broken_call = status in _OF_REQUEST and _BROKEN_CALL.search(text)
+        if status in _PASSING or is_broken_call or (status in _SERVER_ERRORS and status != _NOT_IMPLEMENTED):
             return ModelUnreachable(
                 f"The model endpoint {self._where} failed ({status}). Try again later.{quote}",
                 retry_after=refusal.retry_after,
@@ -191,13 +206,14 @@ class Diagnosis:
 
     def _of_words(self, text: str, quote: str, status: int | None) -> ModelError | None:
         """What the words of an error say more exactly than its status does."""
+        if _NO_CREDIT.search(text) or status == 402:  # noqa: PLR2004  payment required
+            return ModelRejected(f"The account at {self._where} has no credit left, or none for this model.{quote}")
         if status in _AUTH or (_BAD_KEY.search(text) and (status is None or status == 400)):  # noqa: PLR2004  Gemini and xAI say 400 for a bad key
             return ModelAuthFailed(self._about_key(quote))
         if status is not None and status in _SERVER_ERRORS:
             return None
-        if _NO_CREDIT.search(text) or status == 402:  # noqa: PLR2004  payment required
-            return ModelRejected(f"The account at {self._where} has no credit left, or none for this model.{quote}")
-        if status != 429 and _OVERFLOW.search(text):  # noqa: PLR2004  limits per minute speak of tokens too
+        says_too_long = status != 429 and _OVERFLOW.search(text)  # noqa: PLR2004  limits per minute speak of tokens too
+        if says_too_long or _TOO_LARGE.search(text):
             return ContextOverflow(
                 f"The conversation is too long for the model {self._model!r}. Start a new one or shorten it.{quote}"
             )

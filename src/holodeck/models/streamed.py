@@ -293,6 +293,7 @@ class StreamedModel(ABC):
                     stream.content_type = response.content_type
                     return await self._read(response, stream, silence)
                 refusal = await _read_refusal(response)
+            stream.request_id = stream.request_id or refusal.request_id
             if proofs and self._signer is not None and self._signer.refused(proof, refusal.status, refusal.text):
                 proofs -= 1
                 continue
