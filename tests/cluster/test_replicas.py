@@ -189,7 +189,7 @@ async def test_a_run_goes_on_at_another_server_when_its_own_is_killed(tmp_path, 
             assert each.types[-1] == "RUN_FINISHED"
             assert each.ids == sorted(set(each.ids))
             assert each.types.count("RUN_STARTED") == 1
-            assert "MESSAGES_SNAPSHOT" in each.types
+            assert each.types.count("MESSAGES_SNAPSHOT") == 1, (each.ids, each.types)
         stored = await other.messages()
         assert [message["content"] for message in stored if message["role"] == "user"] == ["slow"]
         assert stored[-1]["content"] == WORDS

@@ -17,7 +17,7 @@ from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
 from tests.server.keyed import KeyHolders, keyed
-from tests.server.serving import Gate, Served, ask, read_to, served, types, until
+from tests.server.serving import Gate, Served, ask, frames, read_to, served, types, until
 from tests.server.test_completion_sessions import ask as complete
 from tests.server.test_server_a2a import followers, message, rpc
 from tests.server.test_server_mcp import FORMS, TASKS, Deletions, body_of, called, sent, task_when
@@ -115,6 +115,46 @@ async def test_addresses_of_a_task_that_waits_are_called_when_it_goes_on(tmp_pat
     with closing(sqlite3.connect(file)) as connection:
         (left,) = connection.execute("SELECT count(*) FROM kept_values WHERE kind = 'push'").fetchone()
     assert left == 0, "the task has ended, and its session is deleted"
+
+
+def log_copies(path: Path) -> bytes:
+    with closing(sqlite3.connect(path)) as file:
+        return b"".join(body for (body,) in file.execute("SELECT body FROM pieces"))
+
+
+@pytest.mark.req("D03b", "C08")
+async def test_a_request_that_comes_again_after_a_crash_gets_the_whole_run(tmp_path: Path) -> None:
+    """AG-UI's client refuses a stream that does not begin with RUN_STARTED. It has the history: one snapshot is enough."""
+    file, gate = tmp_path / "sessions.db", Gate()
+    async with started(file, says("one"), Turn(text=(" ", "never shown"), pause=gate)) as s:
+        async with s.post(ask("hi", message="u1")) as answer:
+            events = [event for _, event in frames(await answer.read())]
+        (reply,) = [event["messageId"] for event in events if event["type"] == "TEXT_MESSAGE_START"]
+        body = ask("more", run="r2")
+        body["messages"][:0] = [
+            {"id": "u1", "role": "user", "content": "hi"},
+            {"id": reply, "role": "assistant", "content": "one"},
+        ]
+        async with s.post(body) as answer:
+            assert "MESSAGES_SNAPSHOT" not in types(await read_to(answer, "STEP_STARTED"))
+            await until(lambda: log_copies(file).count(b"StepStarted") == 2)
+            file = copy_of(file)
+    async with started(file, says("after all")) as s, s.post(body) as answer:
+        again = types(await answer.read())
+    assert (again[0], again[-1], again.count("RUN_STARTED")) == ("RUN_STARTED", "RUN_FINISHED", 1)
+    assert again.count("MESSAGES_SNAPSHOT") == 1
+
+
+@pytest.mark.req("SRV-26")
+async def test_a_task_that_an_mcp_client_was_given_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holodeck.server.mcp_calls.QUICK_SECONDS", 0.0)
+    file, gate = tmp_path / "sessions.db", Gate()
+    async with started(file, says("never shown", pause=gate)) as s:
+        task = await called(s, {"message": "go"}, capabilities=TASKS)
+        file = copy_of(file)
+    async with started(file, says("after all")) as s:
+        done = await task_when(s, task["taskId"], "completed", TASKS)
+    assert done["result"]["content"][0]["text"] == "after all"
 
 
 async def test_a_conversation_is_recognised_by_its_messages(tmp_path: Path) -> None:

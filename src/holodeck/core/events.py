@@ -194,6 +194,7 @@ class MessagesReplaced(Event, frozen=True, tag=True):
     last_id: str | None = (
         None  # only in copies of logs, which leave the messages out: the last one's id; empty without any
     )
+    corrects: bool = False  # readers have what came before the run: it puts right what they were shown of the run
 
 
 class HistoryCompacted(Event, frozen=True, tag=True):

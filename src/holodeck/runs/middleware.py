@@ -87,7 +87,7 @@ def hide(families: Iterable[str]) -> Stage:
                 continue
             if of_messages and isinstance(plain, e.MessagesReplaced):
                 messages = tuple(_without(of_messages, plain.messages))
-                event = _rewrapped(event, e.MessagesReplaced(messages))  # noqa: PLW2901  the changed one goes on
+                event = _rewrapped(event, e.MessagesReplaced(messages, corrects=plain.corrects))  # noqa: PLW2901  the changed one goes on
             yield n, event
 
     return stage

@@ -178,6 +178,14 @@ def _closings(seen: _Seen, results: dict[str, ToolMessage]) -> list[e.Event]:
     return events
 
 
+def correction(events: Sequence[e.Event], history: Sequence[Message]) -> e.MessagesReplaced:
+    """The stored conversation, for readers of a run that was cut after these events.
+
+    A run shows its client the messages that the client lacks before its first step.
+    """
+    return e.MessagesReplaced(tuple(history), corrects=e.StepStarted in map(type, events))
+
+
 def log_of(record: RunRecord, messages: Sequence[Message]) -> list[e.Event]:
     """A log that shows what is stored of a finished run, when the copy of its own is gone."""
     events: list[e.Event] = [e.RunStarted(record.run_id, record.session_id, record.request.parent_run_id)]

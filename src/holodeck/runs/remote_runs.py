@@ -17,7 +17,7 @@ from holodeck.core.owner import OwnedId
 from holodeck.errors import HoloDeckError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
-from holodeck.runs.recovery import HOLE, log_of, remains_of, result_of
+from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
 from holodeck.runs.run import Run
 from holodeck.runs.run_settings import RunSettings
 from holodeck.sessions.port import SessionStore
@@ -116,7 +116,7 @@ class RemoteRuns:
         history, events = await self._history(record), [event for part in run.parts for event in part.log.kept]
         closings = remains_of(record, events, None).closings if events else log_of(record, history)
         deleted = RunFailed(record.run_id, record.session_id, INTERRUPTED, "This run was deleted with its session.")
-        for event in (*closings, MessagesReplaced(tuple(history)), record.ending or deleted):
+        for event in (*closings, correction(events, history), record.ending or deleted):
             run.emit(event)
 
     async def _complete(self, run: Run, record: RunRecord) -> None:
@@ -148,9 +148,9 @@ def _filled(snapshot: MessagesReplaced, history: Sequence[Message]) -> MessagesR
     """A snapshot of a copy with its messages: without those that were stored later, which the log goes on to show."""
     ids = [message.id for message in history]
     if snapshot.last_id == "":
-        return MessagesReplaced(())
+        return MessagesReplaced((), corrects=snapshot.corrects)
     end = ids.index(snapshot.last_id) + 1 if snapshot.last_id in ids else len(ids)
-    return MessagesReplaced(tuple(history[:end]))
+    return MessagesReplaced(tuple(history[:end]), corrects=snapshot.corrects)
 
 
 def flattened(pieces: Pieces) -> list[Event]:

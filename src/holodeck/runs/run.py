@@ -160,6 +160,14 @@ class Run:
         return parts[::-1]
 
     @property
+    def beginning(self) -> int:
+        """The number of the first event of its request. After a crash the run goes on in another part."""
+        part = self
+        while part.earlier is not None and part.earlier.log.is_cut:
+            part = part.earlier
+        return part.first_number
+
+    @property
     def events(self) -> int:
         """How many events all parts have written."""
         return sum(len(part.log) for part in self.parts)

@@ -14,7 +14,7 @@ from dataclasses import replace
 import msgspec
 
 from holodeck.agent.loop import run as run_loop
-from holodeck.core.events import ENDINGS, Ending, Event, MessagesReplaced, RunStarted, WarningRaised, failure
+from holodeck.core.events import ENDINGS, Ending, Event, RunStarted, WarningRaised, failure
 from holodeck.core.ids import is_foreign_id
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import OwnedId, Owner
@@ -23,7 +23,7 @@ from holodeck.errors import HoloDeckError, RunInterrupted, RunNotFound
 from holodeck.runs.client_history import Change, context_of
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunKey, RunRecord, RunResult, RunState, RunStore, SharedRunStore
-from holodeck.runs.recovery import HOLE, log_of, remains_of, result_of
+from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import CertainEnding, Runs, RunTurn, stopped
@@ -214,7 +214,7 @@ class StoredRuns:
             run = self._behind(record, pieces, history)
             run.is_rebuilt = not events
             closings = remains_of(record, events, None).closings if events else log_of(record, (*history, *waiting))
-            _emit(run, (*closings, MessagesReplaced(tuple(history)), record.ending))
+            _emit(run, (*closings, correction(events, history), record.ending))
         run.state, run.finished_at = record.state, record.finished_at
         run.result = result_of(record, history)
         if not run.request.messages:  # they are stored once, in the session
@@ -295,7 +295,7 @@ class StoredRuns:
         try:
             pending = None if remains.settles_step else KEEP
             await conversation.commit(remains.messages, pending, ending=ending)
-            snapshot = MessagesReplaced(tuple(await conversation.history()))
+            snapshot = correction(events, await conversation.history())
         finally:
             conversation.close()
         run = self._behind(record, pieces, history)

@@ -54,7 +54,7 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
             return ReadingStream(server, started, starting, progress, encoder)
     else:
         run = await begin(server, arrival)
-    return follow(server, server.runs.latest(run), arrival.open_encoder, accept=accept, first=run.first_number)
+    return follow(server, server.runs.latest(run), arrival.open_encoder, accept=accept, first=run.beginning)
 
 
 def _decoded(server: AgentServer, body: bytes) -> AguiInput:

@@ -140,4 +140,4 @@ class LogCopier:
 
 
 def _emptied(snapshot: MessagesReplaced) -> MessagesReplaced:
-    return MessagesReplaced((), snapshot.messages[-1].id if snapshot.messages else "")
+    return MessagesReplaced((), snapshot.messages[-1].id if snapshot.messages else "", snapshot.corrects)

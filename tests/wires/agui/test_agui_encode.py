@@ -177,6 +177,7 @@ def test_history_before_the_answer_is_reported_in_two() -> None:
     assert [[message["id"] for message in wire["messages"]] for wire in events] == [["u1", "a1"], ["u1", "a1", "u2"]]
     assert len(translate(e.MessagesReplaced((first, reply)), Profile.FULL)) == 1
     assert len(translate(e.MessagesReplaced((first, second)), Profile.FULL)) == 1
+    assert len(translate(e.MessagesReplaced((first, reply, second), corrects=True), Profile.FULL)) == 1
 
 
 @pytest.mark.parametrize("make", [SseEncoder, ProtoEncoder])

@@ -219,7 +219,7 @@ def _raw_received(event: e.RawReceived, _: Profile) -> tuple[Wire, ...]:
 
 @_maps(e.MessagesReplaced)
 def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wire, ...]:
-    """Two snapshots if the history ends with the user's message; else one.
+    """Two snapshots if the client may lack messages before the user's newest, with which the history ends; else one.
 
     A client appends the messages that it lacks behind those it has, here behind the user's newest message. The first
     snapshot ends before that message, so that the client drops it; the second has everything, in order.
@@ -229,7 +229,9 @@ def _messages_replaced(event: e.MessagesReplaced, profile: Profile) -> tuple[Wir
     while before and written[before - 1]["role"] == "user":
         before -= 1
     whole = {"type": "MESSAGES_SNAPSHOT", "messages": written}
-    return (whole,) if before in (0, len(written)) else ({**whole, "messages": written[:before]}, whole)
+    return (
+        (whole,) if event.corrects or before in (0, len(written)) else ({**whole, "messages": written[:before]}, whole)
+    )
 
 
 @_maps(e.HistoryCompacted)
