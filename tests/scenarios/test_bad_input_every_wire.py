@@ -127,8 +127,8 @@ def completion_stream(body: bytes) -> Any:
 def response_stream(body: bytes) -> Any:
     *events, done = [each.data for each in whatwg(body)]
     assert done == "[DONE]"
-    last = json.loads(events[-1])
-    assert (last["type"], last["response"]["status"]) == ("response.failed", "failed")
+    last, error = (json.loads(each) for each in events[-2:])
+    assert (last["type"], last["response"]["status"], error["type"]) == ("response.failed", "failed", "error")
     return last["response"]["error"]["type"]
 
 

@@ -229,7 +229,8 @@ async def responses_stream(s: Served, text: str, session: str) -> Received:
     async with s.post({"input": text, "conversation": session, "stream": True}, "/v1/responses") as answer:
         *frames, done = [frame.data for frame in whatwg(await answer.read())]
     assert done == "[DONE]"
-    return _of_response(json.loads(frames[-1])["response"])
+    last = [json.loads(frame) for frame in frames[-2:]]
+    return _of_response(last[0 if last[-1]["type"] == "error" else -1]["response"])
 
 
 def _of_response(received: dict[str, Any]) -> Received:

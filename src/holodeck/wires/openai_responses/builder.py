@@ -139,9 +139,12 @@ class ResponseBuilder:
         return [*frames, self._whole(self._ended_as(ending))]
 
     def failed(self, ending: e.RunFailed) -> Sequence[Frame]:
+        """`error` comes last: at it the SDKs raise, and a client that reads only the text would take it for whole."""
         frames = self._close_calls()
         self._usage, self.status, self.error = ending.usage, "failed", error_of(ending)
-        return [*frames, self._whole("response.failed")]
+        about = {**response_error(self.error), "param": None}
+        last = {"code": about["code"], "message": about["message"], "param": None, "error": about}
+        return [*frames, self._whole("response.failed"), _start("error", last)]
 
     def _ended_as(self, ending: e.RunFinished) -> str:
         if ending.outcome is e.Outcome.CANCELLED:
