@@ -99,10 +99,7 @@ async def test_runs_are_listed_newest_first_in_pages(stores):
         await a_run(stores, f"r{number}", session=f"s{number % 2}")
     assert await ids(stores[1]) == ["r4", "r3", "r2", "r1", "r0"]
     assert await ids(stores[1], limit=2) == ["r4", "r3"]
-    assert await ids(stores[1], before="r3", limit=2) == ["r2", "r1"]
-    assert await ids(stores[1], before="r0") == []
     assert await ids(stores[1], session_id="s0") == ["r4", "r2", "r0"]
-    assert await ids(stores[1], session_id="s0", before="r4") == ["r2", "r0"]
 
 
 async def test_the_runs_of_a_chain_are_found_by_its_root(stores):

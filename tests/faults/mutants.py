@@ -93,7 +93,7 @@ MUTANTS = (
     Mutant("agent/tool_calls.py", "return result.failed and result.retryable and (", "return result.failed or (", SHOWN, "calls that failed for good are repeated"),
     Mutant("agent/tool_calls.py", " and (result.unsent or schema.repeatable)", "", LOOP, "a call that may have taken effect is repeated"),
     Mutant("tools/mcp_server.py", "                call.sent = True\n", "                pass\n", "tests/tools/mcp/test_mcp_calls.py", "a call that was sent passes for one that was not, and is repeated"),
-    Mutant("core/json_patch.py", "if self.spent_values > self._max_values or self.spent_bytes > self._max_bytes:", "if False:", "tests/agent/test_state.py", "a patch may double the shared state without end"),
+    Mutant("core/json_patch.py", "if self.spent_values > MAX_VALUES or self.spent_bytes > MAX_BYTES:", "if False:", "tests/agent/test_state.py", "a patch may double the shared state without end"),
     Mutant("agent/definition.py", "if not is_owner_name(self.user_id):", "if False:", LOOP, "a NUL makes a user id another user's"),
     Mutant("http/dial.py", ", context=Context())", ")", HTTP, "a kept connection keeps the run that dialled it"),
     Mutant("tools/functions.py", "if not isinstance(event, EMITTED_BY_TOOLS):", "if False:", "tests/tools/test_functions.py", "a tool ends the run's stream"),

@@ -31,11 +31,9 @@ class _Claims(msgspec.Struct, frozen=True, array_like=True):
 class Tickets:
     """Issues and checks. `in_force` says whether an API key is still valid."""
 
-    def __init__(
-        self, in_force: Callable[[str], bool], *, secret: bytes | None = None, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, in_force: Callable[[str], bool], *, clock: Callable[[], float] = time.time) -> None:
         self._in_force, self._clock = in_force, clock
-        self._seal = Seal("ticket", secret)
+        self._seal = Seal("ticket")
 
     def use(self, secret: bytes) -> None:
         """Signs with the secret that all processes share."""

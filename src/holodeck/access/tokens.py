@@ -58,8 +58,7 @@ class Issuer(msgspec.Struct, frozen=True, kw_only=True):
 class _Refused(Exception):
     """Internal: why a token is not accepted."""
 
-    def __init__(self, reason: Reason, detail: str = "", *, lasting: bool = True) -> None:
-        super().__init__(detail)
+    def __init__(self, reason: Reason, *, lasting: bool = True) -> None:
         self.reason = reason
         self.lasting = lasting  # whether the same token will be refused for the next minute, too
 

@@ -226,11 +226,11 @@ class ToolRunner:
         content = (TextPart(text), *media) if media and text else media or text
         batch.results[result.call_id] = msgspec.structs.replace(result, content=content)
 
-    def abandon(self, batch: Batch, text: str = OUTCOME_UNKNOWN) -> None:
+    def abandon(self, batch: Batch) -> None:
         """Gives every call that has no result one that says why. A history must not hold an unanswered call."""
         for call in batch.assistant.tool_calls:
             if call.id not in batch.results:
-                self.answer(batch, call, ToolResult.failure(text))
+                self.answer(batch, call, ToolResult.failure(OUTCOME_UNKNOWN))
 
     async def _run_ready(self, batch: Batch, ready: Sequence[_Ready]) -> None:
         """Stores which calls are made, then makes them: a crash never leaves a call that took effect without a trace."""

@@ -91,12 +91,12 @@ class TypedAnswers(PipedLines):
         return await self.read(question)
 
 
-async def whole_input(descriptor: int = 0, *, limit: int) -> bytes:
+async def whole_input(*, limit: int) -> bytes:
     """All that is piped into the command, at most a byte more than `limit`; nothing from a terminal or /dev/null.
 
     A daemon thread reads: a pipe that never ends must not keep a command that Ctrl+C has ended.
     """
-    kind = os.fstat(descriptor).st_mode
+    kind = os.fstat(0).st_mode
     if not (stat.S_ISFIFO(kind) or stat.S_ISREG(kind) or stat.S_ISSOCK(kind)):
         return b""
     loop = asyncio.get_running_loop()
@@ -108,7 +108,7 @@ async def whole_input(descriptor: int = 0, *, limit: int) -> bytes:
 
     def pump() -> None:
         pieces, size = [], 0
-        while size <= limit and (data := os.read(descriptor, 1 << 20)):
+        while size <= limit and (data := os.read(0, 1 << 20)):
             pieces.append(data)
             size += len(data)
         with contextlib.suppress(RuntimeError):  # the loop is closed: the command has ended

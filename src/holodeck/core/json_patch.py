@@ -8,6 +8,8 @@ import copy
 from collections.abc import Sequence
 from typing import Any
 
+MAX_VALUES, MAX_BYTES = 100_000, 1_000_000
+
 
 class PatchError(ValueError):
     """The patch does not fit the document; the text says which operation and why."""
@@ -16,8 +18,7 @@ class PatchError(ValueError):
 class PatchBudget:
     """How many values, and bytes of text, all operations of one patch together may copy or compare."""
 
-    def __init__(self, values: int = 100_000, size: int = 1_000_000) -> None:
-        self._max_values, self._max_bytes = values, size
+    def __init__(self) -> None:
         self.spent_values = self.spent_bytes = 0
 
     def copied(self, value: Any) -> Any:
@@ -45,7 +46,7 @@ class PatchBudget:
     def _spend(self, values: int, size: int = 0) -> None:
         self.spent_values += values
         self.spent_bytes += size
-        if self.spent_values > self._max_values or self.spent_bytes > self._max_bytes:
+        if self.spent_values > MAX_VALUES or self.spent_bytes > MAX_BYTES:
             raise ValueError("the operations together copy or compare too much")
 
 

@@ -66,10 +66,6 @@ def _ignore(_change: StateChange) -> None:
     return None
 
 
-def _wall() -> datetime:
-    return datetime.now(UTC)
-
-
 class CircuitBreaker:
     """The breaker of one service. A caller asks `admit` first and reports the outcome to the Admission."""
 
@@ -79,12 +75,11 @@ class CircuitBreaker:
         config: CircuitBreakerConfig | None = None,
         *,
         clock: Callable[[], float] = time.monotonic,
-        wall: Callable[[], datetime] = _wall,
         on_change: OnChange = _ignore,
     ) -> None:
         self.service = service
         self.config = config or CircuitBreakerConfig()
-        self._clock, self._wall, self._on_change = clock, wall, on_change
+        self._clock, self._on_change = clock, on_change
         self._phase = Phase.CLOSED
         self.closed = True  # a plain attribute: read for every tool before every model call
         self._era = 0  # grows with every change of state
@@ -92,7 +87,7 @@ class CircuitBreaker:
         self._opened_at = 0.0
         self._last_error: str | None = None
         self._last_failure: datetime | None = None
-        self._last_change = wall()
+        self._last_change = datetime.now(UTC)
 
     @property
     def phase(self) -> Phase:
@@ -146,7 +141,7 @@ class CircuitBreaker:
 
     def _failed(self, error: str) -> None:
         self._failures += 1
-        self._last_error, self._last_failure = error, self._wall()
+        self._last_error, self._last_failure = error, datetime.now(UTC)
         if self._phase is Phase.HALF_OPEN or self._failures >= self.config.failure_threshold:
             self._opened_at = self._clock()
             self._change(Phase.OPEN)
@@ -169,7 +164,7 @@ class CircuitBreaker:
         self._phase, self.closed = phase, phase is Phase.CLOSED
         self._era += 1
         self._successes = self._trials = 0
-        self._last_change = self._wall()
+        self._last_change = datetime.now(UTC)
         self._on_change(change)
 
 

@@ -22,8 +22,7 @@ Key = TypeVar("Key")
 
 
 class MemoryRunStore:
-    def __init__(self, max_runs: int = MAX_RUNS) -> None:
-        self._max = max_runs
+    def __init__(self) -> None:
         self._noted: dict[OwnedId, RunRecord] = {}  # nothing of them is stored yet
         self._records: dict[OwnedId, RunRecord] = {}  # of all owners, oldest first
         self._of_owner: dict[Owner, dict[str, None]] = {}
@@ -71,18 +70,10 @@ class MemoryRunStore:
         return None if run_id is None else self._records.get((owner, run_id))
 
     async def runs_of(
-        self,
-        *,
-        owner: Owner,
-        session_id: str | None = None,
-        root: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
+        self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
     ) -> Sequence[RunRecord]:
         ids = self._of_owner.get(owner, {}) if session_id is None else self._of_session.get((owner, session_id), {})
         newest_first = map(self._records.__getitem__, ((owner, run_id) for run_id in reversed(ids)))
-        if before is not None:
-            any(each.run_id == before for each in newest_first)  # reads on to it
         wanted = (each for each in newest_first if root is None or root in (each.run_id, each.root))
         return list(islice(wanted, limit))
 
@@ -113,7 +104,7 @@ class MemoryRunStore:
         self._of_session.setdefault((record.owner, record.session_id), {})[record.run_id] = None
         if record.key is not None:
             self._by_key[RunKey(record.wire, record.owner, record.key)] = record.run_id
-        while len(self._records) > self._max:
+        while len(self._records) > MAX_RUNS:
             self._drop(next(iter(self._records)))
 
     def _drop(self, name: OwnedId) -> bool:

@@ -135,15 +135,9 @@ class RunStore(Protocol):
         """The run that was started with this idempotency key in the last day."""
 
     async def runs_of(
-        self,
-        *,
-        owner: Owner,
-        session_id: str | None = None,
-        root: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
+        self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
     ) -> Sequence[RunRecord]:
-        """The owner's runs, newest first: of one session or one chain, and older than the run `before`, if given."""
+        """The owner's runs, newest first; of one session or one chain, if given."""
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
         """Deletes one record with its copy of the log; whether there was one. The session keeps its messages."""

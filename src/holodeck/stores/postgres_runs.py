@@ -336,18 +336,11 @@ class PostgresRunStore:
         return next(iter(await self._select(where, values)), None)
 
     async def runs_of(
-        self,
-        *,
-        owner: Owner,
-        session_id: str | None = None,
-        root: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
+        self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
     ) -> Sequence[RunRecord]:
-        where, values = OF_OWNER, {**self._name(owner, before or ""), "session": session_id, "root": root}
+        where, values = OF_OWNER, {**self._name(owner, ""), "session": session_id, "root": root}
         where += "" if session_id is None else " AND session = %(session)s"
         where += "" if root is None else " AND (id = %(root)s OR root = %(root)s)"
-        where += "" if before is None else f" AND key < (SELECT key FROM holodeck.runs WHERE {NAMED})"
         return await self._select(where, values, f"ORDER BY key DESC LIMIT {int(limit)}")
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:

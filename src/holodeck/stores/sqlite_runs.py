@@ -119,22 +119,13 @@ class SqliteRunStore:
         return next(iter(await self._file.look(self._selected(where, (owner.tenant, owner.user, wire, key)))), None)
 
     async def runs_of(
-        self,
-        *,
-        owner: Owner,
-        session_id: str | None = None,
-        root: str | None = None,
-        before: str | None = None,
-        limit: int = 100,
+        self, *, owner: Owner, session_id: str | None = None, root: str | None = None, limit: int = 100
     ) -> Sequence[RunRecord]:
         where, values = "tenant = ? AND user = ?", [owner.tenant, owner.user]
         if session_id is not None:
             where, values = f"{where} AND session = ?", [*values, session_id]
         if root is not None:
             where, values = f"{where} AND (id = ? OR root = ?)", [*values, root, root]
-        if before is not None:
-            older = "key < (SELECT key FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?)"
-            where, values = f"{where} AND {older}", [*values, *self._name(owner, before)]
         return await self._file.read(self._selected(where, values, f"ORDER BY key DESC LIMIT {int(limit)}"))
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:

@@ -1,8 +1,8 @@
 """`holodeck-todo`: read the options, check the database, serve.
 
-The one place of the package that puts the parts together, and therefore the one place that imports late. MCP comes after
-the options are read, so that `--help` and a wrong option answer at once. SQLModel, slow to import, comes with the
-first call of a tool, since a client that has just started this server asks for its list of tools only.
+This module puts the parts together, and is the only one that imports late. It imports MCP after it has read the options,
+so that `--help` and a wrong option answer at once, and SQLModel, which is slow to import, with the first call of a tool:
+a client that has just started this server asks for its list of tools only.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ def _serve(options: argparse.Namespace) -> None:
 
 @contextmanager
 def _nothing_to_collect() -> Iterator[None]:
-    """For imports: they make much that stays and nothing to collect, and looking for it again and again takes time."""
+    """Turns the garbage collector off during imports: they allocate much and leave nothing to collect."""
     gc.disable()
     try:
         yield

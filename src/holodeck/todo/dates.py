@@ -1,6 +1,6 @@
 """Dates as people give them, as instants, and back: pure functions of a text, a zone and the current time.
 
-Only ISO 8601 is read here. "Tomorrow at three" is language, and language is the model's work.
+Only ISO 8601 is read here. "Tomorrow at three" is natural language, which the model translates.
 """
 
 from datetime import UTC, date, datetime, time, timedelta, tzinfo

@@ -2,9 +2,9 @@
 
 `import mcp` loads its client, its command line and a second server framework, and builds hundreds of pydantic models of
 which a server uses a few: 0.35 s of CPU at each start (0.82 instead of 0.49), half for each of the two. Python runs a
-package's `__init__` before any of its modules, so the packages are put in place first, not run; the models are built when
-they are first used. Both change the process, so only `holodeck.todo.__main__` comes here: a program that imports the todo
-server gets the SDK as it is.
+package's `__init__` before any of its modules, so the packages are put into `sys.modules` first without being run; the models are
+built when they are first used. Both change the process, so only `holodeck.todo.__main__` uses this module: a program that
+imports the todo server gets the SDK as it is.
 """
 
 import sys

@@ -92,7 +92,7 @@ class TodoRow(SQLModel, table=True):
 
 
 class SchemaRow(SQLModel, table=True):
-    """The one row that says which schema the tables have, so that a later program can bring them up to date."""
+    """The row with the version of the schema, so that a later program can migrate the tables."""
 
     __tablename__ = "todo_schema"
 

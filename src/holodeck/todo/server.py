@@ -1,7 +1,7 @@
 """The tools as an MCP server, over stdio and over streamable HTTP.
 
-The official SDK's low-level server and nothing on top: the standalone `fastmcp` would bring many more packages and a
-slower start for what is here one table. Knows neither databases nor the meaning of any tool.
+It uses the official SDK's low-level server only: the standalone `fastmcp` would bring many more packages and a slower
+start for what is one table here. It knows neither databases nor the meaning of any tool.
 """
 
 import json
@@ -83,8 +83,8 @@ def serve_stdio(server: Server[Any]) -> None:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
 
-    # The SDK reads stdin in a thread, which Ctrl-C cannot wake. To die at once loses nothing: every answer that was sent is
-    # about a transaction that was committed.
+    # The SDK reads stdin in a thread, which Ctrl-C cannot wake. Ending at once loses nothing: every answer
+    # that was sent is about a transaction that was committed.
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     try:
         anyio.run(serve)

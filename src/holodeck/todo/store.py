@@ -1,7 +1,7 @@
 """The todos in a database: SQLite in WAL mode, or PostgreSQL. Every call names the user whose rows it means.
 
-Blocking on purpose and safe to call from several threads and several processes at once. Knows nothing of MCP, of
-arguments or of time zones. A failing database becomes one `TodoError` without any SQL in it.
+Its calls block, on purpose, and are safe from several threads and processes at once. It knows nothing of MCP,
+arguments or time zones. A failing database becomes one `TodoError` without any SQL in it.
 """
 
 import json

@@ -1,6 +1,6 @@
-"""The two vocabularies over one store, as a table, and the toolbox that calls a tool by its name.
+"""Both sets of tools over one store, as a table, and the toolbox that calls a tool by its name.
 
-Knows nothing of MCP: a call is a name and a JSON object, the answer is a JSON object or a `TodoError`.
+It knows nothing of MCP: a call is a name and a JSON object, the answer is a JSON object or a `TodoError`.
 """
 
 from __future__ import annotations

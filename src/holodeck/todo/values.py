@@ -44,7 +44,7 @@ class TodoAttributes(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Todo:
-    """One todo. All instants are aware and in UTC; the zone of a user is a matter of reading and writing them."""
+    """One todo. All instants are aware and in UTC; the user's zone matters only when they are read or written."""
 
     id: str
     title: str

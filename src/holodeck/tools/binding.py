@@ -98,8 +98,8 @@ def sources_of(
     return [Source(toolset=each, rules=rules, names_checked=names_checked) for each in toolsets]
 
 
-def toolset_of(bindings: Sequence[ToolBinding], *, name: str = "bindings", redact: Redact | None = None) -> Toolset:
-    return FunctionToolset([_tool(binding) for binding in bindings], name=name, redact=redact)
+def toolset_of(bindings: Sequence[ToolBinding], *, redact: Redact | None = None) -> Toolset:
+    return FunctionToolset([_tool(binding) for binding in bindings], name="bindings", redact=redact)
 
 
 def _tool(binding: ToolBinding) -> FunctionTool:

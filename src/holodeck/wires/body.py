@@ -1,7 +1,7 @@
-"""Bytes of a request → JSON values, and the few questions that every decoder asks of them.
+"""Bytes of a request → JSON values, and the checks that all decoders share.
 
-Whatever a client sends, the answer is a value or an InvalidRequest with the field's path. What the values mean is not
-known here.
+Whatever a client sends, the result is a value or an InvalidRequest with the field's path. This module does not know what
+the values mean.
 """
 
 import json
@@ -209,7 +209,7 @@ def decided(value: Any, path: str) -> bool:
 
 
 def foreign_id(value: Any, path: str) -> str:
-    """A thread, run, conversation or user, as its owner calls it. It is not mended: two names must not become one."""
+    """A client's own id of a thread, run, conversation or user. It is not cleaned: two ids must not become one."""
     read = text(value, path)
     if read != value or not is_foreign_id(read):
         raise InvalidRequest(f"{path} has to have 1 to {MAX_FOREIGN_ID} printable characters", field=path)
@@ -217,7 +217,7 @@ def foreign_id(value: Any, path: str) -> str:
 
 
 def opaque(value: Any, path: str) -> Any:
-    """Any JSON value, its texts cleaned, its depth and number bounded: later code may walk it without fear."""
+    """Any JSON value, its texts cleaned, its depth and number bounded, so that later code can walk it safely."""
     return _Walk(path).cleaned(value, MAX_DEPTH)
 
 
@@ -252,5 +252,5 @@ _JSON_NAMES = {
 
 
 def _wrong(path: str, wanted: str, value: Any) -> InvalidRequest:
-    got = _JSON_NAMES.get(type(value), "a file")  # forms have parts that JSON has not
+    got = _JSON_NAMES.get(type(value), "a file")  # a form may have a file where JSON has a value
     return InvalidRequest(f"{path} has to be {wanted}, not {got}", field=path)

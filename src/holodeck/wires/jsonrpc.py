@@ -1,6 +1,6 @@
-"""JSON-RPC 2.0, for the wires that are made of it: one message in a body, one response to it.
+"""JSON-RPC 2.0, for the wires that use it: one message in a body, one response to it.
 
-Methods, parameters and results are the wires' own. A batch is refused: no protocol that is served here has them.
+Methods, parameters and results are the wires' own. Batches are refused: no protocol that is served here has them.
 """
 
 from typing import Any, TypeAlias
@@ -79,7 +79,7 @@ def notification(method: str, params: Any) -> dict[str, Any]:
 
 
 def error_object(error: HoloDeckError, instance: str | None = None) -> ErrorObject:
-    """The member `error`. What is no error of the protocol itself has its problem (RFC 9457) as data."""
+    """The member `error`. Errors that the protocol does not define have their problem (RFC 9457) as data."""
     message = shorten(clean(error.message), MAX_DETAIL)
     if isinstance(error, RpcError):
         return ErrorObject(code=error.rpc_code, message=message, data=error.data)

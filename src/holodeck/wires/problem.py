@@ -4,7 +4,7 @@ It builds the body and the headers of a problem; it does not know routes.
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import msgspec
@@ -14,13 +14,6 @@ from holodeck.errors import PROBLEM_BASE, HoloDeckError, InvalidRequest
 
 CONTENT_TYPE = "application/problem+json"
 MAX_DETAIL = 2000
-
-
-class FieldError(msgspec.Struct, frozen=True):
-    """One of several mistakes in a request: the field and the message."""
-
-    field: str
-    message: str
 
 
 class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -36,7 +29,6 @@ class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     field: str | None = None
     schema: Mapping[str, Any] | None = None
     session_id: str | None = None
-    errors: tuple[FieldError, ...] = ()
 
     def to_json(self) -> bytes:
         return msgspec.json.encode(self)
@@ -49,7 +41,7 @@ class ProblemDetail(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
         return headers
 
 
-def problem(error: HoloDeckError, instance: str | None = None, errors: Sequence[FieldError] = ()) -> ProblemDetail:
+def problem(error: HoloDeckError, instance: str | None = None) -> ProblemDetail:
     """The problem document for this error; `instance` is the request's id."""
     field, schema = (error.field, error.schema) if isinstance(error, InvalidRequest) else (None, None)
     return ProblemDetail(
@@ -63,5 +55,4 @@ def problem(error: HoloDeckError, instance: str | None = None, errors: Sequence[
         field=None if field is None else clean(field),
         schema=schema,
         session_id=error.session_id,
-        errors=tuple(FieldError(clean(each.field), clean(each.message)) for each in errors),
     )

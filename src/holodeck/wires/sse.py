@@ -2,7 +2,7 @@
 
 Data is always one line of JSON, so no text that a model, a tool or a client wrote can end a frame or begin another one
 (T21). Frames are separated by LF alone: the AG-UI client splits on two LFs and knows nothing of CRLF. This module knows
-frames; what is in them, and when they are sent, is decided elsewhere.
+frames only, not what is in them or when they are sent.
 """
 
 import logging

@@ -7,7 +7,7 @@ thread: they compile many regular expressions, and a server should not wait for 
 import asyncio
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from datetime import UTC, datetime, tzinfo
+from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 from zoneinfo import ZoneInfo
@@ -33,7 +33,7 @@ _LONGEST_LINE, _LONGEST_RECAP = 100, 2000
 
 
 class DemoModel:
-    """Replies by rules. It waits `delay` seconds after each word; `zone` is used when the prompt names none."""
+    """Replies by rules. It waits `delay` seconds after each word. Without a time zone in the prompt it uses this machine's."""
 
     name = "demo"
 
@@ -42,11 +42,10 @@ class DemoModel:
         *,
         delay: float = 0.0,
         clock: Callable[[], datetime] = lambda: datetime.now(UTC),
-        zone: tzinfo | None = None,
     ) -> None:
         self._delay = delay
         self._clock = clock
-        self._zone = zone or ZoneInfo(local_zone())
+        self._zone = ZoneInfo(local_zone())
         self._rules: Rules | None = None
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:

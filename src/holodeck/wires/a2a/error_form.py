@@ -1,6 +1,6 @@
 """Errors as A2A has them: in JSON-RPC a code with details, over HTTP a status with the same details (AIP-193).
 
-What is no error of the protocol itself, such as a limit, has a detail with our own code and domain.
+Errors that the protocol does not define, such as a limit, have a detail with our own code and domain.
 """
 
 from typing import Any
@@ -41,7 +41,7 @@ class A2aError(RpcError):
 
 
 def task_not_found(task_id: str) -> A2aError:
-    """Also for tasks of other owners: whether there is one must not show."""
+    """Also for tasks of other owners: a client must not find out whether one exists."""
     return A2aError(-32001, "TASK_NOT_FOUND", "NOT_FOUND", f"There is no task {task_id!r}.", status=404)
 
 
@@ -64,7 +64,7 @@ def content_type_not_supported(message: str) -> A2aError:
 
 
 def version_not_supported(version: str | None, wanted: str) -> A2aError:
-    """`version` is what the request names, None if it names none; `wanted` is the one that has such a request."""
+    """`version` is the one that the request names, if any; `wanted` is the one that defines such a request."""
     given = "names no version" if version is None else f"names version {version!r}"
     advice = f"Send the header A2A-Version: {wanted}; HTTP+JSON of 0.3 is below /a2a/v1."
     message = f"This request is one of version {wanted} but {given}. {advice}"
@@ -72,7 +72,7 @@ def version_not_supported(version: str | None, wanted: str) -> A2aError:
 
 
 def as_a2a(error: HoloDeckError) -> HoloDeckError:
-    """The protocol's own error, where it has one for this."""
+    """The protocol's own error, if it defines one for this case."""
     if isinstance(error, RunNotFound):
         return task_not_found("of this id")
     if isinstance(error, UnsupportedMediaType):

@@ -75,9 +75,9 @@ class ListRequest(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def camel_case(given: dict[str, Any], depth: int = MAX_DEPTH) -> dict[str, Any]:
-    """The object with names as JSON has them. Parsers of protobuf take the names of its own language too.
+    """The object with names in camel case. Parsers of protobuf take snake case too, and clients rely on that.
 
-    What the client made itself, in `data` and `metadata`, keeps its names. InvalidRequest for objects nested too deeply.
+    `data` and `metadata` are the client's own and keep their names. InvalidRequest for objects nested too deeply.
     """
     if depth == 0:
         raise InvalidRequest(f"The body is nested more than {MAX_DEPTH} levels deep")
@@ -119,7 +119,7 @@ def send_request(given: dict[str, Any], max_text: int) -> SendRequest:
 
 
 def _id(value: Any, path: str) -> str | None:
-    """Empty is absent, as everywhere in the JSON of protobuf."""
+    """An empty text counts as absent, as in all JSON of protobuf."""
     return None if value in (None, "") else foreign_id(value, path)
 
 
@@ -173,7 +173,7 @@ def _decision(data: Any, path: str) -> Resume | None:
 
 
 def _check_modes(modes: list[Any]) -> None:
-    """The agent writes text. A client that takes none has to know before it waits for an answer."""
+    """The agent writes text. A client that accepts none gets an error before a run starts."""
     if modes and not any(isinstance(mode, str) and mode.startswith(("text/", "*/*", "text")) for mode in modes):
         raise content_type_not_supported("The agent answers with text/plain, which acceptedOutputModes does not list.")
 
@@ -188,12 +188,12 @@ def history_length(value: Any, path: str) -> int | None:
     return number
 
 
-def push_config(given: dict[str, Any], new_id: str = "") -> PushConfig:
+def push_config(given: dict[str, Any]) -> PushConfig:
     authentication = given.get("authentication")
     login = {} if authentication is None else table(authentication, "authentication")
     config_id, token = given.get("id"), given.get("token")
     return PushConfig(
-        id=foreign_id(config_id, "id") if config_id else new_id,
+        id=foreign_id(config_id, "id") if config_id else "",
         url=short_text(given.get("url"), "url", 2000),
         version=OLD_VERSION if given.get(PUSH_VERSION) == OLD_VERSION else VERSION,
         token=_header_text(token, "token", 1000),
@@ -203,7 +203,7 @@ def push_config(given: dict[str, Any], new_id: str = "") -> PushConfig:
 
 
 def _header_text(value: Any, path: str, limit: int = 8000) -> str | None:
-    """Text that may stand in a header: what has a line break could begin another."""
+    """Text for a header. Line breaks are refused: they could begin another header."""
     if value in (None, ""):
         return None
     given = short_text(value, path, limit)
@@ -231,7 +231,7 @@ def list_request(given: dict[str, Any]) -> ListRequest:
 
 def _state(value: Any) -> str:
     if not isinstance(value, str) or value.removeprefix("TASK_STATE_") not in STATES:
-        raise InvalidRequest("status is no state of a task", field="status")
+        raise InvalidRequest("status is not a state of a task", field="status")
     return value
 
 
@@ -239,7 +239,7 @@ def _token(value: Any) -> str:
     if value in (None, ""):
         return ""
     if not isinstance(value, str) or not value.isdecimal() or len(value) > MAX_DIGITS:
-        raise InvalidRequest("pageToken is none of this server's", field="pageToken")
+        raise InvalidRequest("pageToken was not issued by this server", field="pageToken")
     return value
 
 

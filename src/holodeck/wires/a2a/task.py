@@ -1,4 +1,4 @@
-"""The events of a run → the task that it is, and the updates that a client sees of it, in the JSON of 1.0.
+"""The events of a run → its task and the updates that clients see, in the JSON of 1.0.
 
 The answer is one artifact of each run. Its last update has the whole text again, since some clients keep only that one; and the
 final status has no message, since others would take it for the answer.
@@ -43,7 +43,7 @@ class TaskReader:
         return {key: {**each, "parts": text} if key == self._run_id else each for key, each in self._artifacts.items()}
 
     def read(self, event: e.Event) -> Sequence[Json]:
-        """The updates that show this event; none for what the protocol has no word for."""
+        """The updates that show this event; none for events that the protocol cannot show."""
         reader = _READERS.get(type(event))
         return () if reader is None else reader(self, event)
 
@@ -164,7 +164,7 @@ def part_json(part: Part) -> Json:
         try:
             return {"data": _decode(b64decode(part.data)), **about}
         except (ValueError, msgspec.DecodeError, RecursionError):
-            pass  # it is shown as the file that it is
+            pass  # it is no JSON after all, and is shown as a file
     return {"url": part.url, **about} if part.data is None else {"raw": part.data, **about}
 
 

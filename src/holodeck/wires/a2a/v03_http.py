@@ -1,6 +1,6 @@
 """A2A 0.3 over HTTP+JSON. Its JSON is that of 0.3's protobuf, which is neither that of 1.0 nor that of 0.3 over JSON-RPC.
 
-Messages have `content`, files and data are wrapped, `CANCELLED` has two l, and the last status of a stream is marked `final`.
+Messages have `content`, files and data are wrapped, `CANCELLED` is spelled with two l, and the last status of a stream is marked `final`.
 Requests become those of 1.0, answers those of 0.3.
 """
 

@@ -1,6 +1,6 @@
 """What an agent can do, as AG-UI's AgentCapabilities: the answer of `GET /awp/capabilities`.
 
-The specification defines the object but not how to get it. Only what holds is claimed; what is not known is left out.
+The specification defines the object but not how to get it. It claims only what is true; unknown members are left out.
 """
 
 from collections.abc import Iterable

@@ -1,6 +1,6 @@
 """AG-UI events → core events: what a client of a server reads. The other direction is `encode`.
 
-Pure. It gives a display what it needs of a run; what only a page with state of its own can use (snapshots, patches) is passed over.
+Pure. It returns the events that a display needs; those for pages with state of their own (snapshots, patches) are ignored.
 Nothing from the wire is trusted: a member of the wrong type counts as absent.
 """
 
@@ -19,8 +19,8 @@ from holodeck.wires.agui.encode import WARNING
 from holodeck.wires.agui.profile import read_part
 
 CLIENT_HEADER, TERMINAL = "X-HoloDeck-Client", "terminal"
-"""With this header the terminal's runs count as those of a wire of its own: it keeps no history. A page that does, and does
-not know what the terminal added, must not be taken to have gone back before it."""
+"""Marks runs of the terminal as those of another wire, which keeps no history. Otherwise a page that lacks the messages
+of the terminal would seem to have gone back before them."""
 
 _decode = msgspec.json.Decoder(dict[str, Any]).decode
 _OUTCOMES = {"cancelled": e.Outcome.CANCELLED, "interrupt": e.Outcome.INTERRUPTED}

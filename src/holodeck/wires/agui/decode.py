@@ -155,7 +155,7 @@ def _message(raw: dict[str, Any], path: str, tool_names: dict[str, str], warn: W
         return _assistant(raw, path, warn)
     if role == "tool":
         return _tool_message(raw, path, tool_names, warn)
-    if role not in {"reasoning", "activity"}:  # those two are our own, sent back: nothing worth a line
+    if role not in {"reasoning", "activity"}:  # those two are our own, sent back by the client: not worth a log line
         refused = role in {"system", "developer"}
         warn(f"{path} dropped: {role} messages are not taken from clients" if refused else f"{path} dropped: its role")
     return None

@@ -85,7 +85,7 @@ def _annotated(event: WithMetadata, profile: Profile) -> tuple[Wire, ...]:
 
 @_maps(e.RunStarted)
 def _run_started(event: e.RunStarted, profile: Profile) -> tuple[Wire, ...]:
-    """The version goes to older clients too: a producer has to say it, and they pass over what they do not know."""
+    """Older clients get the version too: a producer has to send it, and they ignore unknown members."""
     wire = {"type": "RUN_STARTED", "threadId": event.session_id, "runId": event.run_id}
     parent = {"parentRunId": event.parent_run_id} if event.parent_run_id else {}
     model = {"metadata": {"model": event.model}} if profile is Profile.FULL and event.model else {}
@@ -197,7 +197,7 @@ def _activity_patched(event: e.ActivityPatched, _: Profile) -> tuple[Wire, ...]:
 
 
 def _operations(patch: list[dict[str, Any]]) -> list[Wire]:
-    """Only the members of RFC 6902: protobuf has no room for others, and both wires shall mean the same."""
+    """Only the members of RFC 6902: protobuf has no field for others, and both formats have to agree."""
     return [{key: operation[key] for key in _PATCH_MEMBERS if key in operation} for operation in patch]
 
 
@@ -279,7 +279,7 @@ def _run_finished(event: e.RunFinished, profile: Profile) -> tuple[Wire, ...]:
 
 
 def _outcome(event: e.RunFinished, profile: Profile) -> Wire | None:
-    """A client before 1.0 sees a stopped run as a plain end: stopping is no error, and `cancelled` would be one to it."""
+    """Clients before 1.0 get a plain end for a stopped run: they would treat `cancelled` as an error."""
     if event.outcome is e.Outcome.INTERRUPTED and event.interrupts:
         return {"type": "interrupt", "interrupts": [_interrupt(each) for each in event.interrupts]}
     if profile is Profile.LEGACY:

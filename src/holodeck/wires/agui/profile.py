@@ -62,7 +62,7 @@ def camel_case(raw: dict[str, Any]) -> dict[str, Any]:
 
 
 def read_part(part: Any) -> Part | None:
-    """A part of a message, or None for one that cannot be used: a run must not fail for its sake (1.0 specification)."""
+    """A part of a message, or None for one that cannot be used: a run must not fail because of it (1.0 specification)."""
     if not isinstance(part, dict):
         return None
     kind = part.get("type")

@@ -107,7 +107,7 @@ def _write_value(value: Any) -> bytes:
 
 
 def _write_number(value: float) -> bytes:
-    """A double. An integer beyond them is infinite, as JSON.parse has it."""
+    """A double. An integer that is too large becomes infinity, as in JSON.parse."""
     try:
         double = float(value)
     except OverflowError:
@@ -189,7 +189,7 @@ def _split_outcome(event: Json) -> Json:
     return event | outcome | {"outcome": outcome["type"]} if outcome else event
 
 
-# Protobuf has no union of text and list: where JSON has one, the members are parted before they are written.
+# Protobuf has no union of text and list: where JSON has one, it is split into two members before it is written.
 _PARTED: dict[str, Callable[[Json], Json]] = {
     "Part": _by_type,
     "Source": _by_type,

@@ -57,7 +57,7 @@ def last_turn(messages: Sequence[Message], pending: PendingStep | None) -> list[
 
 
 def turn_id(turn: Sequence[Message]) -> str:
-    """The id of the UI message: that of the run which began the turn, as its stream had it."""
+    """The id of the UI message: the id of the run that began the turn, as in its stream."""
     return turn[0].run_id or turn[0].id
 
 

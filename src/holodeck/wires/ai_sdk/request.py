@@ -1,7 +1,7 @@
 """The body of `POST /ai-sdk/chat` → RunRequest, as `DefaultChatTransport` of the AI SDK 6 and 7 sends it.
 
 `messages` is the client's whole list. An assistant message in it is a whole turn, with the tool calls, results and
-approvals of all its steps as parts, so its id is none of ours. On a session that has messages only what is new counts:
+approvals of all its steps as parts, so its id is not one of our message ids. On a session that has messages only what is new counts:
 the user's newest message, outputs of the client's own tools, and answers to approvals. `trigger` and `messageId` say
 which message is answered again. System messages are dropped: instructions come from the agent file alone (T27).
 """

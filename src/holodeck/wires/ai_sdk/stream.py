@@ -88,7 +88,7 @@ class UiMessageEncoder(sse.FrameEncoder):
         return head
 
     def chunks(self, event: e.Event) -> Iterable[Chunk]:
-        """The chunks of an event that is no delta; none for what the format has nothing for."""
+        """The chunks of an event that is no delta; none for events that the format cannot show."""
         writer = _WRITERS.get(type(event))
         return () if writer is None else writer(self, event)
 
@@ -130,7 +130,7 @@ class UiMessageEncoder(sse.FrameEncoder):
         return (self._input(event.call_id, event.name, arguments_shown(event.arguments)),)
 
     def tool_finished(self, event: e.ToolFinished) -> Iterable[Chunk]:
-        """A client that gave the output itself has it, unless it builds the message anew."""
+        """Leaves out an output that the client itself sent, unless it builds the message again."""
         if event.call_id in self._settled and not event.failed and not self.before:
             return ()
         call = self._missing_call(event.call_id, event.name)
@@ -300,7 +300,7 @@ def _activity(message_id: str, kind: str, content: Any) -> Chunk:
 def _patched(value: Any, patch: Any) -> Any:
     try:
         return apply_patch(value, patch)
-    except PatchError:  # it does not fit what we have seen: the next whole value will
+    except PatchError:  # it does not fit the value that we have; the next whole value replaces it
         return value
 
 

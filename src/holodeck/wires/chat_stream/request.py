@@ -1,4 +1,4 @@
-"""The chat-stream wire's ChatStreamRequest → RunRequest (ORC-01). Another shape than REST's, with limits of its own."""
+"""The chat-stream wire's ChatStreamRequest → RunRequest (ORC-01). Its shape and its limits differ from REST's."""
 
 from typing import Annotated, TypeAlias
 
@@ -13,13 +13,13 @@ from holodeck.errors import InvalidRequest
 from holodeck.wires.body import foreign_id, optional, parse, short_text
 
 MAX_INPUT = 5_000
-MAX_TYPED = 10 * MAX_INPUT  # with control characters, which are dropped before the input is measured
+MAX_TYPED = 10 * MAX_INPUT  # with control characters, which are dropped before the length is checked
 
 ForeignId: TypeAlias = Annotated[str, Meta(min_length=1, max_length=MAX_FOREIGN_ID)]
 
 
 class ChatStreamRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user says. Control characters are dropped before it is measured."""
+    """A user's message. Control characters are dropped before its length is checked."""
 
     input: Annotated[
         str,

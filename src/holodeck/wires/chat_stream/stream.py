@@ -1,8 +1,8 @@
 """A run as the five events of the chat-stream wire (ORC-02): thinking, tool_call, response_delta, error, done.
 
 `done` is always the last. An error before it either ended the run (`recoverable` false) or is about a tool that failed or
-is not available, after which the run goes on. `accumulated` is kept as JSON that grows, and left out once it is long or not wanted, so that a reply costs
-what it is long and not its square.
+is not available, after which the run goes on. `accumulated` is kept as JSON that grows, and is left out once it is long or not wanted: otherwise a reply
+would cost quadratic time.
 """
 
 from collections.abc import Callable, Sequence
@@ -83,7 +83,7 @@ class ChatStreamEventMapper:
         return (self._call(*call, "in_progress"),)
 
     def tool_finished(self, event: e.ToolFinished) -> Sequence[bytes]:
-        """A result may answer a call of the run before; of that the arguments are not known."""
+        """A result may answer a call of the previous run, whose arguments are not known."""
         call = self._open_calls.pop(event.call_id, (event.name, {}))
         if not event.failed:
             return (self._call(*call, "completed"),)
@@ -94,7 +94,7 @@ class ChatStreamEventMapper:
         )
 
     def warning(self, event: e.WarningRaised) -> Sequence[bytes]:
-        """Only of tools that cannot be used now: the client may ask again later. `done` carries the other warnings."""
+        """Shows only that tools are unavailable now: the client may try again later. `done` carries the other warnings."""
         if event.code != e.TOOLS_UNAVAILABLE:
             return ()
         return (self._frame("error", error_type=event.code, message=event.message, recoverable=True),)

@@ -1,4 +1,4 @@
-"""One message of an MCP client, with what it says about itself. Both eras of the protocol come over the same address.
+"""One message of an MCP client, and what the client says about itself. Both eras of the protocol use one address.
 
 Since 2026-07-28 every request carries its version and its capabilities in `params._meta`, and repeats version, method and
 name in headers. Before, a client introduced itself once, by `initialize`; such a client is served without a session.

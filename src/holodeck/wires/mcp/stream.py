@@ -1,6 +1,6 @@
 """The answer to a call as a stream: progress while the run goes on, then the response, which is the last frame.
 
-Frames have no `id` line: the protocol knows no way to read on.
+Frames have no `id` line: the protocol has no way to resume a stream.
 """
 
 from collections.abc import Iterable
@@ -22,7 +22,7 @@ class ProgressEncoder(sse.FrameEncoder):
 
     @property
     def keepalive(self) -> bytes:
-        """In silence too: some clients give up a minute after the last progress."""
+        """Progress without an event: some clients give up a minute after the last progress."""
         return self._progress(WORKING) or sse.KEEPALIVE
 
     def encode_many(self, batch: Iterable[tuple[int | None, Event]]) -> bytes:

@@ -1,4 +1,4 @@
-"""Runs as tasks (the extension `io.modelcontextprotocol/tasks`): the client asks how far they are, whenever it likes."""
+"""Runs as tasks (the extension `io.modelcontextprotocol/tasks`): the client polls their status."""
 
 from datetime import datetime
 from typing import Any

@@ -1,6 +1,6 @@
 """The events of a run → the pieces of one completion, from which a stream and a plain answer are made alike.
 
-Tools of the server are lines of `reasoning_content`, never `tool_calls`: a client would try to carry them out itself.
+Tools of the server are lines of `reasoning_content`, never `tool_calls`: a client would try to run them itself.
 Calls of the client's own tools are known for certain when the run ends and waits for them; then each is one whole piece.
 """
 
@@ -72,7 +72,7 @@ class CompletionReader:
         self._calls: dict[str, FunctionCall] = {}
 
     def read(self, event: e.Event) -> Sequence[Piece]:
-        """The pieces that show this event; none for what the wire has no member for."""
+        """The pieces that show this event; none for events that the API cannot show."""
         reader = _READERS.get(type(event))
         return () if reader is None else reader(self, event)
 

@@ -1,6 +1,6 @@
 """Errors as clients of OpenAI read them: the member `error`, beside the members of a problem (RFC 9457).
 
-Bad input is 400 here and not 422: the SDKs have a class of its own for each, and applications catch `BadRequestError`.
+Bad input is 400 here and not 422: the SDKs have a class for each status, and applications catch `BadRequestError`.
 """
 
 from collections.abc import Mapping

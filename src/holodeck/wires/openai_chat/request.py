@@ -1,7 +1,7 @@
 """The body of `POST /v1/chat/completions` → RunRequest.
 
-Parameters that would change what the answer means are refused by name, since ignoring them gives wrong answers without a
-word. Those that only tune the sampling are ignored: the agent file decides them. System and developer messages are shown
+Parameters that would change what the answer means are refused by name, since ignoring them gives wrong answers
+silently. Those that only tune the sampling are ignored: the agent file decides them. System and developer messages are shown
 to the model as a note of the application; they never replace the agent's own instructions.
 """
 

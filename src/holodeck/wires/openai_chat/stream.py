@@ -1,6 +1,6 @@
 """The pieces of a completion → `chat.completion.chunk` frames. The last frame is always `data: [DONE]`.
 
-Frames have no `id` line: the protocol knows no way to read on, and some clients read `data` lines only.
+Frames have no `id` line: the protocol has no way to resume a stream, and some clients read `data` lines only.
 """
 
 from collections.abc import Iterable

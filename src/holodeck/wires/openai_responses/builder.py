@@ -93,7 +93,7 @@ class ResponseBuilder:
         return self.status not in ("queued", "in_progress")
 
     def read(self, event: e.Event) -> Sequence[Frame]:
-        """The frames that show this event; none for what the protocol has no frame for."""
+        """The frames that show this event; none for events that the protocol cannot show."""
         reader = _READERS.get(type(event))
         return () if reader is None or self.ended else reader(self, event)
 

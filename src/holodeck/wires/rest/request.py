@@ -1,7 +1,7 @@
 """ChatRequest → RunRequest (SRV-12).
 
-Whatever form a request came in, it is checked here, field by field. The bytes of files are not looked at: base64 and
-types are for `holodeck.files`, which hands back what the model shall see of them.
+JSON and forms are checked here, field by field. The bytes of files are not looked at: `holodeck.files` checks base64 and
+types, and returns what the model is shown.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ class ApprovalAnswer(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatRequest(msgspec.Struct, frozen=True, kw_only=True):
-    """What a user says, or decides. Without a session, a new one begins."""
+    """A user's message, or decisions on approvals. Without `session_id`, a new session begins."""
 
     message: Annotated[
         Annotated[str, Meta(min_length=1, max_length=MAX_MESSAGE, pattern=r"\S")] | None,

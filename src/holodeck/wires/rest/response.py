@@ -18,7 +18,7 @@ CallStatus = Literal["success", "error", "pending"]
 
 
 class ToolCallInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A tool that was used. `pending`: a person has to agree first."""
+    """A tool that was used. `pending`: a person has to approve it first."""
 
     name: str
     arguments: dict[str, Any]
@@ -44,13 +44,13 @@ class InterruptInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatResponse(msgspec.Struct, frozen=True, kw_only=True):
-    """The answer. `status` other than `completed` says why there may be more to say."""
+    """The answer. A `status` other than `completed` says why it may not be the last."""
 
     message_id: Annotated[str, Meta(description="A ULID; also the id of the run")]
     content: Annotated[str, Meta(examples=["Buying eggs is due tomorrow."])]
-    session_id: Annotated[str, Meta(description="To go on with")]
+    session_id: Annotated[str, Meta(description="Send it with the next message")]
     tool_calls: list[ToolCallInfo]
-    tokens_used: Annotated[TokenCounts | None, Meta(description="null if the model did not say")]
+    tokens_used: Annotated[TokenCounts | None, Meta(description="null if the model did not report them")]
     execution_time_ms: int
     status: Literal["completed", "max_iterations", "interrupted", "client_tools"] = "completed"
     files: Annotated[Sequence[FileNote], Meta(description="What the model received of each file")] = ()
