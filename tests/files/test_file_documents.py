@@ -149,7 +149,7 @@ def test_a_damaged_page_does_not_hide_the_others():
 
 
 def test_a_server_without_the_extra_says_what_is_missing(monkeypatch):
-    monkeypatch.setitem(worker.READERS, "pdf", "holodeck.no_such_module")
+    monkeypatch.setitem(worker.READERS, "pdf", "no_such_module")
     answer = worker._answer("pdf", b"", 100, None, [].append)
     assert answer["refused"] == "no_reader"
     assert "extra 'files'" in answer["sentence"]

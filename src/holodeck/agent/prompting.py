@@ -35,9 +35,7 @@ from holodeck.resilience.step_timeout import StepTimeout
 from holodeck.sessions.port import KEEP, Conversation
 from holodeck.tools.shared_state import StateToolset
 
-REFUSED = frozenset(
-    {"context_overflow", "content_filter", "upstream_rejected"}
-)  # how a reply is marked that never began
+REFUSED = frozenset({"context_overflow", "content_filter", "upstream_rejected"})  # marks of a reply that never began
 
 INSTRUCTIONS = """\
 You keep the memory of an assistant. The user's message holds a part of its conversation with somebody, one message a \

@@ -21,9 +21,8 @@ SHORT_ARGUMENT = 40
 SHORT_RESULT = 2000
 SHORT_COMPLAINT = 500
 SMALLEST_COST = 0.0001
-_ACTIVE = re.compile(
-    "[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c]"
-)  # JSON leaves these as they are; on a terminal they would act
+# JSON leaves these as they are; on a terminal they would act.
+_ACTIVE = re.compile("[\x7f-\x9f\u200e\u200f\u202a-\u202e\u2066-\u2069\u061c]")
 
 
 class PlainDisplay:

@@ -44,9 +44,7 @@ class ServeOptions:
     allowed_hosts: tuple[str, ...] = ()  # names under which the server may be asked, besides loopback and `host`
     log_level: LogLevel = "info"
     log_format: LogFormat = "json"
-    root_path: str = (
-        ""  # the path under which a proxy has the server; empty, or it starts with a slash and ends without
-    )
+    root_path: str = ""  # the path under which a proxy has the server, such as /agents/one
     debug: bool = False
     open_browser: bool = False
     banner: bool | None = None  # whether to print it; None: if standard error is a terminal

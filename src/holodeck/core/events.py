@@ -191,9 +191,7 @@ class MessagesReplaced(Event, frozen=True, tag=True):
     """The conversation as the server has it."""
 
     messages: tuple[Message, ...]
-    last_id: str | None = (
-        None  # only in copies of logs, which leave the messages out: the last one's id; empty without any
-    )
+    last_id: str | None = None  # only in copies of logs, which have it instead of the messages; empty without any
     corrects: bool = False  # readers have what came before the run: it puts right what they were shown of the run
 
 

@@ -1,5 +1,6 @@
 """Tools as values: what is offered to the model, what it asked for, what came of it."""
 
+import re
 from enum import StrEnum
 from typing import Any
 
@@ -15,6 +16,9 @@ class Approval(StrEnum):
 
     NEVER = "never"
     ALWAYS = "always"
+
+
+TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider accepts
 
 
 class ToolSchema(msgspec.Struct, frozen=True, kw_only=True):

@@ -23,13 +23,8 @@ from holodeck.files.limits import WorkerLimits
 
 MAX_ANSWER = 2_000_000  # bytes
 HEAD_START = 1.0  # seconds before it is killed, in which the worker may say what it has
-FLAGS = (
-    "-E",
-    "-P",
-    "-B",
-    "-X",
-    "utf8",
-)  # nothing from the environment or the current folder; -I would lose user installs
+# Nothing from the environment or the current folder; -I would lose user installs.
+FLAGS = ("-E", "-P", "-B", "-X", "utf8")
 _WRITE = 1 << 20
 _EXPECTED = {"no-network", "landlock", "seccomp"}
 _KEPT = ("LD_LIBRARY_PATH",)  # without it some Pythons do not start

@@ -22,13 +22,7 @@ _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000  # linux/sched.h
 MAX_OPEN_FILES = 64
 LAST_WORDS = 2  # seconds of CPU to say what has been read so far
 SYSTEM_LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/local/lib", "/etc/ld.so.cache")
-MACHINE = (
-    "/dev/null",
-    "/dev/urandom",
-    "/proc/cpuinfo",
-    "/proc/meminfo",
-    "/sys/devices/system/cpu",
-)  # for numeric libraries
+NUMERIC_LIBRARIES = ("/dev/null", "/dev/urandom", "/proc/cpuinfo", "/proc/meminfo", "/sys/devices/system/cpu")
 
 
 class OutOfTime(BaseException):
@@ -91,4 +85,4 @@ def _readable() -> set[str]:
     paths = sysconfig.get_paths()
     python = {paths[name] for name in ("stdlib", "platstdlib", "purelib", "platlib")}
     user = {site.getusersitepackages()} if site.ENABLE_USER_SITE else set()
-    return {own, f"{sys.base_prefix}/lib", *python, *user, *SYSTEM_LIBRARIES, *MACHINE}
+    return {own, f"{sys.base_prefix}/lib", *python, *user, *SYSTEM_LIBRARIES, *NUMERIC_LIBRARIES}

@@ -40,12 +40,6 @@ _MAX_DIRECTORY = 1 << 20
 _MAX_NAMES = 2_000
 
 
-def sniff(data: bytes) -> str | None:
-    """The MIME type by the bytes alone; every kind of text is text/plain. None for what cannot be read."""
-    found = _by_bytes(data)
-    return found.mime if found else None
-
-
 def sniff_audio(data: bytes) -> str | None:
     """The MIME type of audio that models listen to; None for anything else."""
     if data[:4] == b"RIFF" and data[8:12] == b"WAVE":
@@ -56,7 +50,7 @@ def sniff_audio(data: bytes) -> str | None:
 
 def identify(upload: Upload) -> FileType:
     """The type of a file. Raises UnsupportedMediaType when it is none of ours, or not what the client says."""
-    found = _by_bytes(upload.data)
+    found = by_bytes(upload.data)
     claimed = _claim(upload.declared_type)
     if found is None:
         raise UnsupportedMediaType(f"{upload.name} {_complaint(upload, claimed)}")
@@ -105,7 +99,8 @@ def _kind_of_text(upload: Upload, claimed: str) -> FileType:
     return by_name if by_name and by_name.is_text else types.PLAIN
 
 
-def _by_bytes(data: bytes) -> FileType | None:
+def by_bytes(data: bytes) -> FileType | None:
+    """The type by the bytes alone; every kind of text is plain text. None for what cannot be read."""
     if (image := _magic(data)) is not None:
         return image
     if data[:1024].lstrip(b"\xef\xbb\xbf \t\r\n\x00").startswith(b"%PDF-"):

@@ -19,23 +19,13 @@ from holodeck.files import sandbox
 from holodeck.files.documents import markdown
 from holodeck.files.documents.document import Document, DocumentRefused
 
-READERS = {  # imported when needed: a Word file should not pay for the OCR engine
-    "pdf": "holodeck.files.documents.pdf",
-    "scan": "holodeck.files.documents.scan",
-    "docx": "holodeck.files.documents.docx",
-    "xlsx": "holodeck.files.documents.xlsx",
-    "pptx": "holodeck.files.documents.pptx",
-    "odt": "holodeck.files.documents.odf",
-    "ods": "holodeck.files.documents.odf",
-    "odp": "holodeck.files.documents.odf",
-    "epub": "holodeck.files.documents.epub",
-    "zip": "holodeck.files.documents.listing",
-    "rtf": "holodeck.files.documents.rtf",
-    "eml": "holodeck.files.documents.mail",
-    "ipynb": "holodeck.files.documents.notebook",
-    "text": "holodeck.files.documents.charset",
-    "ocr": "holodeck.files.documents.picture",
-    "jpeg": "holodeck.files.documents.jpeg",
+READERS = {  # kind → module of `documents`, where the names differ
+    **dict.fromkeys(("odt", "ods", "odp"), "odf"),
+    "zip": "listing",
+    "eml": "mail",
+    "ipynb": "notebook",
+    "text": "charset",
+    "ocr": "picture",
 }
 STDIN, STDOUT = 0, 1
 
@@ -71,7 +61,8 @@ def _answer(
     """`page` is for readers that read one page of a document; `send` gets the text, block by block."""
     collected = _Collected(characters, send)
     try:
-        read = import_module(READERS[kind]).read
+        # Imported when it is needed: a Word file should not pay for the OCR engine.
+        read = import_module(f"holodeck.files.documents.{READERS.get(kind, kind)}").read
         collected.take(read(data) if page is None else read(data, page))
     except DocumentRefused as refusal:
         return {"refused": refusal.why, "sentence": str(refusal)}

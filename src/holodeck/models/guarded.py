@@ -16,26 +16,22 @@ from holodeck.errors import (
     ModelUnavailable,
     ModelUnreachable,
 )
-from holodeck.models.port import Listener, Model, ModelReply, Prompt
+from holodeck.models.port import Listener, Model, ModelReply, Prompt, WrappedModel
 from holodeck.resilience.breaker import CircuitBreaker
 from holodeck.resilience.step_timeout import ended_in_silence
 
 COUNTED = (ModelUnreachable, ModelInterrupted, ModelTruncated, ModelTimeout, ModelUnavailable)
 
 
-class GuardedModel:
-    """Raises ModelUnavailable at once while the breaker is open, before the first delta, so that a fallback can take over."""
+class GuardedModel(WrappedModel):
+    """Raises ModelUnavailable at once while the breaker is open, before the first delta, so that a fallback can take over.
+
+    `check` asks the endpoint even then.
+    """
 
     def __init__(self, model: Model, breaker: CircuitBreaker) -> None:
-        self._model = model
+        super().__init__(model)
         self._breaker = breaker
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    def __repr__(self) -> str:
-        return f"GuardedModel({self._model!r})"
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         admission = self._breaker.admit()
@@ -57,13 +53,6 @@ class GuardedModel:
             raise
         admission.succeeded()
         return reply
-
-    async def check(self) -> None:
-        """Checks the endpoint even while the breaker is open."""
-        await self._model.check()
-
-    async def close(self) -> None:
-        await self._model.close()
 
     def _not_available(self) -> ModelUnavailable:
         seconds = self._breaker.retry_after

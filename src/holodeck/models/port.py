@@ -108,3 +108,23 @@ class Model(Protocol):
         """Raises a ModelError unless the endpoint answers and accepts the key. Costs no tokens."""
 
     async def close(self) -> None: ...
+
+
+class WrappedModel:
+    """A model around another one, which does all that the wrapper does not change."""
+
+    def __init__(self, model: Model) -> None:
+        self._model = model
+
+    @property
+    def name(self) -> str:
+        return self._model.name
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self._model!r})"
+
+    async def check(self) -> None:
+        await self._model.check()
+
+    async def close(self) -> None:
+        await self._model.close()

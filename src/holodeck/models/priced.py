@@ -6,20 +6,13 @@ A gateway that says the cost itself knows it better: discounts, caches and tiers
 from msgspec.structs import replace
 
 from holodeck.core.usage import Price
-from holodeck.models.port import Listener, Model, ModelReply, Prompt
+from holodeck.models.port import Listener, Model, ModelReply, Prompt, WrappedModel
 
 
-class PricedModel:
+class PricedModel(WrappedModel):
     def __init__(self, model: Model, price: Price) -> None:
-        self._model = model
+        super().__init__(model)
         self._price = price
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    def __repr__(self) -> str:
-        return f"PricedModel({self._model!r})"
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         reply = await self._model.reply(prompt, listener)
@@ -27,9 +20,3 @@ class PricedModel:
         if usage is None or usage.cost is not None:
             return reply
         return replace(reply, usage=replace(usage, cost=self._price.of(usage)))
-
-    async def check(self) -> None:
-        await self._model.check()
-
-    async def close(self) -> None:
-        await self._model.close()

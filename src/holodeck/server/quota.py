@@ -45,7 +45,7 @@ from holodeck.errors import BudgetExceeded, LimitsUnavailable, RateLimited, Stor
 from holodeck.limits.leases import Lease, LeaseStore, MemoryLeases, Share
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import DAY, MINUTE, Full, Level, MemoryWindows, StoreDown, Taken, Use, Window, WindowStore
-from holodeck.models.port import Listener, Model, ModelReply, Prompt
+from holodeck.models.port import Listener, Model, ModelReply, Prompt, WrappedModel
 from holodeck.runs.log import ReplayGone
 from holodeck.runs.run import Run
 from holodeck.server.options import SpendingSettings
@@ -439,30 +439,18 @@ class QuotaExceeded(BudgetExceeded):
         self.reason = limit
 
 
-class MeteredModel:
+class MeteredModel(WrappedModel):
     """Reserves what a call may cost before it is made."""
 
     def __init__(self, model: Model, max_tokens: int) -> None:
-        self._model, self._max_tokens = model, max_tokens
-
-    @property
-    def name(self) -> str:
-        return self._model.name
-
-    def __repr__(self) -> str:
-        return f"MeteredModel({self._model!r})"
+        super().__init__(model)
+        self._max_tokens = max_tokens
 
     async def reply(self, prompt: Prompt, listener: Listener) -> ModelReply:
         meter = _meter.get()
         if meter is not None:
             await meter.reserve(prompt, self._max_tokens)
         return await self._model.reply(prompt, listener)
-
-    async def check(self) -> None:
-        await self._model.check()
-
-    async def close(self) -> None:
-        await self._model.close()
 
 
 class StreamSlots:

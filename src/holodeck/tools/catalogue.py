@@ -14,7 +14,6 @@ answers with an error works.
 
 import asyncio
 import logging
-import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from holodeck.core.tools import Approval, ToolResult, ToolSchema
+from holodeck.core.tools import TOOL_NAME, Approval, ToolResult, ToolSchema
 from holodeck.errors import HoloDeckError, StartError
 from holodeck.resilience.breaker import Admission, CircuitBreaker, CircuitBreakerConfig, Phase
 from holodeck.resilience.breakers import Breakers, Dependency
@@ -40,7 +39,6 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_TOOLS = 128  # T18
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider accepts
 
 
 class ToolBreakers:
@@ -360,7 +358,7 @@ class Catalogue:
             self._note_guard(source)
             for entry in self._entries_of(source):
                 name = entry.schema.name
-                if name not in self._owners and len(self._owners) < MAX_TOOLS and _NAME.fullmatch(name):
+                if name not in self._owners and len(self._owners) < MAX_TOOLS and TOOL_NAME.fullmatch(name):
                     self._owners[name] = source
                 if self._owners.get(name) is source:
                     rows[name] = entry
@@ -429,7 +427,7 @@ class Catalogue:
         for source in self._sources:
             for entry in self._entries_of(source):
                 name = entry.schema.name
-                if not _NAME.fullmatch(name):
+                if not TOOL_NAME.fullmatch(name):
                     problems.append(f"prefix: '{name}' of {source.label} is longer than 64 characters")
                 other = owners.setdefault(name, source)
                 if other is not source:
@@ -451,7 +449,7 @@ class Catalogue:
         why = f"there are {MAX_TOOLS} already"
         if owner is not None:
             why = f"{owner.label} has one of that name"
-        elif not _NAME.fullmatch(name):
+        elif not TOOL_NAME.fullmatch(name):
             why = "its name with the prefix is longer than 64 characters"
         logger.warning("tool_hidden: %s of %s is not offered: %s", name, source.label, why)
 

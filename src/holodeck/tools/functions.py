@@ -20,7 +20,7 @@ from pydantic_core import PydanticSerializationError, to_json
 from holodeck.core.events import ActivityPatched, ActivityShown, CustomSent, Emit, Event, WarningRaised
 from holodeck.core.secrets import Redactor
 from holodeck.core.text import clean, shorten
-from holodeck.core.tools import ToolResult, ToolSchema
+from holodeck.core.tools import TOOL_NAME, ToolResult, ToolSchema
 from holodeck.errors import ConfigError
 from holodeck.tools.names import unknown_tool
 from holodeck.tools.port import ToolContext, ToolsetHealth
@@ -34,10 +34,8 @@ MAX_RESULT_CHARS = 50_000
 MAX_THREADS = 32  # of one toolset; functions that never return must not fill the process with threads
 _GRACE = 1.0  # what a cancelled coroutine gets for its clean-up
 _MAX_MESSAGE = 500
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_FOLDERS = re.compile(
-    r"(?<![\w:/.\\])(?:/|[A-Za-z]:\\)(?:[^\s'\"/\\:]+[/\\])+"
-)  # of an absolute path, but not of a URL
+# The folders of an absolute path, but not of a URL.
+_FOLDERS = re.compile(r"(?<![\w:/.\\])(?:/|[A-Za-z]:\\)(?:[^\s'\"/\\:]+[/\\])+")
 
 Redact: TypeAlias = Callable[[str], str]
 Keywords: TypeAlias = Callable[[Mapping[str, Any], ToolContext], dict[str, Any]]
@@ -66,7 +64,7 @@ class FunctionTool:
         """Schema from the signature and the docstring; ConfigError where that is not possible."""
         signature = read_signature(function)
         tool_name = name or name_of(function)
-        if not _NAME.fullmatch(tool_name):
+        if not TOOL_NAME.fullmatch(tool_name):
             raise ConfigError(f"a tool cannot be called {tool_name!r}; use 1 to 64 letters, digits, _ and -")
         schema = ToolSchema(
             name=tool_name,

@@ -6,7 +6,6 @@ until HoloDeck is started anew. Pins outlive the server's restarts, not ours. No
 
 import hashlib
 import logging
-import re
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -14,12 +13,11 @@ import msgspec
 
 from holodeck.core.json_values import MAX_DEPTH, depth_exceeds
 from holodeck.core.text import clean, one_line, shorten
-from holodeck.core.tools import ToolSchema
+from holodeck.core.tools import TOOL_NAME, ToolSchema
 from holodeck.tools.mcp_wire import ListedTool
 
 MAX_DESCRIPTION = 10_000
 
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")  # what every provider accepts
 _log = logging.getLogger(__name__)
 
 
@@ -57,7 +55,7 @@ class PinnedTools:
         self.tools, self.results, self.schemas = offered, results, tuple(offered.values())
 
     def _refusal(self, tool: ListedTool, offered: dict[str, ToolSchema]) -> str | None:
-        if not _NAME.fullmatch(tool.name):
+        if not TOOL_NAME.fullmatch(tool.name):
             return "a tool's name is 1 to 64 of A-Z, a-z, 0-9, _ and -"
         if tool.name in offered:
             return "there are two tools of this name"

@@ -14,12 +14,12 @@ Neither interprets tools: every listing goes to the server's creator. Neither kn
 import asyncio
 import contextlib
 import logging
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import anyio
 from msgspec import ValidationError
@@ -61,6 +61,7 @@ RELIST_PAUSE = 1.0  # debounces list_changed to one listing a second
 _INSTALL = "pip install"  # a server's last words that need no further advice
 PATIENCE = 3  # setbacks in a row after which calls no longer wait for the next attempt
 
+Page = TypeVar("Page", ToolsPage, PromptsPage, ResourcesPage)
 OpenLink = Callable[[McpSettings], AbstractAsyncContextManager[Link]]
 Listing = Callable[[list[ListedTool]], None]
 
@@ -110,41 +111,26 @@ class McpSession:
         except LinkClosed:
             raise McpError(CLOSED.code, CLOSED.message) from None
 
-    async def list_tools(self) -> list[ListedTool]:
-        tools: list[ListedTool] = []
+    async def _pages(self, method: str, kind: type[Page]) -> AsyncIterator[Page]:
         where: dict[str, Any] = {}
         for _ in range(MAX_PAGES):
-            page = wire.read(await self._ask(wire.LIST_TOOLS, where), ToolsPage)
-            tools += page.tools
+            page = wire.read(await self._ask(method, where), kind)
+            yield page
             if not page.next_cursor:
-                break
+                return
             where = {"cursor": page.next_cursor}
-        return tools
+
+    async def list_tools(self) -> list[ListedTool]:
+        return [each async for page in self._pages(wire.LIST_TOOLS, ToolsPage) for each in page.tools]
 
     async def list_prompts(self) -> list[ListedPrompt]:
-        prompts: list[ListedPrompt] = []
-        where: dict[str, Any] = {}
-        for _ in range(MAX_PAGES):
-            page = wire.read(await self._ask(wire.LIST_PROMPTS, where), PromptsPage)
-            prompts += page.prompts
-            if not page.next_cursor:
-                break
-            where = {"cursor": page.next_cursor}
-        return prompts
+        return [each async for page in self._pages(wire.LIST_PROMPTS, PromptsPage) for each in page.prompts]
 
     async def get_prompt(self, name: str, arguments: dict[str, str]) -> FilledPrompt:
         return wire.read(await self._ask(wire.GET_PROMPT, {"name": name, "arguments": arguments}), FilledPrompt)
 
     async def list_resources(self) -> list[ListedResource]:
-        resources: list[ListedResource] = []
-        where: dict[str, Any] = {}
-        for _ in range(MAX_PAGES):
-            page = wire.read(await self._ask(wire.LIST_RESOURCES, where), ResourcesPage)
-            resources += page.resources
-            if not page.next_cursor:
-                break
-            where = {"cursor": page.next_cursor}
-        return resources
+        return [each async for page in self._pages(wire.LIST_RESOURCES, ResourcesPage) for each in page.resources]
 
     async def read_resource(self, uri: str) -> list[Resource]:
         return wire.read(await self._ask(wire.READ_RESOURCE, {"uri": uri}), ReadResource).contents

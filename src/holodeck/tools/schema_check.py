@@ -23,9 +23,7 @@ from holodeck.tools.names import suggestion
 
 logger = logging.getLogger(__name__)
 
-MAX_WORK = (
-    10_000  # keywords looked at in one check, while the event loop is blocked; ordinary arguments need a few dozen
-)
+MAX_WORK = 10_000  # keywords looked at in one check, which blocks the event loop; ordinary arguments need a few dozen
 _UNCHECKED = ("pattern", "patternProperties", "unevaluatedProperties")  # the ones that run foreign expressions
 
 Keyword = Callable[[Any, Any, Any, Any], Iterator[ValidationError] | None]

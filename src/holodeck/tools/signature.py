@@ -40,9 +40,7 @@ class Signature:
     description: str
     parameters: dict[str, Any]
     model: type[BaseModel]
-    names: tuple[
-        str, ...
-    ]  # of the model's fields f0, f1, …: a parameter may be called `schema` or `_x`, a field may not
+    names: tuple[str, ...]  # of the model's fields f0, f1, …: a parameter may be called `schema`, a field may not
     context_name: str | None = None
 
     def keywords(self, arguments: Mapping[str, Any], context: ToolContext) -> dict[str, Any]:

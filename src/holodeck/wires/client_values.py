@@ -3,20 +3,18 @@
 The bytes of files are not looked at here: `holodeck.files` decodes them and checks their types.
 """
 
-import re
 from typing import Any
 
 import msgspec
 
 from holodeck.core.messages import MediaPart, ToolCall
-from holodeck.core.tools import ToolSchema
+from holodeck.core.tools import TOOL_NAME, ToolSchema
 from holodeck.errors import InvalidRequest, PayloadTooLarge
 from holodeck.wires.body import name, opaque, optional, table, text
 from holodeck.wires.sse import json_bytes
 
 UNKNOWN_TYPE = "application/octet-stream"
 MAX_STATE_BYTES = 256_000
-_TOOL_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
 def media(url: Any, path: str, mime_type: str, filename: str | None = None) -> MediaPart:
@@ -42,7 +40,7 @@ def base64_text(data: Any, path: str) -> str:
 def client_tool(raw: dict[str, Any], path: str) -> ToolSchema:
     """A tool that the client carries out: `name`, `description` and `parameters`, a JSON Schema."""
     called, where = text(raw.get("name"), f"{path}.name"), f"{path}.parameters"
-    if not _TOOL_NAME.fullmatch(called):
+    if not TOOL_NAME.fullmatch(called):
         raise InvalidRequest(f"{path}.name has to be 1 to 64 of A-Z a-z 0-9 _ -", field=f"{path}.name")
     description = optional(text, raw.get("description"), f"{path}.description") or ""
     tool = ToolSchema(name=called, description=description, on_client=True)

@@ -134,8 +134,7 @@ class _Word:
             yield " "  # paragraphs of one cell or footnote
 
     def link(self, link: Element) -> str:
-        text, target = self._text(link), self._links.get(link.attributes.get("r:id", ""), "")
-        return f"[{text}]({target})" if target.startswith(("https://", "http://", "mailto:")) else text
+        return markdown.link(self._text(link), self._links.get(link.attributes.get("r:id", ""), ""))
 
     def inserted(self, element: Element) -> str:
         return self._changed("{++", self._text(element), "++}")

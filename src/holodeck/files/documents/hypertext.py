@@ -14,23 +14,8 @@ _SILENT = {"script", "style", "head", "template", "noscript"}
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BREAKS = {
     *("p", "div", "section", "article", "header", "footer", "main", "aside", "nav", "blockquote", "figure", "hr"),
-    *(
-        "ul",
-        "ol",
-        "dl",
-        "dt",
-        "dd",
-        "address",
-        "form",
-        "fieldset",
-        "body",
-        "html",
-        "figcaption",
-        "td",
-        "th",
-        "tr",
-        "table",
-    ),
+    *("ul", "ol", "dl", "dt", "dd", "address", "form", "fieldset", "body", "html", "figcaption"),
+    *("td", "th", "tr", "table"),
 }
 
 
@@ -88,7 +73,7 @@ class _Markdown(HTMLParser):
             self._pieces.append(f"[Image: {description}]" if description else "[Image]")
         else:
             target = attributes.get("href") or ""
-            self._links.append(target if target.startswith(("https://", "http://", "mailto:")) else "")
+            self._links.append(target if markdown.is_address(target) else "")
             self._pieces.append("[" if self._links[-1] else "")
 
     def handle_endtag(self, tag: str) -> None:

@@ -29,6 +29,15 @@ def item(level: int, text: str, *, marker: str = "-") -> str:
     return f"{'  ' * min(level, 8)}{marker} {' '.join(text.split())}"
 
 
+def is_address(target: str) -> bool:
+    return target.startswith(("https://", "http://", "mailto:"))
+
+
+def link(text: str, target: str) -> str:
+    """The text alone, if it leads to another part of the document."""
+    return f"[{text}]({target})" if is_address(target) else text
+
+
 def between(block: str, following: str) -> str:
     """What separates two blocks: a blank line, but none inside a list."""
     return "\n" if _is_item(block) and _is_item(following) else "\n\n"

@@ -102,8 +102,7 @@ class _Reader:
                     yield " "
 
     def link(self, element: Element) -> str:
-        text, target = self.inline(element), element.attributes.get("href", "")
-        return f"[{text}]({target})" if target.startswith(("https://", "http://", "mailto:")) else text
+        return markdown.link(self.inline(element), element.attributes.get("href", ""))
 
     def note(self, element: Element) -> str:
         self.notes.append(" ".join(self.inline(each) for each in element.children if each.tag == "note-body").strip())
