@@ -81,3 +81,11 @@ def test_the_manifests_fit_the_schemas_of_kubernetes() -> None:
     done = run("kubernetes-validate", "--strict", str(DEPLOY / "kubernetes/holodeck.yaml"))
     assert done.returncode == 0, done.stdout + done.stderr
     assert (done.stdout + done.stderr).count(" passed ") == 2
+
+
+def test_a_project_of_holodeck_init_runs_where_its_folder_is_read_only() -> None:
+    """Its todo server writes to TODO_DB, which image and unit set to a folder that may be written."""
+    project = DEPLOY.parent / "src/holodeck/cli/project/agent.yaml"
+    assert 'args: [--db, "${TODO_DB:-todo.sqlite3}"]' in project.read_text()
+    assert "TODO_DB=/data/todo.sqlite3 " in (DEPLOY / "Dockerfile").read_text()
+    assert "Environment=TODO_DB=/var/lib/holodeck/todo.sqlite3\n" in (DEPLOY / "holodeck.service").read_text()

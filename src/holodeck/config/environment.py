@@ -43,7 +43,7 @@ class YamlDocument:
     data: Any = None
     marks: dict[Keys, Mark] = field(default_factory=dict)
     keys: dict[Keys, Mark] = field(default_factory=dict)
-    substituted: set[Keys] = field(default_factory=set)  # may hold secrets: never shown in messages
+    substituted: set[Keys] = field(default_factory=set)  # from the environment: may hold secrets, never shown
 
     def where(self, keys: Keys, *, key: bool = False) -> Mark:
         """The nearest place that the file has for these keys: a missing one is reported at its parent."""
@@ -82,10 +82,7 @@ class _Filling:
     def text(self, text: str, keys: Keys) -> str:
         if "${" not in text:
             return text
-        filled = _PLACEHOLDER.sub(lambda match: self.value(match, keys), text)
-        if filled != text.replace("$${", "${"):
-            self.document.substituted.add(keys)
-        return filled
+        return _PLACEHOLDER.sub(lambda match: self.value(match, keys), text)
 
     def value(self, match: re.Match[str], keys: Keys) -> str:
         if match[0] == "$${":
@@ -98,6 +95,7 @@ class _Filling:
             return ""
         value = self.environment.get(name)
         if value or (value is not None and default is None):
+            self.document.substituted.add(keys)
             return value
         if default is not None:
             return str(default)
