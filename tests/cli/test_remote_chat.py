@@ -165,7 +165,7 @@ async def test_a_key_comes_from_the_environment_or_a_file_and_is_never_shown(tmp
         holders.revoke(key_id)
         await s.server.access.refresh()
         bad = await piped(tmp_path, "--url", s.url, "--key-file", "key", "hi")
-        assert (bad.code, "does not accept this key" in bad.err) == (2, True)
+        assert (bad.code, "does not accept this key: " in bad.err) == (2, True)
         assert key not in f"{none.err}{good.err}{file.err}{bad.err}"
 
 

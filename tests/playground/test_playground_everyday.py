@@ -43,6 +43,10 @@ async def test_what_is_sent_is_scrolled_to(browser):
     long = says("\n\n".join(f"Paragraph {number}." for number in range(60)))
     async with staged(long, DELETE, says("Done.")) as stage:
         await browser.open(stage.url)
+        await browser.find(".empty h2")
+        assert await browser.run("return document.querySelector('#scroll').scrollTop") == 0, (
+            "the start page is read from its top"
+        )
         await say(browser, "talk")
         await browser.shows(".turn", "Retry")
         await browser.run("document.querySelector('#scroll').scrollTop = 0")
@@ -52,6 +56,9 @@ async def test_what_is_sent_is_scrolled_to(browser):
         seen = "return document.querySelector(arguments[0]).getBoundingClientRect().bottom <= document.querySelector('#composer').getBoundingClientRect().top"
         await browser.until(f"(() => {{ {seen} }})()", ".question")
         await browser.until("document.querySelector('#jump').hidden")
+        await browser.run("document.querySelector('.question .primary').focus()")
+        await browser.press("\ue007")
+        await browser.until("document.activeElement.id === 'message'")
 
 
 async def test_the_live_region_says_how_an_answer_ended(browser):

@@ -52,6 +52,7 @@ _EXAMPLES = {
     "name": ", e.g. name: my-agent",
     "model": ", e.g. model: {provider: demo}",
     "model.provider": ", e.g. provider: openai",
+    "server.auth.jwt.keys": ", e.g. keys: {discover: true}",
 }
 _PATTERNS = {
     "the agent's name": (

@@ -107,10 +107,11 @@ test("interrupts ask, and a resumed run answers them", () => {
   conversation.apply({ type: "RUN_FINISHED", threadId: "t", runId: "r", outcome: { type: "interrupt", interrupts: [interrupt] } }, 0);
   assert.equal(conversation.find("c1").status, "approval");
   assert.equal(conversation.questions[0].id, "i1");
-  conversation.settle();
-  conversation.apply({ type: "RUN_STARTED", threadId: "t", runId: "r2" }, 0);
-  conversation.apply({ type: "TOOL_CALL_RESULT", toolCallId: "c1", messageId: "t1", content: "refused", role: "tool", metadata: { failed: true } }, 0);
+  conversation.settle(60_000); // a person took a minute to answer
+  conversation.apply({ type: "RUN_STARTED", threadId: "t", runId: "r2" }, 60_100);
+  conversation.apply({ type: "TOOL_CALL_RESULT", toolCallId: "c1", messageId: "t1", content: "refused", role: "tool", metadata: { failed: true } }, 60_500);
   assert.deepEqual([conversation.find("c1").status, conversation.questions], ["failed", []]);
+  assert.equal(conversation.find("c1").seconds, 0.5);
 });
 
 test("calls that nobody answered are not left running", () => {

@@ -171,8 +171,10 @@ class RemoteServer:
         except (msgspec.DecodeError, ServerRefused):
             detail = None
         if response.status == _UNAUTHORIZED:
-            text = "The server does not accept this key" if self._has_key else "The server wants a key"
-            text += "; set HOLODECK_API_KEY, or name a file with --key-file."
+            text = "The server wants a key; set HOLODECK_API_KEY, or name a file with --key-file."
+            if self._has_key:
+                why = f": {one_line(detail, LONGEST).rstrip('.')}" if isinstance(detail, str) and detail else ""
+                text = f"The server does not accept this key{why}; set another in HOLODECK_API_KEY or with --key-file."
         elif isinstance(detail, str) and detail:
             text = one_line(detail, LONGEST)
         elif response.status == _MISSING:

@@ -76,11 +76,13 @@ export class Conversation {
     }
   }
 
-  /** The questions are answered or passed over; the run that follows shows what became of the calls. */
-  settle() {
+  /** The questions are answered or passed over; the run that follows, since `at`, shows what became of the calls.
+   * @param {number | null} at
+   */
+  settle(at = null) {
     for (const { callId } of this.questions) {
       const item = this.find(callId);
-      if (item) this.#change(item, { status: "running", question: null });
+      if (item) this.#change(item, { status: "running", question: null, at }); // what a person took to answer does not count
     }
     this.questions = [];
   }
@@ -122,7 +124,7 @@ export class Conversation {
   }
 
   runStarted({ runId, metadata }, at, replayed) {
-    this.settle(); // a run that begins has the answers, from this page or another
+    this.settle(at); // a run that begins has the answers, from this page or another
     this.remove(`turn:${runId}`);
     this.remove("lost");
     this.run = { runId, at: this.run !== null && this.run.runId === runId ? this.run.at : at, started: at, first: null, last: null, deltas: 0, model: metadata?.model, replayed };

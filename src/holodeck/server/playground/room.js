@@ -81,7 +81,7 @@ export class Room {
   decide(decisions) {
     const resume = decisions.map(({ id, approved, arguments: edited }) => ({ interruptId: id, status: "resolved", payload: { approved, ...(edited ? { arguments: edited } : {}) } }));
     this.#carryOutCalls();
-    this.conversation.settle();
+    this.conversation.settle(performance.now());
     this.#start(newId("run"), toAgui(this.conversation.items), { resume });
   }
 

@@ -61,6 +61,11 @@ export class CallView {
     return [h("p", {}, disabled ? "This call waits for a person who may approve it." : `May the agent call ${question.tool ?? "this tool"}?`), h("div", { class: "row" }, allow, edit, refuse)];
   }
 
+  #offer(question) {
+    this.question.replaceChildren(...this.#choices(question));
+    this.question.querySelector("button").focus();
+  }
+
   #edit(question) {
     const field = h("textarea", { value: pretty(question.arguments), rows: "6", spellcheck: "false", "aria-label": "Arguments as JSON" });
     const problem = h("p", { class: "field-problem", role: "alert" });
@@ -70,7 +75,7 @@ export class CallView {
       if (edited === null) problem.textContent = "The arguments have to be a JSON object.";
       else this.#decide({ id: question.id, approved: true, arguments: edited });
     };
-    const back = h("button", { type: "button", onclick: () => this.question.replaceChildren(...this.#choices(question)) }, "Cancel");
+    const back = h("button", { type: "button", onclick: () => this.#offer(question) }, "Cancel");
     this.question.replaceChildren(h("form", { class: "edit", onsubmit: submit }, field, problem, h("div", { class: "row" }, h("button", { type: "submit", class: "primary" }, "Approve with these"), back)));
     field.focus();
   }
@@ -79,7 +84,15 @@ export class CallView {
     const said = decision.approved ? (decision.arguments ? "Approved with your arguments." : "Approved.") : "Rejected.";
     this.question.replaceChildren(h("p", { class: "quiet" }, said));
     this.act.decide(decision);
+    passFocusOn();
   }
+}
+
+/** The button that was pressed is gone, and the focus with it: to the next question, else to the message field. */
+function passFocusOn() {
+  const next = document.querySelector(".question button") ?? document.querySelector("#message");
+  const opensKeyboard = next?.id === "message" && matchMedia("(pointer: coarse)").matches;
+  if (next instanceof HTMLElement && !opensKeyboard) next.focus();
 }
 
 const duration = (seconds) => (seconds < 1 ? `${Math.max(1, Math.round(seconds * 1000))} ms` : `${seconds.toFixed(1)} s`);

@@ -25,6 +25,7 @@ export class Transcript {
     this.empty = () => h("p");
     scroll.addEventListener("scroll", () => this.#scrolled(), { passive: true });
     jump.addEventListener("click", () => this.#toEnd());
+    new ResizeObserver(() => this.#follows && this.#toEnd()).observe(scroll); // a notice above it takes room from its end
   }
 
   show(conversation, empty) {
@@ -35,6 +36,7 @@ export class Transcript {
     this.empty = empty;
     conversation.listen(() => this.#schedule());
     conversation.takeChanges();
+    this.scroll.scrollTop = 0;
     this.#draw({ items: conversation.items, moved: true, state: true });
     this.#toEnd();
   }
@@ -107,14 +109,19 @@ export class Transcript {
 
   /** Asked when the user scrolls, not when something is drawn: the answer takes a layout. */
   #scrolled() {
-    this.#follows = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight < NEAR_END;
+    const left = this.scroll.scrollHeight - this.scroll.scrollTop - this.scroll.clientHeight;
+    this.#follows = left < NEAR_END || this.#isEmpty;
     this.jump.hidden = this.#follows;
   }
 
   #toEnd() {
     this.#follows = true;
-    this.scroll.scrollTop = FAR;
+    if (!this.#isEmpty) this.scroll.scrollTop = FAR; // the start page is read from its top
     this.jump.hidden = true;
+  }
+
+  get #isEmpty() {
+    return this.#conversation.items.length === 0;
   }
 }
 
