@@ -55,13 +55,10 @@ class Authenticator:
         self.keys, self.proxy = keys, proxy
         self.page = PageSession()
         self._tokens, self._sources, self._hook = tokens, sources, hook
+        self.enabled = any(each is not None for each in (keys, tokens, proxy, hook))
         self._attempts = attempts or Attempts(None)
         self._refreshing: asyncio.Task[None] | None = None
         self.on_revoked: Callable[[frozenset[str]], None] = lambda _ids: None
-
-    @property
-    def enabled(self) -> bool:
-        return any((self.keys, self._tokens, self.proxy, self._hook))
 
     @property
     def takes_tokens(self) -> bool:

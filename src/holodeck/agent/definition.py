@@ -158,7 +158,7 @@ class AgentContext:
     why_stopped: Callable[[], HoloDeckError | None] = _stopped_by_the_user
 
     def __post_init__(self) -> None:
-        if not is_owner_name(self.user_id):
+        if self.user_id != ANONYMOUS and not is_owner_name(self.user_id):
             raise InvalidRequest(
                 "user_id has to be 1 to 255 printable characters without a space at either end.", field="user_id"
             )

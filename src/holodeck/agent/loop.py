@@ -241,9 +241,11 @@ class _Run:
 
     async def _reply(self, prompt: Prompt) -> tuple[Prompt, ModelReply]:
         """Asks the model; again with fewer messages, when the conversation is too long for it."""
+        predictions = () if self.agent.state is None else self.agent.state.predictions
         while True:
+            listener = Predictor(self.emitter, predictions) if predictions else self.emitter
             try:
-                return prompt, await self.agent.model.reply(prompt, self._listener())
+                return prompt, await self.agent.model.reply(prompt, listener)
             except ModelRejected as error:
                 shorter = self._shorter_after(error)
                 if shorter is None:
@@ -343,11 +345,6 @@ class _Run:
             answers_now=self.answers_now or 1 < self.iterations == self.agent.loop.max_iterations,
         )
 
-    def _listener(self) -> RunEmitter | Predictor:
-        if self.agent.state is None or not self.agent.state.predictions:
-            return self.emitter
-        return Predictor(self.emitter, self.agent.state.predictions)
-
     # keeping
 
     async def _keep(self, batch: Batch) -> None:
@@ -367,19 +364,18 @@ class _Run:
         self, messages: Sequence[Message], pending: PendingStep | Keep | None = None, ending: Ending | None = None
     ) -> None:
         """Stores a step whole, with the state as it is now, also if the run is cancelled meanwhile: stores promise it."""
-        await self.context.conversation.commit(self._own(messages), pending, state=self._state_now(), ending=ending)
+        state = KEEP if self.state is None else self.state.value
+        await self.context.conversation.commit(self._own(messages), pending, state=state, ending=ending)
 
     def _store_meanwhile(self, messages: Sequence[Message]) -> None:
         """Begins to store messages. Nothing further is shown, and no tool is called, before they are stored."""
-        self.overlap.begin(self.context.conversation.accept(self._own(messages), state=self._state_now()))
+        state = KEEP if self.state is None else self.state.value
+        self.overlap.begin(self.context.conversation.accept(self._own(messages), state=state))
 
     def _own(self, messages: Sequence[Message]) -> list[Message]:
         """The messages with the id of this run, where they have none."""
         run_id = self.context.run_id
         return [each if each.run_id else msgspec.structs.replace(each, run_id=run_id) for each in messages]
-
-    def _state_now(self) -> Any:
-        return KEEP if self.state is None else self.state.value
 
     # showing
 

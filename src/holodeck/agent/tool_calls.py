@@ -262,11 +262,11 @@ class ToolRunner:
     ) -> None:
         context = replace(self.context, call_id=call.id, shorten=partial(self.kept.shorten, call.id))
         started = batch.begun[call.id] = time.monotonic()
-        result = ToolResult.failure("not tried")
-        for _attempt in range(self.attempts):
-            result = await _call(entry, arguments, context)
+        result = await _call(entry, arguments, context)
+        for _repeat in range(self.attempts - 1):
             if not _may_repeat(result, entry.schema):
                 break
+            result = await _call(entry, arguments, context)
         self._finish(batch, call, arguments, result, time.monotonic() - started)
         if not batch.results.keys() >= set(begun):  # else the whole step is stored at once
             await self.begin_calls(self._cut_from_here(batch, begun))

@@ -57,7 +57,7 @@ def next_question(messages: Sequence[Message], runs: Collection[str]) -> str | N
     return next((message.id for message in messages[last + 1 :] if isinstance(message, UserMessage)), None)
 
 
-def check_head(follows: str | None, conversation: Conversation) -> None:
+def check_head(follows: str, conversation: Conversation) -> None:
     """Refuses to add to a conversation that has gone on since its client was given a branch."""
-    if follows is not None and head_of(conversation) != follows:
+    if head_of(conversation) != follows:
         raise SessionBusy("The conversation has gone on with another request meanwhile; ask again.")

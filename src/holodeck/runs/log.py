@@ -82,7 +82,7 @@ class RunLog:
         if _LONG.isdisjoint(map(type, self._events)):  # most logs, at a tenth of the cost of looking at each event
             return size
         return size + sum(
-            _length_of(event) for event in self._events if isinstance(event, ToolFinished | MessagesReplaced)
+            [_length_of(event) for event in self._events if isinstance(event, ToolFinished | MessagesReplaced)]
         )
 
     def append(self, event: Event) -> None:
@@ -151,7 +151,9 @@ def _length_of(event: ToolFinished | MessagesReplaced) -> int:
 
 def size_of_messages(messages: Iterable[Message]) -> int:
     """About how many bytes messages take, by their texts and files."""
-    return sum([_BYTES_OF_A_MESSAGE + _length(message.content) for message in messages])
+    contents = [message.content for message in messages]
+    texts = [len(content) if isinstance(content, str) else _length(content) for content in contents]
+    return _BYTES_OF_A_MESSAGE * len(texts) + sum(texts)
 
 
 def _length(content: Content) -> int:

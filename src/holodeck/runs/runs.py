@@ -190,7 +190,7 @@ class Runs:
     def knows(self, run: Run) -> bool:
         """Whether a run can still be read. Its id may be another's by now, if its session was forgotten before."""
         latest = self._runs.get((run.owner, run.run_id))
-        return latest is not None and run in latest.parts
+        return latest is run or (latest is not None and run in latest.parts)
 
     def latest(self, run: Run) -> Run:
         """The last part of a run that was continued under its own id; the run itself if it was not."""
@@ -354,7 +354,8 @@ class Runs:
         is_empty = not conversation.messages and conversation.pending is None
         run.is_new_session = is_empty and request.session_id is not None
         try:
-            check_head(request.follows, conversation)
+            if request.follows is not None:
+                check_head(request.follows, conversation)
             change = await self._change(run, conversation)
             await self._join_chain(run, conversation.pending)
             if change.rewind_before is not None:

@@ -34,7 +34,8 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
     """
     server, owner = server_of(request), owner_of(request)
     given = _decoded(server, body)
-    progress = ScanProgress()
+    with_parts = [each for each in given.request.messages if not isinstance(each.content, str)]
+    progress = ScanProgress() if any(map(has_files, with_parts)) else None
     wire = TERMINAL if request.headers.get(CLIENT_HEADER) == TERMINAL else NAME
     arrival = Arrival(
         request=request,
@@ -43,10 +44,10 @@ async def start(request: Request, body: bytes, accept: str | None = None) -> Eve
         conversation=given.thread_id,
         key=RunKey(wire, owner, given.run_id, "runId", part=given.resumes),
         fingerprint=given.fingerprint,
-        prepare=partial(with_files, server, given.request, owner, progress.report),
+        prepare=partial(with_files, server, given.request, owner, None if progress is None else progress.report),
         open_encoder=partial(open_encoder, profile=given.profile),
     )
-    if any(has_files(message) for message in given.request.messages):
+    if progress is not None:
         run, starting = await started_or_reading(begin(server, arrival), progress)
         if run is None:
             started = RunStarted(given.run_id, given.thread_id, given.request.parent_run_id, server.agent.model.name)

@@ -68,7 +68,7 @@ def owner_of(request: HTTPConnection, user_id: str | None = None) -> Owner:
     headers = _named_users(request.scope)
     names = {*headers, *(() if user_id is None else (user_id,))} - {principal.user}
     if not names:
-        return principal.owner
+        return Owner(principal.tenant, principal.user)
     as_admin = principal.may(ADMIN) and not principal.may(ACT_AS)
     if not principal.may(ACT_AS) and not as_admin:
         raise _mismatch(_MAY_NOT)
@@ -137,16 +137,13 @@ class Gate:
         metadata_url: str | None = None,
     ) -> None:
         self._access, self._metrics, self._public = access, metrics, public
+        self.enabled = access.enabled
         name = realm.encode("ascii", "ignore").decode().replace("\\", "").replace('"', "")
         resource = f', resource_metadata="{metadata_url}"' if metadata_url else ""
         self.challenge = f'Bearer realm="{name}"{resource}'
         self.audit = Audit()
         self.tickets = Tickets(access.in_force)
         self._open: dict[str, set[Callable[[], None]]] = {}
-
-    @property
-    def enabled(self) -> bool:
-        return self._access.enabled
 
     async def admit(self, scope: Scope, access: RouteAccess) -> Callable[[], None] | None:
         """Puts the principal into the scope, or raises. Returns what has to be called when the request has ended."""

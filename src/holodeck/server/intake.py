@@ -164,6 +164,8 @@ async def with_files(
 
     These are the newest or, where the client's history is adopted, all of them. `progress` is called before each scanned page.
     """
+    if not [each for each in wanted.messages if not isinstance(each.content, str)]:
+        return wanted
     first = first_of_use(wanted.messages)
     if first and (wanted.throw_away or await server.will_adopt(wanted.session_id or "", owner=owner)):
         first = 0

@@ -143,30 +143,30 @@ class SqliteFile:
     def _serve(self, connection: sqlite3.Connection) -> None:
         while True:
             batch = [self._queue.get()]
-            with contextlib.suppress(queue.Empty):
-                while batch[-1] is not None and len(batch) < MAX_BATCH:
-                    batch.append(self._queue.get_nowait())
+            while batch[-1] is not None and len(batch) < MAX_BATCH and not self._queue.empty():
+                batch.append(self._queue.get())  # no other thread takes from it
             together: list[_Task] = []
             for task in batch:
                 if task is not None and not task.alone:
                     together.append(task)
                     continue
-                self._carry_out(connection, together)
+                if together:
+                    self._carry_out(connection, together)
                 together = []
                 if task is None:
                     return
                 self._carry_out(connection, [task])
-            self._carry_out(connection, together)
+            if together:
+                self._carry_out(connection, together)
 
     def _carry_out(self, connection: sqlite3.Connection, tasks: list[_Task]) -> None:
-        if tasks:
-            is_synced = not self._durable or bool([task for task in tasks if task.synced])
-            if not is_synced:
-                connection.execute("PRAGMA synchronous=NORMAL")
-            _carry_out(connection, tasks)
-            if not is_synced:
-                connection.execute("PRAGMA synchronous=FULL")
-            self._deliver(tasks)
+        is_synced = not self._durable or bool([task for task in tasks if task.synced])
+        if not is_synced:
+            connection.execute("PRAGMA synchronous=NORMAL")
+        _carry_out(connection, tasks)
+        if not is_synced:
+            connection.execute("PRAGMA synchronous=FULL")
+        self._deliver(tasks)
 
     def _refuse_rest(self, error: BaseException) -> None:
         with contextlib.suppress(queue.Empty):

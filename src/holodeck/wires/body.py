@@ -33,6 +33,7 @@ _decode = msgspec.json.Decoder().decode
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
 _STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
 _ENDS = b"\\", b",", b":"
+_EMPTY: tuple[object, ...] = (None, {})
 _STAND_IN = "holodeck:long-string:"
 
 
@@ -218,7 +219,7 @@ def foreign_id(value: Any, path: str) -> str:
 
 def opaque(value: Any, path: str) -> Any:
     """Any JSON value, its texts cleaned, its depth and number bounded, so that later code can walk it safely."""
-    return _Walk(path).cleaned(value, MAX_DEPTH)
+    return value if value in _EMPTY else _Walk(path).cleaned(value, MAX_DEPTH)
 
 
 class _Walk:

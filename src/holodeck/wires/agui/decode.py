@@ -47,6 +47,7 @@ PARTS = 2  # times as much text as in one may be in all parts of a message
 _PART = re.compile(r"messages\[(\d+)\]\.content\[")
 
 Warn = Callable[[str], None]
+_NOTHING: tuple[object, ...] = (None, [])
 
 
 class AguiInput(msgspec.Struct, frozen=True, kw_only=True):
@@ -77,20 +78,22 @@ def decode(body: bytes, max_text: int = MAX_TEXT) -> AguiInput:
     warn = warnings.append
     thread_id, run_id = foreign_id(raw.get("threadId"), "threadId"), foreign_id(raw.get("runId"), "runId")
     profile = profile_of(raw.get("protocolVersion"))
-    messages, context = _messages(raw.get("messages"), max_text, warn), _context(raw.get("context"), warn)
+    messages = _messages(raw.get("messages"), max_text, warn)
+    context, tools, resumes = raw.get("context"), raw.get("tools"), raw.get("resume")  # all three are rare
+    notes = () if context in _NOTHING else _context(context, warn)
     state = client_state(raw.get("state"))
     request = RunRequest(
         session_id=thread_id,
         run_id=run_id,
         parent_run_id=optional(foreign_id, raw.get("parentRunId"), "parentRunId"),
         messages=messages,
-        client_tools=_tools(raw.get("tools"), warn),
-        context=context,
+        client_tools=() if tools in _NOTHING else _tools(tools, warn),
+        context=notes,
         state=None if state == {} else state,  # absent means `{}` to AG-UI, and clients without a state send it
-        properties=_properties(raw.get("forwardedProps"), context, warn),
-        resume=_resumes(raw.get("resume"), profile),
+        properties=_properties(raw.get("forwardedProps"), notes, warn),
+        resume=() if resumes in _NOTHING else _resumes(resumes, profile),
         keeps_history=True,
-        warnings=_unused(warnings, raw["messages"]),
+        warnings=_unused(warnings, raw["messages"]) if warnings else (),
     )
     return AguiInput(request=request, profile=profile, thread_id=thread_id, run_id=run_id, warnings=tuple(warnings))
 
@@ -227,7 +230,7 @@ def _properties(value: Any, context: tuple[tuple[str, str], ...], warn: Warn) ->
         if properties is not None:
             warn("forwardedProps dropped: no object")
         properties = {}
-    zone = next((text for described, text in context if described == "timezone"), None)
+    zone = next((text for described, text in context if described == "timezone"), None) if context else None
     return {"timezone": zone, **properties} if zone else properties
 
 
