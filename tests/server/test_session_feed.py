@@ -4,9 +4,16 @@ import asyncio
 
 import pytest
 
+from holodeck.core.events import RunFinished, RunStarted
+from holodeck.core.ids import new_ulid
 from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.models.scripted import says
+from holodeck.runs.log import RunLog
+from holodeck.runs.port import RunRecord
 from holodeck.server.options import ServerSettings
+from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_sessions import SqliteSessionStore
+from holodeck.stores.sqlite_shared_runs import SharedSqliteRunStore
 from tests.runs.test_runs import Gate
 from tests.server.serving import ask, served, types, until
 
@@ -109,3 +116,50 @@ async def test_the_feed_ends_with_its_session_and_with_the_server():
         await asyncio.wait_for(gone.read(), 30)
         await s.server.drain(0)
         await asyncio.wait_for(other.read(), 30)
+
+
+# runs of other processes
+
+
+def on_file(path):
+    """What a worker of several has: the file that they share."""
+    file = SqliteFile(path, durable=False)
+    records = SharedSqliteRunStore(file, "tester", new_ulid())
+    return {"store": SqliteSessionStore(file, "tester", runs=records), "records": records}
+
+
+@pytest.mark.req("SRV-11")
+async def test_one_query_finds_the_runs_of_another_process_for_all_readers_and_a_defect_ends_them(
+    tmp_path, monkeypatch
+):
+    here, there = (on_file(tmp_path / "sessions.db") for _ in range(2))
+    asked, runs_of, broken = [], here["records"].runs_of, []
+
+    async def counted(**wanted):
+        asked.append(wanted)
+        return await runs_of(**wanted) if not broken else 1 / 0
+
+    monkeypatch.setattr(here["records"], "runs_of", counted)
+    monkeypatch.setattr("holodeck.runs.session_news.FEED_SECONDS", 200)
+    record, log = RunRecord(run_id="r", owner=ANONYMOUS_OWNER, session_id=SESSION), RunLog()
+    path, ending = f"/sessions/{SESSION}/events", RunFinished("r", SESSION)
+    await there["store"].start()
+    await there["store"].create(SESSION, owner=ANONYMOUS_OWNER)
+    async with served(settings=ALL, **here) as s, s.get(path) as one, s.get(path) as other, asyncio.timeout(50):
+        for stream in (one, other):
+            assert stream.status == 200
+            await stream.content.readuntil(b"\n\n")
+        await there["records"].begin(record)
+        there["records"].follow(record, log)
+        log.append(RunStarted("r", SESSION))
+        for stream in (one, other):
+            await stream.content.readuntil(b"RUN_STARTED")
+        assert len(asked) == 2, "one as the first reader came, one as the run began"
+        broken.append(True)
+        log.append(ending)
+        await there["records"].end(record, ending)
+        bodies = [await stream.read() for stream in (one, other)]
+    await there["store"].close()
+    for body in bodies:
+        assert types(body.partition(b"\n\n")[2])[-2:] == ["RUN_FINISHED", "RUN_ERROR"]
+        assert b"connect again" in body

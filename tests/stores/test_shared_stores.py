@@ -453,6 +453,36 @@ async def test_workers_take_up_what_a_server_that_was_alone_left_and_the_other_w
     assert [each.run_id for each in await again.runs.unfinished()] == ["r2"]
 
 
+async def test_one_look_serves_all_that_wait(files, monkeypatch):
+    """However many readers a worker has, a change of the file costs it one statement for logs and one for sessions."""
+    monkeypatch.setattr("holodeck.stores.sqlite_shared_runs.WAIT_SECONDS", 200)
+    store, other, statements = await files(), await files(), []
+    named = [run(f"r{number}", f"s{number}") for number in range(20)]
+    for record in named:
+        await other.runs.begin(record)
+    watches = [store.runs.watch_session(record.session_id, owner=ME) for record in named * 2]
+    readers = [asyncio.create_task(store.runs.wait_for_more(record, 0)) for record in named * 2]
+    waiting = [asyncio.create_task(watch.wait(200)) for watch in watches]
+    await asyncio.sleep(0)
+    changes = store.runs._changes
+    changes.close()
+    await store.file.look(lambda connection: connection.set_trace_callback(statements.append))
+    changes._seen = None
+    changes._look()
+    assert len([each for each in statements if "pieces" in each]) == 1
+    assert len([each for each in statements if "FROM runs" in each]) == 1
+    await other.runs._store_pieces([LogPiece((ME, "r3"), 0, [TextAdded("m", "a")])])
+    await other.runs.end(named[7], ENDING)
+    async with asyncio.timeout(50):
+        await asyncio.gather(readers[3], readers[23], waiting[7], waiting[27])
+    assert [task.done() for task in readers].count(True) == [task.done() for task in waiting].count(True) == 2
+    for task in (*readers, *waiting):
+        task.cancel()
+    await asyncio.wait([*readers, *waiting])
+    for watch in watches:
+        watch.close()
+
+
 @pytest.mark.req("SRV-11")
 @pytest.mark.parametrize("stored", ["nothing", "its record", "a message"])
 async def test_a_session_that_a_command_deletes_under_a_running_server_stays_deleted(files, stored):

@@ -27,14 +27,13 @@ from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_
 from holodeck.runs.remote_runs import Pieces, RemoteRuns, flattened, parts_of, run_of
 from holodeck.runs.run import Run
 from holodeck.runs.runs import CertainEnding, Runs, RunTurn, stopped
+from holodeck.runs.session_news import FEED_RUNS, Announce, SessionNews
 from holodeck.sessions.port import KEEP, SessionStore
 
 log = logging.getLogger(__name__)
 
 INTERRUPTED_TEXT = "The server was stopped in the middle of this run. The session has what is stored of it; ask again."
 CHANGED_TEXT = "The agent's file was changed while this run was in progress, so it does not go on; ask again."
-FEED_RUNS = 20  # of a session that are compared with those that its readers know
-FEED_SECONDS = 10.0  # between two looks for runs of other processes that were not announced
 TAKEN_UP = "taken-up"  # the warning in the log of a run that goes on after a crash
 
 
@@ -50,6 +49,7 @@ class StoredRuns:
         """`refusal` says why a run that was cut may not go on: its credential is no longer valid."""
         self._runs, self._store, self._records, self._refusal = runs, store, records, refusal
         self.remote = RemoteRuns(store, records, runs.settings) if isinstance(records, SharedRunStore) else None
+        self._news = SessionNews(records, self._restored) if isinstance(records, SharedRunStore) else None
         self.on_taken_up: list[
             Callable[[Run], None]
         ] = []  # called with each run that was left: it goes on, or has ended
@@ -112,47 +112,13 @@ class StoredRuns:
         return runs
 
     @asynccontextmanager
-    async def announced(self, session: OwnedId, call: Callable[[Run | None], None]) -> AsyncIterator[None]:
-        """Calls with each run of a session that another process starts, and with None when the session is deleted."""
-        if self.remote is None:
+    async def announced(self, session: OwnedId, call: Announce) -> AsyncIterator[None]:
+        """Within it, `call` is called with each run of a session that another process starts; see `Announce`."""
+        if self._news is None:
             yield
-            return
-        known = {each.run_id: each.ending is not None for each in await self._newest(self.remote, session)}
-        task = asyncio.create_task(self._announce(self.remote, session, known, call), name="runs of a session")
-        try:
-            yield
-        finally:
-            task.cancel()
-            await asyncio.wait({task})
-
-    async def _announce(
-        self, remote: RemoteRuns, session: OwnedId, known: dict[str, bool], call: Callable[[Run | None], None]
-    ) -> None:
-        """`known` are the session's runs, and whether each has ended: one that goes on under its own id is new again."""
-        owner, session_id = session
-        watch = remote.records.watch_session(session_id, owner=owner)
-        try:
-            while True:
-                try:
-                    await watch.wait(FEED_SECONDS)
-                    found = await self._newest(remote, session)
-                    for record in found:
-                        ended = record.ending is not None
-                        is_new = known.get(record.run_id, True) and not (ended and record.run_id in known)
-                        if is_new and record.replica != remote.records.replica:
-                            call(await self._restored(record))
-                    if known and not found:
-                        call(None)
-                    known = {each.run_id: each.ending is not None for each in found}
-                except HoloDeckError as error:
-                    log.warning("the runs of a session cannot be read: %s", error.message)
-                    await asyncio.sleep(FEED_SECONDS)
-        finally:
-            watch.close()
-
-    async def _newest(self, remote: RemoteRuns, session: OwnedId) -> list[RunRecord]:
-        found = await remote.records.runs_of(owner=session[0], session_id=session[1], limit=FEED_RUNS)
-        return list(reversed(found))
+        else:
+            async with self._news.announced(session, call):
+                yield
 
     async def active(self, session_id: str, *, owner: Owner) -> list[str]:
         """The ids of the session's runs that have not ended, in any process."""

@@ -24,7 +24,7 @@ from holodeck.runs.withdrawal import withdraw
 from holodeck.server.a2a_tasks import (
     MAX_LISTED,
     TaskSubscription,
-    Wrap,
+    UpdateForm,
     chain_of,
     changed_at,
     task_of,
@@ -70,9 +70,9 @@ async def send(request: Request, params: Json) -> Json:
     return {"task": await task_of(server, chain, history_length=wanted.history_length)}
 
 
-async def stream(request: Request, params: Json, wrap: Wrap) -> Response:
+async def stream(request: Request, params: Json, form: UpdateForm) -> Response:
     wanted = _wanted(request, params)
-    return await task_stream(server_of(request), await _started(request, wanted, params), wrap)
+    return await task_stream(server_of(request), await _started(request, wanted, params), form)
 
 
 def _wanted(request: Request, params: Json) -> SendRequest:
@@ -175,7 +175,7 @@ async def cancel(request: Request, params: Json) -> Json:
     return await task_of(server, chain)
 
 
-async def subscribe(request: Request, params: Json, wrap: Wrap) -> Response:
+async def subscribe(request: Request, params: Json, form: UpdateForm) -> Response:
     server, task_id = server_of(request), foreign_id(params.get("id"), "id")
     require(request, RUNS_READ)
     chain = await chain_of(server, task_id, owner_of(request))
@@ -184,7 +184,7 @@ async def subscribe(request: Request, params: Json, wrap: Wrap) -> Response:
     if task["status"]["state"] in TERMINAL:
         raise unsupported_operation("The task has ended; there is nothing to subscribe to.")
     await slot_of(request).take(owner_of(request))
-    return TaskSubscription(server, chain, place, task, wrap)
+    return TaskSubscription(server, chain, place, task, form)
 
 
 async def list_tasks(request: Request, params: Json) -> Json:
@@ -303,7 +303,7 @@ def card_of(server: AgentServer, url: str, *, extended: bool = False, also_old: 
 
 
 Operation = Callable[[Request, Json], Awaitable[Any]]
-StreamOperation = Callable[[Request, Json, Wrap], Awaitable[Response]]
+StreamOperation = Callable[[Request, Json, UpdateForm], Awaitable[Response]]
 OPERATIONS: Mapping[str, Operation] = {
     "SendMessage": send,
     "GetTask": get,

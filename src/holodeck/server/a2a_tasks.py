@@ -7,6 +7,7 @@ wire it was started.
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -15,7 +16,7 @@ from starlette.responses import Response
 from holodeck.core.events import RunFinished
 from holodeck.core.messages import Message, UserMessage
 from holodeck.core.owner import Owner
-from holodeck.errors import RunNotFound
+from holodeck.errors import HoloDeckError, RunNotFound
 from holodeck.runs.port import RunState
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
@@ -29,8 +30,13 @@ from holodeck.wires.a2a.task import CANCELED, Json, TaskReader, message_json, ta
 MAX_CHAIN = 50
 MAX_LISTED = 1_000  # tasks that a list looks at, the newest first
 
-Wrap = Callable[[Json], Any]
-"""Turns an update into what the binding sends."""
+
+@dataclass(frozen=True, slots=True)
+class UpdateForm:
+    """What a binding sends for an update of a task, and for an error in the midst of them."""
+
+    update: Callable[[Json], Any]
+    error: Callable[[Exception], Response]
 
 
 async def chain_of(server: AgentServer, task_id: str, owner: Owner) -> list[Run]:
@@ -101,11 +107,11 @@ def changed_at(run: Run) -> datetime:
     return run.finished_at or run.created_at
 
 
-async def task_stream(server: AgentServer, chain: Sequence[Run], wrap: Wrap) -> Response:
+async def task_stream(server: AgentServer, chain: Sequence[Run], form: UpdateForm) -> Response:
     """The task as it is, then the updates of its newest run, to its end."""
     run = chain[-1]
-    encoder = TaskEncoder(TaskReader(chain[0].run_id, run.session_id, run.run_id), wrap)
-    prefix = sse.frame(wrap({"task": await task_of(server, chain)}))
+    encoder = TaskEncoder(TaskReader(chain[0].run_id, run.session_id, run.run_id), form.update)
+    prefix = sse.frame(form.update({"task": await task_of(server, chain)}))
     cursor = Cursor(run, encoder, 0, server.chain())
     return EventStream(
         server.runs, (cursor,), server.settings.streams, content_type=encoder.content_type, prefix=prefix
@@ -118,11 +124,12 @@ class TaskSubscription(EventStream):
     What happened while the task was put together is sent again rather than lost.
     """
 
-    def __init__(self, server: AgentServer, chain: Sequence[Run], place: int, task: Json, wrap: Wrap) -> None:
+    def __init__(self, server: AgentServer, chain: Sequence[Run], place: int, task: Json, form: UpdateForm) -> None:
         """`place`: the event of the newest run from which on updates are sent."""
-        prefix = sse.frame(wrap({"task": task}))
+        prefix = sse.frame(form.update({"task": task}))
         super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=prefix)
-        self._server, self._wrap, self._task_id = server, wrap, chain[0].run_id
+        self._server, self._form, self._task_id = server, form, chain[0].run_id
+        self._failure: HoloDeckError | None = None
         self._newest = chain[-1]
         self._next: deque[tuple[Run, int] | None] = deque([(chain[-1], place)])
         self._announced: set[str] = set()
@@ -133,7 +140,8 @@ class TaskSubscription(EventStream):
             async with stored.announced(session, self._started):
                 await self._show_all()
         if not self._left:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            last = b"" if self._failure is None else b"data: %b\n\n" % bytes(self._form.error(self._failure).body)
+            await self._send({"type": "http.response.body", "body": last, "more_body": False})
 
     async def _show_all(self) -> None:
         """Until the task has ended; runs that answer it may start at any process that shares the store."""
@@ -147,7 +155,7 @@ class TaskSubscription(EventStream):
     async def _shown(self, run: Run, place: int) -> bool:
         """Sends the updates of a run; whether the task has ended with it."""
         self._newest = run
-        encoder = TaskEncoder(TaskReader(self._task_id, run.session_id, run.run_id), self._wrap)
+        encoder = TaskEncoder(TaskReader(self._task_id, run.session_id, run.run_id), self._form.update)
         with self._runs.attached(run):
             await self._follow(Cursor(run, encoder, place, self._server.chain()), last=False)
         return run.state is RunState.CANCELLED or not open_interrupts(run)
@@ -161,7 +169,7 @@ class TaskSubscription(EventStream):
         if self._newest.state is RunState.CANCELLED:
             ids = {"taskId": self._task_id, "contextId": self._newest.session_id}
             status = {"state": CANCELED, "timestamp": time_text(changed_at(self._newest))}
-            await self._write(sse.frame(self._wrap({"statusUpdate": {**ids, "status": status}})))
+            await self._write(sse.frame(self._form.update({"statusUpdate": {**ids, "status": status}})))
             self._next.append(None)
         elif self._silent:
             await self._write(sse.KEEPALIVE)
@@ -173,9 +181,13 @@ class TaskSubscription(EventStream):
             with suppress(RunNotFound):
                 newest.state = (await stored.find(newest.run_id, owner=newest.owner)).state
 
-    def _started(self, run: Run | None) -> None:
+    def _started(self, run: Run | HoloDeckError | None) -> None:
         """A run may be announced twice: it starts here, or is taken over, while its copy is followed."""
-        if run is None or (run.request.parent_run_id == self._newest.run_id and run.run_id not in self._announced):
-            self._announced |= set() if run is None else {run.run_id}
-            self._next.append(None if run is None else (run, 0))
+        if not isinstance(run, Run):
+            self._failure = run
+            self._next.append(None)
+            self._wake()
+        elif run.request.parent_run_id == self._newest.run_id and run.run_id not in self._announced:
+            self._announced.add(run.run_id)
+            self._next.append((run, 0))
             self._wake()

@@ -3,7 +3,9 @@
 from collections import deque
 from collections.abc import Sequence
 
+from holodeck.core.events import failure
 from holodeck.core.owner import OwnedId
+from holodeck.errors import HoloDeckError
 from holodeck.runs.run import Run
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.stream import Cursor, EventStream, place_of
@@ -26,6 +28,7 @@ class SessionFeed(EventStream):
         super().__init__(server.runs, (), server.settings.streams, content_type=sse.CONTENT_TYPE, prefix=beginning)
         self._server, self._session, self._after = server, session, after
         self._next: deque[tuple[Run, int] | None] = deque()
+        self._failure: HoloDeckError | None = None
         self._shown: dict[str, int] = {}  # the number of the next event, by run
 
     async def _stream(self) -> None:
@@ -42,7 +45,14 @@ class SessionFeed(EventStream):
                     else:
                         await self._show(*one)
         if not self._left:
-            await self._send({"type": "http.response.body", "body": b"", "more_body": False})
+            await self._send({"type": "http.response.body", "body": self._last_event(), "more_body": False})
+
+    def _last_event(self) -> bytes:
+        """RUN_ERROR if runs are not announced any more."""
+        if self._failure is None:
+            return b""
+        _, session_id = self._session
+        return encoder_for(None, Profile.FULL, "").encode(failure("", session_id, self._failure))
 
     async def _first(self) -> list[tuple[Run, int]]:
         """The runs to begin with, and the number of the first event to show of each."""
@@ -82,6 +92,7 @@ class SessionFeed(EventStream):
         if self._silent:
             await self._write(sse.KEEPALIVE)
 
-    def _started(self, run: Run | None) -> None:
-        self._next.append(None if run is None else (run, 0))
+    def _started(self, run: Run | HoloDeckError | None) -> None:
+        self._failure = run if isinstance(run, HoloDeckError) else self._failure
+        self._next.append((run, 0) if isinstance(run, Run) else None)
         self._wake()

@@ -20,7 +20,7 @@ from holodeck._version import __version__
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
 from holodeck.errors import HoloDeckError, LostClaim, StartError
-from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, state_after
+from holodeck.runs.port import Begun, Pulse, RunExists, RunRecord, RunState, SessionWatch, state_after
 from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
@@ -68,7 +68,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         self._heartbeats = Heartbeats()
         self._others: frozenset[str] = frozenset()
         self._last_wish = 0
-        self._changes = SqliteChanges(file, self._look_around, is_busy=lambda: bool(self._keys))
+        self._changes = SqliteChanges(file, agent, self._look_around, is_busy=lambda: bool(self._keys))
         self._copier.seconds = COPY_SECONDS
 
     # this process among the others
@@ -235,10 +235,12 @@ class SharedSqliteRunStore(SqliteRunStore):
                 raise LostClaim("The session of this run was deleted, or another process has taken the run over.")
             return False
 
-        while True:
-            await self._changes.wait(may_begin, WAIT_SECONDS)
-            if await self._file.write(begin, synced=False):
-                return
+        watch = self.watch_session(record.session_id, owner=record.owner)
+        try:
+            while not (await self._file.look(may_begin) and await self._file.write(begin, synced=False)):
+                await watch.wait(WAIT_SECONDS)
+        finally:
+            watch.close()
 
     async def withdraw(self, record: RunRecord) -> None:
         key = self._keys.get((record.owner, record.run_id))
@@ -250,7 +252,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         run = record.owner, record.run_id
         self._keys.pop(run, None)
         self._changed.discard(run)
-        self._changes.check_soon()
+        self._changes.sessions.changed((record.owner, record.session_id))
 
     async def take_up(self, record: RunRecord) -> None:
         name = self._name(record.owner, record.run_id)
@@ -300,8 +302,8 @@ class SharedSqliteRunStore(SqliteRunStore):
             where, values = f"{where} AND session = ?", [*values, session_id]
         return await self._file.look(self._selected(where, values))
 
-    def watch_session(self, session_id: str, *, owner: Owner) -> "SqliteSessionWatch":
-        return SqliteSessionWatch(self._file, self._changes, self._name(owner, session_id))
+    def watch_session(self, session_id: str, *, owner: Owner) -> SessionWatch:
+        return self._changes.sessions.open((owner, session_id))
 
     async def want_stop(self, record: RunRecord) -> bool:
         name = self._name(record.owner, record.run_id)
@@ -332,14 +334,8 @@ class SharedSqliteRunStore(SqliteRunStore):
         return records.pieces_of(await self._file.look(partial(self._pieces, record=record, first=first)), first)
 
     async def wait_for_more(self, record: RunRecord, first: int) -> None:
-        name = self._name(record.owner, record.run_id)
-        statement = (
-            "SELECT 1 FROM runs JOIN pieces ON pieces.run = runs.key"
-            " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND pieces.first >= ? LIMIT 1"
-        )
-        await self._changes.wait(
-            lambda connection: connection.execute(statement, (*name, first)).fetchone() is not None, WAIT_SECONDS
-        )
+        key = await self._file.look(lambda connection: self._key(connection, record.owner, record.run_id))
+        await self._changes.wait_for_copy(-1 if key is None else key, first, WAIT_SECONDS)
 
     def stop_waiting(self, record: RunRecord) -> None:
         """Nothing is kept of a wait."""
@@ -404,27 +400,6 @@ class SharedSqliteRunStore(SqliteRunStore):
         )
         await self._file.write(lambda connection: connection.executemany(statement, rows).rowcount, synced=False)
         return ()
-
-
-class SqliteSessionWatch:
-    """Compares the runs of a session with what they were."""
-
-    def __init__(self, file: SqliteFile, changes: SqliteChanges, session: tuple[str, str, str, str]) -> None:
-        self._file, self._changes, self._session = file, changes, session
-        self._known: tuple[object, ...] | None = None
-
-    async def wait(self, seconds: float) -> None:
-        if self._known is not None:
-            await self._changes.wait(lambda connection: self._state(connection) != self._known, seconds)
-        self._known = await self._file.look(self._state)
-
-    def close(self) -> None:
-        """Nothing is kept of a watch."""
-
-    def _state(self, connection: sqlite3.Connection) -> tuple[object, ...]:
-        statement = f"SELECT max(key), count(*) FILTER (WHERE ended IS NULL) FROM runs WHERE {_SESSION}"
-        found: tuple[object, ...] = connection.execute(statement, self._session).fetchone()
-        return found
 
 
 class WorkersFile:

@@ -38,6 +38,7 @@ from holodeck.server.a2a_schemas import (
     TASK,
     VERSION,
 )
+from holodeck.server.a2a_tasks import UpdateForm
 from holodeck.server.intake import json_body, server_of
 from holodeck.server.problems import headers_of, known
 from holodeck.server.push_sender import push_sender
@@ -156,9 +157,11 @@ async def _called(
 ) -> Response:
     """One operation; `convert` turns its result, or each of its updates, into what the client's version has."""
     if method in STREAMS:
-        return await STREAMS[method](
-            request, params, lambda update: jsonrpc.result_message(message.id, convert(update))
+        form = UpdateForm(
+            lambda update: jsonrpc.result_message(message.id, convert(update)),
+            partial(rpc_answer_error, request_id=message.id),
         )
+        return await STREAMS[method](request, params, form)
     if method == EXTENDED_CARD:
         is_old = message.method in v03.METHODS
         result: Any = card_of(server_of(request), _url(request), extended=True, also_old=is_old)
@@ -194,7 +197,8 @@ def _operation(name: str) -> Endpoint:
 def _streaming(name: str) -> Endpoint:
     async def endpoint(request: Request) -> Response:
         _check_version(request, _NEW)
-        return await STREAMS[name](request, await _params(request), lambda update: update)
+        form = UpdateForm(lambda update: update, http_answer_error)
+        return await STREAMS[name](request, await _params(request), form)
 
     endpoint.__name__ = name
     return endpoint
@@ -234,7 +238,7 @@ def _old_endpoint(name: str) -> Endpoint:
         _check_version(request, _OLD)
         params = v03_http.params_of(name, await _params(request, is_push="PushNotification" in name))
         if name in STREAMS:
-            return await STREAMS[name](request, params, v03_http.update)
+            return await STREAMS[name](request, params, UpdateForm(v03_http.update, old_http_answer_error))
         result = v03_http.result_of(name, await OPERATIONS[name](request, params))
         return Response(sse.json_bytes(result), media_type=PLAIN_TYPE)
 
