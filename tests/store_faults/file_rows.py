@@ -1,9 +1,11 @@
 """The store itself is full, damaged, of another version, in use or away: S21, S22, S23, S26, S27."""
 
 import asyncio
+import os
 import shutil
 import sqlite3
 import subprocess
+import sys
 from contextlib import closing
 from pathlib import Path
 
@@ -11,20 +13,36 @@ from holodeck.core.owner import ANONYMOUS_OWNER
 from holodeck.errors import HoloDeckError
 from holodeck.stores.sqlite_file import SqliteFile
 from holodeck.stores.sqlite_sessions import SqliteSessionStore
-from tests.cli.process import Result, holodeck
+from tests.cli.process import Result, environment
 from tests.ports import free_port
 from tests.store_faults.replica_rows import only
 from tests.store_faults.rig import SQLITE, Rig, Witness
 
 START_FAILED = 2
+REFUSED_SECONDS = 30.0  # for a server that does not start to say why
 DISK = "2m"
 BODIES = (b"[{", b'[{"role":"user"}]', b'{"a":1}', b"\xff\xfe", b"[" * 100_000, b'[{"role":"nobody"}]')
 
 
 async def starts(rig: Rig) -> Result:
-    """`holodeck serve` where it is expected not to start."""
-    words = ("serve", "--protocol", "rest", "--port", str(free_port()))
-    return await asyncio.to_thread(holodeck, *words, folder=rig.folder, **rig.nodes[0].variables)
+    """`holodeck serve` where it is expected not to start. One that serves is ended."""
+    words = ("-m", "holodeck", "serve", "--protocol", "rest", "--port", str(free_port()))
+    sources = {"PYTHONPATH": os.environ.get("PYTHONPATH", "")}  # a planted fault is in other sources
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *words,
+        cwd=rig.folder,
+        env={**environment(rig.folder), **rig.nodes[0].variables, **sources},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    reading = asyncio.create_task(process.communicate())
+    await asyncio.wait({reading}, timeout=REFUSED_SECONDS)
+    if process.returncode is None:
+        process.kill()
+    out, err = await reading
+    return Result(process.returncode or 0, out.decode(), err.decode())
 
 
 def refused(rig: Rig, done: Result, *words: str) -> None:

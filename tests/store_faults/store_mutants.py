@@ -1,4 +1,4 @@
-"""Faults planted in our own code that a row of the rig has to notice: `python -m tests.store_faults --mutants`.
+"""Faults planted in our own code that a row of the rig has to notice: `make mutants-stores`.
 
 Where two checks keep one promise, both are removed: each alone is shown by `make mutants`.
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.faults.mutate import SOURCES
 
 COMMIT, RUNS, LINK = "stores/postgres_commit.py", "stores/postgres_runs.py", "stores/valkey_link.py"
-STATEMENTS = "stores/postgres_run_statements.py"
+STATEMENTS, DATABASE = "stores/postgres_run_statements.py", "stores/postgres_database.py"
 SQLITE, POSTGRES, CLUSTER = "sqlite", "postgres", "postgres and valkey"
 
 
@@ -59,6 +59,82 @@ MUTANTS = (
     )),
     StoreMutant("S09", POSTGRES, "runs of one session do not take turns in the order in which they were accepted", (
         (STATEMENTS, "AND (other.state = 'running' OR other.key < runs.key)", "AND other.state = 'running'"),
+    )),
+    StoreMutant("S02", CLUSTER, "a run that was taken over shows no snapshot of what is stored", (
+        ("runs/stored_runs.py", "*remains.closings, snapshot))", "*remains.closings))"),
+    )),
+    StoreMutant("S05", SQLITE, "the message of a run that waited is not stored after a crash", (
+        ("runs/stored_runs.py", "await conversation.commit(remains.messages, pending, ending=ending)", "await conversation.commit((), pending, ending=ending)"),
+    )),
+    StoreMutant("S10", CLUSTER, "another body under the same id joins the run of the first", (
+        ("runs/idempotency.py", "if fingerprint != first:", "if False:"),
+    )),
+    StoreMutant("S11", CLUSTER, "a client that comes back gets its last event again", (
+        ("server/routes/runs.py", "first = 0 if after is None else after + 1", "first = 0 if after is None else after"),
+    )),
+    StoreMutant("S12", POSTGRES, "numbers are not raised at a take-over", (
+        ("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].next_number"),
+    )),
+    StoreMutant("S13", CLUSTER, "a follower skips an entry of the log each time it reads on", (
+        (LINK, "first % HOLE + 1 if number == block", "first % HOLE + 2 if number == block"),
+    )),
+    StoreMutant("S14", CLUSTER, "a server does not do what others want of its runs", (
+        (RUNS, 'if wish == "stop":', 'if wish == "never":'),
+        ("runs/replica.py", "for run in self._own(pulse.stops):", "for run in self._own([]):"),
+    )),
+    StoreMutant("S15", POSTGRES, "a session expires while another server has a run of it", (
+        ("stores/postgres_sessions.py", "<= now and not runs and self._in_use", "<= now and self._in_use"),
+    )),
+    StoreMutant("S16", CLUSTER, "what Valkey lost in a failover is not copied again", (
+        (LINK, "doubtful = [key for key in keys if key not in self._complete]", "doubtful: list[str] = []"),
+        (LINK, "if answers is None:\n            return None\n        added", "if answers is None:\n            return set()\n        added"),
+    )),
+    StoreMutant("S17", CLUSTER, "a log that Valkey has lost is begun in its middle", (
+        (LINK, "nomkstream=not piece.is_beginning", "nomkstream=False"),
+    )),
+    StoreMutant("S18", POSTGRES, "holodeck check does not know a synchronous standby", (
+        (DATABASE, 'if names and commit != "local" and synchronous:', "if False:"),
+    )),
+    StoreMutant("S19", POSTGRES, "a database that is silent for a moment ends the run", (
+        (DATABASE, "PATIENCE_SECONDS = 10.0", "PATIENCE_SECONDS = 0.1"),
+        (DATABASE, "SILENT_SECONDS = 10.0", "SILENT_SECONDS = 1.0"),
+    )),
+    StoreMutant("S20", POSTGRES, "an accepted run is given up when all connections are busy", (
+        (DATABASE, "WAIT_SECONDS = 2.0", "WAIT_SECONDS = 0.02"),
+        (DATABASE, "return lane is Lane.RUN", "return False"),
+    )),
+    StoreMutant("S21", SQLITE, "a full disk is reported as any failure", (
+        ("stores/sqlite_file.py", '"sqlite_errorname", "") == "SQLITE_FULL":', '"sqlite_errorname", "") == "":'),
+        ("stores/sqlite_file.py", 'return StoreUnavailable(f"Sessions cannot', 'return HoloDeckError(f"Sessions cannot'),
+    )),
+    StoreMutant("S22", SQLITE, "a session of a newer version is read as if it were of this one", (
+        ("stores/records.py", "if version > VERSION:", "if False:"),
+    )),
+    StoreMutant("S23", SQLITE, "a file of a newer version is used", (
+        ("stores/sqlite_file.py", "if version > len(MIGRATIONS):", "if False:"),
+    )),
+    StoreMutant("S24", POSTGRES, "the clock on the wall decides when a session expires", (
+        ("stores/session_rows.py", "return self._offset + time.monotonic()", "return time.time()"),
+    )),
+    StoreMutant("S25", CLUSTER, "a server that stops does not let its streams finish", (
+        ("runs/runs.py", "await asyncio.wait(tasks, timeout=drain)", "await asyncio.wait(tasks, timeout=0)"),
+    )),
+    StoreMutant("S26", SQLITE, "a second server uses the file of the first", (
+        ("stores/sqlite_file.py", "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),
+    )),
+    StoreMutant("S27", CLUSTER, "a server starts without its Valkey", (
+        (LINK, 'raise StartError(f"the Valkey of cluster.valkey cannot be reached: {_words_of(error)}") from error', "policy = str(error)[:0]"),
+    )),
+    StoreMutant("S28", CLUSTER, "each server counts for itself", (
+        ("limits/valkey.py", "answer = await self._ask(_TAKE, uses)", "answer = None"),
+    )),
+    StoreMutant("S29", CLUSTER, "runs and sessions are found by their ids, whoever asks", (
+        (STATEMENTS, 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', 'OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
+        ("stores/postgres_sessions.py", '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s AND user_name = %(user)s"', '_OF_OWNER = "agent = %(agent)s AND tenant = %(tenant)s"'),
+    )),
+    StoreMutant("S30", CLUSTER, "logs stay in Valkey for ever", (
+        (LINK, "pipeline.expire(key, LIFE_SECONDS)\n                self._complete.add(key)", "pipeline.persist(key)\n                self._complete.add(key)"),
+        (LINK, "pipeline.expire(key, self._replay_seconds)", "pipeline.persist(key)"),
     )),
 )  # fmt: skip
 

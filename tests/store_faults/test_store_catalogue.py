@@ -30,7 +30,8 @@ def test_every_planted_fault_fits_the_code_and_names_a_row_that_is_played():
     for mutant in MUTANTS:
         assert (mutant.row, mutant.store) in played, mutant
         for file, old, _ in mutant.changes:
-            assert (SOURCES / "holodeck" / file).read_text(encoding="utf-8").count(old) == 1, mutant
+            assert (SOURCES / "holodeck" / file).read_text(encoding="utf-8").count(old) == 1, (mutant.row, old)
+    assert {mutant.row for mutant in MUTANTS} == {row.id for row in ROWS}, "each row has to fail on a planted fault"
 
 
 def events(*kinds, text=SCRIPT.answer):

@@ -1,0 +1,49 @@
+"""The examples of docs/workflows.md with the engines themselves: a step that is made again is the same run. `make workflows`."""
+
+import asyncio
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.store_faults.rig import ExecutedNode
+
+ROOT = Path(__file__).parents[2]
+PYTHON = ROOT / ".venv" / "workflows" / "bin" / "python"
+AGENT = """\
+name: assistant
+model: {provider: demo}
+tools:
+  - {name: todo, type: mcp, command: holodeck-todo, args: [--db, todo.sqlite3], bind: {user_id: "{user_id}", timezone: "{timezone}"}}
+"""
+
+pytestmark = [
+    pytest.mark.skipif(not os.environ.get("WORKFLOWS"), reason="make workflows"),
+    pytest.mark.timeout(240),
+]
+
+
+@pytest.mark.parametrize("engine", ["dbos", "temporal"])
+async def test_a_step_whose_answer_was_lost_is_made_again_and_runs_once(engine, tmp_path):
+    (tmp_path / "agent.yaml").write_text(AGENT)
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    server = ExecutedNode(tmp_path, HOLODECK_BANNER="1", PATH=path)
+    try:
+        await server.start()
+        driver = await asyncio.create_subprocess_exec(
+            PYTHON,
+            Path(__file__).with_name("engine_driver.py"),
+            engine,
+            ROOT / "docs" / "workflows.md",
+            server.url,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        out, err = await asyncio.wait_for(driver.communicate(), 120)
+        assert driver.returncode == 0, err.decode()[-2000:]
+        assert b"order 17" in out.lower(), out
+        sessions = (await server.get("/sessions"))["sessions"]
+        assert len(sessions) == 1, "the step was carried out twice"
+    finally:
+        await server.kill()
