@@ -114,7 +114,7 @@ MUTANTS = (
         ("stores/sqlite_file.py", "if version > len(MIGRATIONS):", "if False:"),
     )),
     StoreMutant("S24", POSTGRES, "the clock on the wall decides when a session expires", (
-        ("stores/session_rows.py", "return self._offset + time.monotonic()", "return time.time()"),
+        ("stores/stored_conversation.py", "return self._offset + time.monotonic()", "return time.time()"),
     )),
     StoreMutant("S25", CLUSTER, "a server that stops does not let its streams finish", (
         ("runs/runs.py", "await asyncio.wait(tasks, timeout=drain)", "await asyncio.wait(tasks, timeout=0)"),
