@@ -282,6 +282,12 @@ async def test_check_of_a_port_where_no_one_listens():
             await model.check()
 
 
+async def test_tools_that_a_gateway_runs_are_sent_as_they_are():
+    search = {"type": "openrouter:web_search", "parameters": {"max_uses": 1}}
+    _, _, endpoint, _ = await succeeds(OK, provider_tools=(search,))
+    assert endpoint.requests[0].json["tools"] == [search]
+
+
 @pytest.mark.parametrize(
     ("asked", "reported", "named"),
     [

@@ -39,8 +39,9 @@ _REFUSED = re.compile(
 
 def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] = frozenset()) -> bytes:
     """The request's bytes; `without` names the lessons learned from earlier refusals."""
+    tools = [*map(_tool, prompt.tools), *settings.provider_tools]
     if prompt.answers_now:  # small models repeat a call that they see offered, also with tool_choice: none
-        prompt = msgspec.structs.replace(prompt, tools=())
+        prompt, tools = msgspec.structs.replace(prompt, tools=()), []
     body: dict[str, Any] = {
         "model": settings.model,
         "messages": to_chat(prompt, vision=settings.vision),
@@ -52,8 +53,8 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
         body["temperature"] = settings.temperature
     if (most := settings.most_tokens(prompt)) is not None:
         body["max_completion_tokens" if "max_tokens" in without else "max_tokens"] = most
-    if prompt.tools:
-        body["tools"] = [_tool(tool) for tool in prompt.tools]
+    if tools:
+        body["tools"] = tools
     if prompt.output is not None:
         body["response_format"] = chat_format_of(prompt.output)
     options = _options(settings, prompt)
