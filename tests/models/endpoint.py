@@ -180,9 +180,9 @@ def frame(value: Any) -> bytes:
 
 
 def chunk(delta: Any = None, *, finish: Any = None, **members: Any) -> dict[str, Any]:
-    """One chat.completion.chunk with one choice."""
+    """One chat.completion.chunk with one choice. Without a model's name: a test that asks for any model gets no other one."""
     choice = {"index": 0, "delta": {} if delta is None else delta, "finish_reason": finish}
-    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "model": "m", "choices": [choice], **members}
+    return {"id": "chatcmpl-1", "object": "chat.completion.chunk", "choices": [choice], **members}
 
 
 def text_frames(*pieces: str, finish: str = "stop", usage: dict[str, int] | None = None) -> list[bytes]:
