@@ -11,9 +11,12 @@ import pytest
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.principal import ADMIN, APPROVE, CHAT, METRICS
 from holodeck.access.proxy import ProxySettings, TrustedProxy
+from holodeck.access.tokens import Tokens
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.files.extraction import Extraction
 from holodeck.models.scripted import calls, says
+from tests.access.signing import NOW, claims, token
+from tests.access.test_tokens import issuer
 from tests.agent.parts import PlainTools, echo
 from tests.files import documents
 from tests.server.keyed import DEFAULTS, KeyHolders, keyed, settings
@@ -573,3 +576,36 @@ async def test_a_code_of_open_is_for_browsers_of_this_machine(tmp_path):
         refused = 401, 'Bearer realm="tester", error="invalid_token"'
         # one of another machine does not spend it; the last is the second use
         assert found == [refused, refused, (200, ""), refused]
+
+
+def granting(**more):
+    """An authenticator that takes tokens whose scopes have names of the issuer's own."""
+    grant = {"agents.use": [CHAT, "runs:read"], "agents.admin": [ADMIN], "agents.watch": [METRICS]}
+    return Authenticator(tokens=Tokens([issuer(grant=grant, **more)], DEFAULTS, clock=lambda: NOW))
+
+
+async def test_a_challenge_names_what_to_ask_the_issuer_for():
+    """MCP clients choose scopes from it. An issuer that knows `agents.use` would refuse to grant `chat`."""
+    use = settings(public_url="https://agent.example.com")
+    start = 'Bearer realm="tester", resource_metadata="https://agent.example.com/.well-known/oauth-protected-resource"'
+    ann = {"Authorization": f"Bearer {token(claims(scope='agents.use'))}"}
+    async with served(settings=use, access=granting()) as s:
+        cases = {
+            ("POST", "/mcp"): ({}, f'{start}, scope="agents.use"'),
+            ("GET", "/sessions"): ({"Authorization": "Bearer a.b.c"}, f'{start}, error="invalid_token", scope="agents.admin"'),
+            ("GET", "/metrics"): (ann, f'{start}, error="insufficient_scope", scope="agents.watch"'),
+            ("DELETE", "/sessions/x"): (ann, f'{start}, error="insufficient_scope", scope="agents.admin"'),
+        }  # fmt: skip
+        for (method, path), (headers, expected) in cases.items():
+            async with s.client.request(method, s.url + path, headers=headers) as answer:
+                assert answer.headers["WWW-Authenticate"] == expected, path
+        async with s.get("/.well-known/oauth-protected-resource") as answer:
+            assert (await answer.json())["scopes_supported"] == ["agents.admin", "agents.use", "agents.watch"]
+    async with (
+        served(settings=use, access=granting(required=("agents.in",))) as s,
+        s.get("/me", **ann) as answer,
+    ):
+        assert (answer.status, answer.headers["WWW-Authenticate"]) == (
+            403,
+            f'{start}, error="insufficient_scope", scope="agents.in"',
+        )

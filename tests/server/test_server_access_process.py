@@ -146,6 +146,13 @@ async def test_tokens_of_a_real_issuer(tmp_path):
             asked = server.url + "/.well-known/oauth-protected-resource/mcp"
             async with client.get(asked, headers={"Host": "localhost:1"}) as answer:
                 assert (await answer.json())["resource"] == "https://agent.example.com/mcp"
+            async with client.get(server.url + "/.well-known/agent-card.json") as answer:
+                card = await answer.json()
+            assert card["securitySchemes"]["openid"]["openIdConnectSecurityScheme"] == {
+                "openIdConnectUrl": f"{issuer.url}/.well-known/openid-configuration"
+            }
+            assert [list(each["schemes"]) for each in card["securityRequirements"]] == [["bearer"], ["openid"]]
+            assert card["url"] == "https://agent.example.com/a2a"
 
 
 async def test_an_issuer_that_is_away_is_503_and_keys_still_work(tmp_path):

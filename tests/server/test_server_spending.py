@@ -312,19 +312,44 @@ async def test_a_refusal_is_counted_by_the_name_of_its_limit(holders):
 
 @pytest.mark.req("T30")
 async def test_two_servers_share_their_limits(holders):
-    """A63: two replicas with one Valkey; of 60 requests exactly 20 pass."""
-    headers = holders.headers(user="ann")
-    use = settings(user={"requests_per_minute": 20, "tokens_per_day": 10**9}, tenant={"requests_per_minute": 10**6})
+    """A63, A64: two replicas with one Valkey; of 60 requests exactly 20 pass, and no budget is passed in parallel."""
+    ann, bob, cyd = (holders.headers(user=name) for name in ("ann", "bob", "cyd"))
+    use = settings(
+        user={"requests_per_minute": 20, "tokens_per_day": 10**9, "money_per_day": 1000},
+        tenant={"requests_per_minute": 10**6},
+        overrides={"user:bob": {"tokens_per_day": 1000}, "user:cyd": {"money_per_day": 1000 * PRICE.output / 10**6}},
+        price=PRICE,
+        max_tokens=900,
+    )
+    gate = Gate()
     with tempfile.TemporaryDirectory() as folder, valkey(Path(folder)) as url:
         stores = [ValkeyWindows(url, seconds=30) for _ in range(2)]
         replicas = [
-            served(says("hi"), settings=use, access=holders.authenticator(), windows=store, leases=ValkeyLeases(store))
+            served(
+                says("hi", pause=gate, usage=used(10)),
+                settings=use,
+                access=holders.authenticator(),
+                windows=store,
+                leases=ValkeyLeases(store),
+            )
             for store in stores
         ]
         async with replicas[0] as one, replicas[1] as two:
-            asked = [status((one, two)[n % 2], headers, thread=f"t{n}") for n in range(60)]
-            codes = Counter(code for code, *_ in await asyncio.gather(*asked))
-        assert codes == {200: 20, 429: 40}
+
+            def asked(headers, number):
+                return [asyncio.create_task(status((one, two)[n % 2], headers, thread=f"t{n}")) for n in range(number)]
+
+            begun = asked(ann, 60)
+            await until(lambda: sum(task.done() for task in begun) >= 40, 30)
+            gate.open.set()
+            assert Counter([(await task)[0] for task in begun]) == {200: 20, 429: 40}
+            for headers in (bob, cyd):
+                gate.open.clear()
+                begun = asked(headers, 20)
+                await until(lambda: sum(task.done() for task in begun) >= 18, 30)  # noqa: B023  awaited at once
+                gate.open.set()
+                # the first reserves 900 tokens and its prompt, the second what is left
+                assert Counter([(await task)[0] for task in begun]) == {200: 2, 429: 18}
 
 
 async def test_a_store_that_is_down_counts_here_or_refuses(holders, tmp_path):

@@ -1,6 +1,8 @@
 """What only the store in memory promises: it is bounded, and it is small."""
 
+import gc
 import sys
+import tracemalloc
 
 import pytest
 
@@ -110,3 +112,30 @@ async def test_the_cleaner_ends_with_the_store():
     await store.close()
     await store.close()
     assert cleaner.done()
+
+
+@pytest.mark.req("C10")
+async def test_one_user_who_begins_conversations_without_end_costs_no_more_memory():
+    """Of 100,000 conversations a user keeps as many as `max_per_user` says; tried with 2,000 of which 50 are kept."""
+    store = MemorySessionStore(max_per_user=50)
+
+    async def begin(numbers):
+        for number in numbers:
+            await store.create(f"session {number}", owner=ANN)
+            using = await store.open(f"session {number}", owner=ANN)
+            await using.commit([UserMessage(content=f"question {number}")])
+            using.close()
+
+    await begin(range(200))
+    gc.collect()
+    tracemalloc.start()
+    try:
+        await begin(range(200, 400))
+        before = tracemalloc.get_traced_memory()[0]
+        await begin(range(400, 2_000))
+        gc.collect()
+        grown = tracemalloc.get_traced_memory()[0] - before
+    finally:
+        tracemalloc.stop()
+    assert await store.count() == 50
+    assert grown < 100_000

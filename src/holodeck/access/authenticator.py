@@ -69,6 +69,15 @@ class Authenticator:
         return [] if self._tokens is None else self._tokens.issuers
 
     @property
+    def scopes_supported(self) -> list[str]:
+        """What clients may ask the issuers of tokens for."""
+        return [] if self._tokens is None else self._tokens.words
+
+    def scopes_for(self, scope: str | None) -> list[str]:
+        """What clients ask the issuers of tokens for, to be allowed what needs this scope."""
+        return [] if self._tokens is None else self._tokens.words_for(scope)
+
+    @property
     def ready(self) -> bool:
         """Whether every issuer's keys are known."""
         return all(source.current is not None for source in self._sources)

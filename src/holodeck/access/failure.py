@@ -40,6 +40,7 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
     message: str
     credential_id: str | None = None  # for the log, when the credential names itself
     retry_after: float | None = None
+    scope: str | None = None  # what the credential lacks, in the words of who issued it
 
 
 NO_CREDENTIAL = Failure(

@@ -18,7 +18,7 @@ from joserfc.jws import JWSRegistry, deserialize_compact
 from holodeck.access.failure import BAD_TOKEN, Failure, Reason
 from holodeck.access.jwk import MAX_KID, KeySet, VerifyingKey
 from holodeck.access.jwks import KeySource
-from holodeck.access.principal import ACT_AS, SCOPES, Defaults, Principal, is_user_name
+from holodeck.access.principal import ACT_AS, ADMIN, OF_ONE_USER, SCOPES, Defaults, Principal, is_user_name
 from holodeck.access.strict_json import NotStrict, decode_segment, object_of
 from holodeck.core.owner import is_owner_name
 
@@ -103,6 +103,22 @@ class Tokens:
     def issuers(self) -> list[str]:
         return list(self._issuers)
 
+    @property
+    def words(self) -> list[str]:
+        """Every word that clients may ask the issuers for: theirs where `grant` translates them, else ours."""
+        ours = SCOPES - {ACT_AS}
+        found = (word for each in self._issuers.values() for word in (*each.required, *(each.grant or ours)))
+        return sorted(set(found))
+
+    def words_for(self, scope: str | None) -> list[str]:
+        """What clients ask the issuers for to get this scope of ours; None: to be let in at all."""
+        found: set[str] = set()
+        for issuer in self._issuers.values():
+            found.update(issuer.required)
+            if scope is not None:
+                found.update(_words_that_grant(issuer.grant, scope))
+        return sorted(found)
+
     async def check(self, token: str, *, only_remembered: bool = False) -> Principal | Failure:
         """`only_remembered` is for addresses that sent too many bad credentials: no signature is verified for them."""
         if len(token) > MAX_TOKEN or not _TOKEN.fullmatch(token):
@@ -157,7 +173,8 @@ class Tokens:
         words = _words(parts.claims, issuer)
         if not set(issuer.required) <= set(words or ()):
             missing = next(word for word in issuer.required if word not in (words or ()))
-            return Failure(kind="forbidden", reason="scope", message=f"The token lacks the scope {missing!r}.")
+            message = f"The token lacks the scope {missing!r}."
+            return Failure(kind="forbidden", reason="scope", message=message, scope=missing)
         principal = self._principal(parts.claims, issuer, words, expires)
         _keep(self._accepted, name, _Remembered(principal, expires + issuer.leeway, issuer, key.thumbprint))
         return principal
@@ -187,6 +204,13 @@ class Tokens:
         if words is None:
             return self._defaults.scopes if issuer.claims.scopes is None else frozenset()
         return (frozenset(words) & SCOPES) - {ACT_AS}
+
+
+def _words_that_grant(grant: Mapping[str, Sequence[str]] | None, scope: str) -> list[str]:
+    if grant is None:
+        return [scope]
+    found = [word for word, scopes in grant.items() if scope in scopes]
+    return found or [word for word, scopes in grant.items() if ADMIN in scopes and scope in OF_ONE_USER]
 
 
 def _split(token: str) -> _Parts:

@@ -19,7 +19,7 @@ from holodeck.access.failure import TWO_CREDENTIALS, Failure
 from holodeck.access.key_file import is_user_of_key
 from holodeck.access.principal import ACT_AS, ADMIN, ANONYMOUS_PRINCIPAL, APPROVE, Principal, is_user_name
 from holodeck.access.request_head import RequestHead
-from holodeck.access.route_access import RouteAccess
+from holodeck.access.route_access import SIGNED_IN, RouteAccess
 from holodeck.access.tickets import Tickets
 from holodeck.core.owner import Owner
 from holodeck.errors import AuthUnavailable, Forbidden, HoloDeckError, InvalidRequest, RateLimited, Unauthorized
@@ -188,7 +188,8 @@ class Gate:
         self.audit.denied(principal, wanted, _route(scope))
         error = Forbidden(f"This needs the scope {wanted!r}, which the credential does not have.")
         error.reason = "insufficient-scope"
-        error.challenge = f'{self.challenge}, error="insufficient_scope", scope="{wanted}"'
+        words = self._access.scopes_for(wanted) if principal.via == "jwt" else [wanted]
+        error.challenge = f'{self.challenge}, error="insufficient_scope"{_scope_of(words)}'
         raise error
 
     def is_flooding(self, scope: Scope) -> bool:
@@ -227,14 +228,17 @@ class Gate:
         self.audit.refused(failure, _route(scope), self._access.client_address(head))
         error = _error_of(failure)
         error.retry_after = failure.retry_after
+        operation = scope.get("route")
+        wanted = _scope_of(self._access.scopes_for(getattr(operation, "access", SIGNED_IN).scope))
         if failure.kind == "forbidden":
             error.reason = "insufficient-scope"
-            error.challenge = f'{self.challenge}, error="insufficient_scope"'
+            error.challenge = f'{self.challenge}, error="insufficient_scope"{_scope_of([failure.scope or ""])}'
         elif failure.kind == "missing":
-            error.challenge = self.challenge
+            error.challenge = self.challenge + wanted
         elif failure.kind in _CODES:
             expired = ', error_description="expired"' if failure.kind == "expired" else ""
-            error.challenge = f'{self.challenge}, error="{_CODES[failure.kind]}"{expired}'
+            more = "" if failure.kind == "two-credentials" else expired + wanted
+            error.challenge = f'{self.challenge}, error="{_CODES[failure.kind]}"{more}'
         return error
 
 
@@ -251,6 +255,12 @@ def _error_of(failure: Failure) -> HoloDeckError:
         case "unavailable":
             return AuthUnavailable(failure.message)
     return Unauthorized(failure.message)
+
+
+def _scope_of(words: Sequence[str]) -> str:
+    """The parameter of a challenge by which clients choose what to ask an issuer for (RFC 6750, 3)."""
+    named = " ".join(word for word in words if word.isascii() and word.isprintable() and not {'"', "\\"} & set(word))
+    return f', scope="{named}"' if named else ""
 
 
 def _ticket_in(head: RequestHead) -> str | None:

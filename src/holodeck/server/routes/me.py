@@ -84,7 +84,7 @@ def resource_metadata(request: Request, path: str = "") -> Response:
         {
             "resource": public_url.rstrip("/") + path,
             "authorization_servers": server.access.issuers,
-            "scopes_supported": sorted(SCOPES),
+            "scopes_supported": server.access.scopes_supported,
             "bearer_methods_supported": ["header"],
         }
     )

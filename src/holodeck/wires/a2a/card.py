@@ -19,10 +19,14 @@ def agent_card(
     url: str,
     push: bool,
     secured: bool,
+    issuers: Sequence[str] = (),
     tools: Sequence[ToolSchema] = (),
     also_old: bool = True,
 ) -> dict[str, Any]:
-    """`tools` are named in the extended card only, for clients that the server knows; `also_old` adds what 0.3 wants."""
+    """`issuers` are those whose tokens the server takes.
+
+    `tools` are named in the extended card only, for clients that the server knows; `also_old` adds what 0.3 wants.
+    """
     about = description or f"The agent {name}."
     skills = [{"id": name, "name": name, "description": about, "tags": ["chat"]}]
     skills += [
@@ -60,6 +64,17 @@ def agent_card(
         card["additionalInterfaces"] = [{"url": url, "transport": each} for each in ("JSONRPC", "HTTP+JSON")]
         card["supportsAuthenticatedExtendedCard"] = True
     if secured:
-        card["securitySchemes"] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
-        card["securityRequirements"] = [{"schemes": {"bearer": {"list": []}}}]
+        schemes = _schemes(issuers)
+        card["securitySchemes"] = schemes
+        card["securityRequirements"] = [{"schemes": {each: {"list": []}}} for each in schemes]
     return card
+
+
+def _schemes(issuers: Sequence[str]) -> dict[str, Any]:
+    """A key or token in a header; where the issuer of tokens has an address, also how to find its sign-in."""
+    schemes: dict[str, Any] = {"bearer": {"httpAuthSecurityScheme": {"scheme": "Bearer"}}}
+    found = [f"{each.rstrip('/')}/.well-known/openid-configuration" for each in issuers if "://" in each]
+    for number, url in enumerate(found, 1):
+        name = "openid" if len(found) == 1 else f"openid-{number}"
+        schemes[name] = {"openIdConnectSecurityScheme": {"openIdConnectUrl": url}}
+    return schemes
