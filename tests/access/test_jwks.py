@@ -88,8 +88,9 @@ async def test_a_redirect_within_the_origin_is_followed(issuer, started):
 
 
 @pytest.mark.parametrize("behaviour", ["huge", "html", "error", "redirect-away", "hangs-up"])
-async def test_bad_answers_leave_the_old_keys(issuer, started, behaviour):
+async def test_bad_answers_leave_the_old_keys(issuer, started, behaviour, caplog):
     """A36."""
+    caplog.set_level("INFO")
     source = await started(RemoteKeys(issuer.url, issuer.certs, times=QUICK))
     before = source.current
     issuer.behave(behaviour)
@@ -99,6 +100,8 @@ async def test_bad_answers_leave_the_old_keys(issuer, started, behaviour):
     issuer.behave("well")
     issuer.serve(jwks(jwk(kid="next")))
     await eventually(lambda: source.current.keys[0].kid == "next")
+    lines = [record.message for record in caplog.records]
+    assert {"jwks_refreshed", "jwks_failed"} <= set(lines)
 
 
 async def test_a_slow_issuer_is_given_up_after_a_while(issuer, started):

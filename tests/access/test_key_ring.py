@@ -116,7 +116,8 @@ def test_the_key_of_the_environment():
     assert isinstance(checker.check("E" * 40), Failure)
 
 
-async def test_a_changed_file_is_taken_up(file):
+async def test_a_changed_file_is_taken_up(file, caplog):
+    caplog.set_level("INFO")
     key, text = created(file)
     checker = keys_of(file)
     assert await checker.refresh() == frozenset()
@@ -127,6 +128,11 @@ async def test_a_changed_file_is_taken_up(file):
     change_key_file(file, lambda keys: keys.revoke(key.id))
     assert await checker.refresh() == {key.id}
     assert isinstance(checker.check(text), Failure)
+    lines = [(record.message, record.details) for record in caplog.records]
+    assert lines == [
+        ("keys_reloaded", {"added": 1, "revoked": 0, "total": 2}),
+        ("keys_reloaded", {"added": 0, "revoked": 1, "total": 2}),
+    ]
 
 
 async def test_a_removed_key_ends_as_well(file):

@@ -15,6 +15,7 @@ from holodeck.access.tokens import Tokens
 from holodeck.config.limit_schema import ServerLimits, SubjectLimits
 from holodeck.files.extraction import Extraction
 from holodeck.models.scripted import calls, says
+from holodeck.telemetry.logs import event_log
 from tests.access.signing import NOW, claims, token
 from tests.access.test_tokens import issuer
 from tests.agent.parts import PlainTools, echo
@@ -609,3 +610,31 @@ async def test_a_challenge_names_what_to_ask_the_issuer_for():
             403,
             f'{start}, error="insufficient_scope", scope="agents.in"',
         )
+
+
+async def test_what_a_token_started_goes_on_when_it_expires():
+    """Reading it again needs a new token."""
+    clock, gate = [NOW], Gate()
+    access = Authenticator(tokens=Tokens([issuer()], DEFAULTS, clock=lambda: clock[0]))
+    ann = {"Authorization": f"Bearer {token(claims(scope='chat runs:read'))}"}
+    async with served(says("a b", pause=gate), settings=settings(), access=access) as s:
+        running = await s.post(ask(run="r"), **ann)
+        await read_to(running, "TEXT_MESSAGE_CONTENT")
+        clock[0] += 90_000
+        async with s.get("/runs/r/events", **ann) as answer:
+            assert (answer.status, 'error_description="expired"' in answer.headers["WWW-Authenticate"]) == (401, True)
+        gate.open.set()
+        assert frames(await running.read())[-1][1]["type"] == "RUN_FINISHED"
+
+
+async def test_requests_of_a_client_that_guesses_are_logged_for_debugging_only(tmp_path):
+    lines = []
+    async with keyed(tmp_path, attempts=3) as (s, _):
+        event_log.connect(lines.append)
+        try:
+            for _ in range(20):
+                async with s.get("/me", Authorization="Bearer hdk_wrong") as answer:
+                    await answer.read()
+        finally:
+            event_log.connect(lambda _line: None)
+    assert [line["event"] for line in lines].count("request_completed") == 3

@@ -135,6 +135,9 @@ async def test_tokens_of_a_real_issuer(tmp_path):
             async with client.get(server.url + "/me", headers=good) as answer:
                 result = await answer.json()
             assert (result["tenant"], result["user"], result["scopes"]) == ("acme", "ann", ["chat", "runs:read"])
+            watcher = {"Authorization": f"Bearer {signed(issuer, scope='metrics')}"}
+            async with client.get(server.url + "/metrics", headers=watcher) as answer:
+                assert "\nholodeck_jwks_age_seconds " in await answer.text()
             async with client.get(server.url + "/me", headers={"Authorization": "Bearer a.b.c"}) as answer:
                 challenge = answer.headers["WWW-Authenticate"]
             metadata = "https://agent.example.com/.well-known/oauth-protected-resource"

@@ -103,7 +103,7 @@ async def test_a_preflight_of_another_origin_is_refused_as_a_problem():
         headers = {"Origin": "https://evil.example", "Access-Control-Request-Method": "POST"}
         async with s.client.options(s.url + "/awp", headers=headers) as answer:
             problem = await answer.json(content_type=None)
-            assert (answer.status, problem["type"][-9:]) == (403, "forbidden")
+            assert (answer.status, problem["type"][-9:], problem["reason"]) == (403, "forbidden", "foreign-page")
             assert problem["detail"].startswith("Pages of https://evil.example may not use this server; --cors-origins")
             assert "Access-Control-Allow-Origin" not in answer.headers
 

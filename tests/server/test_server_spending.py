@@ -11,14 +11,16 @@ import pytest
 
 from holodeck.access.authenticator import Authenticator
 from holodeck.access.key_file import KeyLimits
+from holodeck.access.principal import METRICS
 from holodeck.access.proxy import ProxySettings, TrustedProxy
 from holodeck.agent.definition import AgentDefinition
 from holodeck.config.limit_schema import ServerLimits, TenantLimits
+from holodeck.config.load import load_config
 from holodeck.core.messages import UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import RunRequest
 from holodeck.core.usage import Price, TokenUsage
-from holodeck.errors import ModelInterrupted, StoreUnavailable
+from holodeck.errors import ModelInterrupted, StartError, StoreUnavailable
 from holodeck.limits.leases import ValkeyLeases
 from holodeck.limits.valkey import ValkeyWindows
 from holodeck.limits.window import MemoryWindows, StoreDown
@@ -26,6 +28,7 @@ from holodeck.models.scripted import ScriptedModel, Turn, calls, says
 from holodeck.runs.port import RunRecord
 from holodeck.server import quota
 from holodeck.server.agent_server import AgentServer
+from holodeck.server.limit_settings import spending_of
 from holodeck.server.options import Access, ServerSettings, SpendingSettings
 from holodeck.server.quota import Spender
 from holodeck.stores.sqlite_file import SqliteFile
@@ -300,7 +303,7 @@ async def test_what_is_left_is_reported_in_headers_and_by_me(holders):
         await running.read()
 
 
-async def test_a_refusal_is_counted_by_the_name_of_its_limit(holders):
+async def test_a_refusal_is_counted_by_the_name_of_its_limit(holders, caplog):
     headers = holders.headers(user="ann")
     async with served(
         says("hi"), settings=settings(user={"requests_per_minute": 1}), access=holders.authenticator()
@@ -308,6 +311,15 @@ async def test_a_refusal_is_counted_by_the_name_of_its_limit(holders):
         for _ in range(3):
             await status(s, headers)
         assert "user-requests" in str(s.server.metrics.limit_refusals.__dict__)
+    lines = [record.details for record in caplog.records if record.message == "limit_reached"]
+    assert [line["limit"] for line in lines] == ["user-requests"], "once, however many it refuses"
+
+
+def test_a_limit_of_money_needs_a_price(tmp_path):
+    file = tmp_path / "agent.yaml"
+    file.write_text("name: a\nmodel: {provider: demo}\nserver: {limits: {user: {money_per_day: 1}}}\n")
+    with pytest.raises(StartError, match=r"agent\.yaml:3.*add model\.price"):
+        spending_of(load_config(file), has_keys=False)
 
 
 @pytest.mark.req("T30")
@@ -354,7 +366,7 @@ async def test_two_servers_share_their_limits(holders):
 
 async def test_a_store_that_is_down_counts_here_or_refuses(holders, tmp_path):
     """A66."""
-    headers = holders.headers(user="ann")
+    headers, watcher = holders.headers(user="ann"), holders.headers(METRICS)
     use = settings(user={"requests_per_minute": 2})
     for when_down, expected in (("local", [200, 200, 429]), ("refuse", [503, 503, 503])):
         store = ValkeyWindows(f"unix://{tmp_path}/none.sock", when_down)
@@ -362,6 +374,8 @@ async def test_a_store_that_is_down_counts_here_or_refuses(holders, tmp_path):
             says("hi"), settings=use, access=holders.authenticator(), windows=store, leases=ValkeyLeases(store)
         ) as s:
             assert [(await status(s, headers, thread=f"t{n}"))[0] for n in range(3)] == expected
+            async with s.get("/metrics", **watcher) as answer:
+                assert "\nholodeck_limits_store_up 0\n" in await answer.text()
 
 
 @pytest.mark.req("T30")

@@ -116,7 +116,7 @@ async def test_the_cleaner_ends_with_the_store():
 
 @pytest.mark.req("C10")
 async def test_one_user_who_begins_conversations_without_end_costs_no_more_memory():
-    """Of 100,000 conversations a user keeps as many as `max_per_user` says; tried with 2,000 of which 50 are kept."""
+    """Of 100,000 conversations a user keeps as many as `max_per_user` says; tried with 2,000 and a limit of 50."""
     store = MemorySessionStore(max_per_user=50)
 
     async def begin(numbers):

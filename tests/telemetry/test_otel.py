@@ -163,7 +163,7 @@ def test_where_spans_go(endpoint, environment, url):
 @pytest.mark.req("CHT-11")
 async def test_the_server_sends_the_same_spans(collector, tmp_path):
     file = tmp_path / "agent.yaml"
-    observed = f"observability: {{enabled: true, otlp_endpoint: '{collector.url}'}}"
+    observed = f"observability: {{enabled: true, otlp_endpoint: '{collector.url}', user_ids: true}}"
     file.write_text(f"name: helper\nmodel: {{provider: demo}}\n{observed}\n")
     config = load_config(file)
     traces = Traces(config)
@@ -174,3 +174,4 @@ async def test_the_server_sends_the_same_spans(collector, tmp_path):
     await server.close()
     traces.close()
     assert collector.below(collector.named("invoke_agent helper")) == ["chat demo"]
+    assert collector.named("invoke_agent helper").attributes["enduser.id"] == "anonymous"

@@ -44,6 +44,11 @@ def logged(events, *, debug=False):
     return lines
 
 
+def test_a_result_from_the_cache_is_named_as_one():
+    fresh, cached = logged([e.ToolFinished("c", "list", "t", "x", cached=hit) for hit in (False, True)])
+    assert ("cached" in fresh["details"], cached["details"]["cached"]) == (False, True)
+
+
 @pytest.mark.req("ORC-08")
 def test_a_run_is_logged_with_the_event_names_of_the_requirement():
     lines = logged(EVENTS)

@@ -160,6 +160,7 @@ class ObservabilitySettings(Block):
     tenants: list[ShortText] = Field(
         default=[], max_length=50, description="Tenants with metrics of their own; all others are counted as `other`"
     )
+    user_ids: bool = Field(False, description="Name the user of a run in its trace (`enduser.id`)")
 
 
 class LogSettings(Block):

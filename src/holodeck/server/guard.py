@@ -150,7 +150,9 @@ class OriginCheck:
 
 def _forbidden(origin: str | None) -> Forbidden:
     page = "another site" if origin is None else one_line(origin, 200)
-    return Forbidden(f"Pages of {page} may not use this server; --cors-origins adds it by name.")
+    error = Forbidden(f"Pages of {page} may not use this server; --cors-origins adds it by name.")
+    error.reason = "foreign-page"
+    return error
 
 
 def _fetch_metadata(scope: Scope) -> tuple[bytes, bytes, bytes]:

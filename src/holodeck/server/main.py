@@ -159,9 +159,11 @@ class Traces:
         otlp = import_module("holodeck.telemetry.otlp")  # an extra, for those who ask for it
         wanted = config.agent.observability
         self._exporting = otlp.exporting(wanted, agent=config.agent.name, environment=config.environment)
+        self._names_users = wanted.user_ids
 
     def of_run(self, run: Run) -> Emit:
-        spans: Emit = self._exporting.tracing.run(run_id=run.run_id, session_id=run.session_id)
+        user = run.owner.user if self._names_users else None
+        spans: Emit = self._exporting.tracing.run(run_id=run.run_id, session_id=run.session_id, user_id=user)
         return spans
 
     def close(self) -> None:

@@ -41,7 +41,9 @@ class Tracing:
         self._agent = agent
         self._content = content
 
-    def run(self, *, run_id: str, session_id: str, parent: Span | None = None) -> "RunSpans":
+    def run(
+        self, *, run_id: str, session_id: str, parent: Span | None = None, user_id: str | None = None
+    ) -> "RunSpans":
         """A reader for one run. Without deltas it has everything but the text of the replies."""
         attributes = {
             "gen_ai.operation.name": "invoke_agent",
@@ -49,6 +51,8 @@ class Tracing:
             "gen_ai.conversation.id": session_id,
             "holodeck.run.id": run_id,
         }
+        if user_id is not None:
+            attributes["enduser.id"] = user_id
         span = self._tracer.start_span(f"invoke_agent {self._agent}", _in(parent), attributes=attributes)
         return RunSpans(self._tracer, span, content=self._content)
 
