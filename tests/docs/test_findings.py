@@ -50,3 +50,9 @@ def test_every_sentence_about_models_has_a_row_with_its_test() -> None:
     for section in sections:
         numbers = [int(number) for each, number in found if int(each) == section]
         assert numbers == list(range(1, len(numbers) + 1))
+
+
+def test_every_sentence_about_everyday_use_has_a_row_with_its_test() -> None:
+    found = re.findall(r"^\| E(\d+)\.(\d+) \|.*\| `tests/[^|]+` \|$", PAGE, re.MULTILINE)
+    expected = {1: 4, 2: 14, 3: 11, 4: 12, 5: 8, 6: 13, 7: 7, 8: 13, 9: 5, 10: 6}
+    assert found == [(str(section), str(number)) for section, last in expected.items() for number in range(1, last + 1)]
