@@ -1,6 +1,8 @@
 """The official SDK of OpenAI against a real server: Chat Completions, plain and streamed, and what its helpers make of them."""
 
+import asyncio
 import json
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -15,7 +17,8 @@ from holodeck.models.scripted import Turn, calls, says
 from holodeck.server.options import ServerSettings
 from holodeck.server.wires import WIRES
 from tests.agent.parts import PlainTools, echo
-from tests.server.serving import Served, served
+from tests.server.serving import Gate, Served, served, until
+from tests.store_faults.fault_proxy import FaultProxy
 
 ALL = ServerSettings(protocols=tuple(WIRES))
 USAGE = TokenUsage(prompt_tokens=3, completion_tokens=2)
@@ -198,3 +201,30 @@ async def test_the_same_key_asks_once() -> None:
         with pytest.raises(openai.BadRequestError, match="was given to another request"):
             await mine.chat.completions.create(model="tester", messages=[{"role": "user", "content": "Another"}])
         assert len(s.model.prompts) == 1
+
+
+@pytest.mark.parametrize("api", ["chat", "responses"])
+async def test_a_request_that_the_sdk_repeats_joins_its_run(api: str) -> None:
+    """The SDKs send a request again when its connection breaks: the tools must not act twice."""
+    gate = Gate()
+    async with client_of(says("once", pause=gate), says("twice"), says("thrice")) as (client, s):
+        host, port = s.url.removeprefix("http://").split(":")
+
+        async def ask(at: AsyncOpenAI) -> str | None:
+            if api == "responses":
+                return (await at.responses.create(model="tester", input="Hello")).output_text
+            return (await at.chat.completions.create(model="tester", messages=HELLO)).choices[0].message.content
+
+        async with FaultProxy((host, int(port))) as link:
+            asking = asyncio.create_task(ask(client.with_options(base_url=f"http://127.0.0.1:{link.port}/v1")))
+            await until(lambda: s.model.prompts)
+            link.cut()
+            link.heal()
+            gate.open.set()
+            assert await asking == "once"
+        assert len(s.model.prompts) == 1
+        assert await ask(client) == "twice", "the same words again are a new request"
+        for run in s.server.runs._finished:
+            run.ended = time.monotonic() - 60
+        later = client.with_options(default_headers={"x-stainless-retry-count": "1"})
+        assert await ask(later) == "thrice", "a run of a minute ago is not what was lost"

@@ -6,14 +6,18 @@ was refused. The wires know what a key is made of, and what makes two requests t
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from weakref import WeakValueDictionary
 
+from holodeck.core.owner import Owner
 from holodeck.errors import InvalidRequest
 from holodeck.runs.port import RunKey
 from holodeck.runs.run import Run
 from holodeck.runs.runs import Runs
+
+_LOST_SECONDS = 15.0  # how long after a run's end a client may still ask for it again: the SDKs wait 8 at most
 
 
 class Claim:
@@ -34,9 +38,36 @@ class Claim:
             self._released.set()
 
 
+class RetriedRequests:
+    """Runs whose requests came without a key but with the number of the attempt, as OpenAI's SDKs send it.
+
+    They repeat a request by themselves when the connection breaks or a proxy gives up, and the tools would act twice. People write
+    the same thing twice, though: a first attempt always starts a run, and a later one joins only a run that goes on or has just
+    ended, since a first attempt in between may have been refused before it came here. Known to this process only.
+    """
+
+    def __init__(self, runs: Runs) -> None:
+        self._runs = runs
+        self._started: WeakValueDictionary[tuple[str, Owner, bytes], Run] = WeakValueDictionary()
+
+    def run_of(self, attempt: int | None, request: tuple[str, Owner, bytes]) -> Run | None:
+        """The run that an earlier attempt of this request started. `request` is its wire, owner and fingerprint."""
+        if attempt == 0:
+            self._started.pop(request, None)  # if this attempt is refused, the next one must not find an older run
+        run = self._started.get(request) if attempt else None
+        if run is None or not self._runs.knows(run):
+            return None
+        return run if run.ended is None or time.monotonic() - run.ended < _LOST_SECONDS else None
+
+    def note(self, attempt: int | None, request: tuple[str, Owner, bytes], run: Run) -> None:
+        if attempt is not None:
+            self._started[request] = run
+
+
 class Idempotency:
     def __init__(self, runs: Runs, stored: Callable[[RunKey], Awaitable[Run | None]] | None = None) -> None:
         """`stored` finds the run that a process before this one started for a key."""
+        self.retried = RetriedRequests(runs)
         self._stored = stored
         self._runs = runs
         self._claims: dict[RunKey, Claim] = {}

@@ -32,6 +32,8 @@ from holodeck.wires.body import foreign_id
 
 _MAX_LOGGED = 12_000
 _NUMBER = re.compile(r"-?[0-9]{1,18}")
+ATTEMPT_HEADER = "x-stainless-retry-count"
+_ATTEMPT = re.compile(r"[0-9]{1,4}")
 
 
 def server_of(request: Request) -> AgentServer:
@@ -43,6 +45,12 @@ def repeat_key_of(request: Request, wire: str, owner: Owner) -> RunKey | None:
     """What the client calls this request, so that posting it twice asks once. The value is opaque, quotes included."""
     given = request.headers.getlist(REPEAT_HEADER)
     return RunKey(wire, owner, foreign_id(", ".join(given), REPEAT_HEADER), REPEAT_HEADER) if given else None
+
+
+def attempt_of(request: Request) -> int | None:
+    """Which attempt at a request this is, as SDKs that Stainless generates count them."""
+    given = request.headers.get(ATTEMPT_HEADER, "")
+    return int(given) if _ATTEMPT.fullmatch(given) else None
 
 
 def text_header(request: Request, name: str) -> str | None:
@@ -130,6 +138,11 @@ class Arrival:
     conversation: str | None = None
     key: RunKey | None = None
     fingerprint: bytes = b""
+    attempt: int | None = None  # counted from 0, by clients that repeat requests themselves and say so
+
+    @property
+    def as_sent(self) -> tuple[str, Owner, bytes]:
+        return self.wire, self.owner, self.fingerprint
 
 
 async def begin(server: AgentServer, arrival: Arrival) -> Run:
@@ -142,8 +155,9 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
     context.conversation_id, context.user_id = arrival.conversation, owner.user
     await slot_of(arrival.request).take(owner)
     async with server.idempotency.claim(arrival.key, arrival.fingerprint) as claim:
-        if claim.run is not None:
-            run = claim.run
+        known = claim.run or server.idempotency.retried.run_of(arrival.attempt, arrival.as_sent)
+        if known is not None:
+            run = known
         else:
             async with server.admission(owner):
                 key_id = api_key_of(arrival.request)
@@ -152,6 +166,7 @@ async def begin(server: AgentServer, arrival: Arrival) -> Run:
                 )
                 check_approval(arrival.request, wanted.resume)
                 run = claim.run = await _started(server, arrival, wanted)
+                server.idempotency.retried.note(arrival.attempt, arrival.as_sent, run)
                 note_approval(owner, wanted.resume)
     context.conversation_id = arrival.conversation or run.session_id
     return run

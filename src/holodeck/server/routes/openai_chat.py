@@ -27,6 +27,7 @@ from holodeck.server.completion_sessions import (
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import (
     Arrival,
+    attempt_of,
     begin,
     json_answer,
     json_body,
@@ -86,6 +87,7 @@ async def chat_completions(request: Request) -> Response:
         owner=owner,
         conversation=means.session_id,
         key=repeat_key_of(request, NAME, owner),
+        attempt=attempt_of(request),
         fingerprint=sha256(body + (_named(request) or "").encode()).digest(),
         prepare=partial(_prepare, server, owner, chat, means),
         open_encoder=open_encoder,

@@ -33,6 +33,7 @@ from holodeck.server.audit import decided
 from holodeck.server.identity import owner_of
 from holodeck.server.intake import (
     Arrival,
+    attempt_of,
     begin,
     json_answer,
     json_body,
@@ -138,6 +139,7 @@ async def create(request: Request) -> Response:
         owner=owner,
         conversation=asked.conversation,
         key=repeat_key_of(request, NAME, owner),
+        attempt=attempt_of(request),
         fingerprint=sha256(body).digest(),
         prepare=partial(_prepare, server, owner, asked, opened),
         open_encoder=opened,
