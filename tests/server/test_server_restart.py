@@ -117,6 +117,26 @@ async def test_addresses_of_a_task_that_waits_are_called_when_it_goes_on(tmp_pat
     assert left == 0, "the task has ended, and its session is deleted"
 
 
+@pytest.mark.parametrize("method", ["SendMessage", "SendStreamingMessage"])
+async def test_a_task_of_a2a_is_flushed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
+    """With the message before its client gets its id, and with the ending: there is no write for the id alone."""
+    monkeypatch.setattr("holodeck.stores.sqlite_runs.FIRST_COMMIT_SECONDS", 200)
+    stores, flushed = on_file(tmp_path / "sessions.db"), list[bool]()
+    async with served(says("done"), settings=ALL, **stores) as s, asyncio.timeout(60):
+        file = stores["store"].file
+        write = file.write
+
+        def noted(job: Any, *, synced: bool = True) -> Any:
+            flushed.append(synced)
+            return write(job, synced=synced)
+
+        monkeypatch.setattr(file, "write", noted)
+        body = {"jsonrpc": "2.0", "id": 1, "method": method, "params": {"message": message()}}
+        async with s.post(body, "/a2a", **{"A2A-Version": "1.0"}) as answer:
+            assert "done" in await answer.text()
+    assert flushed.count(True) == 2
+
+
 def log_copies(path: Path) -> bytes:
     with closing(sqlite3.connect(path)) as file:
         return b"".join(body for (body,) in file.execute("SELECT body FROM pieces"))

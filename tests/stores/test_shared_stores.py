@@ -533,13 +533,28 @@ async def test_the_parent_s_word_is_enough_for_a_worker_to_be_taken_over(path):
             await each.close()
 
 
-async def test_a_run_in_the_background_is_flushed_before_its_client_is_answered(files, monkeypatch):
-    store, flushed = await files(), []
+@pytest.mark.parametrize("alone", [True, False])
+@pytest.mark.parametrize("seconds", [0, 200])
+async def test_a_run_in_the_background_is_flushed_before_its_client_is_answered(files, monkeypatch, seconds, alone):
+    """With its first commit, or by itself if that does not come in time."""
+    monkeypatch.setattr("holodeck.stores.sqlite_runs.FIRST_COMMIT_SECONDS", seconds)
+    store, flushed = await files(alone=alone), []
     write = store.file.write
     monkeypatch.setattr(store.file, "write", lambda job, synced=True: (flushed.append(synced), write(job))[1])
-    for name, detached in (("r", True), ("other", False)):
-        await store.runs.begin(run(name, name, request=RunRequest(detached=detached)))
-    assert flushed == [True, False]
+    if alone:
+        store.runs.register(run())
+    else:
+        await store.runs.begin(run())
+    assert flushed == ([] if alone else [False])
+    answering = asyncio.create_task(store.runs.stored(run()))
+    if seconds:
+        await asyncio.sleep(0)
+        conversation = await store.open("s", owner=ME, run_id="r", create=True)
+        await conversation.commit([UserMessage(content="hi")])
+    await asyncio.wait_for(answering, 50)
+    assert flushed[-1]
+    assert flushed.count(True) == 1
+    assert await store.runs.find("r", owner=ME) is not None
 
 
 async def test_a_wish_and_a_new_piece_are_noticed_without_a_beat(files):

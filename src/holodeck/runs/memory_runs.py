@@ -40,6 +40,9 @@ class MemoryRunStore:
         self._store(record)
         return Begun()
 
+    async def stored(self, record: RunRecord) -> None:
+        self._store(self._noted.get((record.owner, record.run_id), record))
+
     async def store_request(self, record: RunRecord) -> None:
         self.register(record)
 

@@ -114,6 +114,9 @@ class RunStore(Protocol):
         RunExists if another request has started it.
         """
 
+    async def stored(self, record: RunRecord) -> None:
+        """Waits until a run that has just been registered, or begun, is durable: its client is about to get its id."""
+
     async def store_request(self, record: RunRecord) -> None:
         """Stores the request of a run that is in progress, as it is now; durable when it returns.
 

@@ -142,11 +142,11 @@ class Runs:
         if request.time_limit is not None:
             why = RunTimeout(f"The answer took longer than {request.time_limit:g} s.", "run_timeout")
             run.deadline = asyncio.get_running_loop().call_later(request.time_limit, self.stop, run, why)
-        if request.detached:  # its client may be answered before the first commit, which is queued behind this one
+        if request.detached and self.records is not None and run.record is not None:
             try:
-                await self.store_record(run)
+                await self.records.stored(run.record)  # its client may be answered next, with its id
             except HoloDeckError as error:
-                self.stop(run, error)  # before it has done anything
+                self.stop(run, error)
                 raise
         return run
 

@@ -271,6 +271,9 @@ class PostgresRunStore:
             self._changed.discard(run)
             return Begun(is_first=state == RunState.RUNNING, ahead=frozenset(ahead))
 
+    async def stored(self, record: RunRecord) -> None:
+        """`begin` has stored it."""
+
     async def store_request(self, record: RunRecord) -> None:
         run = record.owner, record.run_id
         if run in self._records:

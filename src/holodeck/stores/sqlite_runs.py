@@ -13,6 +13,7 @@ from typing import Any
 
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
+from holodeck.errors import StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Begun, RunRecord, RunState, state_after
 from holodeck.runs.recovery import kept_after_end
@@ -22,6 +23,7 @@ from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.sqlite_file import Job, SqliteFile
 
 KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
+FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 COLUMNS = (
     "tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
@@ -41,6 +43,7 @@ class SqliteRunStore:
         self._registered: dict[OwnedId, RunRecord] = {}
         self._inserted: dict[OwnedId, RunRecord] = {}  # by a transaction that is not known to be on the disk yet
         self._stored: set[OwnedId] = set()  # runs in progress: one of them that has no row was deleted
+        self._awaited: dict[OwnedId, asyncio.Future[None]] = {}  # runs that have to be on the disk
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 
@@ -60,16 +63,33 @@ class SqliteRunStore:
         await self._store(record, None)
         return Begun()
 
+    async def stored(self, record: RunRecord) -> None:
+        """The first commit takes the run to the disk, a moment later: one flush less than a transaction of its own."""
+        run = record.owner, record.run_id
+        self._awaited[run] = waiter = asyncio.get_running_loop().create_future()
+        try:
+            async with asyncio.timeout(FIRST_COMMIT_SECONDS):
+                await waiter
+        except TimeoutError:
+            current = self._registered.get(run)
+            if current is not None:
+                await self.store_request(current)
+            elif await self.find(record.run_id, owner=record.owner) is None:
+                raise StoreUnavailable("This run has ended and could not be stored.") from None
+        finally:
+            del self._awaited[run]
+
     async def store_request(self, record: RunRecord) -> None:
         run, now = (record.owner, record.run_id), self.clock()
+        is_stored = run in self._stored
         if run in self._registered:
             self._registered[run] = record
 
         def job(connection: sqlite3.Connection) -> None:
-            if run not in self._stored:
-                self._insert(connection, record, now, reopens=False)
-            else:
+            if is_stored:
                 self._update_request(connection, record)
+            else:
+                self._insert(connection, record, now, reopens=False)
 
         future = self._file.write(job)
         self.note_commit(run, future)
@@ -87,7 +107,12 @@ class SqliteRunStore:
 
     def _committed(self, run: OwnedId, done: "asyncio.Future[Any]") -> None:
         record = self._inserted.pop(run, None)
-        if record is None or done.cancelled() or done.exception() is not None or run not in self._registered:
+        if done.cancelled() or done.exception() is not None or (record is None and not self.is_shared):
+            return
+        waiter = self._awaited.get(run)
+        if waiter is not None and not waiter.done():
+            waiter.set_result(None)
+        if record is None or run not in self._registered:
             return
         self._stored.add(run)
         if self._registered[run] is record:

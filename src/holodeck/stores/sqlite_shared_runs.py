@@ -179,10 +179,10 @@ class SharedSqliteRunStore(SqliteRunStore):
         self._changed.add((record.owner, record.run_id))
 
     async def begin(self, record: RunRecord) -> Begun:
-        """Stores a run and whether it is its turn. One in the background is flushed: its client is answered next."""
+        """Stores a run and whether it is its turn."""
         self.register(record)
         begin = partial(self._begin, record=record, now=self.clock())
-        begun: Begun = await self._file.write(begin, synced=record.request.detached)
+        begun: Begun = await self._file.write(begin, synced=False)
         self._changed.discard((record.owner, record.run_id))
         return begun
 
