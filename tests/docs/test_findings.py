@@ -3,6 +3,8 @@
 import re
 from pathlib import Path
 
+from benchmarks.__main__ import BENCHMARKS
+
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "findings.md").read_text()
 
@@ -56,3 +58,18 @@ def test_every_sentence_about_everyday_use_has_a_row_with_its_test() -> None:
     found = re.findall(r"^\| E(\d+)\.(\d+) \|.*\| `tests/[^|]+` \|$", PAGE, re.MULTILINE)
     expected = {1: 4, 2: 14, 3: 11, 4: 12, 5: 8, 6: 13, 7: 7, 8: 13, 9: 5, 10: 6}
     assert found == [(str(section), str(number)) for section, last in expected.items() for number in range(1, last + 1)]
+
+
+def test_every_sentence_about_durability_has_a_row_with_its_test_or_command() -> None:
+    found = re.findall(r"^\| L(\d+)\.(\d+) \|.*\| (`[^|]+`) \|$", PAGE, re.MULTILINE)
+    sections = {int(section) for section, *_ in found}
+    assert sections == set(range(1, 12))
+    for section in sections:
+        numbers = [int(number) for each, number, _ in found if int(each) == section]
+        assert numbers == list(range(1, len(numbers) + 1))
+    verbs = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    commands = {
+        name for *_, shown in found for name in re.findall(r"`([^`]+)`", shown) if not name.startswith("tests/")
+    }
+    known = {f"make {verb}" for verb in verbs} | {f"python -m benchmarks {name}" for name in BENCHMARKS}
+    assert commands <= known
