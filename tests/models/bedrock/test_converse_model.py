@@ -194,6 +194,21 @@ async def test_credentials_that_a_program_issues_are_renewed(home):
     assert headers["X-Amz-Security-Token"] == "t"
 
 
+async def test_credentials_that_expired_are_looked_up_again(home):
+    """`aws sso login`, or a job that writes short-lived keys, has put others there meanwhile."""
+    lines = "[work]\naws_access_key_id={}\naws_secret_access_key={}\n"
+    (home / "credentials").write_text(lines.format(KEY_ID, SECRET))
+    signer = AwsSigner("us-east-1", profile="work")
+    old = await signer.headers("https://b.example/", None)
+    (home / "credentials").write_text(lines.format("AKIANEXT", SECRET))
+    assert not signer.refused(old, 403, "User is not authorized to perform bedrock:InvokeModel")
+    assert "AKIANEXT" not in (await signer.headers("https://b.example/", None))["Authorization"]
+    assert signer.refused(old, 403, "The security token included in the request is expired")
+    assert "Credential=AKIANEXT/" in (await signer.headers("https://b.example/", None))["Authorization"]
+    given = AwsSigner("us-east-1", variables=VARIABLES)
+    assert not given.refused(old, 403, "The security token included in the request is expired")
+
+
 async def test_no_credentials_say_what_to_set(home):
     with pytest.raises(ModelAuthFailed, match=r"no AWS credentials.*AWS_BEARER_TOKEN_BEDROCK.*model\.profile"):
         await AwsSigner("us-east-1").headers("https://b.example/", None)
