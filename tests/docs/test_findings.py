@@ -73,3 +73,14 @@ def test_every_sentence_about_durability_has_a_row_with_its_test_or_command() ->
     }
     known = {f"make {verb}" for verb in verbs} | {f"python -m benchmarks {name}" for name in BENCHMARKS}
     assert commands <= known
+
+
+def test_every_sentence_about_access_has_a_row_with_its_tests() -> None:
+    """By the items of what was asked for (R1 to R13) and the sections of its design (D1.2 to D2.2)."""
+    lines = re.findall(r"^\| ([RD]\d[\w.]*) \|", PAGE, re.MULTILINE)
+    found = re.findall(r"^\| ([RD]\d[\w.]*) \|.*\| `tests/[^|]+` \|$", PAGE, re.MULTILINE)
+    assert lines == found
+    assert len(set(found)) == len(found)
+    assert {row.partition(".")[0] for row in found if row.startswith("R")} == {f"R{item}" for item in range(1, 14)}
+    sections = {row.rstrip("ab") for row in found if row.startswith("D")}
+    assert sections == {*(f"D1.{section}" for section in range(2, 14)), "D2.1", "D2.2"}
