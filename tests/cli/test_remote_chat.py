@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -181,3 +182,4 @@ async def test_a_server_that_ends_in_the_middle_is_named(tmp_path: Path) -> None
         gate.open.set()
     assert result.code == 4
     assert "The connection to http://127.0.0.1" in result.err
+    assert re.search(r"finish the answer\. --session [0-9A-Z]{26} goes on with the conversation\.", result.err)

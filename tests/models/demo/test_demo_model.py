@@ -97,6 +97,14 @@ async def test_words_beside_a_picture_count() -> None:
     assert calls == [("create_todo", {"title": "Buy paint"})]
 
 
+async def test_a_file_is_no_request_and_its_text_no_sentence() -> None:
+    talk = new_conversation()
+    _, reply = await talk.say((TextPart("hello"), TextPart("notes.txt:\nadd buy paint")))
+    assert reply.startswith("Hello! I am HoloDeck's demo model")
+    calls, reply = await talk.say((TextPart("what does it say?"), TextPart("notes.txt:\nadd buy paint")))
+    assert (calls, reply.startswith("Your file arrived, but I do not read files")) == ([], True)
+
+
 async def test_an_empty_list() -> None:
     _, answer = await new_conversation().say("what's on my list?")
     assert "empty" in answer

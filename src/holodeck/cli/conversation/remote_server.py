@@ -109,7 +109,10 @@ class RemoteServer:
                 await reading.follow(response)
         except (HttpError, OSError) as error:
             if reading.is_begun:
-                return reading.lost(f"The connection to {self.url} was lost; the server may still finish the answer.")
+                again = f"--session {one_line(session_id, LONGEST)} goes on with the conversation"
+                return reading.lost(
+                    f"The connection to {self.url} was lost; the server may still finish the answer. {again}."
+                )
             raise self._away(error) from error
         ending = reading.ending or reading.lost("The server ended the answer without an ending.")
         self._note(ending.interrupts if isinstance(ending, RunFinished) else ())

@@ -44,6 +44,7 @@ class DemoReply:
 @dataclass(slots=True)
 class DemoTurn:
     words: str
+    attached: bool = False  # files came with the words
     results: list[ToolMessage] = field(default_factory=list)
     reply: str = ""
 
@@ -58,7 +59,7 @@ def next_step(
     player = _Player(tools, timezone, now)
     for turn in turns[:-1]:
         player.recall(turn)
-    return player.play(turns[-1].words, turns[-1].results)
+    return player.play(turns[-1], turns[-1].results)
 
 
 def _turns(messages: Sequence[Message]) -> list[DemoTurn]:
@@ -66,7 +67,10 @@ def _turns(messages: Sequence[Message]) -> list[DemoTurn]:
     for message in messages:
         if isinstance(message, UserMessage):
             parts = [TextPart(message.content)] if isinstance(message.content, str) else message.content
-            turns.append(DemoTurn("\n".join(part.text for part in parts if isinstance(part, TextPart)).strip()))
+            texts = [part.text.strip() for part in parts if isinstance(part, TextPart)]
+            turns.append(
+                DemoTurn(texts[0] if texts else "", attached=len(parts) > 1)
+            )  # the text of a file is no request
         elif turns and isinstance(message, AssistantMessage):
             turns[-1].reply = message.content
         elif turns and isinstance(message, ToolMessage):
@@ -88,7 +92,7 @@ class _Player:
     def recall(self, turn: DemoTurn) -> None:
         """Replays a turn that is over, for what it established. Another model may have answered it."""
         results = list(turn.results)
-        step = self.play(turn.words, results)
+        step = self.play(turn, results)
         if self.question and self.question.line not in turn.reply:
             self.question = None
         for result in turn.results if results or not isinstance(step, DemoReply) else ():
@@ -98,9 +102,12 @@ class _Player:
                 continue
             self.shown, self.focus = (found, self.focus) if many else (self.shown, found[0])
 
-    def play(self, words: str, results: list[ToolMessage]) -> DemoReply | tuple[Call, ...]:
+    def play(self, turn: DemoTurn, results: list[ToolMessage]) -> DemoReply | tuple[Call, ...]:
         """Goes through a turn as far as it can, taking the results that it needs out of the list."""
-        step = self._run(self._script(self._understood(words)), results)
+        request = self._understood(turn.words)
+        if turn.attached and isinstance(request, Request) and request.action in {"unknown", "no_words"}:
+            request = Request("attached")
+        step = self._run(self._script(request), results)
         if isinstance(step, DemoReply):
             self.focus, self.question = step.focus or self.focus, step.question
             self.shown = self.shown if step.shown is None else step.shown

@@ -39,6 +39,8 @@ TALK_BEFORE_ABILITIES = {
     "help": NO_MODEL,
     "too_long": "That is a lot of text. I am a set of rules that read one short request at a time, not a language model.",
     "no_words": f"I can only read words, and that message has no words. {NO_MODEL}",
+    "attached": "Your file arrived, but I do not read files: I am a set of rules, not a language model. "
+    "Name a model in agent.yaml, and it gets the text.",
     "unknown": "I did not understand that: I am a set of rules, not a language model.",
     "no_todo_tools": f"No todo tools are connected. {NO_MODEL}",
 }
