@@ -18,6 +18,8 @@ from tests.ports import free_port
 from tests.server.forked import Forked
 
 PATIENCE = 55.0
+WORDS = "".join(f"{number} " for number in range(20)) + "end"
+UNKNOWN = "whether it took effect is not known"
 ALIVE = 60  # seconds: no test without a kill takes a slow server for dead
 AGENT = """\
 name: tester
@@ -290,6 +292,26 @@ async def replicas(
             for server in servers:
                 if server.runs:
                     await server.end()
+
+
+async def reads_on_at_the_other(one: Server, other: Server, pace: Pace, thread: str = "t") -> None:
+    """A client that changes servers in the middle gets every word once; the same request again is the same run."""
+    client = Client("slow", run="r1", thread=thread)
+    reading = asyncio.create_task(client.post(one))
+    for server in (other, one, other):
+        pace.permit(5)
+        await client.until("TEXT_MESSAGE_CONTENT", client.types.count("TEXT_MESSAGE_CONTENT") + 1)
+        reading.cancel()
+        await asyncio.wait({reading})
+        reading = asyncio.create_task(client.resume(server))
+    pace.permit(5)
+    await asyncio.wait_for(reading, PATIENCE)
+    assert (client.types[-1], client.text) == ("RUN_FINISHED", WORDS)
+    assert client.ids == sorted(set(client.ids))
+    for read in (Client.resume, Client.post):
+        again = Client("slow", run="r1", thread=thread)
+        await asyncio.wait_for(read(again, other), PATIENCE)
+        assert (again.text, pace.asked) == (WORDS, 1)
 
 
 async def stops_approves_and_deletes(one: Server, other: Server, pace: Pace, folder: Path) -> None:

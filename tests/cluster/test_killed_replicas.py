@@ -6,12 +6,11 @@ import signal
 
 import pytest
 
-from tests.cluster.replicas import PATIENCE, Client, Server, replicas
+from tests.cluster.replicas import PATIENCE, UNKNOWN, Client, Server, replicas
 from tests.cluster.siblings import siblings
 
 KILLS = 3
 THREADS = 3
-UNKNOWN = "whether it took effect is not known"
 
 
 @pytest.mark.req("D03", "D03b")

@@ -8,11 +8,18 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from tests.cluster.replicas import PATIENCE, Client, Feed, Pace, replicas, stops_approves_and_deletes
+from tests.cluster.replicas import (
+    PATIENCE,
+    UNKNOWN,
+    WORDS,
+    Client,
+    Feed,
+    Pace,
+    reads_on_at_the_other,
+    replicas,
+    stops_approves_and_deletes,
+)
 from tests.limits.valkey_server import valkey
-
-UNKNOWN = "whether it took effect is not known"
-WORDS = "".join(f"{number} " for number in range(20)) + "end"
 
 
 @pytest.mark.req("C07")
@@ -22,23 +29,7 @@ async def test_a_client_reads_on_at_the_other_server_and_gets_every_word_once(
 ):
     pace, more = Pace(), cluster and f", valkey: '{request.getfixturevalue('valkey_url')}'"
     async with replicas(tmp_path, postgres_database, pace, cluster=more) as (one, other):
-        client = Client("slow", run="r1")
-        reading = asyncio.create_task(client.post(one))
-        for server in (other, one, other):
-            pace.permit(5)
-            await client.until("TEXT_MESSAGE_CONTENT", client.types.count("TEXT_MESSAGE_CONTENT") + 1)
-            reading.cancel()
-            await asyncio.wait({reading})
-            reading = asyncio.create_task(client.resume(server))
-        pace.permit(20)
-        await asyncio.wait_for(reading, PATIENCE)
-        assert client.types[-1] == "RUN_FINISHED"
-        assert client.text == WORDS
-        assert client.ids == sorted(set(client.ids))
-        again = Client("slow", run="r1")
-        await again.resume(other)
-        assert again.text == WORDS
-        assert pace.asked == 1
+        await reads_on_at_the_other(one, other, pace)
 
 
 @pytest.mark.req("C08")

@@ -5,42 +5,29 @@ import asyncio
 import aiohttp
 import pytest
 
-from tests.cluster.replicas import PATIENCE, Client, Feed, Pace, stops_approves_and_deletes
+from tests.cluster.replicas import (
+    PATIENCE,
+    WORDS,
+    Client,
+    Feed,
+    Pace,
+    reads_on_at_the_other,
+    stops_approves_and_deletes,
+)
 from tests.cluster.siblings import siblings
-
-UNKNOWN = "whether it took effect is not known"
-WORDS = "".join(f"{number} " for number in range(20)) + "end"
 
 
 @pytest.mark.req("C07", "C08", "C09b", "SRV-11")
 async def test_any_worker_serves_any_request(tmp_path):
     pace = Pace()
     async with siblings(tmp_path, pace, approval="always") as (one, other):
-        await reads_on_at_the_other(one, other, pace)
+        await reads_on_at_the_other(one, other, pace, "read")
         await sends_one_request_to_both(one, other)
         await takes_turns(one, other, pace)
         await shows_runs_of_the_other(one, other)
         await counts_together(one, other)
         await stops_approves_and_deletes(one, other, pace, tmp_path)
         await follows_a_task_that_the_other_goes_on_with(one, other)
-
-
-async def reads_on_at_the_other(one, other, pace):
-    client = Client("slow", run="r1", thread="read")
-    reading = asyncio.create_task(client.post(one))
-    for server in (other, one, other):
-        pace.permit(5)
-        await client.until("TEXT_MESSAGE_CONTENT", client.types.count("TEXT_MESSAGE_CONTENT") + 1)
-        reading.cancel()
-        await asyncio.wait({reading})
-        reading = asyncio.create_task(client.resume(server))
-    pace.permit(5)
-    await asyncio.wait_for(reading, PATIENCE)
-    assert (client.types[-1], client.text) == ("RUN_FINISHED", WORDS)
-    assert client.ids == sorted(set(client.ids))
-    again = Client("slow", run="r1", thread="read")
-    await asyncio.wait_for(again.post(other), PATIENCE)
-    assert (again.text, pace.asked) == (WORDS, 1), "the same request is the same run"
 
 
 async def sends_one_request_to_both(one, other):

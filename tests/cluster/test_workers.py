@@ -15,12 +15,11 @@ import psycopg
 import pytest
 
 from tests.cli.process import holodeck
-from tests.cluster.replicas import PATIENCE, TOOLS, Client, Pace, Server
+from tests.cluster.replicas import PATIENCE, TOOLS, WORDS, Client, Pace, Server
 from tests.cluster.siblings import AGENT as FILE_AGENT
 from tests.models.endpoint import ModelEndpoint
 from tests.ports import free_port
 
-WORDS = "".join(f"{number} " for number in range(20)) + "end"
 AGENT = """\
 name: tester
 model: {{provider: demo}}

@@ -41,24 +41,27 @@ Opener: TypeAlias = Callable[..., Any]
 
 
 @asynccontextmanager
-async def memory(_folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
-    store = MemorySessionStore(TTL, clock=clock, **settings)
+async def _started(store: SessionStore) -> AsyncIterator[None]:
     await store.start()
     try:
-        yield store
+        yield
     finally:
         await store.close()
+
+
+@asynccontextmanager
+async def memory(_folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
+    store = MemorySessionStore(TTL, clock=clock, **settings)
+    async with _started(store):
+        yield store
 
 
 @asynccontextmanager
 async def sqlite(folder: Path, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
     file = SqliteFile(folder / "sessions.db", durable=False)
     store = SqliteSessionStore(file, "tester", TTL, clock=clock, **settings)
-    await store.start()
-    try:
+    async with _started(store):
         yield store
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -72,11 +75,8 @@ async def sqlite_with_runs(folder: Path, clock: Clock) -> AsyncIterator[tuple[Se
     file = SqliteFile(folder / "sessions.db", durable=False)
     runs = SqliteRunStore(file, "tester")
     store = SqliteSessionStore(file, "tester", TTL, clock=clock, runs=runs)
-    await store.start()
-    try:
+    async with _started(store):
         yield store, runs
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -85,11 +85,8 @@ async def shared_sqlite_with_runs(folder: Path, clock: Clock) -> AsyncIterator[t
     file = SqliteFile(folder / "sessions.db", durable=False)
     runs = SharedSqliteRunStore(file, "tester", "worker")
     store = SqliteSessionStore(file, "tester", TTL, clock=clock, runs=runs)
-    await store.start()
-    try:
+    async with _started(store):
         yield store, runs
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
@@ -97,21 +94,15 @@ async def postgres_with_runs(database: str, clock: Clock) -> AsyncIterator[tuple
     shared = PostgresDatabase(database)
     runs = PostgresRunStore(shared, "tester")
     store = PostgresSessionStore(shared, "tester", TTL, clock=clock, runs=runs)
-    await store.start()
-    try:
+    async with _started(store):
         yield store, runs
-    finally:
-        await store.close()
 
 
 @asynccontextmanager
 async def postgres(database: str, clock: Clock, **settings: Any) -> AsyncIterator[SessionStore]:
     store = PostgresSessionStore(PostgresDatabase(database), "tester", TTL, clock=clock, **settings)
-    await store.start()
-    try:
+    async with _started(store):
         yield store
-    finally:
-        await store.close()
 
 
 @asynccontextmanager

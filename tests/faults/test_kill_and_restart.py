@@ -13,31 +13,17 @@ from pathlib import Path
 import aiohttp
 import pytest
 
+from tests.cluster.replicas import TOOLS, UNKNOWN
 from tests.models.endpoint import ModelEndpoint, chunk, frame, text_frames, tool_call_frames
 from tests.ports import free_port
 from tests.server.forked import Forked
 
 PATIENCE = 60.0
-UNKNOWN = "whether it took effect is not known"
 AGENT = """\
 name: tester
 model: {{provider: openai_compatible, name: m, api_key: none, endpoint: '{endpoint}'}}
 tools: [{{name: act, type: function, file: tools.py, approval: {approval}}}]
 server: {{runs: {{detach_grace: {grace}}}}}
-"""
-TOOLS = """\
-import os, time
-from holodeck.tools.port import ToolContext
-
-def act(what: str, context: ToolContext) -> str:
-    '''Acts.'''
-    with open("acts", "a") as file:
-        file.write(f"{context.call_id}\\n")
-        file.flush()
-        os.fsync(file.fileno())
-    while what == "slowly" and not os.path.exists("go"):
-        time.sleep(0.01)
-    return "acted"
 """
 
 
