@@ -78,7 +78,7 @@ MUTANTS = (
     Mutant("stores/sqlite_shared_runs.py", '_MINE = "key = ? AND replica = ? AND ended IS NULL"', '_MINE = "key = ? AND ? IS NOT NULL AND ended IS NULL"', STORES, "a worker that was taken for dead stores what its run does"),
     Mutant("stores/sqlite_shared_runs.py", "AND (other.state = 'running' OR other.key < runs.key)", "AND other.key < 0", STORES, "runs of one session do not wait for those of other workers"),
     Mutant("stores/sqlite_shared_runs.py", "WHERE id = ? AND beats = ?", "WHERE id = ? AND beats >= ?", STORES, "a worker that has just shown that it is alive is taken over"),
-    Mutant("stores/sqlite_shared_runs.py", ' AND id = ? AND replica = ?"\n        )\n        await', ' AND id = ? AND ? IS NOT NULL"\n        )\n        await', STORES, "a worker that was taken for dead adds to its log"),
+    Mutant("stores/sqlite_shared_runs.py", '{NAMED} AND replica = ?"\n        )\n        await', '{NAMED} AND ? IS NOT NULL"\n        )\n        await', STORES, "a worker that was taken for dead adds to its log"),
     Mutant("runs/stored_runs.py", 'record.request.agent_version not in ("", self._runs.agent.version)', "False", RECOVERY, "a run goes on with another agent file"),
     Mutant("telemetry/worker_figures.py", "combined([await self._own(), self._inherited])", "combined([await self._own()])", "tests/telemetry/test_worker_figures.py", "sums fall when a worker dies"),
     Mutant("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE", RECOVERY, "a call that may have taken effect is reported as not made"),

@@ -10,7 +10,6 @@ import math
 import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from psycopg.errors import UniqueViolation
@@ -29,6 +28,7 @@ from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.postgres_database import Lane, PostgresDatabase
 from holodeck.stores.postgres_run_statements import BEGIN, END, END_RELEASED, NAMED, OF_OWNER, SAME_SESSION, TURN
+from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.session_watches import SessionWatches
 
 if TYPE_CHECKING:
@@ -36,16 +36,12 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
 MISSED_BEATS = 2  # after which a process enters itself again before it begins a run
 FOLLOW_SECONDS = 0.1  # between two looks at a log that another process writes
 LINKED_SECONDS, LINKED_FOLLOW_SECONDS = 0.1, 1.0  # with Valkey: between two copies; a look if nothing is announced
 LOOK_SECONDS = (0.05, 1.0)  # between two looks whether it is a run's turn: at first, and at most
 NEWS_SECONDS, NEWS_OVERLAP = 1.0, 50  # between two looks for runs that begin; how many are looked at again at first
-_COLUMNS = (
-    "tenant, user_name, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
-    " replica, stop_wanted, root"
-)
+_COLUMNS = COLUMNS.format(user="user_name")
 _WHERE = "replica, tenant, user_name, id"
 
 
@@ -94,7 +90,7 @@ class PostgresRunStore:
         self._beaten, self._pause = (
             time.monotonic(),
             math.inf,
-        )  # the last beat, and how long before it the one before was
+        )  # the last beat, and the time between it and the one before
         self._copier = LogCopier(self._store_pieces)
         self._link: ValkeyLink | None = None
         self._logs: dict[OwnedId, int] = {}  # runs whose logs are copied or followed here, by the numbers of their rows
@@ -237,7 +233,7 @@ class PostgresRunStore:
             {"me": self.replica, "agent": self._agent, "strays": self._heartbeats.strays},
             lane=Lane.BEAT,
         )
-        taken = [_record(row[1:]) for row in found]
+        taken = [run_of(row[1:]) for row in found]
         for (key, *_), record in zip(found, taken, strict=True):
             run = record.owner, record.run_id
             self._keys[run], self._records[run], self._logs[run] = key, record, key
@@ -489,7 +485,7 @@ class PostgresRunStore:
     async def _select(self, where: str, values: dict[str, Any], order: str = "ORDER BY key") -> list[RunRecord]:
         statement = f"SELECT {_COLUMNS} FROM holodeck.runs WHERE {where} {order}"
         found = await self._database.rows(statement, values, again=True, lane=Lane.REQUEST)
-        return [_record(row) for row in found]
+        return [run_of(row) for row in found]
 
     async def _store_pieces(self, pieces: list[LogPiece]) -> Collection[OwnedId]:
         """Only of runs that this process has: one that was taken over adds nothing to its log."""
@@ -545,26 +541,3 @@ class PostgresRunStore:
 
 def _ending_values(ending: Ending, now: float) -> dict[str, Any]:
     return {"state_after": state_after(ending).value, "ending": records.encode(ending), "ended": now}
-
-
-def _record(row: Sequence[Any]) -> RunRecord:
-    tenant, user, run_id, session, wire, key, fingerprint, state, accepted, ended, v, request, ending, recovered = row[
-        :14
-    ]
-    return RunRecord(
-        run_id=run_id,
-        owner=Owner(tenant, user),
-        session_id=session,
-        wire=wire,
-        key=key,
-        fingerprint=fingerprint or b"",
-        state=RunState(state),
-        created_at=datetime.fromtimestamp(accepted, UTC),
-        finished_at=None if ended is None else datetime.fromtimestamp(ended, UTC),
-        request=records.request_of(request, v),
-        ending=records.ending_of(ending, v),
-        recovered=recovered,
-        replica=row[14],
-        stop_wanted=row[15],
-        root=row[16] or "",
-    )

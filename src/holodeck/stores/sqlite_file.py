@@ -18,7 +18,7 @@ import queue
 import shutil
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
@@ -108,6 +108,10 @@ class SqliteFile:
         synced takes it to the disk as well.
         """
         return self._put(job, writes=True, synced=synced)
+
+    def execute(self, statement: str, values: Sequence[object], *, synced: bool = True) -> "asyncio.Future[int]":
+        """Queues one statement; the future has the number of rows that it has changed."""
+        return self.write(lambda connection: connection.execute(statement, values).rowcount, synced=synced)
 
     async def vacuum(self) -> None:
         """Gives free pages back to the disk. Not within a transaction, so nothing else is done meanwhile."""

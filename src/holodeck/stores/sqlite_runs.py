@@ -7,7 +7,6 @@ import asyncio
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
@@ -20,15 +19,13 @@ from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece
+from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.sqlite_file import Job, SqliteFile
 
-KEY_SECONDS = 24 * 3600.0  # how long an idempotency key is kept after its run's end, and a record at least
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
-COLUMNS = (
-    "tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, ended, v, request, ending, recovered,"
-    " root, replica, stop_wanted"
-)
+RUN_COLUMNS = COLUMNS.format(user="user")
+NAMED = "agent = ? AND tenant = ? AND user = ? AND id = ?"
 
 
 class SqliteRunStore:
@@ -124,9 +121,8 @@ class SqliteRunStore:
 
     async def take_up(self, record: RunRecord) -> None:
         self._stored.add((record.owner, record.run_id))
-        statement = "UPDATE runs SET recovered = recovered + 1 WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
-        name = self._name(record.owner, record.run_id)
-        await self._file.write(lambda connection: connection.execute(statement, name).rowcount)
+        statement = f"UPDATE runs SET recovered = recovered + 1 WHERE {NAMED}"
+        await self._file.execute(statement, self._name(record.owner, record.run_id))
 
     async def end(self, record: RunRecord, ending: Ending) -> None:
         run = record.owner, record.run_id
@@ -154,9 +150,7 @@ class SqliteRunStore:
         return await self._file.read(self._selected(where, values, f"ORDER BY key DESC LIMIT {int(limit)}"))
 
     async def remove(self, run_id: str, *, owner: Owner) -> bool:
-        statement = "DELETE FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
-        name = self._name(owner, run_id)
-        return await self._file.write(lambda connection: connection.execute(statement, name).rowcount) > 0
+        return await self._file.execute(f"DELETE FROM runs WHERE {NAMED}", self._name(owner, run_id)) > 0
 
     async def unfinished(self) -> Sequence[RunRecord]:
         return await self._file.read(self._selected("ended IS NULL", ()))
@@ -201,18 +195,11 @@ class SqliteRunStore:
             self._insert(connection, record, now)
         if ending is not None:
             self._registered.pop((owner, run_id), None)
+            ended = state_after(ending), records.encode(ending), now, records.VERSION
             long_requests = connection.execute(
-                "UPDATE runs SET state = ?, ending = ?, ended = ?, v = ?"
-                " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL"
+                f"UPDATE runs SET state = ?, ending = ?, ended = ?, v = ? WHERE {NAMED} AND ended IS NULL"
                 " RETURNING key, CASE WHEN length(request) > ? THEN request END",
-                (
-                    state_after(ending),
-                    records.encode(ending),
-                    now,
-                    records.VERSION,
-                    *self._name(owner, run_id),
-                    SHORT_REQUEST,
-                ),
+                (*ended, *self._name(owner, run_id), SHORT_REQUEST),
             ).fetchall()
             for key, request in long_requests:
                 if request is not None:
@@ -231,39 +218,24 @@ class SqliteRunStore:
         connection.execute("UPDATE runs SET request = ? WHERE key = ?", (body, key))
 
     def _update_request(self, connection: sqlite3.Connection, record: RunRecord) -> None:
+        values = records.encode(record.request), record.root or None, records.VERSION
         connection.execute(
-            "UPDATE runs SET request = ?, root = ?, v = ?"
-            " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL",
-            (
-                records.encode(record.request),
-                record.root or None,
-                records.VERSION,
-                *self._name(record.owner, record.run_id),
-            ),
+            f"UPDATE runs SET request = ?, root = ?, v = ? WHERE {NAMED} AND ended IS NULL",
+            (*values, *self._name(record.owner, record.run_id)),
         )
 
     def _insert(self, connection: sqlite3.Connection, record: RunRecord, now: float, *, reopens: bool = True) -> None:
         """A part that continues a run under its own id takes the place of the part before, which it `reopens`."""
         name = self._name(record.owner, record.run_id)
-        request = records.encode(record.request)
+        about = record.session_id, record.wire, record.key, record.fingerprint, RunState.RUNNING, now
+        body = records.VERSION, records.encode(record.request), record.root or None
         connection.execute(
             "INSERT INTO runs (agent, tenant, user, id, session, wire, repeat_key, fingerprint, state, accepted, v, request,"
             " root) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)"
             " ON CONFLICT (agent, tenant, user, id) DO UPDATE SET state = excluded.state, request = excluded.request,"
             " root = excluded.root, v = excluded.v, replica = NULL, ended = NULL, ending = NULL"
             + ("" if reopens else " WHERE ended IS NULL"),
-            (
-                *name,
-                record.session_id,
-                record.wire,
-                record.key,
-                record.fingerprint,
-                RunState.RUNNING,
-                now,
-                records.VERSION,
-                request,
-                record.root or None,
-            ),
+            (*name, *about, *body),
         )
         self._inserted[record.owner, record.run_id] = record
 
@@ -271,13 +243,12 @@ class SqliteRunStore:
         return self._agent, owner.tenant, owner.user, run_id
 
     def _key(self, connection: sqlite3.Connection, owner: Owner, run_id: str) -> int | None:
-        statement = "SELECT key FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
-        found = connection.execute(statement, self._name(owner, run_id)).fetchone()
+        found = connection.execute(f"SELECT key FROM runs WHERE {NAMED}", self._name(owner, run_id)).fetchone()
         return None if found is None else int(found[0])
 
     def _selected(self, where: str, values: Sequence[str], order: str = "ORDER BY key") -> Job[list[RunRecord]]:
-        statement = f"SELECT {COLUMNS} FROM runs WHERE agent = ? AND {where} {order}"
-        return lambda connection: [record_of(row) for row in connection.execute(statement, (self._agent, *values))]
+        statement = f"SELECT {RUN_COLUMNS} FROM runs WHERE agent = ? AND {where} {order}"
+        return lambda connection: [run_of(row) for row in connection.execute(statement, (self._agent, *values))]
 
     async def remove_old(self) -> int:
         """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records."""
@@ -311,55 +282,9 @@ class SqliteRunStore:
         """Nothing of a run whose session was deleted: it has no row any more. A copy need not survive a loss of power."""
 
         def job(connection: sqlite3.Connection) -> tuple[()]:
-            statement = (
-                "INSERT OR REPLACE INTO pieces (run, first, body)"
-                " SELECT key, ?, ? FROM runs WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
-            )
+            statement = f"INSERT OR REPLACE INTO pieces (run, first, body) SELECT key, ?, ? FROM runs WHERE {NAMED}"
             rows = [(piece.first, piece.body, *self._name(*piece.run)) for piece in pieces]
             connection.executemany(statement, rows)
             return ()
 
         return self._file.write(job, synced=False)
-
-
-def record_of(row: tuple[object, ...]) -> RunRecord:
-    (
-        tenant,
-        user,
-        run_id,
-        session,
-        wire,
-        key,
-        fingerprint,
-        state,
-        accepted,
-        ended,
-        v,
-        request,
-        ending,
-        recovered,
-        root,
-        replica,
-        stop_wanted,
-    ) = row
-    return RunRecord(
-        run_id=str(run_id),
-        owner=Owner(str(tenant), str(user)),
-        session_id=str(session),
-        wire=str(wire),
-        key=None if key is None else str(key),
-        fingerprint=fingerprint if isinstance(fingerprint, bytes) else b"",
-        state=RunState(str(state)),
-        created_at=_time(accepted),
-        finished_at=None if ended is None else _time(ended),
-        request=records.request_of(request if isinstance(request, bytes) else b"", int(str(v))),
-        ending=records.ending_of(ending if isinstance(ending, bytes) else None, int(str(v))),
-        recovered=int(str(recovered)),
-        root="" if root is None else str(root),
-        replica="" if replica is None else str(replica),
-        stop_wanted=bool(stop_wanted),
-    )
-
-
-def _time(seconds: object) -> datetime:
-    return datetime.fromtimestamp(float(str(seconds)), UTC)

@@ -424,7 +424,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             cause = repr(error.__cause__)
             name = self._name(owner, session_id)
             mark = "UPDATE sessions SET broken = ? WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND broken IS NULL"
-            if await self.file.write(lambda connection: connection.execute(mark, (cause, *name)).rowcount):
+            if await self.file.execute(mark, (cause, *name)):
                 log.warning("session %r cannot be read and is set aside: %s", session_id, cause)
             raise
 

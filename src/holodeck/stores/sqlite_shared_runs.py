@@ -25,9 +25,10 @@ from holodeck.runs.recovery import kept_after_end
 from holodeck.stores import records
 from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogPiece
+from holodeck.stores.run_rows import KEY_SECONDS, run_of
 from holodeck.stores.sqlite_changes import SqliteChanges
 from holodeck.stores.sqlite_file import SqliteFile, check_version, connect, locked, prepare, words_of
-from holodeck.stores.sqlite_runs import COLUMNS, KEY_SECONDS, SqliteRunStore, record_of
+from holodeck.stores.sqlite_runs import NAMED, RUN_COLUMNS, SqliteRunStore
 
 log = logging.getLogger(__name__)
 
@@ -76,15 +77,14 @@ class SharedSqliteRunStore(SqliteRunStore):
     async def join(self) -> None:
         statement = "INSERT OR IGNORE INTO replicas (id, agent, version) VALUES (?, ?, ?)"
         values = self.replica, self._agent, __version__
-        await self._file.write(lambda connection: connection.execute(statement, values).rowcount, synced=False)
+        await self._file.execute(statement, values, synced=False)
         self._changes.start()
 
     async def leave(self) -> None:
         self._changes.close()
         try:
             await self._copier.close()
-            statement = "DELETE FROM replicas WHERE id = ?"
-            await self._file.write(lambda connection: connection.execute(statement, (self.replica,)).rowcount)
+            await self._file.execute("DELETE FROM replicas WHERE id = ?", (self.replica,))
         except HoloDeckError as error:  # then the parent says that this process has ended
             log.warning("this process could not sign off: %s", error.message)
 
@@ -145,10 +145,10 @@ class SharedSqliteRunStore(SqliteRunStore):
         # A server that was alone in the file calls all of its runs running: here only the one that goes on is.
         rows = connection.execute(
             "UPDATE runs SET state = CASE WHEN replica IS NULL THEN 'queued' ELSE state END, replica = ?"
-            f" WHERE {left} RETURNING key, {COLUMNS}",
+            f" WHERE {left} RETURNING key, {RUN_COLUMNS}",
             (self.replica, self._agent),
         ).fetchall()
-        return [(row[0], record_of(row[1:])) for row in sorted(rows, key=lambda row: row[0])]
+        return [(row[0], run_of(row[1:])) for row in sorted(rows, key=lambda row: row[0])]
 
     def _look_around(self) -> None:
         """What others want of the runs of this process, and whether one of them has left."""
@@ -218,8 +218,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         if run in self._registered:
             self._registered[run] = record
         values = records.VERSION, records.encode(record.request), record.root or None, self._keys.get(run), self.replica
-        statement = f"UPDATE runs SET v = ?, request = ?, root = ? WHERE {_MINE}"
-        await self._file.write(lambda connection: connection.execute(statement, values).rowcount)
+        await self._file.execute(f"UPDATE runs SET v = ?, request = ?, root = ? WHERE {_MINE}", values)
 
     async def turn(self, record: RunRecord) -> None:
         mine = self._keys.get((record.owner, record.run_id)), self.replica
@@ -245,7 +244,7 @@ class SharedSqliteRunStore(SqliteRunStore):
     async def withdraw(self, record: RunRecord) -> None:
         key = self._keys.get((record.owner, record.run_id))
         self.release(record)
-        await self._file.write(lambda connection: connection.execute("DELETE FROM runs WHERE key = ?", (key,)).rowcount)
+        await self._file.execute("DELETE FROM runs WHERE key = ?", (key,))
 
     def release(self, record: RunRecord) -> None:
         super().release(record)
@@ -255,12 +254,8 @@ class SharedSqliteRunStore(SqliteRunStore):
         self._changes.sessions.changed((record.owner, record.session_id))
 
     async def take_up(self, record: RunRecord) -> None:
-        name = self._name(record.owner, record.run_id)
-        statement = (
-            f"UPDATE runs SET recovered = recovered + 1, state = '{RunState.RUNNING}'"
-            " WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
-        )
-        await self._file.write(lambda connection: connection.execute(statement, name).rowcount)
+        statement = f"UPDATE runs SET recovered = recovered + 1, state = '{RunState.RUNNING}' WHERE {NAMED}"
+        await self._file.execute(statement, self._name(record.owner, record.run_id))
 
     async def end(self, record: RunRecord, ending: Ending) -> None:
         await self._file.write(partial(self._end, record=record, ending=ending, now=self.clock()))
@@ -272,13 +267,12 @@ class SharedSqliteRunStore(SqliteRunStore):
             self._store_ending(connection, (_MINE, (key, self.replica)), record, ending, now)
             return
         name = self._name(record.owner, record.run_id)
-        named = "agent = ? AND tenant = ? AND user = ? AND id = ?"
-        if connection.execute(f"SELECT 1 FROM runs WHERE {named}", name).fetchone() is None:
+        if connection.execute(f"SELECT 1 FROM runs WHERE {NAMED}", name).fetchone() is None:
             self._begin(connection, record, now)  # it ended before anything of it was stored
             self._keys.pop((record.owner, record.run_id))
-            self._store_ending(connection, (named, name), record, ending, now)
+            self._store_ending(connection, (NAMED, name), record, ending, now)
         else:  # it had ended and waited for a person; the wait is withdrawn
-            self._store_ending(connection, (f"{named} AND ended IS NOT NULL", name), record, ending, now)
+            self._store_ending(connection, (f"{NAMED} AND ended IS NOT NULL", name), record, ending, now)
 
     def _store_ending(
         self,
@@ -310,9 +304,7 @@ class SharedSqliteRunStore(SqliteRunStore):
 
         def job(connection: sqlite3.Connection) -> bool:
             found = connection.execute(
-                "UPDATE runs SET stop_wanted = 1 WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL"
-                " RETURNING key",
-                name,
+                f"UPDATE runs SET stop_wanted = 1 WHERE {NAMED} AND ended IS NULL RETURNING key", name
             ).fetchall()
             self._wish(connection, STOP, "key = ?", [key for (key,) in found])
             return bool(found)
@@ -324,7 +316,7 @@ class SharedSqliteRunStore(SqliteRunStore):
 
         def job(connection: sqlite3.Connection) -> None:
             for name in names:
-                where = "agent = ? AND tenant = ? AND user = ? AND id = ? AND ended IS NULL"
+                where = f"{NAMED} AND ended IS NULL"
                 connection.execute(f"UPDATE runs SET followed = followed + 1 WHERE {where}", name)
                 self._wish(connection, FOLLOW, where, name)
 
@@ -395,8 +387,7 @@ class SharedSqliteRunStore(SqliteRunStore):
         """Only of runs that this process has: one that was taken over adds nothing to its log."""
         rows = [(piece.first, piece.body, *self._name(*piece.run), self.replica) for piece in pieces]
         statement = (
-            "INSERT OR REPLACE INTO pieces (run, first, body) SELECT key, ?, ? FROM runs"
-            " WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND replica = ?"
+            f"INSERT OR REPLACE INTO pieces (run, first, body) SELECT key, ?, ? FROM runs WHERE {NAMED} AND replica = ?"
         )
         await self._file.write(lambda connection: connection.executemany(statement, rows).rowcount, synced=False)
         return ()
