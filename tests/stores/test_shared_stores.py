@@ -7,12 +7,12 @@ import msgspec
 import pytest
 
 from holodeck.agent.definition import AgentDefinition
-from holodeck.core.events import RunFinished, TextAdded
+from holodeck.core.events import RunFailed, RunFinished, TextAdded
 from holodeck.core.ids import new_ulid
 from holodeck.core.messages import AssistantMessage, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER as ME
 from holodeck.core.request import RunRequest
-from holodeck.errors import LostClaim, SessionBusy, StoreUnavailable
+from holodeck.errors import LostClaim, SessionBusy, StorageFull, StoreUnavailable
 from holodeck.models.scripted import ScriptedModel, says
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Pulse, RunExists, RunState
@@ -296,6 +296,19 @@ async def test_a_store_that_is_away_for_a_moment_does_not_end_the_reading_of_a_c
     assert (list(read.log.kept), failed) == ([TextAdded("m", "a"), ENDING], [True])
 
 
+async def test_a_defect_in_the_reading_of_a_copy_ends_its_readers(opened, monkeypatch):
+    one, other = await opened(), await opened()
+    await one.runs.begin(run())
+    read = await RemoteRuns(other, other.runs, RunSettings()).open(run())
+
+    async def fails(*_args):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(other.runs, "events", fails)
+    await asyncio.wait_for(read.done(), 50)
+    assert (type(read.log.ending), read.log.ending.code) == (RunFailed, "internal-error")
+
+
 async def test_an_event_that_cannot_be_written_does_not_end_the_copying_of_other_runs():
     written = []
 
@@ -512,6 +525,29 @@ async def test_a_run_whose_first_commit_failed_is_stored_with_the_next(files, mo
             await conversation.commit([UserMessage(content="hi")])
     await store.runs.end(run(), ENDING)
     assert (await store.runs.find("r", owner=ME)).ending == ENDING
+
+
+@pytest.mark.parametrize("goes_on", [True, False])
+async def test_an_ending_that_the_disk_refused_is_stored_later(files, monkeypatch, goes_on):
+    """Until then its key finds a run that is neither in progress nor over."""
+    store = await files(alone=True)
+    store.runs.register(run(wire="rest", key="k"))
+    conversation = await store.open("s", owner=ME, run_id="r", create=True)
+    await conversation.commit([UserMessage(content="hi")])
+    with monkeypatch.context() as patched:
+        patched.setattr(store.runs, "_store", refuses)
+        with pytest.raises(StorageFull):
+            await store.runs.end(run(wire="rest", key="k"), ENDING)
+    store.runs.release(run())
+    if goes_on:
+        store.runs.register(run(wire="rest", key="k"))  # under its own id
+    await store.clean()
+    assert (await store.runs.by_key("rest", "k", owner=ME)).ending == (None if goes_on else ENDING)
+    assert not store.runs._unended
+
+
+async def refuses(*_args):
+    raise StorageFull("The disk is full.")
 
 
 async def test_the_parent_s_word_is_enough_for_a_worker_to_be_taken_over(path):

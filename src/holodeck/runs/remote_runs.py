@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from datetime import timedelta
 from typing import TypeAlias
 
-from holodeck.core.events import Event, MessagesReplaced, RunFailed
+from holodeck.core.events import Event, MessagesReplaced, RunFailed, failure
 from holodeck.core.messages import INTERRUPTED, Message, now
 from holodeck.core.owner import OwnedId
-from holodeck.errors import HoloDeckError
+from holodeck.errors import HoloDeckError, InternalError
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import RunRecord, SharedRunStore
 from holodeck.runs.recovery import HOLE, correction, log_of, remains_of, result_of
@@ -24,6 +24,7 @@ from holodeck.sessions.port import SessionStore
 
 log = logging.getLogger(__name__)
 
+NOT_FOLLOWED = "The server cannot show more of this run, which goes on at another one; read it again."
 STATE_SECONDS = 1.0  # between two looks at the run's record
 NOTE_SECONDS = 2.0  # between two notes that the run has readers here
 LAST_SECONDS = 10.0  # for the copy to get what the run's process wrote at its end
@@ -92,6 +93,10 @@ class RemoteRuns:
                     log.warning("the copy of run %s cannot be read: %s", record.run_id, error.message)
                     await asyncio.sleep(STATE_SECONDS)
             await self._complete(run, record)
+        except Exception:  # a defect: readers must not wait for events that never come
+            log.exception("the copy of run %s cannot be followed any further", record.run_id)
+            if not run.log.ended:
+                run.emit(failure(record.run_id, record.session_id, InternalError(NOT_FOLLOWED)))
         finally:
             self._followed.pop(key, None)
             self.records.stop_waiting(record)

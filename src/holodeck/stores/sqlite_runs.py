@@ -12,7 +12,7 @@ from typing import Any
 
 from holodeck.core.events import Ending, Event
 from holodeck.core.owner import OwnedId, Owner
-from holodeck.errors import StoreUnavailable
+from holodeck.errors import HoloDeckError, StoreUnavailable
 from holodeck.runs.log import RunLog
 from holodeck.runs.port import Begun, RunRecord, RunState, state_after
 from holodeck.runs.recovery import kept_after_end
@@ -23,6 +23,7 @@ from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
 from holodeck.stores.sqlite_file import Job, SqliteFile
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
+MAX_UNENDED = 10_000
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
 NAMED = "agent = ? AND tenant = ? AND user = ? AND id = ?"
@@ -41,6 +42,7 @@ class SqliteRunStore:
         self._inserted: dict[OwnedId, RunRecord] = {}  # by a transaction that is not known to be on the disk yet
         self._stored: set[OwnedId] = set()  # runs in progress: one of them that has no row was deleted
         self._awaited: dict[OwnedId, asyncio.Future[None]] = {}  # runs that have to be on the disk
+        self._unended: dict[OwnedId, tuple[RunRecord, Ending]] = {}  # whose ending the disk refused
         self._copier = LogCopier(self._store_pieces)
         self.clock: Callable[[], float] = time.time
 
@@ -54,6 +56,7 @@ class SqliteRunStore:
 
     def register(self, record: RunRecord) -> None:
         self._registered[record.owner, record.run_id] = record
+        self._unended.pop((record.owner, record.run_id), None)
 
     async def begin(self, record: RunRecord) -> Begun:
         self.register(record)
@@ -128,7 +131,12 @@ class SqliteRunStore:
         run = record.owner, record.run_id
         if run not in self._stored:
             self._registered.setdefault(run, record)
-        await self._store(record, ending)
+        try:
+            await self._store(record, ending)
+        except HoloDeckError:
+            if len(self._unended) < MAX_UNENDED:
+                self._unended[run] = record, ending
+            raise
 
     async def find(self, run_id: str, *, owner: Owner) -> RunRecord | None:
         where = "tenant = ? AND user = ? AND id = ?"
@@ -252,7 +260,15 @@ class SqliteRunStore:
 
     async def remove_old(self) -> int:
         """Deletes old records, keys a day after their run's end, and copies of logs that cannot be read; how many records."""
+        await self._store_endings()
         return await in_batches(self._remove_batch)
+
+    async def _store_endings(self) -> None:
+        """Stores endings that the disk has refused. Without one, a run that is over is taken for one in progress."""
+        for run, (record, ending) in list(self._unended.items()):
+            if self._unended.pop(run, None) is not None:  # it may go on under its own id meanwhile
+                await self.end(record, ending)
+                self.release(record)
 
     async def _remove_batch(self) -> tuple[int, bool]:
         """How many records, and whether there may be more of anything."""
