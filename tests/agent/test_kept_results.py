@@ -96,9 +96,9 @@ async def test_no_more_is_kept_than_there_is_room_for(monkeypatch):
     kept = KeptResults(1000)
     for call_id in "abcd":
         assert "read_result" in kept.shorten(call_id, BOOK, 10)
-    assert [call_id in kept for call_id in "abcd"] == [False, False, True, True]
+    assert [call_id in kept.texts for call_id in "abcd"] == [False, False, True, True]
     assert "read_result" not in kept.shorten("e", "x" * 30_001, 10), "what cannot be kept is not promised"
-    assert "e" not in kept
+    assert "e" not in kept.texts
     await kept.close()
     assert list(kept.schemas()) == list(kept.health()) == []
 

@@ -246,7 +246,7 @@ async def test_a_client_that_left_before_its_stream_began_is_noticed():
             return await resolve(*given, **more)
 
         s.server.files.resolve = slowly
-        raw = await stalled_client(s, encoded(run="r"))
+        raw = await stalled_client(s, encoded(text=[{"type": "text", "text": "Read it"}], run="r"))
         await reading.wait()
         raw.close()
         await until(lambda: not s.http.server_state.connections)

@@ -87,7 +87,8 @@ class RunEmitter:
         self.emit(e.StepStarted(number, prompt_length))
 
     def step_finished(self, usage: TokenUsage | None, model: str | None = None) -> None:
-        self.reply_ended()
+        if self._text_open or self._reasoning_id is not None or self._open_calls:
+            self.reply_ended()
         if self._step is not None:
             self.emit(e.StepFinished(self._step, usage, sum(map(len, self._deltas)), model))
             self._step = None

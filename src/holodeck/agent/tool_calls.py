@@ -67,22 +67,16 @@ class KeptResults:
 
     def __init__(self, max_shown: int) -> None:
         self._piece = max(1, min(LARGEST_PIECE, max_shown - _ROOM_FOR_THE_LABEL))
-        self._kept: dict[str, str] = {}
-
-    def __len__(self) -> int:
-        return len(self._kept)
-
-    def __contains__(self, call_id: str) -> bool:
-        return call_id in self._kept
+        self.texts: dict[str, str] = {}
 
     def shorten(self, call_id: str, text: str, limit: int) -> str:
         """The text as the model is shown it. What is left out can be read until the run ends."""
         text = clean(text)
         if len(text) <= limit or len(text) > MAX_KEPT or not call_id:
             return cut(text, limit)
-        self._kept[call_id] = text
-        while sum(map(len, self._kept.values())) > MAX_KEPT:
-            del self._kept[next(iter(self._kept))]
+        self.texts[call_id] = text
+        while sum(map(len, self.texts.values())) > MAX_KEPT:
+            del self.texts[next(iter(self.texts))]
         note = "… [{cut} of {length} characters left out; read_result shows them: "
         return cut(text, limit, note=note + f'call_id "{_literal(call_id)}", offset {limit}]')
 
@@ -90,19 +84,19 @@ class KeptResults:
         return None
 
     async def close(self) -> None:
-        self._kept.clear()
+        self.texts.clear()
 
     def schemas(self) -> Sequence[ToolSchema]:
-        return [READ_RESULT] if self._kept else []
+        return [READ_RESULT] if self.texts else []
 
     def health(self) -> Sequence[ToolsetHealth]:
         return []
 
     async def call(self, name: str, arguments: dict[str, Any], context: ToolContext) -> ToolResult:  # noqa: ARG002  the port's
         call_id = arguments["call_id"]
-        text = self._kept.get(call_id)
+        text = self.texts.get(call_id)
         if text is None:
-            return ToolResult.failure(f"No result is kept for {call_id!r}; there are {', '.join(self._kept)}.")
+            return ToolResult.failure(f"No result is kept for {call_id!r}; there are {', '.join(self.texts)}.")
         start = arguments.get("offset", 0)
         if start >= len(text):
             return ToolResult.failure(f"That result has {len(text)} characters; offset {start} is behind its end.")
@@ -196,9 +190,9 @@ class ToolRunner:
         await self._run_ready(batch, ready)
 
     def _with_own(self, entries: Mapping[str, ToolEntry]) -> Mapping[str, ToolEntry]:
-        if not self.kept and not self._state:
+        if not self.kept.texts and not self._state:
             return entries
-        return {**(self._reader if self.kept else {}), **entries, **self._state}
+        return {**(self._reader if self.kept.texts else {}), **entries, **self._state}
 
     def _checked(
         self, call: ToolCall, entry: ToolEntry | None, on_client: ToolSchema | None
@@ -275,7 +269,7 @@ class ToolRunner:
         self, batch: Batch, call: ToolCall, arguments: dict[str, Any], result: ToolResult, seconds: float
     ) -> None:
         content = result.content
-        if isinstance(content, str) and call.id not in self.kept:  # else its toolset has shortened it
+        if isinstance(content, str) and call.id not in self.kept.texts:  # else its toolset has shortened it
             content = self.kept.shorten(call.id, content, self.max_characters)
         message = ToolMessage(call_id=call.id, name=call.name, content=content, failed=result.failed)
         batch.results[call.id] = message

@@ -169,12 +169,11 @@ class Connection(Protocol):
     def has_whole_body(self) -> bool:
         """Whether the whole request has arrived."""
 
-    @property
-    def takes_more(self) -> bool:
-        """Whether a chunk of the current response can be written at once; else `send` has to wait."""
+    def write_at_once(self, take: Callable[[], bytes]) -> int | None:
+        """Writes what `take` returns as a chunk of the current response, and returns its size.
 
-    def write(self, body: bytes) -> None:
-        """Writes a chunk of the response without waiting."""
+        None if no chunk can be written without waiting, as `send` does: then `take` is not called.
+        """
 
 
 def connection_of(scope: Scope) -> Connection | None:

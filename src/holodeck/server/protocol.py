@@ -190,18 +190,19 @@ class TimedProtocol(HttpToolsProtocol):
         return not self._in_body
 
     @property
-    def takes_more(self) -> bool:
-        """Not in HTTP/1.0, and not while the next request waits behind the one that is answered."""
-        return not self.flow.write_paused and self.cycle is not None and self.cycle.chunked_encoding is True
-
-    @property
     def _address(self) -> str:
         return self.client[0] if self.client else ""
 
-    def write(self, body: bytes) -> None:
-        if self.cycle is not None and not self.cycle.disconnected:
-            head = cast("JoinedHead", self.cycle.transport)
+    def write_at_once(self, take: Callable[[], bytes]) -> int | None:
+        """Not in HTTP/1.0, and not while the next request waits behind the one that is answered."""
+        cycle = self.cycle
+        if self.flow.write_paused or cycle is None or cycle.chunked_encoding is not True:
+            return None
+        body = take()
+        if body and not cycle.disconnected:
+            head = cast("JoinedHead", cycle.transport)
             (self.transport if head.is_out else head).write(b"%x\r\n%b\r\n" % (len(body), body))
+        return len(body)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]  # as uvicorn has it
         super().connection_made(transport)

@@ -168,12 +168,11 @@ class EventStream(Response):
             return
         try:
             connection = self._connection
-            if connection is not None and connection.takes_more and not cursor.run.log.ended:
-                body = cursor.take()
-                if body:
+            if connection is not None and not cursor.run.log.ended:
+                written = connection.write_at_once(cursor.take)
+                if written:
                     self._silent, self._since = False, self._loop.time()
-                    connection.write(body)
-                if not cursor.has_more:
+                if written is not None and not cursor.has_more:
                     self._again()
                     return
             waiter.set_result(None)
