@@ -70,6 +70,7 @@ _CLIENTS = {  # title, package, protocols; the version is the one that the tests
     "llm": ("pip llm", "openai, responses"),
     "Vercel's AI SDK 7, on Node.js 22": ("npm ai", "ai-sdk"),
     "Vercel's AI SDK 6": ("npm ai6", "ai-sdk"),
+    "the same with the agent as a model": ("npm @ai-sdk/openai", "openai, responses"),
     "AG-UI's client": ("npm @ag-ui/client", "ag-ui"),
     "AG-UI's client before 1.0": ("npm agui-0059", "ag-ui"),
     "CopilotKit": ("npm @copilotkit/core", "ag-ui"),
