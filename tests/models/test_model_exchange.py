@@ -282,6 +282,46 @@ async def test_check_of_a_port_where_no_one_listens():
             await model.check()
 
 
+REFUSED_MEMBERS = {
+    "groq": "'messages.1' : for 'role:assistant' the following must be satisfied[('messages.1' : property 'reasoning_content' is unsupported)]",
+    "cerebras": "messages.1.assistant.reasoning_content: property 'messages.1.assistant.reasoning_content' is unsupported",
+    "mistral": '{"type":"extra_forbidden","loc":["body","messages",1,"assistant","reasoning_content"],"msg":"Extra inputs are not permitted"}',
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("words", REFUSED_MEMBERS.values(), ids=REFUSED_MEMBERS)
+async def test_thoughts_of_another_model_that_an_endpoint_refuses_are_left_out(words, caplog):
+    caplog.set_level("INFO")
+    signature = {"extra_content": {"google": {"thought_signature": "c2ln"}}}
+    call = ToolCall(id="a", name="f", arguments="{}", extra=signature)
+    asked = AssistantMessage(content="", tool_calls=(call,), extra={"reasoning_content": "Hm."})
+    found = ToolMessage(call_id="a", name="f", content="1")
+    prompt = Prompt(messages=(UserMessage(content="Hi"), asked, found))
+    async with ModelEndpoint(status(400, {"message": words}), OK) as endpoint, asking(endpoint.url) as model:
+        await model.reply(prompt, RecordingListener())
+        await model.reply(prompt, RecordingListener())
+    first, *others = [request.json["messages"][1] for request in endpoint.requests]
+    assert first["reasoning_content"] == "Hm."
+    assert all("reasoning_content" not in each for each in others)
+    assert all(each["tool_calls"] == first["tool_calls"] for each in others)
+    assert len(others) == 2
+    assert "does not take messages[].reasoning_content" in caplog.text
+
+
+async def test_members_of_calls_and_results_that_an_endpoint_refuses_are_left_out():
+    call = ToolCall(id="a", name="f", arguments="{}", extra={"extra_content": {"google": {}}})
+    found = ToolMessage(call_id="a", name="f", content="1")
+    prompt = Prompt(messages=(UserMessage(content="Hi"), AssistantMessage(tool_calls=(call,)), found))
+    refusals = [
+        status(422, {"detail": f"messages.{place}: unexpected property"}) for place in ("1.extra_content", "2.name")
+    ]
+    async with ModelEndpoint(*refusals, OK) as endpoint, asking(endpoint.url) as model:
+        await model.reply(prompt, RecordingListener())
+    _, asked, result = endpoint.requests[-1].json["messages"]
+    assert asked["tool_calls"] == [{"type": "function", "id": "a", "function": {"name": "f", "arguments": "{}"}}]
+    assert result == {"role": "tool", "tool_call_id": "a", "content": "1"}
+
+
 async def test_tools_that_a_gateway_runs_are_sent_as_they_are():
     search = {"type": "openrouter:web_search", "parameters": {"max_uses": 1}}
     _, _, endpoint, _ = await succeeds(OK, provider_tools=(search,))

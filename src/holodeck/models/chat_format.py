@@ -5,7 +5,7 @@ were. Ids, timestamps and `failed` are ours and do not travel.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from holodeck.core.messages import (
@@ -34,11 +34,13 @@ _AUDIO_FORMATS = {"audio/wav": "wav", "audio/x-wav": "wav", "audio/mpeg": "mp3",
 Chat = dict[str, Any]
 
 
-def to_chat(prompt: Prompt, *, vision: bool = False) -> list[Chat]:
+def to_chat(prompt: Prompt, *, vision: bool = False, without: Collection[str] = ()) -> list[Chat]:
     """The `messages` of a request, the system prompt first.
 
-    Results of tools hold only text in this API. With `vision`, their images follow in a message of the user.
+    Results of tools hold only text in this API. With `vision`, their images follow in a message of the user. `without`
+    names members of messages and calls that the endpoint refuses.
     """
+    left_out = _OTHER_APIS.union(without)
     chats: list[Chat] = [{"role": "system", "content": prompt.system}] if prompt.system else []
     images: list[Chat] = []
     for message in prompt.messages:
@@ -49,8 +51,27 @@ def to_chat(prompt: Prompt, *, vision: bool = False) -> list[Chat]:
             images += _images_of(message)
         if not _is_empty(message):
             chat = message_to_chat(message)
-            chats.append({name: value for name, value in chat.items() if name not in _OTHER_APIS})
+            chats.append(_without(chat, left_out))
     return [*chats, {"role": "user", "content": images}] if images else chats
+
+
+def members_beyond_the_usual(messages: Iterable[Message]) -> set[str]:
+    """Members that messages and their calls carry though not every endpoint knows them."""
+    found: set[str] = set()
+    for message in messages:
+        if isinstance(message, ToolMessage):
+            found.add("name")
+        elif isinstance(message, AssistantMessage):
+            found.update(message.extra, *(call.extra for call in message.tool_calls))
+    return found - _OTHER_APIS
+
+
+def _without(chat: Chat, members: Collection[str]) -> Chat:
+    left = {name: value for name, value in chat.items() if name not in members}
+    if "tool_calls" in left:
+        calls = left["tool_calls"]
+        left["tool_calls"] = [{name: call[name] for name in call if name not in members} for call in calls]
+    return left
 
 
 def _images_of(result: ToolMessage) -> list[Chat]:

@@ -36,9 +36,11 @@ class OpenAIChatModel(StreamedModel):
     def _answer_stream(self, prompt: Prompt, listener: Listener) -> AnswerStream:
         return AnswerStream(Answer(listener, taken_ids=lambda: call_ids(prompt), debug=self._settings.debug))
 
-    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:  # noqa: ARG002  other APIs look at the prompt
-        option = payload.refused_option(refusal.status, refusal.text, lessons.without)
-        return None if option is None else lessons.and_without(option)
+    def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
+        status, text, without = refusal.status, refusal.text, lessons.without
+        refused = payload.refused_of_messages(status, text, prompt, without)
+        refused = refused or payload.refused_option(status, text, without)
+        return None if refused is None else lessons.and_without(refused)
 
     def _failure_of(self, refusal: EndpointRefusal) -> ModelError:
         failure = super()._failure_of(refusal)

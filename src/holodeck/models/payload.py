@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.tools import ToolSchema
-from holodeck.models.chat_format import to_chat
+from holodeck.models.chat_format import members_beyond_the_usual, to_chat
 from holodeck.models.chunks import cleaned
 from holodeck.models.port import Prompt
 from holodeck.models.providers import is_gemini
@@ -19,6 +19,7 @@ from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.structured import chat_format_of
 
 _COMPLAINTS = frozenset({400, 422})
+_OF_MESSAGES = "messages[]."  # begins the lessons about members of messages
 
 LESSONS: Mapping[str, re.Pattern[str]] = {
     "stream_options": re.compile(r"stream_options|include_usage"),
@@ -44,7 +45,7 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
         prompt, tools = msgspec.structs.replace(prompt, tools=()), []
     body: dict[str, Any] = {
         "model": settings.model,
-        "messages": to_chat(prompt, vision=settings.vision),
+        "messages": to_chat(prompt, vision=settings.vision, without=_of_messages(without)),
         "stream": True,
     }
     if "stream_options" not in without:
@@ -74,6 +75,21 @@ def refused_option(status: int, text: str, without: frozenset[str]) -> str | Non
     if known is None and _REFUSED.search(text):
         return next((name for name in OPTIONAL if name not in without and re.search(rf"\b{name}\b", text)), None)
     return known
+
+
+def refused_of_messages(status: int, text: str, prompt: Prompt, without: frozenset[str]) -> str | None:
+    """The member of earlier messages that the endpoint does not take, often of another model: thoughts, signatures."""
+    if status not in _COMPLAINTS or "messages" not in text or not _REFUSED.search(text):
+        return None
+    for member in sorted(members_beyond_the_usual(prompt.messages)):
+        lesson = f"{_OF_MESSAGES}{member}"
+        if lesson not in without and re.search(rf"\b{re.escape(member)}\b", text):
+            return lesson
+    return None
+
+
+def _of_messages(without: frozenset[str]) -> list[str]:
+    return [name.removeprefix(_OF_MESSAGES) for name in without if name.startswith(_OF_MESSAGES)]
 
 
 def _options(settings: EndpointSettings, prompt: Prompt) -> dict[str, Any]:
