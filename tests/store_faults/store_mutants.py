@@ -89,8 +89,8 @@ MUTANTS = (
         (LINK, "doubtful = [key for key in keys if key not in self._complete]", "doubtful: list[str] = []"),
         (LINK, "if answers is None:\n            return None\n        added", "if answers is None:\n            return set()\n        added"),
     )),
-    StoreMutant("S17", CLUSTER, "a log that Valkey has lost is begun in its middle", (
-        (LINK, "nomkstream=not piece.is_beginning", "nomkstream=False"),
+    StoreMutant("S17", CLUSTER, "a Valkey that was away once is never used again", (
+        (LINK, "return time.monotonic() >= self._down_until", "return self._down_until == 0"),
     )),
     StoreMutant("S18", POSTGRES, "holodeck check does not know a synchronous standby", (
         (DATABASE, 'if names and commit != "local" and synchronous:', "if False:"),
@@ -100,7 +100,7 @@ MUTANTS = (
         (DATABASE, "SILENT_SECONDS = 10.0", "SILENT_SECONDS = 1.0"),
     )),
     StoreMutant("S20", POSTGRES, "an accepted run is given up when all connections are busy", (
-        (DATABASE, "WAIT_SECONDS = 2.0", "WAIT_SECONDS = 0.02"),
+        (DATABASE, "WAIT_SECONDS = 2.0", "WAIT_SECONDS = 0.1"),
         (DATABASE, "return lane is Lane.RUN", "return False"),
     )),
     StoreMutant("S21", SQLITE, "a full disk is reported as any failure", (
