@@ -9,6 +9,7 @@ import pytest
 
 from holodeck.access.principal import APPROVE, CHAT, RUNS_READ, RUNS_STOP
 from holodeck.config.limit_schema import AddressLimits, ServerLimits
+from holodeck.errors import Overloaded
 from holodeck.models.scripted import Turn, calls, says
 from holodeck.runs.run import Run
 from holodeck.server.options import ServerSettings
@@ -323,6 +324,27 @@ async def test_a_task_that_waits_takes_decisions_one_by_one() -> None:
                 assert [*left["inputRequests"]] == [second]
         done = await task_when(s, made["taskId"], "completed", both)
     assert (done["taskId"], done["result"]["content"][0]["text"], tool.deleted) == (made["taskId"], "gone", ["a"])
+
+
+async def test_a_task_whose_last_answer_is_refused_can_be_answered_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    tool, both = Deletions(), {**TASKS, **FORMS}
+    async with served(DELETE, says("gone"), tools=tool.tools, settings=ALL) as s:
+        asked = await called(s, {"message": "delete it"}, capabilities=both)
+        (form,) = asked["inputRequests"]
+        params = {"taskId": asked["requestState"], "inputResponses": {form: {"action": "decline"}}}
+        update = body_of("tasks/update", params, capabilities=both)
+
+        async def full(*_args: Any, **_more: Any) -> None:
+            raise Overloaded("full")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(s.server.runs, "start", full)
+            assert (await sent(s, update))[0] != 200
+        left = await task_when(s, asked["requestState"], "input_required", both)
+        assert [*left["inputRequests"]] == [form]
+        assert (await sent(s, update))[0] == 200
+        await task_when(s, asked["requestState"], "completed", both)
+    assert tool.deleted == []
 
 
 @pytest.mark.req("ACC-07")

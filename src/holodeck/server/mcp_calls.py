@@ -246,8 +246,10 @@ async def _outcome(server: AgentServer, run: Run, call: McpCall) -> dict[str, An
     if result.get("resultType") != INPUT_REQUIRED:
         return {"status": tasks.COMPLETED, "result": result}
     answered = {each.interrupt_id for each in await kept_answers(server.runs, run)}
-    left = {key: value for key, value in result["inputRequests"].items() if key not in answered}
-    return {"status": INPUT_REQUIRED, "inputRequests": left}
+    wanted = result["inputRequests"]
+    left = {key: value for key, value in wanted.items() if key not in answered}
+    # All are answered and the run has not gone on: the server was full, or was killed. Any answer lets it go on.
+    return {"status": INPUT_REQUIRED, "inputRequests": left or wanted}
 
 
 async def update_task(request: Request, call: McpCall) -> Response:

@@ -102,24 +102,30 @@ class LogCopier:
         self._writing = asyncio.get_running_loop().create_task(self._copy_due(), name="copy of run logs")
 
     async def _copy_due(self) -> None:
-        taken, pause = self._take_due(), self.seconds
-        try:
-            gone = await self._write([piece for _, piece in taken if piece.events])
-        except HoloDeckError:  # the store reports it; the run does not depend on it
-            pause = RETRY_SECONDS
-            for copy, piece in taken:
-                copy.place = piece.first - copy.first_number
-                self._due[copy] = None
-        except Exception:  # a defect, or an event that cannot be written: the other runs go on being copied
-            log.exception("pieces of the logs of %d runs cannot be copied", len(taken))
-        else:
-            for copy, _ in taken:
-                if copy.run in gone:
-                    copy.place = 0
-                    self._due[copy] = None
+        pause = self.seconds if await self._copied(self._take_due()) else RETRY_SECONDS
         self._writing = None
         if self._due and not self._closed:
             self._timer = asyncio.get_running_loop().call_later(pause, self._begin)
+
+    async def _copied(self, taken: "list[tuple[_Copy, LogPiece]]") -> bool:
+        """False if the store did not take them: then they are due again."""
+        try:
+            gone = await self._write([piece for _, piece in taken if piece.events])
+        except HoloDeckError:  # the store reports it; the run does not depend on it
+            for copy, piece in taken:
+                copy.place = piece.first - copy.first_number
+                self._due[copy] = None
+            return False
+        except Exception:  # a defect, or an event that cannot be written: the other runs are copied all the same
+            if len(taken) > 1:
+                return all([await self._copied([one]) for one in taken])
+            log.exception("a piece of the log of run %s cannot be copied", taken[0][0].run[1] if taken else "")
+            return True
+        for copy, _ in taken:
+            if copy.run in gone:
+                copy.place = 0
+                self._due[copy] = None
+        return True
 
     def _take_due(self) -> list[tuple[_Copy, LogPiece]]:
         due, self._due = self._due, {}
