@@ -24,12 +24,13 @@ from holodeck.config.build import build_agent, build_files, build_run_settings
 from holodeck.config.build_stores import build_memory
 from holodeck.config.load import LoadedConfig, config_of, load_config, with_model
 from holodeck.core.events import Event, Interrupt, Outcome, RunFailed, RunFinished
-from holodeck.core.ids import new_ulid
+from holodeck.core.ids import MAX_FOREIGN_ID, is_foreign_id, new_ulid
 from holodeck.core.messages import TextPart, UserMessage
 from holodeck.core.owner import ANONYMOUS_OWNER, Owner
 from holodeck.core.request import Resume, RunRequest
 from holodeck.core.tools import Approval, ToolExecution
 from holodeck.core.usage import TokenUsage
+from holodeck.core.zones import is_zone
 from holodeck.errors import Cancelled, InvalidRequest, by_code
 from holodeck.files.limits import FileLimits
 from holodeck.files.upload import Upload
@@ -135,7 +136,7 @@ class Agent:
         self._given_store = store
         self._store = store or build_memory(config)
         self._runs = Runs(self._definition, self._store, build_run_settings(config))
-        self._started, self._starting = False, asyncio.Lock()
+        self._started, self._starting, self._closed = False, asyncio.Lock(), False
         self._portal: _Portal | None = None
 
     @property
@@ -158,6 +159,8 @@ class Agent:
 
     async def start(self) -> None:
         """Connects to tool servers. Called by the first question, if not before."""
+        if self._closed:
+            raise InvalidRequest("This agent is closed; make another one, or close it later.")
         async with self._starting:  # several first questions may come at the same time
             if not self._started:
                 await self._store.start()
@@ -166,6 +169,7 @@ class Agent:
 
     async def close(self) -> None:
         """Ends what still runs, and closes tool servers, model connections and the store."""
+        self._closed = True
         await self._runs.close(0)
         try:
             await self._definition.close()
@@ -255,6 +259,10 @@ class Agent:
     ) -> Run:
         if not isinstance(message, str) or not message.strip():
             raise InvalidRequest("message has to be a text that is not empty.", field="message")
+        if session is not None and not is_foreign_id(session):
+            raise InvalidRequest(f"session has to have 1 to {MAX_FOREIGN_ID} printable characters.", field="session")
+        if timezone is not None and not is_zone(timezone):
+            raise InvalidRequest("timezone has to be an IANA name, e.g. Europe/Berlin.", field="timezone")
         await self.start()
         uploads = [Upload(data=await asyncio.to_thread(_bytes, Path(each)), name=Path(each).name) for each in files]
         read = await build_files(self._config, FileLimits()).read(uploads) if uploads else []
@@ -324,7 +332,8 @@ class _Portal:
 
 
 def _sources(tools: Iterable[Tool], approve: Iterable[str]) -> list[Source]:
-    return sources_of(tools, ToolRules(approval=dict.fromkeys(approve, Approval.ALWAYS)))
+    names = [approve] if isinstance(approve, str) else approve  # a text is an iterable of texts too, of its letters
+    return sources_of(tools, ToolRules(approval=dict.fromkeys(names, Approval.ALWAYS)))
 
 
 async def _decided(interrupt: Interrupt, *, approve: Approve | bool) -> bool:

@@ -202,6 +202,21 @@ def test_misuse_is_a_sentence_without_a_position_in_a_file(monkeypatch, make, se
         make()
 
 
+async def test_what_ask_cannot_use_is_a_sentence():
+    agent = Agent("demo", tools=[convert], approve="convert")
+    for options, sentence in (
+        ({"session": "x" * 129}, "session has to have 1 to 128 printable characters"),
+        ({"timezone": "Mars/Olympus"}, "timezone has to be an IANA name"),
+        ({"files": ["nope.pdf"]}, "nope.pdf cannot be read"),
+    ):
+        with pytest.raises(errors.InvalidRequest, match=sentence):
+            await agent.ask("hi", **options)
+    assert (await agent.ask("convert miles=5")).waits, "one name is one tool, not its letters"
+    await agent.close()
+    with pytest.raises(errors.InvalidRequest, match="This agent is closed"):
+        await agent.ask("hi")
+
+
 async def test_a_file_that_is_missing_gets_advice_for_python(tmp_path):
     with pytest.raises(errors.ConfigError, match=r"no such file; give the path .* holodeck\.Agent"):
         await holodeck.load(tmp_path / "nope.yaml")

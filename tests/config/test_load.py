@@ -112,6 +112,9 @@ def test_a_missing_file_says_how_to_get_one(tmp_path):
         ConfigError, match=r"there is no such file; give the path of an agent file or its folder, or describe"
     ):
         load_config(tmp_path / "none.yaml")
+    (tmp_path / "agent.yml").write_text(START)
+    with pytest.raises(ConfigError, match=r"agent\.yaml: there is no such file; did you mean .*agent\.yml\?"):
+        load_config(tmp_path)
 
 
 @pytest.mark.parametrize(

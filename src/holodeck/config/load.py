@@ -135,9 +135,18 @@ def _read(file: Path, or_else: str) -> bytes:
         with file.open("rb") as stream:
             return stream.read(MAX_BYTES + 1)
     except FileNotFoundError:
-        raise ConfigError(f"{file}: there is no such file; {or_else}") from None
+        raise ConfigError(f"{file}: there is no such file; {_like(file) or or_else}") from None
     except OSError as error:
         raise ConfigError(f"{file}: cannot be read: {error.strerror or error.__class__.__name__}") from error
+
+
+def _like(file: Path) -> str:
+    """The one YAML file in the same folder: `agent.yml`, or an agent under another name."""
+    try:
+        others = sorted(each for each in file.parent.iterdir() if each.suffix in (".yaml", ".yml"))
+    except OSError:
+        return ""
+    return f"did you mean {others[0]}?" if len(others) == 1 else ""
 
 
 def _advice_on(agent: AgentFile, document: YamlDocument) -> list[str]:
