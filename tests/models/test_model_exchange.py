@@ -308,6 +308,37 @@ async def test_thoughts_of_another_model_that_an_endpoint_refuses_are_left_out(w
     assert "does not take messages[].reasoning_content" in caplog.text
 
 
+MISSED = {
+    "gemini": ("Function call is missing a thought_signature in functionCall parts.", "extra_content"),
+    "vertex": ("function call `f` in the 2. content block is missing a `thought_signature`", "extra_content"),
+    "deepseek": ("The `reasoning_content` in the thinking mode must be passed back to the API.", "reasoning_content"),
+    "kimi": ("thinking is enabled but reasoning_content is missing in assistant tool call message at index 1", "reasoning_content"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("words", "member"), MISSED.values(), ids=MISSED)
+async def test_what_an_endpoint_misses_in_calls_of_another_model_is_filled_in(words, member):
+    calls = tuple(ToolCall(id=name, name="f", arguments="{}") for name in "ab")
+    results = [ToolMessage(call_id=name, name="f", content="1") for name in "ab"]
+    prompt = Prompt(messages=(UserMessage(content="Hi"), AssistantMessage(tool_calls=calls), *results))
+    refusal = status(400, {"error": {"message": words, "type": "invalid_request_error"}})
+    async with ModelEndpoint(refusal, OK) as endpoint, asking(endpoint.url) as model:
+        await model.reply(prompt, RecordingListener())
+        await model.reply(prompt, RecordingListener())
+    first, *others = [request.json["messages"][1] for request in endpoint.requests]
+    assert len(others) == 2
+    assert member not in str(first)
+    for each in others:
+        signed = ["extra_content" in call for call in each["tool_calls"]]
+        assert (each.get("reasoning_content"), signed) == (
+            (None, [True, False]) if member == "extra_content" else ("", [False, False])
+        )
+
+
+async def test_what_an_endpoint_goes_on_to_miss_is_an_error():
+    await fails(ModelRejected, status(400, {"error": {"message": "missing a thought_signature"}}))
+
+
 async def test_members_of_calls_and_results_that_an_endpoint_refuses_are_left_out():
     call = ToolCall(id="a", name="f", arguments="{}", extra={"extra_content": {"google": {}}})
     found = ToolMessage(call_id="a", name="f", content="1")

@@ -38,6 +38,8 @@ class OpenAIChatModel(StreamedModel):
 
     def _after(self, refusal: EndpointRefusal, prompt: Prompt, lessons: Lessons) -> Lessons | None:
         status, text, without = refusal.status, refusal.text, lessons.without
+        if (wanted := payload.wanted_of_messages(status, text)) is not None:
+            return None if wanted in without else lessons.and_without(wanted)
         refused = payload.refused_of_messages(status, text, prompt, without)
         refused = refused or payload.refused_option(status, text, without)
         return None if refused is None else lessons.and_without(refused)

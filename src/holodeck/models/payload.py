@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from holodeck.core.tools import ToolSchema
-from holodeck.models.chat_format import members_beyond_the_usual, to_chat
+from holodeck.models.chat_format import Chat, members_beyond_the_usual, to_chat
 from holodeck.models.chunks import cleaned
 from holodeck.models.port import Prompt
 from holodeck.models.providers import is_gemini
@@ -19,6 +19,15 @@ from holodeck.models.settings import EndpointSettings, Reasoning
 from holodeck.models.structured import chat_format_of
 
 _COMPLAINTS = frozenset({400, 422})
+UNSIGNED, NO_THOUGHTS = "calls without a signature", "calls without thoughts"
+_WANTED: Mapping[str, re.Pattern[str]] = {
+    UNSIGNED: re.compile(r"missing an? \W?thought_signature", re.IGNORECASE),
+    NO_THOUGHTS: re.compile(
+        r"reasoning_content.{0,80}(?:is missing|must be passed back|is required)|missing.{0,20}reasoning_content",
+        re.IGNORECASE | re.DOTALL,
+    ),
+}
+_NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that no model of its own made
 _OF_MESSAGES = "messages[]."  # begins the lessons about members of messages
 
 LESSONS: Mapping[str, re.Pattern[str]] = {
@@ -45,7 +54,9 @@ def encode(settings: EndpointSettings, prompt: Prompt, without: frozenset[str] =
         prompt, tools = msgspec.structs.replace(prompt, tools=()), []
     body: dict[str, Any] = {
         "model": settings.model,
-        "messages": to_chat(prompt, vision=settings.vision, without=_of_messages(without)),
+        "messages": _with_what_is_wanted(
+            to_chat(prompt, vision=settings.vision, without=_of_messages(without)), without
+        ),
         "stream": True,
     }
     if "stream_options" not in without:
@@ -75,6 +86,24 @@ def refused_option(status: int, text: str, without: frozenset[str]) -> str | Non
     if known is None and _REFUSED.search(text):
         return next((name for name in OPTIONAL if name not in without and re.search(rf"\b{name}\b", text)), None)
     return known
+
+
+def wanted_of_messages(status: int, text: str) -> str | None:
+    """What an endpoint misses in calls that another model made: Gemini a signature, DeepSeek and Kimi thoughts."""
+    if status not in _COMPLAINTS:
+        return None
+    return next((name for name, words in _WANTED.items() if words.search(text)), None)
+
+
+def _with_what_is_wanted(chats: list[Chat], without: frozenset[str]) -> list[Chat]:
+    """Fills in, for calls of another model, what the endpoint does not do without."""
+    for chat in chats:
+        calls = chat.get("tool_calls")
+        if calls and NO_THOUGHTS in without:
+            chat.setdefault("reasoning_content", "")
+        if calls and UNSIGNED in without and not any("extra_content" in call for call in calls):
+            calls[0] = {**calls[0], "extra_content": {"google": {"thought_signature": _NO_SIGNATURE}}}
+    return chats
 
 
 def refused_of_messages(status: int, text: str, prompt: Prompt, without: frozenset[str]) -> str | None:
