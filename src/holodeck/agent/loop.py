@@ -132,7 +132,9 @@ class _Run:
         self.overlap = OverlappingCommit(self.emitter)
         self.state = StateToolset(initial_state(self.agent.state, context), self._show) if self.agent.state else None
         self.spending = Spending(self.agent.loop.budget)
-        self.compaction = Compaction(self.agent, conversation, self.emitter, self.spending)
+        self.compaction: Compaction | None = None
+        if self.agent.summarize or self.agent.window is not None:
+            self.compaction = Compaction(self.agent, conversation, self.emitter, self.spending)
         kept = KeptResults(self.agent.max_result_characters)
         self.tools = ToolRunner(
             catalogue=self.agent.catalogue,
@@ -178,7 +180,8 @@ class _Run:
             await self._emit_history(self.context.client_ids, if_client_lacks_some=True)
         for number in range(1 + (steps_before or 0), self.agent.loop.max_iterations + 1):
             self.iterations = number
-            await self.compaction.before_step()
+            if self.compaction is not None:
+                await self.compaction.before_step()
             response = await self._step(number)
             if response is not None:
                 return response

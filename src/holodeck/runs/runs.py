@@ -133,7 +133,8 @@ class Runs:
             first_number=0 if earlier is None else earlier.next_number,
             behind=frozenset([each.run_id for each in self._by_session.get(session, ()) if not each.log.ended]),
         )
-        self._give_up_cut_runs(session)
+        for other in self._by_session.get(session, ()):
+            self.give_up(other)
         self._register(run, key)
         run.slot = slot = self.queue.take(session)
         if self._shared is not None and run.record is not None:
@@ -310,10 +311,6 @@ class Runs:
         self._by_session.setdefault((run.owner, run.session_id), []).append(run)
         run.release()
         self._keep_finished(run)
-
-    def _give_up_cut_runs(self, session: OwnedId) -> None:
-        for run in self._by_session.get(session, ()):
-            self.give_up(run)
 
     def _refuse_behind(self, session_id: str, ahead: int) -> None:
         """Refuses a run that would wait behind so many others of its session."""

@@ -7,7 +7,7 @@ application, where no server sends `lifespan` events, `AgentServer.running` does
 """
 
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from http import HTTPStatus
 from typing import Any
@@ -59,7 +59,9 @@ class RequestTrace:
         quiet = quiet or (operation is not None and operation.is_probe)
         self._log = event_log.debug if quiet else event_log.info
         self._details = {"method": scope["method"], "path": one_line(scope["path"], _MAX_SHOWN)}
-        self._log("request_received", details={**self._details, "input_length": _length_in(headers)})
+        length = headers.get(b"content-length", b"")  # as the client declares it; a body in chunks has none
+        known = int(length) if length.isdigit() and len(length) < _MAX_DIGITS else None
+        self._log("request_received", details={**self._details, "input_length": known})
 
     def end(self, status: int | None) -> None:
         seconds, context = time.monotonic() - self._begun, self._context
@@ -68,12 +70,6 @@ class RequestTrace:
         success = status is not None and status < _FIRST_ERROR and not context.failed
         outcome = {"status": status, "success": success, "tools_called": context.tools_called}
         self._log("request_completed", duration_ms=seconds * 1000, details={**self._details, **outcome})
-
-
-def _length_in(headers: Mapping[bytes, bytes]) -> int | None:
-    """The size of the body in bytes, as the client declares it; None for a body in chunks."""
-    given = headers.get(b"content-length", b"")
-    return int(given) if given.isdigit() and len(given) < _MAX_DIGITS else None
 
 
 class Application:
@@ -233,7 +229,9 @@ class _Answer:
     async def __call__(self, message: Message) -> None:
         if message["type"] == "http.response.start":
             self.status = message["status"]
-            headers = [*message["headers"], (b"x-request-id", self._request_id.encode()), *_limit_headers()]
+            headers = [*message["headers"], (b"x-request-id", self._request_id.encode())]
+            if (limit := current().rate_limit) is not None:  # how much is left of the tightest limit
+                headers += [(b"ratelimit-policy", limit[0].encode()), (b"ratelimit", limit[1].encode())]
             if self.private:
                 headers = [pair for pair in headers if pair[0].lower() != b"cache-control"]
                 headers.append((b"cache-control", b"no-store"))
@@ -244,15 +242,6 @@ class _Answer:
             lets_read = self._check_origin.lets_read
             message["headers"] = headers if self._origin is None else lets_read(self._origin, headers)
         await self._send(message)
-
-
-def _limit_headers() -> list[tuple[bytes, bytes]]:
-    """How much is left of the tightest limit, for requests that were counted."""
-    limit = current().rate_limit
-    if limit is None:
-        return []
-    policy, left = limit
-    return [(b"ratelimit-policy", policy.encode()), (b"ratelimit", left.encode())]
 
 
 def operations_of(server: AgentServer) -> list[Operation]:

@@ -175,32 +175,31 @@ class LineFormat:
         self._redact, self._name_user = Redactor(secrets), name_user
         self._clock = 0, ""  # the second that was written last, and how: in one, since any thread may look
 
-    def __call__(self, line: Line | bytes) -> bytes:
-        """Never raises: an exception would end the writer's thread."""
+    def __call__(self, line: Line | bytes, *, is_plain: bool = False) -> bytes:
+        """Never raises: an exception would end the writer's thread. A line that is plain has texts and numbers only."""
         if isinstance(line, bytes):
             return line  # encoded where it was logged
         try:
-            return self._written(line)
-        except Exception as error:  # noqa: BLE001  values of foreign classes may raise anything
-            return self._written(_unprintable(line, error))
-
-    def _written(self, line: Line) -> bytes:
-        second, millisecond = divmod(line["timestamp"] // 1_000_000, 1000)
-        known, stamp = self._clock
-        if second != known:
-            stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
-            self._clock = second, stamp
-        duration = line["duration_ms"]
-        members = line | {
-            "timestamp": f"{stamp}.{millisecond:03d}Z",
-            "duration_ms": None if duration is None else round(duration, 3),
-        }
-        if self._name_user is not None:
-            members |= _with_names(members, self._name_user)
-        text = self._redact(self._encoded(members))
-        if len(text) > MAX_LINE:
-            text = self._shortened(members, len(text))
-        return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
+            second, millisecond = divmod(line["timestamp"] // 1_000_000, 1000)
+            known, stamp = self._clock
+            if second != known:
+                stamp = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(second))
+                self._clock = second, stamp
+            duration = line["duration_ms"]
+            members = line | {
+                "timestamp": f"{stamp}.{millisecond:03d}Z",
+                "duration_ms": None if duration is None else round(duration, 3),
+            }
+            if self._name_user is not None:
+                members |= _with_names(members, self._name_user)
+            text = self._redact(self._encoded(members))
+            if len(text) > MAX_LINE:
+                text = self._shortened(members, len(text))
+            return text.replace("\x7f", "\\u007f").encode("ascii") + b"\n"
+        except Exception as error:  # values of foreign classes may raise anything
+            if is_plain:
+                raise
+            return self(_unprintable(line, error), is_plain=True)
 
     def _encoded(self, members: dict[str, Any]) -> str:
         try:
