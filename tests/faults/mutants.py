@@ -243,4 +243,10 @@ MUTANTS = (
     Mutant("models/vertex/google_tokens.py", "if credentials is None or not credentials.valid:", "if credentials is None:", "tests/models/vertex/test_vertex_models.py", "a token of Google is used after it expired"),
     Mutant("models/streamed.py", "self._signer = None if has_own else signer", "self._signer = signer", "tests/models/bedrock/test_converse_model.py", "a request has two Authorization headers"),
     Mutant("agent/structured_output.py", "        _check_references(schema)\n", "", "tests/agent/test_structured_output.py", "a schema is fetched from another server while the event loop waits"),
+    Mutant("runs/idempotency.py", "run = self._started.get(request) if attempt else None", "run = None", "tests/clients/test_openai_client.py", "a request that an SDK repeats runs twice"),
+    Mutant("runs/idempotency.py", "self._started.pop(request, None)", "pass", CHAINS, "a question that was refused, and is asked again, gets the old answer"),
+    Mutant("wires/openai_responses/builder.py", '[*frames, self._whole("response.failed"), _start("error", last)]', '[*frames, self._whole("response.failed")]', RESPONSES, "half an answer passes for whole"),
+    Mutant("server/completion_sessions.py", "is_kept=True) if streams else THROW_AWAY", "is_kept=True)", COMPLETIONS, "a search query begins the conversation of a chat page"),
+    Mutant("wires/a2a/v03.py", '{"scheme": schemes[0], "credentials": login.get("credentials")} if schemes else None', "login", "tests/server/test_server_a2a.py", "clients of A2A 0.3 are called without their credentials"),
+    Mutant("server/guard.py", ", X-Session-Id, X-Should-Retry", "", "tests/server/test_server_guard.py", "a page repeats a run that failed"),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from holodeck.core.tools import ToolSchema
 from holodeck.errors import RunNotFound
 from holodeck.models.scripted import ScriptedModel, calls, says
 from holodeck.runs.branches import branch_after
+from holodeck.runs.idempotency import RetriedRequests
 from holodeck.runs.memory_runs import MemoryRunStore
 from holodeck.runs.runs import Runs
 from holodeck.runs.stored_runs import StoredRuns
@@ -133,6 +134,16 @@ async def test_options_reach_the_model(choice, answers_now, chosen):
     (prompt,) = house.model.prompts
     assert (prompt.answers_now, prompt.tool_choice, prompt.max_output_tokens) == (answers_now, chosen, 7)
     assert prompt.one_call_at_a_time is answers_now
+
+
+async def test_a_request_that_is_repeated_finds_the_run_of_its_first_attempt_only():
+    house = House()
+    run, retried, request = await house.ask(), RetriedRequests(house.runs), ("openai", ME, b"hash")
+    retried.note(0, request, run)
+    assert retried.run_of(None, request) is None
+    assert retried.run_of(1, request) is run
+    assert retried.run_of(0, request) is None
+    assert retried.run_of(1, request) is None, "the attempt before was refused: nothing of it runs"
 
 
 async def test_a_detached_run_goes_on_without_readers():

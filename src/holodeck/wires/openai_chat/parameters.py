@@ -9,6 +9,7 @@ from holodeck.errors import InvalidRequest
 from holodeck.wires.body import name, optional, short_text, table, tables
 from holodeck.wires.client_values import UNKNOWN_TYPE, base64_text, client_tool, media
 from holodeck.wires.openai_chat.error_form import unsupported
+from holodeck.wires.sse import json_bytes
 
 INSTRUCTIONS = "Instructions of the application"
 """What the model is shown above system and developer messages; they never replace the agent's own instructions."""
@@ -21,7 +22,7 @@ def check_supported(value: Any, parameter: str, harmless: Sequence[Any]) -> None
     """Refuses a parameter unless it has one of these values. `null` is always harmless."""
     if value is None or value in harmless:
         return
-    allowed = "".join(f" or send {each!r}" for each in harmless)
+    allowed = "".join(f" or send {json_bytes(each).decode()}" for each in harmless)
     raise unsupported(parameter, f"{parameter} is not supported with this value: leave it out{allowed}.")
 
 
