@@ -82,7 +82,7 @@ MUTANTS = (
     Mutant("runs/stored_runs.py", 'record.request.agent_version not in ("", self._runs.agent.version)', "False", RECOVERY, "a run goes on with another agent file"),
     Mutant("telemetry/worker_figures.py", "combined([await self._own(), self._inherited])", "combined([await self._own()])", "tests/telemetry/test_worker_figures.py", "sums fall when a worker dies"),
     Mutant("runs/recovery.py", "text = unknown if call.id in step.begun else NOT_MADE", "text = NOT_MADE", RECOVERY, "a call that may have taken effect is reported as not made"),
-    Mutant("runs/recovery.py", "        if message.id not in known\n", "", RECOVERY, "a question is stored twice after a crash"),
+    Mutant("runs/recovery.py", " if message.id not in known]", "]", RECOVERY, "a question is stored twice after a crash"),
     Mutant("runs/stored_runs.py", "may_go_on and remains.is_certain and", "may_go_on and", RECOVERY, "a run goes on although a call may have taken effect"),
     Mutant("runs/stored_runs.py", "max(parts[-1].first_number // HOLE, record.recovered) + 1", "parts[-1].first_number // HOLE + 1", RECOVERY, "numbers of a part that was never copied are used again after the next crash"),
     Mutant("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].next_number", RECOVERY, "numbers of events that were shown are used again"),

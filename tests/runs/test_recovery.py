@@ -134,12 +134,13 @@ def test_the_models_text_is_kept_and_marked():
 
 @pytest.mark.req("D03")
 async def test_results_that_are_stored_are_kept_and_only_the_others_are_unknown(restarted):
-    done = ToolMessage(call_id="c1", name="echo", content="done", run_id="r")
+    done = ToolMessage(call_id="c1", name="echo", content="done")  # stored while another call still ran
     step = PendingStep(assistant=REPLY, results=(done,), begun=("c1", "c2"), run_id="r")
     async with restarted() as server:
         await server.left(QUESTION, pending=step, events=CALLING)
         assert await server.stored.recover() == 1
         history = await server.history()
+        assert {message.run_id for message in history[2:]} == {"r"}
         assert history[:2] == (QUESTION, REPLY)
         assert [message.content for message in history[2:]] == ["done", OUTCOME_UNKNOWN, NOT_MADE]
         assert (await server.store.read("s", owner=ME)).pending is None

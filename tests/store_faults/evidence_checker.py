@@ -174,7 +174,8 @@ def _every_call_has_one_result(verdict: Verdict, thread: str, messages: Sequence
 
 def _runs_do_not_mix(verdict: Verdict, thread: str, messages: Sequence[Mapping[str, Any]]) -> None:
     order = [message.get("run_id", "") for message in messages]
-    verdict.require(all(order), f"I11: session {thread} has messages of no run")
+    without = [message for message in messages if not message.get("run_id")]
+    verdict.require(not without, f"I11: session {thread} has messages of no run: {without[:2]}")
     turns = [run for place, run in enumerate(order) if place == 0 or order[place - 1] != run]
     verdict.require(len(turns) == len(set(turns)), f"I11: session {thread} mixes runs: {turns}")
 

@@ -29,7 +29,7 @@ MUTANTS = (
         ("agent/tool_calls.py", "        await self.begin_calls(self._cut_from_here(batch, begun))\n        try:", "        try:"),
     )),
     StoreMutant("S01", SQLITE, "a question is stored twice after a crash", (
-        ("runs/recovery.py", "        if message.id not in known\n", ""),
+        ("runs/recovery.py", " if message.id not in known]", "]"),
     )),
     StoreMutant("S01", SQLITE, "counters are not raised: numbers that a client has seen are used again", (
         ("runs/stored_runs.py", "first_number=block * HOLE", "first_number=parts[-1].next_number"),
@@ -116,8 +116,8 @@ MUTANTS = (
     StoreMutant("S24", POSTGRES, "the clock on the wall decides when a session expires", (
         ("stores/stored_conversation.py", "return self._offset + time.monotonic()", "return time.time()"),
     )),
-    StoreMutant("S25", CLUSTER, "a server that stops does not let its streams finish", (
-        ("runs/runs.py", "await asyncio.wait(tasks, timeout=drain)", "await asyncio.wait(tasks, timeout=0)"),
+    StoreMutant("S25", CLUSTER, "a server that stops leaves its streams without an ending", (
+        ("runs/runs.py", "        self.stop_all(why)\n        remaining", "        remaining"),
     )),
     StoreMutant("S26", SQLITE, "a second server uses the file of the first", (
         ("stores/sqlite_file.py", "fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)", "pass"),

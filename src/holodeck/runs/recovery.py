@@ -7,6 +7,7 @@ ending.
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TypeVar
 
 import msgspec
 
@@ -28,6 +29,8 @@ from holodeck.core.tools import ToolExecution, ToolStatus, arguments_shown
 from holodeck.core.zones import is_zone
 from holodeck.runs.port import RunRecord, RunResult
 from holodeck.sessions.port import StoredSession
+
+M = TypeVar("M", bound=Message)
 
 CALL_AGAIN = "Interrupted by a restart of the server; it may be called again."
 MAX_KEPT_BYTES = 128 * 1024
@@ -119,11 +122,7 @@ def remains_of(
     known = set() if stored is None else {message.id for message in stored.messages}
     step = None if stored is None else _cut_step(stored.pending, record.run_id)
     settled = [] if step is None else _settled(step, is_repeatable)
-    asked = [
-        message if message.run_id else msgspec.structs.replace(message, run_id=record.run_id)
-        for message in record.request.messages
-        if message.id not in known
-    ]
+    asked = [_of_run(message, record.run_id) for message in record.request.messages if message.id not in known]
     partial = [] if step is not None else _partial(seen, known, record.run_id)
     results = {message.call_id: message for message in settled if isinstance(message, ToolMessage)}
     return Remains(
@@ -141,7 +140,7 @@ def _cut_step(pending: PendingStep | None, run_id: str) -> PendingStep | None:
 
 
 def _settled(step: PendingStep, is_repeatable: Callable[[str], bool]) -> list[Message]:
-    results = {result.call_id: result for result in step.results}
+    results = {result.call_id: _of_run(result, step.run_id) for result in step.results}
     for call in step.assistant.tool_calls:
         if call.id not in results:
             unknown = CALL_AGAIN if is_repeatable(call.name) else OUTCOME_UNKNOWN
@@ -150,6 +149,11 @@ def _settled(step: PendingStep, is_repeatable: Callable[[str], bool]) -> list[Me
                 call_id=call.id, name=call.name, content=text, failed=True, run_id=step.run_id
             )
     return [step.assistant, *(results[call.id] for call in step.assistant.tool_calls)]
+
+
+def _of_run(message: M, run_id: str) -> M:
+    """The message, with the run that it belongs to: it gets that with the commit of its step, which never came."""
+    return message if message.run_id else msgspec.structs.replace(message, run_id=run_id)
 
 
 def _partial(seen: _Seen, known: set[str], run_id: str) -> list[Message]:
