@@ -25,7 +25,8 @@ from holodeck.server.stream import Cursor, EventStream
 from holodeck.wires import sse
 from holodeck.wires.a2a.error_form import task_not_found
 from holodeck.wires.a2a.stream import TaskEncoder
-from holodeck.wires.a2a.task import CANCELED, Json, TaskReader, message_json, task_json, time_text
+from holodeck.wires.a2a.task import CANCELED, Json, TaskReader, message_json, task_json
+from holodeck.wires.reply import time_text
 
 MAX_CHAIN = 50
 MAX_LISTED = 1_000  # tasks that a list looks at, the newest first

@@ -20,13 +20,12 @@ from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.log_copier import LogCopier, LogPiece
 from holodeck.stores.run_rows import COLUMNS, KEY_SECONDS, run_of
-from holodeck.stores.sqlite_file import Job, SqliteFile
+from holodeck.stores.sqlite_file import NAMED, Job, SqliteFile
 
 FIRST_COMMIT_SECONDS = 0.05  # for the first commit of a run whose client is about to be answered
 MAX_UNENDED = 10_000
 SHORT_REQUEST = 1024  # bytes; a request that is no longer stays as it is when its run has ended
 RUN_COLUMNS = COLUMNS.format(user="user")
-NAMED = "agent = ? AND tenant = ? AND user = ? AND id = ?"
 
 
 class SqliteRunStore:

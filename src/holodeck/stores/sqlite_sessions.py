@@ -25,7 +25,7 @@ from holodeck.sessions.transcript import cut_before, summary_after_cut, wanted_m
 from holodeck.stores import records
 from holodeck.stores.batches import BATCH, in_batches
 from holodeck.stores.session_store import SqlSessionStore, StoreSettings, stored_session
-from holodeck.stores.sqlite_file import Job, SqliteFile
+from holodeck.stores.sqlite_file import NAMED, OF_OWNER, Job, SqliteFile
 from holodeck.stores.sqlite_runs import SqliteRunStore
 from holodeck.stores.sqlite_values import SqliteValues
 from holodeck.stores.stored_conversation import (
@@ -161,10 +161,10 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
 
     async def delete_all(self, *, owner: Owner) -> int:
         """Deletes all that is stored of an owner, also what has expired or cannot be read; returns how many sessions."""
-        of_owner, names = "agent = ? AND tenant = ? AND user = ?", (self.agent, owner.tenant, owner.user)
-        count = f"SELECT count(*) FROM sessions WHERE {of_owner}"
+        names = self.agent, owner.tenant, owner.user
+        count = f"SELECT count(*) FROM sessions WHERE {OF_OWNER}"
         (number,) = await self.file.read(lambda connection: connection.execute(count, names).fetchone())
-        some = f"SELECT id FROM sessions WHERE {of_owner} UNION SELECT session FROM runs WHERE {of_owner} LIMIT ?"
+        some = f"SELECT id FROM sessions WHERE {OF_OWNER} UNION SELECT session FROM runs WHERE {OF_OWNER} LIMIT ?"
         values = (*names, *names, BATCH)
         while found := await self.file.read(lambda connection: connection.execute(some, values).fetchall()):
             for (name,) in found:  # one by one, so that no run waits long
@@ -176,11 +176,10 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     def _delete(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> int:
         """With what was asked, and the copies of what was answered. Returns the size of the session."""
         row, name = self._row(connection, owner, session_id), self._name(owner, session_id)
-        named = "agent = ? AND tenant = ? AND user = ?"
-        connection.execute(f"DELETE FROM sessions WHERE {named} AND id = ?", name)
+        connection.execute(f"DELETE FROM sessions WHERE {NAMED}", name)
         if self.runs is not None:
             self.runs.stop_elsewhere(connection, owner, session_id)
-        connection.execute(f"DELETE FROM runs WHERE {named} AND session = ?", name)
+        connection.execute(f"DELETE FROM runs WHERE {OF_OWNER} AND session = ?", name)
         self.values.forget_session(connection, owner, session_id)
         return 0 if row is None else row.size
 
@@ -293,8 +292,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         except sqlite3.IntegrityError:
             if self._find(connection, owner, session_id, now, own_use=1) is not None:
                 raise LostClaim("Another process has begun this conversation; this run may not store it.") from None
-            delete = "DELETE FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?"
-            connection.execute(delete, name)
+            connection.execute(f"DELETE FROM sessions WHERE {NAMED}", name)
             cursor = connection.execute(statement, values)
         row = msgspec.structs.replace(row, key=cursor.lastrowid)
         _add_steps(connection, row.key, 0, steps)
@@ -320,10 +318,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
         return self.agent, owner.tenant, owner.user, session_id
 
     def _row(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> SessionRow | None:
-        found = connection.execute(
-            f"SELECT {COLUMNS} FROM sessions WHERE agent = ? AND tenant = ? AND user = ? AND id = ?",
-            self._name(owner, session_id),
-        ).fetchone()
+        statement = f"SELECT {COLUMNS} FROM sessions WHERE {NAMED}"
+        found = connection.execute(statement, self._name(owner, session_id)).fetchone()
         return None if found is None else SessionRow(*found)
 
     def _find(
@@ -353,7 +349,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
     def _make_room(self, connection: sqlite3.Connection, owner: Owner) -> None:
         if self._max_per_user is None or (self._spares_anonymous and owner.is_anonymous):
             return
-        counted = "SELECT count(*) FROM sessions WHERE agent = ? AND tenant = ? AND user = ?"
+        counted = f"SELECT count(*) FROM sessions WHERE {OF_OWNER}"
         if connection.execute(counted, (self.agent, owner.tenant, owner.user)).fetchone()[0] < self._max_per_user:
             return
         theirs = self._by_last_use(connection, owner)
@@ -382,7 +378,7 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             self._stored[owner] += done.result() - counted
 
     def _by_last_use(self, connection: sqlite3.Connection, owner: Owner) -> list[tuple[int, str, int]]:
-        statement = "SELECT key, id, size FROM sessions WHERE agent = ? AND tenant = ? AND user = ? ORDER BY used"
+        statement = f"SELECT key, id, size FROM sessions WHERE {OF_OWNER} ORDER BY used"
         return connection.execute(statement, (self.agent, owner.tenant, owner.user)).fetchall()
 
     def _remove_expired(self, connection: sqlite3.Connection, before: float) -> list[tuple[Owner, int]]:
@@ -422,9 +418,8 @@ class SqliteSessionStore(SqlSessionStore[SqliteRunStore, SqliteValues]):
             return await result
         except SessionBroken as error:
             cause = repr(error.__cause__)
-            name = self._name(owner, session_id)
-            mark = "UPDATE sessions SET broken = ? WHERE agent = ? AND tenant = ? AND user = ? AND id = ? AND broken IS NULL"
-            if await self.file.execute(mark, (cause, *name)):
+            mark = f"UPDATE sessions SET broken = ? WHERE {NAMED} AND broken IS NULL"
+            if await self.file.execute(mark, (cause, *self._name(owner, session_id))):
                 log.warning("session %r cannot be read and is set aside: %s", session_id, cause)
             raise
 

@@ -27,15 +27,15 @@ from holodeck.stores.heartbeats import Heartbeats, OpenRun
 from holodeck.stores.log_copier import LogPiece
 from holodeck.stores.run_rows import KEY_SECONDS, run_of
 from holodeck.stores.sqlite_changes import SqliteChanges
-from holodeck.stores.sqlite_file import SqliteFile, check_version, connect, locked, prepare, words_of
-from holodeck.stores.sqlite_runs import NAMED, RUN_COLUMNS, SqliteRunStore
+from holodeck.stores.sqlite_file import NAMED, OF_OWNER, SqliteFile, check_version, connect, locked, prepare, words_of
+from holodeck.stores.sqlite_runs import RUN_COLUMNS, SqliteRunStore
 
 log = logging.getLogger(__name__)
 
 COPY_SECONDS = 0.1  # between two copies of a log that no other worker follows
 WAIT_SECONDS = 1.0  # for a change, before the file is read again all the same
 STOP, FOLLOW = "stop", "follow"
-_SESSION = "agent = ? AND tenant = ? AND user = ? AND session = ?"
+_SESSION = f"{OF_OWNER} AND session = ?"
 _SAME_SESSION = (
     "other.agent = runs.agent AND other.tenant = runs.tenant AND other.user = runs.user"
     " AND other.session = runs.session AND other.key <> runs.key AND other.ended IS NULL"

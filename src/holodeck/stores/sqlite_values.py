@@ -6,10 +6,9 @@ from collections.abc import Callable, Sequence
 from holodeck.core.owner import Owner
 from holodeck.sessions.values import KeptValue
 from holodeck.stores.batches import BATCH, in_batches
-from holodeck.stores.sqlite_file import SqliteFile
+from holodeck.stores.sqlite_file import OF_OWNER, SqliteFile
 
-_OF_OWNER = "agent = ? AND tenant = ? AND user = ?"
-_NAMED = f"{_OF_OWNER} AND kind = ? AND topic = ? AND name = ?"
+_NAMED = f"{OF_OWNER} AND kind = ? AND topic = ? AND name = ?"
 
 
 class SqliteValues:
@@ -25,8 +24,8 @@ class SqliteValues:
             self._insert(connection, "INSERT OR REPLACE", value, owner, expires)
             if at_most is not None:
                 connection.execute(
-                    f"DELETE FROM kept_values WHERE {_OF_OWNER} AND kind = ? AND key <= (SELECT key FROM kept_values"
-                    f" WHERE {_OF_OWNER} AND kind = ? ORDER BY key DESC LIMIT 1 OFFSET ?)",
+                    f"DELETE FROM kept_values WHERE {OF_OWNER} AND kind = ? AND key <= (SELECT key FROM kept_values"
+                    f" WHERE {OF_OWNER} AND kind = ? ORDER BY key DESC LIMIT 1 OFFSET ?)",
                     (*of_kind, *of_kind, at_most),
                 )
 
@@ -47,7 +46,7 @@ class SqliteValues:
 
         def job(connection: sqlite3.Connection) -> list[KeptValue]:
             found = connection.execute(
-                f"SELECT name, body, session FROM kept_values WHERE {_OF_OWNER} AND kind = ? AND topic = ?"
+                f"SELECT name, body, session FROM kept_values WHERE {OF_OWNER} AND kind = ? AND topic = ?"
                 " AND (expires IS NULL OR expires > ?) ORDER BY key",
                 (*self._owner(owner), kind, topic, now),
             )
@@ -85,11 +84,11 @@ class SqliteValues:
 
     def forget_session(self, connection: sqlite3.Connection, owner: Owner, session_id: str) -> None:
         """In the transaction that deletes the session."""
-        statement = f"DELETE FROM kept_values WHERE {_OF_OWNER} AND session = ?"
+        statement = f"DELETE FROM kept_values WHERE {OF_OWNER} AND session = ?"
         connection.execute(statement, (*self._owner(owner), session_id))
 
     def forget_owner(self, connection: sqlite3.Connection, owner: Owner) -> None:
-        connection.execute(f"DELETE FROM kept_values WHERE {_OF_OWNER}", self._owner(owner))
+        connection.execute(f"DELETE FROM kept_values WHERE {OF_OWNER}", self._owner(owner))
 
     def _insert(
         self, connection: sqlite3.Connection, how: str, value: KeptValue, owner: Owner, expires: float | None

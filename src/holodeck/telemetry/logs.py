@@ -202,13 +202,7 @@ class LineFormat:
             return self(_unprintable(line, error), is_plain=True)
 
     def _encoded(self, members: dict[str, Any]) -> str:
-        try:
-            data = _encode_fast(members)
-            if data.isascii():
-                return data.decode("ascii")
-        except _NOT_FAST:
-            pass  # the slow way can do more
-        return _ascii(members)
+        return _json(members, _ascii)
 
     def dropped(self, count: int) -> bytes:
         return note(self, "warning", "log_lines_dropped", details={"count": count})
@@ -269,14 +263,14 @@ def _ascii(line: dict[str, Any]) -> str:
         return _encode(line)
 
 
-def _json(value: Any) -> str:
+def _json(value: Any, slowly: Callable[[Any], str] = _encode) -> str:
     try:
         data = _encode_fast(value)
         if data.isascii():
             return data.decode("ascii")
     except _NOT_FAST:
         pass  # the slow way can do more
-    return _encode(value)
+    return slowly(value)
 
 
 def _shown(details: Any) -> str:

@@ -12,7 +12,7 @@ import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, NoReturn, Self
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -128,16 +128,12 @@ def stored_auth(settings: McpSettings) -> httpx2.Auth | None:
     tokens = TokenFile(settings.oauth)
     if not tokens.signed_in:
         raise CannotConnect("needs a sign-in", f"Run `holodeck login {settings.name}`.")
-    provider = _provider(settings, tokens, _refuse, _no_callback, "http://127.0.0.1" + CALLBACK)
+    provider = _provider(settings, tokens, _refuse, _refuse, "http://127.0.0.1" + CALLBACK)
     tokens.restore(provider)
     return provider
 
 
-async def _refuse(_url: str) -> None:
-    raise OAuthFlowError("an agent that runs does not open a browser")
-
-
-async def _no_callback() -> AuthorizationCodeResult:
+async def _refuse(*_url: str) -> NoReturn:
     raise OAuthFlowError("an agent that runs does not open a browser")
 
 

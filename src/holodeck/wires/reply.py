@@ -4,6 +4,7 @@ The model may write text several times, between tool calls. In one message, each
 *answer* is the last of them, as in `AgentResponse.final_response`.
 """
 
+from datetime import datetime
 from typing import Any
 
 from holodeck.core.events import Ending, Interrupt, Outcome, RunFailed, RunFinished, TextAdded
@@ -68,6 +69,11 @@ def failure_of(ending: Ending, answer: str) -> HoloDeckError | None:
     error = ModelError(ending.warning or "The model did not come to an answer.")
     error.reason = "max_iterations"
     return error
+
+
+def time_text(at: datetime) -> str:
+    """A moment in UTC as A2A and MCP have it."""
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 def excerpt(text: str) -> str:

@@ -70,7 +70,8 @@ def test_options_and_state() -> None:
         stream=True,
     )
     assert (asked.options.tool_choice, asked.options.max_output_tokens) == ("paint", 9)
-    assert (asked.previous, asked.background, asked.stream, asked.tool_names) == ("r1", True, True, {"paint"})
+    assert (asked.previous, asked.background, asked.stream) == ("r1", True, True)
+    assert [tool.name for tool in asked.tools] == ["paint"]
     assert read(conversation={"id": "a thread/1"}).conversation == "a thread/1"
     assert read(store=False).store is False
 

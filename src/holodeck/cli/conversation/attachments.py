@@ -109,7 +109,7 @@ class Attachments:
         if self._read is None:
             self._read = self._reader()
         upload = import_module("holodeck.files.upload").Upload
-        uploads = [upload(data=_bytes(path), name=path.name) for path in self.paths]
+        uploads = [upload(data=file_bytes(path), name=path.name) for path in self.paths]
         uploads += [
             upload(data=document.data, name=document.name, declared_type=document.mime_type)
             for document in self.documents
@@ -131,7 +131,8 @@ class Attachments:
         return build_files(self._config, limits).read
 
 
-def _bytes(path: Path) -> bytes:
+def file_bytes(path: Path) -> bytes:
+    """Raises InvalidRequest with a sentence for the user."""
     try:
         return path.read_bytes()
     except OSError as error:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from holodeck.cli.conversation.attachments import dropped_files, named_file
+from holodeck.cli.conversation.attachments import dropped_files, file_bytes, named_file
 from holodeck.cli.conversation.chat_loop import Around, ChatLoop, Reply
 from holodeck.cli.conversation.remote_server import RemoteServer, RemoteSession
 from holodeck.cli.lines import Lines
@@ -128,7 +128,7 @@ class RemoteChat(ChatLoop):
     def _content(self, text: str) -> str | list[dict[str, Any]]:
         """The message with its files, which are not attached any more then; they still are if one cannot be read."""
         context = self._context
-        parts = [_part(path.name, _bytes(path)) for path in context.files]
+        parts = [_part(path.name, file_bytes(path)) for path in context.files]
         if context.piped:
             parts.append(_part("stdin.txt", context.piped))
         context.files.clear()
@@ -190,10 +190,3 @@ def _part(name: str, data: bytes) -> dict[str, Any]:
     media = kind.partition("/")[0]
     source = {"type": "data", "value": base64.b64encode(data).decode(), "mimeType": kind}
     return {"type": media if media in _MEDIA else "document", "source": source, "metadata": {"filename": name}}
-
-
-def _bytes(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise InvalidRequest(f"{path.name} cannot be read: {error.strerror}") from error

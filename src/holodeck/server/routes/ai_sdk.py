@@ -161,7 +161,7 @@ def _server_tools(server: AgentServer) -> frozenset[str]:
 
 def _own_tools(server: AgentServer, ui: UiRequest) -> frozenset[str]:
     """The names of the tools that the client carries out. Where the agent has one of the same name, the agent's is used."""
-    return ui.tool_names - _server_tools(server) if ui.tools else frozenset()
+    return frozenset(tool.name for tool in ui.tools) - _server_tools(server) if ui.tools else frozenset()
 
 
 def _encoder(run: Run, _accept: str | None, *, message_id: str | None = None, **about_calls: Any) -> Encoder:

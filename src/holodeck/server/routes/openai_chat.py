@@ -78,7 +78,7 @@ async def chat_completions(request: Request) -> Response:
     check_model(server, chat.model)
     means = await _session_of(request, chat)
     new_reader = partial(
-        CompletionReader, client_tools=own_tools(server, chat.tool_names, chat.options), throw_away=not means.is_kept
+        CompletionReader, client_tools=own_tools(server, chat.tools, chat.options), throw_away=not means.is_kept
     )
     open_encoder = partial(_encoder, model=server.agent.name, new_reader=new_reader, include_usage=chat.include_usage)
     arrival = Arrival(

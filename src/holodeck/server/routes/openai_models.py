@@ -1,7 +1,7 @@
 """The agent as a model, and what both OpenAI wires share: the form of errors, the names of models and tools."""
 
 import logging
-from collections.abc import Collection
+from collections.abc import Sequence
 
 from starlette.requests import Request
 from starlette.responses import Response
@@ -9,6 +9,7 @@ from starlette.responses import Response
 from holodeck.access.principal import CHAT
 from holodeck.access.route_access import needs
 from holodeck.core.request import RunOptions
+from holodeck.core.tools import ToolSchema
 from holodeck.errors import InvalidRequest
 from holodeck.server.agent_server import AgentServer
 from holodeck.server.intake import json_answer, server_of
@@ -59,7 +60,7 @@ def _model(server: AgentServer) -> OpenAIModel:
     return OpenAIModel(id=server.agent.name, created=0)
 
 
-def own_tools(server: AgentServer, given: Collection[str], options: RunOptions) -> frozenset[str]:
+def own_tools(server: AgentServer, given: Sequence[ToolSchema], options: RunOptions) -> frozenset[str]:
     """The names of the tools that the client carries out. Where the agent has one of the same name, the agent's is used.
 
     Refuses a `tool_choice` that names neither one of them nor one of the agent's.
@@ -67,9 +68,9 @@ def own_tools(server: AgentServer, given: Collection[str], options: RunOptions) 
     choice = options.tool_choice
     if not given and (choice is None or choice in CHOICES):
         return frozenset()
-    ours = {schema.name for schema in server.agent.tools.schemas()}
-    if choice is not None and choice not in CHOICES and choice not in ours and choice not in given:
+    ours, theirs = (frozenset(tool.name for tool in tools) for tools in (server.agent.tools.schemas(), given))
+    if choice is not None and choice not in CHOICES and choice not in ours | theirs:
         raise InvalidRequest(f"tool_choice names the tool {choice!r}, which is not there.", field="tool_choice")
-    for name in sorted(ours.intersection(given)):
+    for name in sorted(ours & theirs):
         log.warning("a client's tool %r is not used: the agent has one of this name", name)
-    return frozenset(given) - ours
+    return theirs - ours

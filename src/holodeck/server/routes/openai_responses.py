@@ -131,7 +131,7 @@ async def create(request: Request) -> Response:
     server, owner, body = server_of(request), owner_of(request), await json_body(request)
     asked = decode(body, server.settings.limits.message_characters)
     check_model(server, asked.model)
-    client_tools = own_tools(server, asked.tool_names, asked.options)
+    client_tools = own_tools(server, asked.tools, asked.options)
     opened = OpenResponse(agent=server.agent, echo=asked.echo, client_tools=client_tools)
     arrival = Arrival(
         request=request,

@@ -15,7 +15,7 @@ from holodeck.core import events as e
 from holodeck.core.messages import Content, MediaPart, Part, TextPart, UserMessage, now, text_of
 from holodeck.core.tools import arguments_shown
 from holodeck.errors import HoloDeckError
-from holodeck.wires.reply import ReplyText, excerpt, failure_of
+from holodeck.wires.reply import ReplyText, excerpt, failure_of, time_text
 
 SUBMITTED, WORKING, COMPLETED = "TASK_STATE_SUBMITTED", "TASK_STATE_WORKING", "TASK_STATE_COMPLETED"
 FAILED, CANCELED, INPUT_REQUIRED = "TASK_STATE_FAILED", "TASK_STATE_CANCELED", "TASK_STATE_INPUT_REQUIRED"
@@ -170,10 +170,6 @@ def part_json(part: Part) -> Json:
 
 def _parts(content: Content) -> tuple[Part, ...]:
     return (TextPart(content),) if isinstance(content, str) else content
-
-
-def time_text(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
 
 
 _READERS: dict[type[e.Event], Callable[[TaskReader, Any], Sequence[Json]]] = {

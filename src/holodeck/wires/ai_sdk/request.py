@@ -81,10 +81,6 @@ class UiRequest(msgspec.Struct, frozen=True, kw_only=True):
         last = self.messages[-1] if self.messages else None
         return last.id if self.rewind_to is None and isinstance(last, UserMessage) else None
 
-    @property
-    def tool_names(self) -> frozenset[str]:
-        return frozenset(tool.name for tool in self.tools)
-
 
 def decode(body: bytes, max_text: int = MAX_TEXT) -> UiRequest:
     """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""

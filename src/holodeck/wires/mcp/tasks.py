@@ -3,6 +3,8 @@
 from datetime import datetime
 from typing import Any
 
+from holodeck.wires.reply import time_text
+
 POLL_MILLISECONDS = 2_000
 WORKING, COMPLETED, CANCELLED = "working", "completed", "cancelled"
 
@@ -13,12 +15,8 @@ def task(
     return {
         "taskId": task_id,
         "status": status,
-        "createdAt": _time(created_at),
-        "lastUpdatedAt": _time(updated_at),
+        "createdAt": time_text(created_at),
+        "lastUpdatedAt": time_text(updated_at),
         "ttlMs": max(1, round(ttl_seconds * 1000)),
         "pollIntervalMs": POLL_MILLISECONDS,
     }
-
-
-def _time(at: datetime) -> str:
-    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")

@@ -68,10 +68,6 @@ class ChatCompletionRequest(msgspec.Struct, frozen=True, kw_only=True):
     store: bool = False  # keep the conversation, and recognise it when its messages come again
     options: RunOptions = RunOptions()
 
-    @property
-    def tool_names(self) -> frozenset[str]:
-        return frozenset(tool.name for tool in self.tools)
-
 
 def decode(body: bytes, max_text: int = MAX_TEXT) -> ChatCompletionRequest:
     """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""

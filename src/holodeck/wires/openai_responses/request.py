@@ -79,10 +79,6 @@ class ResponsesRequest(msgspec.Struct, frozen=True, kw_only=True):
     conversation: str | None = None
     echo: RequestEcho = RequestEcho()
 
-    @property
-    def tool_names(self) -> frozenset[str]:
-        return frozenset(tool.name for tool in self.tools)
-
 
 def decode(body: bytes, max_text: int = MAX_TEXT) -> ResponsesRequest:
     """Reads a body; raises InvalidRequest with the member's path, or PayloadTooLarge."""
