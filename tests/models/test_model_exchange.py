@@ -335,6 +335,27 @@ async def test_what_an_endpoint_misses_in_calls_of_another_model_is_filled_in(wo
         )
 
 
+async def test_a_signature_that_gemini_refuses_is_dropped_and_later_ones_are_not(caplog):
+    def signed(call_id: str, signature: str) -> list[AssistantMessage | ToolMessage]:
+        extra = {"extra_content": {"google": {"thought_signature": signature}}}
+        call = ToolCall(id=call_id, name="f", arguments="{}", extra=extra)
+        return [AssistantMessage(tool_calls=(call,)), ToolMessage(call_id=call_id, name="f", content="1")]
+
+    history = [UserMessage(content="Hi"), *signed("a", "b3RoZXI=")]
+    refusal = status(400, [{"error": {"message": "Corrupted thought signature.", "status": "INVALID_ARGUMENT"}}])
+    async with ModelEndpoint(refusal, OK) as endpoint, asking(endpoint.url) as model:
+        await model.reply(Prompt(messages=history), RecordingListener())
+        await model.reply(Prompt(messages=[*history, *signed("b", "b3du")]), RecordingListener())
+    sent = [
+        [call["extra_content"]["google"]["thought_signature"] for message in request.json["messages"] for call in message.get("tool_calls", ())]
+        for request in endpoint.requests
+    ]  # fmt: skip
+    skipped = "skip_thought_signature_validator"
+    assert sent == [["b3RoZXI="], [skipped], [skipped, "b3du"]]
+    assert "refused the signatures of 1 earlier replies" in caplog.text
+    assert "b3RoZXI=" not in caplog.text
+
+
 async def test_what_an_endpoint_goes_on_to_miss_is_an_error():
     await fails(ModelRejected, status(400, {"error": {"message": "missing a thought_signature"}}))
 

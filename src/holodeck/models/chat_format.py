@@ -8,6 +8,8 @@ import json
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from msgspec.structs import replace
+
 from holodeck.core.messages import (
     AssistantMessage,
     Content,
@@ -26,6 +28,7 @@ from holodeck.models.assembly import extra_members
 from holodeck.models.chunks import cleaned, present
 from holodeck.models.port import Prompt
 
+SIGNED = "extra_content"  # the member in which Gemini signs a message and its calls
 _SYSTEM_ROLES = frozenset({"system", "developer"})
 _ASSISTANT_MEMBERS = frozenset({"role", "content", "tool_calls", "function_call", "reasoning"})
 _OTHER_APIS = frozenset({"openai_responses", "anthropic"})  # what other APIs keep in `extra`; no chat endpoint knows it
@@ -53,6 +56,20 @@ def to_chat(prompt: Prompt, *, vision: bool = False, without: Collection[str] = 
             chat = message_to_chat(message)
             chats.append(_without(chat, left_out))
     return [*chats, {"role": "user", "content": images}] if images else chats
+
+
+def is_signed(message: AssistantMessage) -> bool:
+    return SIGNED in message.extra or any(SIGNED in call.extra for call in message.tool_calls)
+
+
+def unsigned(message: AssistantMessage) -> AssistantMessage:
+    """The message without signatures: its own and those of its calls."""
+    calls = tuple(replace(call, extra=_unsigned(call.extra)) for call in message.tool_calls)
+    return replace(message, tool_calls=calls, extra=_unsigned(message.extra))
+
+
+def _unsigned(extra: Chat) -> Chat:
+    return {name: value for name, value in extra.items() if name != SIGNED}
 
 
 def members_beyond_the_usual(messages: Iterable[Message]) -> set[str]:

@@ -27,6 +27,10 @@ _WANTED: Mapping[str, re.Pattern[str]] = {
         re.IGNORECASE | re.DOTALL,
     ),
 }
+_BAD_SIGNATURE = re.compile(
+    r"(?:corrupted|invalid|not valid).{0,40}thought.?signature|thought.?signature.{0,40}(?:corrupted|invalid|not valid)",
+    re.IGNORECASE,
+)
 _NO_SIGNATURE = "skip_thought_signature_validator"  # Google's word for a call that no model of its own made
 _OF_MESSAGES = "messages[]."  # begins the lessons about members of messages
 
@@ -93,6 +97,11 @@ def wanted_of_messages(status: int, text: str) -> str | None:
     if status not in _COMPLAINTS:
         return None
     return next((name for name, words in _WANTED.items() if words.search(text)), None)
+
+
+def refuses_signatures(status: int, text: str) -> bool:
+    """Whether the endpoint does not accept signatures of earlier calls: another model, or project, made them."""
+    return status in _COMPLAINTS and _BAD_SIGNATURE.search(text) is not None
 
 
 def _with_what_is_wanted(chats: list[Chat], without: frozenset[str]) -> list[Chat]:
