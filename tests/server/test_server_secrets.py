@@ -6,7 +6,7 @@ import pytest
 
 from holodeck.config.load import load_config
 from holodeck.server.main import secrets_of
-from holodeck.telemetry.logs import LineFormat, noted
+from holodeck.telemetry.logs import LineFormat, note
 
 AGENT = """\
 name: a
@@ -38,6 +38,6 @@ def test_no_key_of_an_agent_file_reaches_the_log(tmp_path):
         "environment-key-0005",
     )
     details = {key: f"the endpoint says {key}" for key in keys}
-    written = LineFormat(secrets)(noted("info", " ".join(keys), {"details": details})).decode()
+    written = note(LineFormat(secrets), "info", " ".join(keys), details=details).decode()
     assert json.loads(written)
     assert [key for key in keys if key in written] == []
