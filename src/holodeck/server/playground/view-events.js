@@ -24,9 +24,10 @@ export class EventsView {
     this.count = h("span", { class: "quiet", role: "status" });
     this.space = h("div", { class: "event-space" });
     this.list = h("div", { class: "event-list", role: "listbox", "aria-label": "Events", tabindex: "0", onscroll: () => this.#draw(), onkeydown: (event) => this.#key(event) }, this.space);
+    this.none = h("p", { class: "quiet event-none" });
     this.detail = h("div", { class: "event-detail", hidden: true });
     const clear = h("button", { type: "button", class: "text-button", onclick: () => log.clear() }, "Clear");
-    this.node = h("div", { class: "events" }, h("div", { class: "event-bar" }, this.filter, this.count, clear), this.list, this.detail);
+    this.node = h("div", { class: "events" }, h("div", { class: "event-bar" }, this.filter, this.count, clear), this.none, this.list, this.detail);
     log.listen(() => this.#schedule());
   }
 
@@ -59,6 +60,8 @@ export class EventsView {
     for (const entry of entries.slice(this.#seen)) if (matches(entry, this.words)) this.#shown.push(entry);
     this.#seen = entries.length;
     this.count.textContent = `${this.#shown.length.toLocaleString("en")} of ${(entries.length + this.log.dropped).toLocaleString("en")}`;
+    this.none.hidden = this.#shown.length > 0;
+    this.none.textContent = entries.length > 0 ? "No event fits the filter." : "Events come with the next run of this page.";
     this.space.style.height = `${this.#shown.length * ROW}px`;
     if (follows) this.list.scrollTop = this.list.scrollHeight;
     this.#draw();
