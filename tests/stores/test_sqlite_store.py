@@ -449,3 +449,35 @@ async def test_deleting_a_session_deletes_what_its_runs_were_asked_and_answered(
 
 
 PIECE = "INSERT INTO pieces SELECT key, 0, x'5b5d' FROM runs WHERE id = ?"
+
+
+class _Failing(sqlite3.Connection):
+    """A connection whose disk fails once, before the next transaction."""
+
+    fails = False
+
+    def execute(self, statement, *values):
+        if self.fails and statement.startswith("PRAGMA synchronous"):
+            _Failing.fails = False
+            raise sqlite3.OperationalError("disk I/O error")
+        return super().execute(statement, *values)
+
+
+async def test_an_error_before_a_transaction_fails_its_jobs_and_no_other(path, monkeypatch):
+    """The thread of the file must not end with jobs in its hands: their callers would wait for ever."""
+
+    def connect(path):
+        return sqlite3.connect(path, isolation_level=None, factory=_Failing)
+
+    monkeypatch.setattr("holodeck.stores.sqlite_file.connect", connect)
+    file = SqliteFile(path)
+    await file.open()
+    monkeypatch.setattr(_Failing, "fails", True)
+    with pytest.raises(StoreUnavailable, match="disk I/O error"):
+        await asyncio.wait_for(file.write(lambda _: None, synced=False), 50)
+    levels = [
+        await asyncio.wait_for(file.write(lambda c: c.execute("PRAGMA synchronous").fetchone(), synced=synced), 50)
+        for synced in (False, False, True, False, True)
+    ]
+    assert levels == [(1,), (1,), (2,), (1,), (2,)]
+    await file.close()

@@ -57,6 +57,7 @@ class SqliteFile:
         """`durable` flushes the disk with each transaction; `exclusive` keeps a second server out."""
         self.path = path
         self._durable, self._exclusive = durable, exclusive
+        self._level = "FULL" if durable else "NORMAL"  # of `PRAGMA synchronous`, as `prepare` sets it
         self._queue: queue.SimpleQueue[_Task | None] = queue.SimpleQueue()
         self._thread: threading.Thread | None = None
         self._lock: int | None = None
@@ -166,12 +167,16 @@ class SqliteFile:
                 self._carry_out(connection, together)
 
     def _carry_out(self, connection: sqlite3.Connection, tasks: list[_Task]) -> None:
-        is_synced = not self._durable or bool([task for task in tasks if task.synced])
-        if not is_synced:
-            connection.execute("PRAGMA synchronous=NORMAL")
-        _carry_out(connection, tasks)
-        if not is_synced:
-            connection.execute("PRAGMA synchronous=FULL")
+        writes = [task.synced for task in tasks if task.writes]
+        level = "FULL" if self._durable and any(writes) else "NORMAL"
+        try:
+            if writes and level != self._level:
+                connection.execute(f"PRAGMA synchronous={level}")
+                self._level = level
+        except sqlite3.Error as error:
+            _fail(connection, tasks, error)
+        else:
+            _carry_out(connection, tasks)
         self._deliver(tasks)
 
     def _refuse_rest(self, error: BaseException) -> None:
@@ -279,12 +284,16 @@ def _carry_out(connection: sqlite3.Connection, tasks: list[_Task]) -> None:
             _do(connection, task)
         connection.execute("COMMIT")
     except (sqlite3.Error, OSError, MemoryError) as error:
-        with contextlib.suppress(sqlite3.Error):
-            connection.execute("ROLLBACK")
-        log.warning("sessions cannot be stored: %s", error)
-        failure = _failure(error)
-        for task in tasks:
-            task.result, task.error = None, failure
+        _fail(connection, tasks, error)
+
+
+def _fail(connection: sqlite3.Connection, tasks: list[_Task], error: BaseException) -> None:
+    with contextlib.suppress(sqlite3.Error):
+        connection.execute("ROLLBACK")
+    log.warning("sessions cannot be stored: %s", error)
+    failure = _failure(error)
+    for task in tasks:
+        task.result, task.error = None, failure
 
 
 def _nothing(_connection: sqlite3.Connection) -> None:
