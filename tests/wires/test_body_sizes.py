@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 
 import pytest
 
@@ -145,3 +146,14 @@ def test_a_large_body_is_searched_once(start):
     with pytest.raises(PayloadTooLarge):
         parse(body)
     assert CountedBytes.searched <= 2 * len(body)
+
+
+@pytest.mark.req("T15")
+@pytest.mark.parametrize("start", [b"", b'{"a":', b'{"a":[' + b"1," * (MAX_VALUES + 1)])
+@pytest.mark.parametrize("unit", [b'\\"', b'"\\', b'"', b'"a\\"'])
+def test_strings_without_an_end_are_searched_once(start, unit):
+    """80 kB of escaped quotes held the event loop for 30 s, a megabyte for more than an hour."""
+    begun = time.monotonic()
+    with pytest.raises((InvalidRequest, PayloadTooLarge)):
+        parse(start + unit * (2_000_000 // len(unit)))
+    assert time.monotonic() - begun < 30

@@ -13,6 +13,7 @@ from urllib.parse import quote
 MASK = "***"
 MIN_SECRET = 6  # shorter values are words: "x", "none", "demo"; masking them would hide more than it protects
 
+# A text may be a megabyte of what begins like a secret: no pattern goes back, or far ahead, from each of its beginnings.
 _LOOKS_SECRET = re.compile(
     r"""
       \b(?:sk|pk|rk)-[A-Za-z0-9_-]{12,}          # OpenAI and those who copied its form
@@ -23,21 +24,21 @@ _LOOKS_SECRET = re.compile(
     | aGRrX[0-9A-Za-z+/_-]{40,}={0,2}            # the same in base64
     | hdp_[0-9A-Za-z_.=-]{20,}                    # the playground's own tokens
     | \bAKIA[0-9A-Z]{16}\b                       # AWS
-    | \beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*    # JSON web tokens
+    | \beyJ[A-Za-z0-9_-]{8,500}+\.[A-Za-z0-9_-]{8,8000}+\.[A-Za-z0-9_-]*+    # JSON web tokens
     """,
     re.VERBOSE,
 )
 _NAMED = re.compile(
     r"""
-    ( (?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passwd|password|authorization|cookie) \w*
-      (?: (?P<quote>\\?") \s*:\s* (?P=quote)          # a member of an object; null and numbers are no strings
-        | \s*[:=]\s* (?:\\"|')? )                      # inside a text
-      \s* (?:(?:bearer|basic)\s+)? )
+    ( (?:api[_-]?key|access[_-]?token|auth[_-]?token|secret|passwd|password|authorization|cookie) \w{0,60}+
+      (?: (?P<quote>\\?") \s*+:\s*+ (?P=quote)        # a member of an object; null and numbers are no strings
+        | \s*+[:=]\s*+ (?:\\"|')? )                    # inside a text
+      \s*+ (?:(?:bearer|basic)\s++)? )
     [^\s"'\\,;&}\]]+
     """,
     re.IGNORECASE | re.VERBOSE,
 )
-_BEARER = re.compile(r"\b(bearer\s+)[^\s\"'\\,;]{6,}", re.IGNORECASE)
+_BEARER = re.compile(r"\b(bearer\s++)[^\s\"'\\,;]{6,}", re.IGNORECASE)
 
 # Every pattern above needs one of these: words are found much faster than patterns. They are as long as they can be, since a
 # false alarm costs ten times the search: "token" alone is in every line that counts tokens.
@@ -55,7 +56,7 @@ _SUSPICIOUS = re.compile(
       \b(?:bearer|basic)\s+[^\s"',;<>]+
     | \b(?:sk|pk|rk|gsk|xai|hf|nvapi|ghp|gho|glpat|key|csk|fw|pplx|tgp|r8)[-_][\w.*-]{6,}
     | \bAIza[\w*-]{10,}
-    | \beyJ[\w-]+\.[\w-]+(?:\.[\w-]+)?
+    | \beyJ[\w-]{1,500}+\.[\w-]{1,8000}+(?:\.[\w-]++)?
     | (?<![\w+/=-])[\w+/-]{40,}={0,2}
     """,
     re.VERBOSE | re.IGNORECASE,

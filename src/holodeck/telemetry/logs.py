@@ -32,6 +32,7 @@ MAX_BYTES = 4 * 1024 * 1024
 GATHER_SECONDS = 0.05
 
 MAX_LINE = 16 * 1024
+_MAX_MASKED = 4 * MAX_LINE  # of a text that a line holds: what is cut off here would not be in the line either
 STDOUT = 1
 _ROOM_FOR_THE_REST = 2048
 _MAX_MEMBER = 200
@@ -323,13 +324,13 @@ class StandardBridge(logging.Handler):
         self._put = put
 
     def emit(self, record: logging.LogRecord) -> None:
-        message, given = _message(record), getattr(record, "details", None)
+        message, given = _message(record)[:_MAX_MASKED], getattr(record, "details", None)
         event = "error_occurred" if record.levelno >= logging.ERROR else "log"
         details: dict[str, Any] = {"logger": record.name, "message": message}
         if isinstance(given, dict):
             event, details = message, {"logger": record.name, **given}
         if record.exc_info:
-            details["traceback"] = "".join(traceback.format_exception(*record.exc_info))
+            details["traceback"] = "".join(traceback.format_exception(*record.exc_info))[:_MAX_MASKED]
         note(self._put, record.levelname.lower(), event, details=details)
 
 

@@ -35,6 +35,7 @@ MAX_THREADS = 32  # of one toolset; functions that never return must not fill th
 _GRACE = 1.0  # what a cancelled coroutine gets for its clean-up
 _MAX_MESSAGE = 500
 # The folders of an absolute path, but not of a URL.
+_MAX_ERROR = 40_000  # characters of an exception that are masked: the event loop waits meanwhile
 _FOLDERS = re.compile(r"(?<![\w:/.\\])(?:/|[A-Za-z]:\\)(?:[^\s'\"/\\:]+[/\\])+")
 
 Redact: TypeAlias = Callable[[str], str]
@@ -166,7 +167,10 @@ class FunctionToolset:
 
     def _described(self, error: BaseException) -> str:
         """Type and message, without folders of this machine and without secrets."""
-        message = _FOLDERS.sub("", self._redact(clean(str(error)))).strip()
+        masked = self._redact(clean(str(error)[:_MAX_ERROR]))[
+            : _MAX_ERROR // 2
+        ]  # half: a secret at the cut is gone, too
+        message = _FOLDERS.sub("", masked).strip()
         name = type(error).__name__
         return shorten(f"{name}: {message}" if message else name, _MAX_MESSAGE)
 

@@ -31,7 +31,8 @@ T = TypeVar("T")
 
 _decode = msgspec.json.Decoder().decode
 _SURROGATE_ESCAPE = re.compile(rb"\\u[dD][89a-fA-F]")
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"', re.DOTALL)
+# Every quote begins a match, also where the string has no end: else each quote would be tried up to the end of the body.
+_STRING = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _ENDS = b"\\", b",", b":"
 _EMPTY: tuple[object, ...] = (None, {})
 _STAND_IN = "holodeck:long-string:"
