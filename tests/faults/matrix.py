@@ -78,13 +78,14 @@ class Stage:
     folder: Path
     server: ServerProcess
     tools: ToolServers
+    longest_gap: float  # seconds that another client's stream, or the server's event loop, may stand still
 
     def scene(self, kind: str, seed: int, wire: Wire) -> Scene:
         return Scene(kind, seed, wire, self.server, self.endpoint, self.client, self.folder, self.tools)
 
 
 @asynccontextmanager
-async def stage() -> AsyncIterator[Stage]:
+async def stage(longest_gap: float) -> AsyncIterator[Stage]:
     async with AsyncExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="faults-")))
         endpoint = await stack.enter_async_context(PlannedEndpoint())
@@ -92,12 +93,14 @@ async def stage() -> AsyncIterator[Stage]:
         connector = aiohttp.TCPConnector(limit=0, force_close=True)
         client = await stack.enter_async_context(aiohttp.ClientSession(connector=connector, read_bufsize=2**20))
         server = await stack.enter_async_context(serving(folder / "main", config(endpoint.url, tools=tools.blocks())))
-        yield Stage(endpoint, client, folder, server, tools)
+        yield Stage(endpoint, client, folder, server, tools, longest_gap)
 
 
-async def run(kinds: Sequence[Kind], seeds: int, report: Callable[[Result], None]) -> list[Result]:
+async def run(
+    kinds: Sequence[Kind], seeds: int, report: Callable[[Result], None], *, longest_gap: float = LONGEST_GAP
+) -> list[Result]:
     results = []
-    async with stage() as shared:
+    async with stage(longest_gap) as shared:
         for kind in kinds:
             result = await _batch(shared, kind, range(min(seeds, kind.most or seeds)))
             report(result)
@@ -158,7 +161,7 @@ async def _as_before(shared: Stage, result: Result) -> None:
             what="I6: descriptors to be closed",
         )
         await until(lambda: len(server.descendants()) <= len(server.children), what="I6: child processes to be gone")
-        blocked = [each for each in server.blocks() if each[0] > LONGEST_GAP + result.starved]
+        blocked = [each for each in server.blocks() if each[0] > shared.longest_gap + result.starved]
         assert not blocked, f"I7: the event loop stood still: {blocked}"
     except AssertionError as error:
         kept = server.connections_to(endpoint.port, shared.tools.web.port)
@@ -205,10 +208,10 @@ async def _control(shared: Stage, result: Result) -> AsyncIterator[None]:
         over.set()
         await listening
         result.starved = shared.server.starved()
-        _judge_control(result, scene, gaps, max(lags, default=0.0) + result.starved)
+        _judge_control(result, scene, gaps, max(lags, default=0.0) + result.starved, shared.longest_gap)
 
 
-def _judge_control(result: Result, scene: Scene, gaps: list[float], lag: float) -> None:
+def _judge_control(result: Result, scene: Scene, gaps: list[float], lag: float, longest_gap: float) -> None:
     """Our own lag is not the server's, since this process plays the model and all clients; nor is the cores' other work."""
     answer = scene.turns[0].view
     ordered = sorted(gaps)
@@ -218,7 +221,7 @@ def _judge_control(result: Result, scene: Scene, gaps: list[float], lag: float) 
         result.figures["we were silent ourselves, s"] = lag  # so the server was right to give that stream up
     elif answer is None or answer.ending != "finished":
         result.failures.append(f"I8: another client's stream did not finish: {answer}")
-    elif p99 > LONGEST_GAP + lag:
+    elif p99 > longest_gap + lag:
         result.failures.append(
             f"I8: a gap of {p99 * 1000:.0f} ms in another client's stream (ours: {lag * 1000:.0f} ms)"
         )
