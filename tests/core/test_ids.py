@@ -1,6 +1,8 @@
 """Identifiers that we mint, and which ones from outside are accepted."""
 
 import re
+import subprocess
+import sys
 import time
 import uuid
 
@@ -86,3 +88,20 @@ def test_ids_of_messages_are_uuids_that_sort_by_time(monkeypatch):
     assert new_message_id().startswith("018bcfe5-6800-7")
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_001 * 10**6)
     assert new_message_id().startswith("018bcfe5-6801-7")
+
+
+def test_a_process_and_its_child_do_not_draw_the_same_random_bytes():
+    program = """
+import os
+from holodeck.core.ids import new_ulid
+new_ulid()  # the next ones are drawn already
+ours, theirs = os.pipe()
+if os.fork() == 0:
+    os.write(theirs, new_ulid().encode())
+    os._exit(0)
+print(new_ulid()[10:], os.read(ours, 26).decode()[10:])
+"""
+    shown = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True, timeout=60)
+    of_parent, of_child = shown.stdout.split()
+    assert len(of_parent) == len(of_child) == 16
+    assert of_parent != of_child
