@@ -468,31 +468,31 @@ SHAPES = {
         text="Hi", shown=[("shell", '{"commands": ["ls", "ls x"]}', "a.txt\nno x\n[exit 2]")], items=["shell_call", "shell_call_output", "message"], oracle=False,
     ),
     "openai: a search for tools": Shape(
-        [*OPENING, *item_events(0, SEARCH_OF_TOOLS), *item_events(1, FOUND_TOOLS), *text_events(2, "Hi"), completed(SEARCH_OF_TOOLS, FOUND_TOOLS, message("Hi"))],
-        text="Hi", shown=[("tool_search", '{"paths": ["look"]}', "look")], items=["tool_search_call", "tool_search_output", "message"],
+        [*item_events(0, SEARCH_OF_TOOLS), *item_events(1, FOUND_TOOLS), ev("output_text.delta", output_index=2, delta="Hi"), completed()],
+        text="Hi", shown=[("tool_search", '{"paths": ["look"]}', "look")], items=["tool_search_call", "tool_search_output", "message"], oracle=False,
     ),
     "openai: a search for tools that is ours": Shape(
-        [*OPENING, *item_events(0, {**SEARCH_OF_TOOLS, "execution": "client"}), completed({**SEARCH_OF_TOOLS, "execution": "client"})],
-        shown=[("tool_search", '{"paths": ["look"]}', "The provider did not report a result.")], items=["tool_search_call"],
+        [*item_events(0, {**SEARCH_OF_TOOLS, "execution": "client"}), completed()],
+        shown=[("tool_search", '{"paths": ["look"]}', "The provider did not report a result.")], items=["tool_search_call"], oracle=False,
         warnings=["provider-tool", "empty-reply"],
     ),
     "openai: a program of the model": Shape(
-        [*OPENING, *item_events(0, PROGRAM), *item_events(1, RAN_PROGRAM), *text_events(2, "4"), completed(PROGRAM, RAN_PROGRAM, message("4"))],
-        text="4", shown=[("program", '{"code": "text(2+2)"}', "4")], items=["program", "program_output", "message"],
+        [*item_events(0, PROGRAM), *item_events(1, RAN_PROGRAM), ev("output_text.delta", output_index=2, delta="4"), completed()],
+        text="4", shown=[("program", '{"code": "text(2+2)"}', "4")], items=["program", "program_output", "message"], oracle=False,
     ),
     "xai: tools of its own as custom tools": Shape(
         [
-            *OPENING, *item_events(0, {**CUSTOM, "name": "x_keyword_search", "input": '{"query": "ducks"}'}), *text_events(1, "Hi"),
-            completed({**CUSTOM, "name": "x_keyword_search", "input": '{"query": "ducks"}'}, message("Hi")),
+            *item_events(0, {**CUSTOM, "name": "x_keyword_search", "input": '{"query": "ducks"}'}), ev("output_text.delta", output_index=1, delta="Hi"),
+            completed(),
         ],
         text="Hi", shown=[("x_keyword_search", '{"query": "ducks"}', "The provider did not report a result.")], oracle=False,
     ),
     "vllm: the part of a thought is called text": Shape(
         [
-            *OPENING, ev("output_item.added", output_index=0, item={"id": "msg_0", "type": "reasoning", "summary": [], "content": None}),
+            ev("output_item.added", output_index=0, item={"id": "msg_0", "type": "reasoning", "summary": [], "content": None}),
             ev("reasoning_text.delta", item_id="msg_0", output_index=0, content_index=0, delta="Hm"),
             ev("content_part.done", item_id="msg_0", output_index=0, content_index=0, part={"type": "output_text", "text": "Hm", "annotations": []}),
-            *text_events(1, "Hi"), completed(),
+            ev("output_text.delta", output_index=1, delta="Hi"), completed(),
         ],
         text="Hi", reasoning="Hm", items=["reasoning", "message"], oracle=False,
     ),
