@@ -18,7 +18,7 @@ async def who(headers, address):
     return Principal(tenant="t", user=name, scopes=frozenset({"admin"}), via="hook") if name else None
 """
 REQUEST_ID = re.compile(rb"req_[0-9a-f]+")
-ODD = "{}*:a\\r\\n"
+ODD = ("{}*:a", "{}*:a\r\n", "a\r\nb: c", "a\0b")
 
 
 async def many_at_once(rig: Rig) -> None:
@@ -85,7 +85,7 @@ async def foreign_ids(rig: Rig) -> None:
         await asyncio.gather(one.start(), other.start())
         async with aiohttp.ClientSession() as client:
             bodies = []
-            for name in ("known", ODD):
+            for name in ("known", *ODD):
                 made: dict[str, Any] = {
                     "threadId": name,
                     "runId": name,
@@ -94,6 +94,7 @@ async def foreign_ids(rig: Rig) -> None:
                 made |= {"state": {}, "tools": [], "context": [], "forwardedProps": {}}
                 async with client.post(one.url + "/awp", json=made, headers={"X-Name": "ann"}) as answer:
                     bodies.append(await answer.read())
+                rig.require(answer.status in (200, 422), f"the id {name!r} got {answer.status}: {bodies[-1][:200]!r}")
             rig.require(b"RUN_FINISHED" in bodies[0], f"the owner's run: {bodies[0][-200:]!r}")
             probes = [
                 ("GET", "/sessions/{}"), ("DELETE", "/sessions/{}"), ("GET", "/sessions/{}/events"), ("GET", "/runs/{}"),
@@ -118,5 +119,5 @@ async def foreign_ids(rig: Rig) -> None:
                 async with asyncio.timeout(PATIENCE):
                     while not (keys := [key.decode(errors="replace") for key in valkey.scan_iter("*log*")]):
                         await asyncio.sleep(0.05)
-            odd = [key for key in keys if "known" in key or "*" in key or "\r" in key]
+            odd = [key for key in keys if any(part in key for part in ("known", "*", "\r", "\n", "\0"))]
             rig.require(not odd, f"keys with a client's text: {odd}")
