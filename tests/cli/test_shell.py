@@ -123,7 +123,7 @@ def test_a_call_that_waits_in_a_session_is_not_declined_by_the_next_question(tmp
     assert (second.code, second.out) == (5, '? create_todo(title="Buy bread")\n')
     assert "create_todo was not run" in second.err
     assert second.err.endswith("no message was sent\n")
-    answered = holodeck("chat", "--session", "s", "--lines", folder=tmp_path, stdin="y\nhello\n")
+    answered = holodeck("chat", "--session", "s", "--lines", folder=tmp_path, stdin="y\n")
     assert (answered.code, "was not run" in answered.err) == (0, False)
 
 
